@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from policytool.support.errors import PolicytoolError as Error
-    from policytool.support.version import VERSION as __version__  # noqa: N811  # the usual name
+    from policytool.support.project import VERSION as __version__  # noqa: N811  # the usual name
 
 __all__ = [
     "Audit",

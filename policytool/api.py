@@ -279,6 +279,6 @@ def explain(call: ExplainCall) -> "Explanation":
     :raises policytool.UsageError: if the text is empty or too long, and for unknown limits
     """
     from policytool.results import Explanation
-    from policytool.troubleshooting.matching import explain_text
+    from policytool.troubleshooting.entries import explain_text
 
     return Explanation(explain_text(call.text))

@@ -13,7 +13,7 @@ import pytest
 
 import policytool
 from policytool.support import errors
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 from tests.conftest import MIXED_H5, MIXED_SAVEDMODEL, run
 from tests.helpers.paths import FIXTURES, PACKAGE
 

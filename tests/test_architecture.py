@@ -71,7 +71,7 @@ HOMES: Final = {
     "markupsafe": {"reports.html"},
     "ml_dtypes": {"formats.casting"},
     "google": {"support.text.protobuf_messages"},
-    "google_crc32c": {"formats.checkpoint.bundle._table"},
+    "google_crc32c": {"formats.checkpoint.bundle._index"},
     "yaml": {"support.text.yamltext", "support.text.yaml_emitter"},
     "rich": {"reports", "cli.messages"},
     "click": {"cli"},

@@ -14,7 +14,7 @@ from policytool.formats.discovery import Input
 from policytool.numerics import check_sides
 from policytool.numerics.hand_over import HandOver
 from policytool.releases.releases import KERAS3, newest
-from policytool.reports import rule_reference
+from policytool.reports import topics
 from policytool.rules import BY_ID, AuditOptions
 from policytool.support.errors import ModelFileError
 
@@ -181,9 +181,7 @@ def _said(groups: dict[str, str]) -> str:
     verdict, _, cause = outcome.replace("`", "").partition(": ")
     word = OUTCOMES.get(verdict, verdict)
     text = f"{word}: {cause.rpartition(' <- ')[2]}" if cause else word
-    return rule_reference.markdown(
-        text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}..."
-    )
+    return topics.markdown(text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}...")
 
 
 def _check(path: Path) -> str:

@@ -10,7 +10,7 @@ import click
 from policytool.cli import help_pages
 from policytool.cli.declared_options import CommandLineOption, DeclaredClickOption, Positional
 from policytool.cli.main import COMMANDS, cli
-from policytool.reports import rule_reference
+from policytool.reports import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,4 +140,4 @@ def _range(match: re.Match[str]) -> str:
 
 def _markdown(text: str) -> str:
     """Return help as Markdown, with options as code."""
-    return rule_reference.markdown(_CODE.sub(lambda match: f"``{match[1] or match[0]}``", text))
+    return topics.markdown(_CODE.sub(lambda match: f"``{match[1] or match[0]}``", text))

@@ -16,9 +16,8 @@ from random_tables import random_models
 
 from policytool.migration.convert.rewrites import REWRITES
 from policytool.releases import behaviour
-from policytool.releases.releases import KERAS2, KERAS3, LOADERS, newest
-from policytool.releases.targets import descriptions
-from policytool.reports import rule_reference
+from policytool.releases.releases import KERAS2, KERAS3, LOADERS, descriptions, newest
+from policytool.reports import topics
 from policytool.reports.markdown import code, prose, row
 from policytool.reports.words import generation_words
 
@@ -69,7 +68,7 @@ def _rewrites() -> Iterator[str]:
     yield row(("rewrite", "description"))
     yield row(("---", "---"))
     for rewrite in REWRITES:
-        yield row((rewrite.name, rule_reference.markdown(_about(rewrite))))
+        yield row((rewrite.name, topics.markdown(_about(rewrite))))
 
 
 def _about(rewrite: Rewrite) -> str:
@@ -133,7 +132,7 @@ def _refusals(outcomes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
                 counts[reason] += 1
                 examples.setdefault(reason, message)
     for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield row((code(reason), str(count), rule_reference.markdown(_short(examples[reason]))))
+        yield row((code(reason), str(count), topics.markdown(_short(examples[reason]))))
 
 
 def _recorded() -> dict[str, dict[str, str]]:
@@ -267,7 +266,7 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
             for what in _told(case):
                 told.setdefault(what, []).append(name)
         for (under, text), names in told.items():
-            yield row((", ".join(map(code, names)), under, rule_reference.markdown(_short(text))))
+            yield row((", ".join(map(code, names)), under, topics.markdown(_short(text))))
 
 
 def _told(case: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,7 @@ from policytool.model.compatibility.incompatibilities import REFUSALS
 from policytool.releases import known_arguments, policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import LOADERS, release_name
-from policytool.reports import View, rule_reference
+from policytool.reports import View, topics
 from policytool.reports.inspection import REPORTERS
 from policytool.rules import FAMILIES, RULES
 from policytool.support.errors import SpellingError
@@ -341,7 +341,7 @@ def rules_page() -> str:
             lines += [_rule_row(rule) for rule in rules]
     lines.append("")
     for rule in RULES:
-        lines += [f"## {rule.id} {rule.name}", "", rule_reference.as_markdown(rule)]
+        lines += [f"## {rule.id} {rule.name}", "", topics.as_markdown(rule)]
     return "\n".join(lines)
 
 
@@ -350,13 +350,9 @@ def _rule_row(rule: Rule) -> str:
         rule.severity.value,
         rule.fix.value if rule.fix else "",
         f"`{rule.needs.value}`" if rule.needs else "",
-        rule_reference.markdown(rule.summary),
+        topics.markdown(rule.summary),
     )
-    return (
-        "| "
-        + " | ".join((f"[{rule.id} {rule.name}](#{rule_reference.anchor(rule)})", *cells))
-        + " |"
-    )
+    return "| " + " | ".join((f"[{rule.id} {rule.name}](#{topics.anchor(rule)})", *cells)) + " |"
 
 
 PAGES: Final = {

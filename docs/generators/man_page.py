@@ -10,7 +10,7 @@ import click
 from policytool.cli.exit_codes import Exit
 from policytool.cli.main import COMMANDS, cli
 from policytool.support import project
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
-from policytool.releases.masks import POSITIVE
+from policytool.releases.behaviour import POSITIVE
 from policytool.releases.releases import get, releases_in
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from report_schemas import PAGES as SCHEMAS
 
 from policytool.support import project
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -25,7 +25,7 @@ from policytool.commands.audit import AuditTally, tally_of
 from policytool.commands.batch import parallel, task
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import separate_failures
-from policytool.releases.targets import stand_ins
+from policytool.releases.releases import stand_ins
 from policytool.reports import json_lines
 from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
 from policytool.reports.plans import Migrations

@@ -70,7 +70,7 @@ def releases(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Offer the loaders that ``audit`` judges for."""
-    from policytool.releases.targets import names
+    from policytool.releases.releases import names
 
     return _matching(((name, None) for name in names()), incomplete)
 
@@ -82,7 +82,7 @@ def targets(
     Offer the loaders that ``migrate`` writes for, releases between those that were tried among
     them, with what each stands for.
     """
-    from policytool.releases.targets import descriptions
+    from policytool.releases.releases import descriptions
 
     return _matching(descriptions(), incomplete)
 

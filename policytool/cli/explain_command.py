@@ -18,7 +18,7 @@ from policytool.reports.explanations import EXPLANATION_REPORTERS, PAGE
 from policytool.support import project
 from policytool.support.errors import UsageError
 from policytool.support.limits import MESSAGE_BYTES
-from policytool.troubleshooting.matching import explain_text
+from policytool.troubleshooting.entries import explain_text
 
 if TYPE_CHECKING:
     from typing import BinaryIO

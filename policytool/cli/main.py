@@ -165,7 +165,7 @@ def _print_version(
     context: click.Context, _parameter: click.Parameter, value: bool
 ) -> None:  # Click's callback signature
     if value:
-        from policytool.support.version import VERSION
+        from policytool.support.project import VERSION
 
         click.echo(f"policytool {VERSION}")
         context.exit()

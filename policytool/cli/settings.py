@@ -296,14 +296,14 @@ def _refusal(context: click.Context, file: SettingsFile, setting: str) -> str:
     Return why a setting is ignored in a file that the user did not name, with a command that
     applies it.
     """
-    from policytool.reports import shell  # only for this sentence
+    from policytool.reports import layout  # only for this sentence
 
     name = context.info_name or ""
     words: Sequence[str] = context.find_root().obj or (name,)
     words = words[words.index(name) + 1 :] if name in words else ()
-    command = shell.command(("policytool", name, "--config", file.display_path, *words))
+    command = layout.command(("policytool", name, "--config", file.display_path, *words))
     if len(command) > _LONGEST:
-        command = f"{shell.command(('policytool', name, '--config', file.display_path))} ..."
+        command = f"{layout.command(('policytool', name, '--config', file.display_path))} ..."
     return (
         f"{file.path} sets {setting}, which only a settings file specified with --config may "
         f"set. If you trust the file, run: {command}"

@@ -12,9 +12,8 @@ from policytool.commands.inspect import CACHING, Failure, failure_of, separate_f
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
-from policytool.releases.releases import KERAS3, newest
-from policytool.releases.targets import libraries as libraries_of
-from policytool.releases.targets import target_and_containers
+from policytool.releases.releases import KERAS3, newest, target_and_containers
+from policytool.releases.releases import libraries as libraries_of
 from policytool.rules import AuditOptions, Device, Needs, selection
 from policytool.rules.base import Audited, fails, fingerprints, worst
 from policytool.rules.selection.suppressions import all_of

@@ -21,7 +21,7 @@ from policytool.formats.discovery import display_path
 from policytool.migration.plan import WEIGHT_REWRITE, apply_edits
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model import reading
-from policytool.releases.targets import running_release, target_and_containers
+from policytool.releases.releases import running_release, target_and_containers
 from policytool.rules import Needs, RuleInput, loading, safety
 from policytool.rules.base import Finding, Fix, ModelCommand, Remedy, fails
 from policytool.support.errors import (

@@ -15,8 +15,8 @@ from policytool.comparison import normalization
 from policytool.comparison.result import Aspect, Pairing, ValueChange
 from policytool.model.calls import Reference
 from policytool.model.flow import follow, merged_graph
+from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Source
-from policytool.model.model_cache import once_per_model
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import loss_scale_values

@@ -23,6 +23,7 @@ from policytool.comparison.result import (
 )
 from policytool.model import optimizer_config
 from policytool.model.model import Variable
+from policytool.model.optimizer_config import UnmappedError, trainable_tensors
 from policytool.model.optimizer_variables import (
     OptimizerState,
     StyledOptimizer,
@@ -30,7 +31,6 @@ from policytool.model.optimizer_variables import (
     read_optimizer,
     read_state,
 )
-from policytool.model.trainable_weights import UnmappedError, trainable_tensors
 from policytool.releases.policy import loss_scale_values
 from policytool.support.errors import SpellingError
 from policytool.support.text.jsontext import ABSENT

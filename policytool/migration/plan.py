@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import Cast, Content, Edit, StateSlot  # noqa: TC001  # for the codec
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
-from policytool.releases.targets import target_and_containers
+from policytool.releases.releases import target_and_containers
 from policytool.support.text.jsontext import ABSENT, place
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model.calls import Call, Constant, Reference
 from policytool.model.flow import inbound
 from policytool.releases import dtype_support, dtypes
-from policytool.releases.function_operations import (
+from policytool.releases.keras_operations import (
     REQUIRED,
     ParameterKind,
     Place,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from policytool.model.calls import Argument
-    from policytool.releases.function_operations import OperationRow
+    from policytool.releases.keras_operations import OperationRow
 
     DtypeOf = Callable[[Argument], str | None]
     from policytool.model.layer_graph import GraphNode

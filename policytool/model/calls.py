@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 
 from policytool.releases import keras_objects
+from policytool.releases.keras_objects import snake_case
 from policytool.releases.layer_classes import public_class_name
-from policytool.releases.naming import snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

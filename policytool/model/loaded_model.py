@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary
 
 from policytool.formats.document import Address
 from policytool.model import compatibility, custom_classes
@@ -17,15 +18,15 @@ from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from policytool.formats.document import Document, Signature
-    from policytool.model.config_traits import ConfigTraits
     from policytool.model.hazards import Hazard
     from policytool.model.layer_graph import Graph
     from policytool.model.model import Layer, Model, Optimizer, Verdict
     from policytool.model.tree import LayerObject, Site
     from policytool.model.tree.storage import Placed
+    from policytool.model.writer_version import ConfigTraits
     from policytool.releases.generations import Generation
     from policytool.releases.policy import Policy, PolicyMap
     from policytool.releases.releases import Release
@@ -385,3 +386,23 @@ def dtype_places(config: Json) -> Iterator[tuple[tuple[str | int, ...], Json]]:
                 for position, item in reversed(list(enumerate(value)))
                 if isinstance(item, dict | list)
             ]
+
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+
+
+def once_per_model(
+    make: Callable[[LoadedModel, *Arguments], Result],
+) -> Callable[[LoadedModel, *Arguments], Result]:
+    """Return a function as one that keeps its results for as long as the model lives."""
+    kept: WeakKeyDictionary[LoadedModel, dict[tuple[object, ...], Result]] = WeakKeyDictionary()
+
+    @wraps(make)
+    def find_or_make(loaded: LoadedModel, *arguments: *Arguments) -> Result:
+        results = kept.setdefault(loaded, {})
+        if arguments not in results:
+            results[arguments] = make(loaded, *arguments)
+        return results[arguments]
+
+    return find_or_make

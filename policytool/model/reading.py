@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import format_detection
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
-from policytool.model import (
-    compatibility,
-    config_traits,
-    optimizer_config,
-    traced_dtypes,
-    tree,
-    writer_version,
-)
+from policytool.model import compatibility, optimizer_config, traced_dtypes, tree, writer_version
 from policytool.model.layer_policies import Resolver, floatx
 from policytool.model.loaded_model import LoadedModel
 from policytool.model.model import Layer, Model, Optimizer, Source, Variable
@@ -30,9 +23,9 @@ from policytool.support.errors import LimitError, ModelFileError, SpellingError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.config_traits import ConfigTraits
     from policytool.model.model import Verdict
     from policytool.model.traced_dtypes import Tally
+    from policytool.model.writer_version import ConfigTraits
     from policytool.releases.releases import Release
     from policytool.support.files.remote_path import AnyPath
 
@@ -132,7 +125,7 @@ def _traits(document: Document) -> ConfigTraits:
     objects = (
         document.parts[node.part] for node in document.nodes.values() if node.part is not None
     )
-    return config_traits.of(document.config, document.training, objects)
+    return writer_version.of(document.config, document.training, objects)
 
 
 def _not_keras(document: Document, error: SpellingError) -> ModelFileError:
@@ -319,7 +312,7 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=compatibility.verdicts(document, (), config_traits.of(None), storage.NO_VARIABLES),
+        loaders=compatibility.verdicts(document, (), writer_version.of(None), storage.NO_VARIABLES),
     )
 
 

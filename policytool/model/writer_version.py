@@ -1,5 +1,6 @@
 """
-Which releases can have written a file: the narrowest set that it proves.
+What a model's config shows of the release that wrote it, gathered in one pass over its JSON, and
+which releases can have written a file: the narrowest set that it proves.
 
 ``keras_version`` alone does not tell TF 2.3 from 2.4, and Keras 3's ``to_json`` has none. What else
 tells are keys and classes that a release wrote first or last (``data/writer_marks.json``).
@@ -7,13 +8,16 @@ tells are keys and classes that a release wrote first or last (``data/writer_mar
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.releases import data
+from policytool.model import inbound_nodes
+from policytool.releases import data, keras_objects
+from policytool.releases.layer_classes import is_operation, layer_facts
 from policytool.releases.releases import (
     KERAS2,
     KERAS3,
@@ -23,12 +27,364 @@ from policytool.releases.releases import (
     newest_known,
     releases_in,
 )
+from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
 
     from policytool.formats.document import Writer
-    from policytool.model.config_traits import ConfigTraits
+    from policytool.releases.keras_operations import OperationUse
+    from policytool.support.text.jsontext import Json
+
+_CONTAINERS: Final = frozenset({dict, list})
+_HALVES: Final = ("float16", "mixed_float16")
+_NORMALIZATION: Final = "BatchNormalization"
+_INPUT: Final = "InputLayer"
+
+
+@dataclass
+class ConfigTraits:
+    """
+    The marks of a config; filled while walking, read by :mod:`policytool.model.writer_version` and
+    :mod:`policytool.model.compatibility`.
+    """
+
+    class_names: set[str] = field(default_factory=set)
+    keys: dict[str, set[str]] = field(default_factory=dict)
+    """Class name to the config keys that some object of the class has."""
+
+    common_keys: dict[str, set[str]] = field(default_factory=dict)
+    """Class name to the config keys that every object of the class has."""
+
+    policy_classes: set[str] = field(default_factory=set)
+    """
+    How dtypes are spelled: class names of dicts, ``name`` for a bare float dtype, ``mixed-name``
+    and ``quantized-name`` for bare policies.
+    """
+
+    policy_keys: set[str] = field(default_factory=set)
+    """
+    ``Class.key`` for each config key of a policy dict, and ``Class.module`` where such a dict has a
+    module.
+    """
+
+    root_keys: frozenset[str] = frozenset()
+    root_class: str | None = None
+    graph_network: bool = False
+    """Whether a SavedModel's root says that it is functional, whatever its class."""
+
+    operation_uses: set[OperationUse] = field(default_factory=set)
+    """Calls of graph entries of Keras 3 that are operations and no layers."""
+
+    operation_axes: set[tuple[str, str]] = field(default_factory=set)
+    """Class name and axis, as JSON, of each operation that has an axis."""
+
+    operation_functions: set[tuple[str, str]] = field(default_factory=set)
+    """Class name of each operation that is given a function, and the function's name."""
+
+    bare_nested: bool = False
+    """Whether a layer inside another's config is serialised without its ``module``."""
+
+    activation_layers: bool = False
+    """Whether some activation is itself a layer."""
+
+    nested_models: bool = False
+    nested_graphs: bool = False
+    """Whether a model is nested that is functional, or is nested in one that is."""
+
+    nested_in_graphs: bool = False
+    """Whether a model is nested in a functional one."""
+
+    missed_calls: bool = False
+    """Whether Keras 3 looks for a call of a nested model that the config does not have."""
+
+    given_states: bool = False
+    """Whether a recurrent layer of a functional model gets its states beside its input."""
+
+    behind_models: set[str] = field(default_factory=set)
+    """Class names of layers in a Sequential that need the tensor of a functional model."""
+
+    distributed_models: bool = False
+    """Whether a TimeDistributed wraps a Sequential."""
+
+    listed_layers: bool = False
+    """Whether a Sequential's config is the list of its layers, as Keras up to 2.2.2 writes it."""
+
+    shapeless: bool = False
+    """Whether a Sequential holds nothing of its input's shape."""
+
+    shape_in_layer: bool = False
+    """
+    Whether the root is a Sequential whose first layer is none of input and says the input's shape,
+    itself or in a model, as Keras up to TF 2.1 writes it.
+    """
+
+    shaped: tuple[str, ...] = ()
+    """
+    Class names of the layers of a Sequential whose first layer says the input's shape, and is no
+    input and no model.
+    """
+
+    dtyped_initializers: set[str] = field(default_factory=set)
+    """Class names of initialisers that say a dtype."""
+
+    slashed: bool = False
+    """Whether a layer's name has a slash."""
+
+    listed_axes: set[str] = field(default_factory=set)
+    """Class names of layers whose axis is a list."""
+
+    wrapped_axis: bool = False
+    """Whether a BatchNormalization inside another layer's config has a list as its axis."""
+
+    float_hashes: bool = False
+    """Whether a Hashing gives numbers of buckets under a dtype that is none of integers."""
+
+    half_ops: bool = False
+    """Whether an op layer of TF 1.15 to 2.3 has the type float16 written into its op."""
+
+    layer_policies: set[tuple[str, str]] = field(default_factory=set)
+    """Class name and policy name of each layer that says a policy."""
+
+    drawn: set[tuple[str, str]] = field(default_factory=set)
+    """Class name of each initialiser and the policy of the layer whose variables it makes."""
+
+    half_policies: bool = False
+    """Whether some dtype is a policy that computes in float16, as a bare name or in a dict."""
+
+    bfloat16_policies: bool = False
+    """Whether some dtype is the pure bfloat16, whose variables are bfloat16 too."""
+
+    functional_modules: set[str] = field(default_factory=set)
+    """Modules of functional models, the root and nested ones."""
+
+    stuck: bool = False
+    """Whether a functional model has a call that cannot be made."""
+
+    depth: int = 0
+    """
+    How many calls deep a loader is when it walks the graph of a functional model, the deepest of
+    several.
+    """
+
+    flat_outputs: bool = False
+    """
+    Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of
+    such.
+    """
+
+    @property
+    def operations(self) -> frozenset[str]:
+        """Class names of graph entries of Keras 3 that are operations and no layers."""
+        return frozenset(use.class_name for use in self.operation_uses)
+
+
+def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> ConfigTraits:
+    """
+    Return the traits of a model's config and of its training configuration.
+
+    :param objects: the metadata of a SavedModel's objects. Only their policies are read, because
+        the layers of a subclassed model are stored nowhere else
+    """
+    traits = ConfigTraits()
+    for metadata in objects:
+        if isinstance(metadata, dict) and "dtype" in metadata:
+            _note_dtype(metadata["dtype"], traits)
+    if isinstance(config, dict):
+        traits.root_keys = frozenset(config)
+        traits.root_class = str(keras_objects.class_of(config))
+        traits.graph_network = config.get("is_graph_network") is True
+        traits.shape_in_layer = _says_shape(config)
+        traits.shaped = _class_names(config) if traits.shape_in_layer else ()
+    pending: list[Json] = [config, training]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            _note(value, traits)
+            pending += [item for item in value.values() if type(item) in _CONTAINERS]
+        elif isinstance(value, list):
+            pending += [item for item in value if type(item) in _CONTAINERS]
+    return traits
+
+
+def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
+    class_name, config, module = (
+        keras_objects.class_of(value),
+        value.get("config"),
+        value.get("module"),
+    )
+    if class_name is not None:
+        traits.class_names.add(class_name)
+        if isinstance(config, dict):
+            _note_config(class_name, config, traits)
+            if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
+                _note_operation(value, config, traits)
+        elif class_name == "Sequential" and isinstance(config, list):
+            traits.listed_layers = True
+        if class_name == "Functional" and isinstance(module, str):
+            traits.functional_modules.add(module)
+    if "dtype" in value:
+        _note_dtype(value["dtype"], traits)
+
+
+def _note_operation(entry: dict[str, Json], config: dict[str, Json], traits: ConfigTraits) -> None:
+    from policytool.releases import keras_operations  # only for graphs with operations
+
+    class_name = str(keras_objects.class_of(entry))
+    traits.operation_uses.update(keras_operations.uses(entry))
+    if config.get("axis") is not None:
+        traits.operation_axes.add((class_name, json.dumps(config["axis"])))
+    for function in keras_operations.functions(entry):
+        traits.operation_functions.add((class_name, function))
+
+
+def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    if class_name in traits.keys:
+        traits.keys[class_name].update(config)
+        traits.common_keys[class_name].intersection_update(config)
+    else:
+        traits.keys[class_name] = set(config)
+        traits.common_keys[class_name] = set(config)
+    if "trainable" in config:
+        _note_nested(config, traits)
+        _note_policy(class_name, config, traits)
+        _note_arguments(class_name, config, traits)
+    if "output_layers" in config:
+        _note_outputs(config, traits)
+    if "node_def" in config and "DT_HALF" in str(config["node_def"]):
+        traits.half_ops = True
+    if "layers" in config:
+        _note_model(class_name, config, traits)
+    if layer_facts(class_name).wraps == "steps":
+        traits.distributed_models |= keras_objects.class_of(config.get("layer")) == "Sequential"
+
+
+def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    dtype = config.get("dtype")
+    inner = dtype.get("config") if isinstance(dtype, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else dtype
+    if not isinstance(name, str):
+        return
+    traits.layer_policies.add((class_name, name))
+    for key, value in config.items():
+        if key.endswith("_initializer") and isinstance(value, dict):
+            traits.drawn.add((str(keras_objects.class_of(value)), name))
+
+
+def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    for key, value in config.items():
+        if (
+            key.endswith("_initializer")
+            and isinstance(value, dict)
+            and isinstance(inner := value.get("config"), dict)
+            and "dtype" in inner
+        ):
+            traits.dtyped_initializers.add(str(keras_objects.class_of(value)))
+    name = config.get("name")
+    traits.slashed |= isinstance(name, str) and "/" in name
+    if isinstance(config.get("axis"), list):
+        traits.listed_axes.add(class_name)
+    if class_name == "Hashing" and config.get("output_mode", "int") == "int":
+        dtype = config.get("dtype")
+        traits.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
+
+
+def _says_shape(root: dict[str, Json]) -> bool:
+    config = root.get("config")
+    layers = config.get("layers") if isinstance(config, dict) else None
+    first = (
+        layers[0]
+        if keras_objects.class_of(root) == "Sequential" and isinstance(layers, list) and layers
+        else None
+    )
+    name, inner = (
+        keras_objects.class_of(first),
+        first.get("config") if isinstance(first, dict) else None,
+    )
+    return isinstance(inner, dict) and (
+        name in inbound_nodes.MODELS or (name != _INPUT and "batch_input_shape" in inner)
+    )
+
+
+def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
+    """Return the classes of a model's layers; nothing where the first is a model itself."""
+    config = root.get("config")
+    listed = config.get("layers") if isinstance(config, dict) else None
+    names = tuple(
+        str(keras_objects.class_of(layer))
+        for layer in (listed if isinstance(listed, list) else ())
+        if isinstance(layer, dict)
+    )
+    return () if names and names[0] in inbound_nodes.MODELS else names
+
+
+def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
+    for key, value in config.items():
+        first = value[0] if isinstance(value, list) and value and key == "cells" else value
+        inner = first.get("config") if isinstance(first, dict) else None
+        if isinstance(first, dict) and isinstance(inner, dict) and "trainable" in inner:
+            traits.bare_nested |= "module" not in first
+            traits.activation_layers |= key == "activation"
+            traits.wrapped_axis |= keras_objects.class_of(first) == _NORMALIZATION and isinstance(
+                inner.get("axis"), list
+            )
+
+
+def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    listed = config["layers"]
+    layers = (
+        [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
+    )
+    nested = {keras_objects.class_of(layer) for layer in layers} & inbound_nodes.MODELS
+    traits.nested_models |= bool(nested)
+    traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
+    traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
+    if class_name == "Sequential":
+        traits.behind_models.update(inbound_nodes.classes_after_models(layers))
+    elif nested:
+        traits.missed_calls |= inbound_nodes.misses_calls(config)
+    traits.given_states |= any(
+        layer_facts(keras_objects.class_of(layer)).takes_states
+        and inbound_nodes.takes_tensor_list(layer)
+        for layer in layers
+    )
+    if class_name == "Sequential" and layers and "build_input_shape" not in config:
+        first = layers[0].get("config")
+        traits.shapeless |= (
+            isinstance(first, dict)
+            and not {"batch_input_shape", "batch_shape"} & set(first)
+            and "layers" not in first
+        )
+
+
+def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
+    traits.stuck |= bool(inbound_nodes.uncallable_layers(config))
+    traits.depth = max(traits.depth, inbound_nodes.depth(config))
+    outputs = config.get("output_layers")
+    if isinstance(outputs, list) and outputs and isinstance(outputs[0], str):
+        traits.flat_outputs = True
+
+
+def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
+    if isinstance(dtype, str):
+        traits.policy_classes.add(
+            "quantized-name"
+            if "_from_" in dtype
+            else "mixed-name"
+            if dtype.startswith("mixed_")
+            else "name"
+        )
+        traits.half_policies |= dtype in _HALVES
+        traits.bfloat16_policies |= dtype == "bfloat16"
+    elif isinstance(dtype, dict):
+        class_name, config = str(keras_objects.class_of(dtype)), dtype.get("config")
+        traits.policy_classes.add(class_name)
+        if "module" in dtype:
+            traits.policy_keys.add(f"{class_name}.module")
+        if isinstance(config, dict):
+            traits.policy_keys.update(f"{class_name}.{key}" for key in config)
+            traits.half_policies |= text_at(config, "name") in _HALVES
+            traits.bfloat16_policies |= config.get("name") == "bfloat16"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
-from policytool.migration.planning.loss_scale import model_policy
+from policytool.migration.planning.training import model_policy
 from policytool.model import reading
 from policytool.model.optimizer_config import configuration
 from policytool.releases.policy import loss_scale_values

@@ -32,7 +32,7 @@ from policytool.support.errors import WorkerError
 from policytool.support.files import opening
 from policytool.support.limits import TENSORFLOW_BYTES, TENSORFLOW_SECONDS
 from policytool.support.processes import interrupts
-from policytool.support.processes.child import GRACE, Child
+from policytool.support.processes.pool import GRACE, Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

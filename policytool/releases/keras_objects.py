@@ -1,5 +1,6 @@
 """
-How Keras serializes an object, such as a layer, an initializer, an optimizer or a policy, in JSON.
+How Keras serializes an object, such as a layer, an initializer, an optimizer or a policy, in JSON;
+and how it names layers and variables.
 
 Every release writes ``class_name`` and ``config``. TF 2.13 and later and Keras 3 add ``module`` and
 ``registered_name`` in ``.keras`` archives, Keras 3 in HDF5 and JSON too
@@ -9,6 +10,7 @@ Keras 2, writes the two alone (keras/utils/generic_utils.py). No other module re
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -124,3 +126,23 @@ def full(
 ) -> dict[str, Json]:
     """Return all keys, as ``.keras`` archives and Keras 3 have them."""
     return dict(zip(KEYS, (module, class_name, config, registered_name), strict=True))
+
+
+USUAL_VARIABLES: Final = (
+    *("embeddings", "depthwise_kernel", "pointwise_kernel", "kernel", "recurrent_kernel", "bias"),
+    *("gamma", "beta", "moving_mean", "moving_variance"),
+)
+"""What Keras' own layers call their variables, in the order in which they make them."""
+
+_WORD = re.compile(r"(.)([A-Z][a-z]+)")
+_EDGE = re.compile(r"([a-z])([A-Z])")
+
+
+def snake_case(class_name: str) -> str:
+    """
+    Return the name that Keras makes of a class: ``MaxPooling2D`` gives ``max_pooling2d``,
+    ``ConvLSTM2D`` gives ``conv_lst_m2d``.
+
+    keras/src/utils/naming.py, ``to_snake_case``; the same two substitutions in Keras 2.
+    """
+    return _EDGE.sub(r"\1_\2", _WORD.sub(r"\1_\2", re.sub(r"\W+", "", class_name))).lower()

@@ -34,14 +34,13 @@ from policytool.reports.page import (
 )
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.support import project
-from policytool.troubleshooting.matching import MOST
+from policytool.troubleshooting.entries import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.reports.layout import View
-    from policytool.troubleshooting.entries import Step
-    from policytool.troubleshooting.matching import Explanation, Match
+    from policytool.troubleshooting.entries import Explanation, Match, Step
 
 
 PAGE: Final = "how-to/troubleshooting.md"

@@ -17,9 +17,9 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from policytool.support.project import VERSION
 from policytool.support.text import codec
 from policytool.support.text.jsontext import ABSENT
-from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports import shell
+from policytool.reports import layout
 from policytool.reports.layout import clean
 from policytool.reports.page import (
     Bars,
@@ -146,7 +146,7 @@ def _entries(block: Command | Facts | Listing | Notes) -> Iterator[str]:
     """Yield the entries of what becomes a list."""
     match block:
         case Command():
-            yield f"**{block.label}** {code(shell.command(block.words))}"
+            yield f"**{block.label}** {code(layout.command(block.words))}"
         case Facts():
             for fact in block.facts:
                 yield f"**{fact.label}** {prose(fact.text)}" if fact.label else prose(fact.text)

@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports import shell
+from policytool.reports import layout
 from policytool.reports.layout import clean, pieces, shorten, width_of, wrap
 from policytool.reports.page import (
     Bars,
@@ -325,10 +325,10 @@ def _painted(words: list[tuple[str, Tone]], view: View) -> str:
 
 def _command(command: Command, view: View) -> list[str]:
     label = f"{command.label}: "
-    whole = shell.command(command.words)
+    whole = layout.command(command.words)
     if width_of(label + whole) + 2 <= view.width:
         return [f"  {view.paint(label, Tone.DIM)}{view.paint(whole, Tone.GOOD)}"]
-    lines = shell.lines(command.words, view.width - 4)
+    lines = layout.lines(command.words, view.width - 4)
     return [
         f"  {view.paint(label.rstrip(), Tone.DIM)}",
         *(f"    {view.paint(line, Tone.GOOD)}" for line in lines),

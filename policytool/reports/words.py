@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from policytool.model.model import Outcome
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS, get, release_name
-from policytool.reports import shell
+from policytool.reports import layout
 from policytool.reports.page import Fact
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ EFFECTS: Final = {
 
 def migrate_words(path: str, arguments: Iterable[str]) -> tuple[str, ...]:
     """Return the words of a command that changes a model."""
-    return ("policytool", "migrate", shell.file(path), *arguments)
+    return ("policytool", "migrate", layout.file(path), *arguments)
 
 
 LOADS: Final = "loads in"

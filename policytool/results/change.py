@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.results._result import Report, Result, number_at
+from policytool.results.model import Report, Result, number_at
 from policytool.support.files.remote_path import RemotePath, local
 
 if TYPE_CHECKING:

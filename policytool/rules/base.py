@@ -255,7 +255,7 @@ class AuditOptions:
     targets: tuple[str, ...] = ()
     """
     The loaders that are to take it, such as ``tf2.15`` and ``keras3.6``; see
-    :mod:`policytool.releases.targets`.
+    :mod:`policytool.releases.releases`.
     """
 
     target_names: tuple[str, ...] = ()

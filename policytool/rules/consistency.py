@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning import stored_dtypes
+from policytool.migration.planning import notes
 from policytool.model.model import Source
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.layer_classes import layer_facts
@@ -48,7 +48,7 @@ def stored_dtype_differs(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
     (policytool/releases/data/layer_dtypes.json). When tf_keras 2.21 loaded a TF 2.15 file with
     float16 or float64 values instead of float32, it silently created float32 variables.
     """
-    if case.loaded is None or not stored_dtypes.stores_dtypes(case.loaded):
+    if case.loaded is None or not notes.stores_dtypes(case.loaded):
         return
     for layer in case.model.layers:
         expected = _expected_dtypes(case.loaded, layer)
@@ -146,8 +146,8 @@ def unreadable_bfloat16(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
     document = case.document
     if (
         case.loaded is None
-        or not stored_dtypes.stores_dtypes(case.loaded)
-        or stored_dtypes.reads_bfloat16(case.loaded)
+        or not notes.stores_dtypes(case.loaded)
+        or notes.reads_bfloat16(case.loaded)
     ):
         return
     tensors = [

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.document import Address
 from policytool.migration import planning
-from policytool.migration.planning.loss_scale import has_explicit_scale
 from policytool.migration.planning.options import RETARGETS
 from policytool.migration.planning.policy_formats import OUTDATED
-from policytool.model import config_traits
+from policytool.migration.planning.training import has_explicit_scale
+from policytool.model import writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.loaded_model import current_name
 from policytool.model.model import Obstacle
@@ -231,7 +231,7 @@ def _policy_reason(verdicts: Sequence[Verdict], target: str) -> str | None:
 def _unreadable_policies(loaded: LoadedModel, reason: str) -> list[StoredPolicy]:
     """Return the policies that are refused for a reason: those by which alone it would be seen."""
     releases = frozenset(release.id for release in loaded.origins)
-    blank = Evidence(document=loaded.document, traits=config_traits.of({}), releases=releases)
+    blank = Evidence(document=loaded.document, traits=writer_version.of({}), releases=releases)
     rows = [
         row
         for row in REFUSALS
@@ -244,7 +244,7 @@ def _unreadable_policies(loaded: LoadedModel, reason: str) -> list[StoredPolicy]
         entry
         for entry in policies
         if any(
-            row.shows(replace(blank, traits=config_traits.of({"dtype": entry.value})))
+            row.shows(replace(blank, traits=writer_version.of({"dtype": entry.value})))
             for row in rows
         )
     ]

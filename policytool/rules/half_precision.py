@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration import planning
 from policytool.migration.planning.options import Assignment, Options
 from policytool.model.rounded_weights import compute_dtype, deciding, variables
-from policytool.releases import targets
+from policytool.releases import releases
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Fix, Remedy
@@ -56,7 +56,7 @@ def libraries(loaded: LoadedModel, options: AuditOptions) -> tuple[str, ...]:
     Return the libraries that count, as the newest release of each: the file's own, then those of
     the targets.
     """
-    return targets.libraries(loaded.loader, options.targets)
+    return releases.libraries(loaded.loader, options.targets)
 
 
 def computes_half(loaded: LoadedModel, index: int) -> bool:

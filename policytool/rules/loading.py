@@ -8,8 +8,15 @@ from policytool.migration import planning
 from policytool.model.compatibility import serialized_objects
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import known_arguments
-from policytool.releases.releases import KERAS3, get, newest, release_name
-from policytool.releases.targets import generation_of, running_release, target_and_containers
+from policytool.releases.releases import (
+    KERAS3,
+    generation_of,
+    get,
+    newest,
+    release_name,
+    running_release,
+    target_and_containers,
+)
 from policytool.rules import fixes
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 

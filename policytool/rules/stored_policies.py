@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.loss_scale import has_explicit_scale
 from policytool.migration.planning.policy_formats import owner
-from policytool.model.model_cache import once_per_model
+from policytool.migration.planning.training import has_explicit_scale
+from policytool.model.loaded_model import once_per_model
 from policytool.releases import keras_objects, policy
 from policytool.support.errors import PolicyNameError
 from policytool.support.text.phrases import join_first

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import EditKind
 from policytool.migration import planning
-from policytool.migration.planning import loss_scale
+from policytool.migration.planning import training
 from policytool.migration.planning.decisions import base_policy
-from policytool.migration.planning.loss_scale import Fate, scale_text
 from policytool.migration.planning.options import LossScales
+from policytool.migration.planning.training import Fate, scale_text
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import INNER_STATE
 from policytool.model.tree import Unspelled
@@ -21,7 +21,7 @@ from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.migration.planning.loss_scale import LossScaleVerdict
+    from policytool.migration.planning.training import LossScaleVerdict
     from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
     from policytool.model.loaded_model import LoadedModel
     from policytool.rules.base import AuditOptions, Finding, RuleInput
@@ -38,7 +38,7 @@ def _loss_scale_verdict(case: RuleInput, options: AuditOptions) -> LossScaleVerd
     """
     if case.loaded is None or (options.targets and _KEEP_SCALES.issuperset(options.targets)):
         return None
-    return loss_scale.verdict(case.loaded)
+    return training.verdict(case.loaded)
 
 
 def _training_evidence(case: RuleInput) -> TrainingEvidence | None:
@@ -121,7 +121,7 @@ def loss_scale_dropped(case: RuleInput, options: AuditOptions) -> Iterator[Findi
 
 def _keep_remedy(loaded: LoadedModel, verdict: LossScaleVerdict) -> Remedy | None:
     """Return ``--keep loss-scale`` where it puts the scale into the optimizer."""
-    if verdict.fate is not Fate.PLAIN or loss_scale.scale_to_keep(loaded) is None:
+    if verdict.fate is not Fate.PLAIN or training.scale_to_keep(loaded) is None:
         return None
     kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
     lost = any(note.code == "loss-scale-lost" for note in kept.notes)
@@ -204,7 +204,7 @@ def unscaled_mixed_float16(case: RuleInput, options: AuditOptions) -> Iterator[F
         or base_policy(loaded) != _SCALED_POLICY
     ):
         return
-    if (verdict := loss_scale.verdict(loaded)) is not None and verdict.policy == _SCALED_POLICY:
+    if (verdict := training.verdict(loaded)) is not None and verdict.policy == _SCALED_POLICY:
         return
     half = sum(layer.compute_dtype == "float16" for layer in case.model.layers)
     layers = "1 layer computes" if half == 1 else f"{half} layers compute"

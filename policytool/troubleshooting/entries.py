@@ -1,8 +1,24 @@
 """
-The error messages that people search for, each with its cause, a check and a fix.
+The error messages that people search for, each with its cause, a check and a fix; and the entries
+that a pasted error message or traceback matches.
 
 They are in ``data/FAMILY.toml``, as ``data/schemas/`` describes them, and refer to the steps and
 expressions of ``data/shared.toml`` by name.
+
+The confidence of an entry is the product of two numbers:
+
+- the specificity of the pattern that matches: 0.95 if only one cause prints the message, 0.75 if it
+  is the usual cause, 0.4 if several causes print it
+- the place of the match: 1 in the last exception of a traceback, 0.8 in an earlier one, such as the
+  first of a chain (``During handling of the above exception, ...``), and 0.5 outside of an
+  exception if the text contains one. In a text without an exception, every place counts 1.
+
+Of several matches of one entry, the best counts. Equal confidences are ordered by the line of the
+match, the last first, and then by the order of the entries. An entry is left out if its confidence
+is at most half of the best, or if a better entry matches the same line.
+
+The text is as a user copied it: with colors, prefixes of log lines, frames of tracebacks, and lines
+that a terminal broke.
 """
 
 from __future__ import annotations
@@ -15,8 +31,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool.support.errors import UsageError
+from policytool.support.limits import MESSAGE_BYTES
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 class Specificity(Enum):
@@ -165,3 +184,238 @@ def _expanded(regex: str, expressions: Mapping[str, str]) -> str:
 def _unwrapped(text: str) -> str:
     """Return a text without its line breaks."""
     return " ".join(text.split())
+
+
+_ESCAPES: Final = re.compile(
+    r"\x1b\[[0-9;:?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]"
+)
+"""Sequences that set colors, titles and the cursor of a terminal."""
+
+_LONGEST: Final = 2_000
+"""
+Characters of a line that are searched. Messages of Keras begin with what is wrong, and continue
+with configs of any length.
+"""
+
+_HEADER: Final = re.compile(
+    r"Traceback \(most recent call last\)|During handling of the above exception|"
+    r"The above exception was the direct cause"
+)
+_FRAME: Final = re.compile(
+    r"\bFile \"[^\"]{1,400}\", line \d{1,9}|\bFile [^ ]{1,400}:\d{1,9}, in |"
+    r"^\s{0,40}[^ ]{1,400}\.py:\d{1,9} \w"
+)
+_MARK: Final = re.compile(r"^[\s|>E]{0,40}[~^]{1,400}\s*$")
+_RAISED: Final = re.compile(
+    r"(?:^|[\s|\]])(?:[A-Za-z_]\w{0,80}\.){0,10}"
+    r"(?:[A-Z]\w{0,80}(?:Error|Exception|Warning|Interrupt)|AssertionError|KeyError)(?:: |:?$)"
+)
+"""The type of an exception, at the beginning of its message."""
+
+_SPACES: Final = re.compile(r"\s+")
+_SEPARATORS: Final = (" ", "")
+"""What joins lines: people break messages at spaces, and terminals anywhere."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """Lines that belong together: the message of an exception, or a paragraph."""
+
+    lines: tuple[tuple[int, str], ...]
+    """The lines with their numbers from 1, without colors, each run of white space one space."""
+
+    is_exception: bool
+    """Whether it begins with the type of an exception."""
+
+    is_last: bool
+    """Whether no exception follows."""
+
+    def joined(self) -> tuple[str, ...]:
+        """
+        Return the lines as one line: with a space between them, and if there are several, also
+        without, as a terminal broke them.
+        """
+        texts = tuple(separator.join(self._pieces(separator)) for separator in _SEPARATORS)
+        return texts[: len(self.lines)]
+
+    def line_at(self, offset: int, text: int) -> int:
+        """
+        Return the number of the line that has a character of a joined line.
+
+        :param text: which of the joined lines
+        """
+        separator = _SEPARATORS[text]
+        end = 0
+        for (number, _), piece in zip(self.lines, self._pieces(separator), strict=True):
+            end += len(piece) + len(separator)
+            if offset < end:
+                return number
+        return self.lines[-1][0]
+
+    def _pieces(self, separator: str) -> list[str]:
+        return [line.strip() if separator else line for _, line in self.lines]
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a text without colors; escaped line breaks of a log count as such."""
+    plain = _ESCAPES.sub("", text)
+    if "\n" not in plain.strip() and "\\n" in plain and "Traceback (most" in plain:
+        plain = plain.replace("\\n", "\n").replace('\\"', '"')
+    return plain.splitlines()
+
+
+def messages(lines: list[str]) -> list[Message]:
+    """
+    Return the messages in lines, in their order; frames and the source lines below them are left
+    out.
+    """
+    groups = [*_grouped(lines)]
+    last = max((number for number, (raised, _) in enumerate(groups) if raised), default=-1)
+    return [
+        Message(lines=tuple(group), is_exception=raised, is_last=number >= last)
+        for number, (raised, group) in enumerate(groups)
+    ]
+
+
+def _grouped(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
+    """Yield groups of lines, each with whether it begins with an exception."""
+    raised, group, in_frame = False, list[tuple[int, str]](), False
+    for number, whole in enumerate(lines, 1):
+        line = whole[:_LONGEST]
+        starts = _RAISED.search(line[:400]) is not None
+        is_frame = not starts and (_FRAME.search(line) is not None)
+        ends = starts or is_frame or _HEADER.search(line) is not None
+        if (ends or (not raised and not line.strip())) and group:
+            yield raised, group
+            raised, group = False, []
+        if ends:
+            in_frame, raised = is_frame, starts
+        if is_frame or (ends and not starts):
+            continue
+        if in_frame:  # the source line below a frame
+            in_frame = _MARK.match(line) is not None
+            continue
+        plain = _SPACES.sub(" ", line)
+        if plain.strip() and not _MARK.match(line):
+            group.append((number, plain))
+    if group:
+        yield raised, group
+
+
+EARLIER: Final = 0.8
+"""The weight of a match in an exception that is not the last."""
+
+OUTSIDE: Final = 0.5
+"""The weight of a match outside of an exception, in a text that contains one."""
+
+MOST: Final = 3
+"""Entries that are returned."""
+
+_SHARE: Final = 0.5
+"""Matches with at most this share of the best confidence are left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """An entry that a text matches."""
+
+    entry: Entry
+    confidence: float
+    """From 0 to 1."""
+
+    line: int
+    """The number of the line in which the match begins, from 1."""
+
+    text: str
+    """That line, without colors."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """The entries that explain an error message, the best first."""
+
+    matches: tuple[Match, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """A message, and how much a match in it counts."""
+
+    message: Message
+    texts: tuple[str, ...]
+    weight: float
+
+
+def explain_text(text: str) -> Explanation:
+    """
+    Return the entries that a text matches, the best first, and at most :data:`MOST`.
+
+    :raises UsageError: if the text is empty or too long
+    """
+    if limit_message := MESSAGE_BYTES.exceeded_message(len(text)):
+        raise UsageError(f"the error message has {limit_message}")
+    lines = plain_lines(text)
+    if not any(line.strip() for line in lines):
+        raise UsageError("the error message is empty; paste a message or a whole traceback")
+    all_messages = messages(lines)
+    whole = "\n".join(lines)
+    places = [
+        _Place(message=message, texts=message.joined(), weight=weight)
+        for message, weight in zip(all_messages, _weights(all_messages), strict=True)
+    ]
+    best = [
+        match
+        for entry in entries()
+        if (match := _best_match(entry, places, whole, lines)) is not None
+    ]
+    best.sort(key=lambda match: (-match.confidence, -match.line))
+    return Explanation(matches=tuple(_worth_showing(best))[:MOST])
+
+
+def _worth_showing(best: Sequence[Match]) -> Iterator[Match]:
+    """Yield the matches, the best first, that others do not make superfluous."""
+    highest: dict[int, float] = {}
+    for match in best:
+        if match.confidence > best[
+            0
+        ].confidence * _SHARE and match.confidence >= highest.setdefault(
+            match.line, match.confidence
+        ):
+            yield match
+
+
+def _weights(messages: Sequence[Message]) -> list[float]:
+    """Return how much a match in each message counts."""
+    if not any(message.is_exception for message in messages):
+        return [1.0] * len(messages)
+    return [
+        (1.0 if message.is_last else EARLIER) if message.is_exception else OUTSIDE
+        for message in messages
+    ]
+
+
+def _best_match(
+    entry: Entry, places: Sequence[_Place], whole: str, lines: Sequence[str]
+) -> Match | None:
+    """Return the best match of an entry; of equal ones the last."""
+    best: tuple[float, int] | None = None
+    for pattern in entry.patterns:
+        hits = [
+            (round(pattern.specificity.value * place.weight, 2), line)
+            for place in places
+            if (line := _first_line(pattern, place)) is not None
+        ]
+        if hits and re.search(pattern.needs, whole):
+            best = max(hits if best is None else [best, *hits])
+    if best is None:
+        return None
+    confidence, line = best
+    return Match(entry=entry, confidence=confidence, line=line, text=lines[line - 1].strip())
+
+
+def _first_line(pattern: Pattern, place: _Place) -> int | None:
+    """Return the line of the first match in a message; None if there is none."""
+    for number, text in enumerate(place.texts):
+        if match := pattern.regex.search(text):
+            return place.message.line_at(match.start(), number)
+    return None

@@ -17,7 +17,7 @@ import pytest
 
 from policytool.cli.exit_codes import Exit
 from policytool.commands import inspect as inspection
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT

@@ -14,7 +14,7 @@ import pytest
 
 from policytool.cli.completion import SHELLS
 from policytool.cli.main import COMMANDS
-from policytool.releases.targets import descriptions, names
+from policytool.releases.releases import descriptions, names
 from policytool.rules import RULES
 from tests.conftest import run, run_process
 from tests.helpers.cases import for_each

@@ -9,8 +9,7 @@ import pytest
 
 from policytool.releases import policy
 from policytool.releases.generations import GENERATIONS
-from policytool.releases.releases import RELEASES
-from policytool.releases.targets import descriptions
+from policytool.releases.releases import RELEASES, descriptions
 from policytool.rules import RULES
 from policytool.support.limits import LIMITS
 from tests.conftest import run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import policytool
-from policytool.releases.targets import descriptions
+from policytool.releases.releases import descriptions
 from policytool.rules.base import Fix, ModelCommand
 from tests.conftest import run
 from tests.helpers.marks import THOROUGH

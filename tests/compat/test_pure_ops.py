@@ -17,7 +17,7 @@ import pytest
 
 import policytool
 from policytool.releases import data
-from policytool.releases.symbols import ops as _ops
+from policytool.releases import symbols as _ops
 from tests.compat.asking import ENVIRONMENT, SECONDS
 
 if TYPE_CHECKING:

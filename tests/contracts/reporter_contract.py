@@ -13,7 +13,7 @@ from policytool.commands import inspect as inspection
 from policytool.reports import View
 from policytool.reports.inspection import REPORTERS
 from policytool.support import project
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:

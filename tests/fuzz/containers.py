@@ -11,7 +11,7 @@ import warnings
 import zipfile
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.checkpoint.bundle import _table
+from policytool.formats.checkpoint.bundle import _index
 from policytool.support.errors import BundleError
 from tests.fuzz import trees, words
 from tests.helpers import bundles
@@ -274,7 +274,7 @@ def table(rng: Random, data: bytes) -> bytes:
     damaged blindly.
     """
     try:
-        pairs = list(_table.read_table(data, ""))
+        pairs = list(_index.read_table(data, ""))
     except BundleError:
         pairs = []
     if not pairs or rng.random() < 0.2:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model import hazards
-from policytool.releases import data
+from policytool.releases import data, symbols
+from policytool.releases import symbols as _functions
 from policytool.releases.layer_classes import Category, classes_of
-from policytool.releases.symbols import harmful
-from policytool.releases.symbols import harmful as _functions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -224,7 +223,7 @@ def functions() -> tuple[str, ...]:
         dict.fromkeys(
             name
             for name in found
-            if not (_functions.is_pure_function(name) or harmful.is_pure_name(name))
+            if not (_functions.is_pure_function(name) or symbols.is_pure_name(name))
         )
     )
 
@@ -239,7 +238,7 @@ def classes() -> tuple[str, ...]:
         dict.fromkeys(
             name
             for name in found
-            if not (name in special or harmful.is_pure_class(name) or harmful.is_own(name))
+            if not (name in special or symbols.is_pure_class(name) or symbols.is_own(name))
         )
     )
 

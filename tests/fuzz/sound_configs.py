@@ -12,10 +12,9 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.releases import data, known_arguments
+from policytool.releases import data, known_arguments, symbols
+from policytool.releases import symbols as _functions
 from policytool.releases.layer_classes import Category, classes_of
-from policytool.releases.symbols import harmful
-from policytool.releases.symbols import harmful as _functions
 
 if TYPE_CHECKING:
     from random import Random
@@ -280,7 +279,7 @@ def layer_classes(generation: int) -> tuple[str, ...]:
     known = known_arguments.measurements()[_LAYERS].keys() - HOLDERS - classes_of(Category.OP_LAYER)
     return tuple(
         sorted(
-            name for name in known if harmful.is_pure_class(name) and is_released(name, generation)
+            name for name in known if symbols.is_pure_class(name) and is_released(name, generation)
         )
     )
 

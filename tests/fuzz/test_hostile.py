@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool.releases.symbols import harmful
+from policytool.releases import symbols
 from tests.fuzz import (
     graph_bytes,
     hostile,
@@ -98,9 +98,9 @@ def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
     assert {
         name
         for name in data["layers"]
-        if harmful.is_pure_class(name) and sound_configs.is_released(name)
+        if symbols.is_pure_class(name) and sound_configs.is_released(name)
     } <= drawn
-    left_out = {name for name in data["layers"] if harmful.exclusion_reason(name)}
+    left_out = {name for name in data["layers"] if symbols.exclusion_reason(name)}
     assert left_out - {"Lambda"} <= {*hostile_names.classes(), "TFSMLayer", "TorchModuleWrapper"}
 
 

@@ -9,7 +9,7 @@ import os
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, _table
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, _index
 from policytool.releases import dtypes
 from policytool.support.text import protobuf_messages
 
@@ -50,7 +50,7 @@ def block(
         + struct.pack("<I", max(len(restarts), 1))
         + bytes([compression])
     )
-    return data + struct.pack("<I", _table.masked_checksum(_table.extend_checksum(0, data)))
+    return data + struct.pack("<I", _index.masked_checksum(_index.extend_checksum(0, data)))
 
 
 def table(blocks: Sequence[Sequence[tuple[bytes, bytes]]], compression: int = 0) -> bytes:
@@ -99,7 +99,7 @@ def entry(
     message.offset, message.size, message.checksum = (
         offset,
         len(data),
-        _table.masked_checksum(_table.extend_checksum(0, data)),
+        _index.masked_checksum(_index.extend_checksum(0, data)),
     )
     for name, value in fields.items():
         setattr(message, name, value)
@@ -135,7 +135,7 @@ def text(value: bytes) -> bytes:
     length = struct.pack("<I", len(value))
     return (
         varint(len(value))
-        + struct.pack("<I", _table.masked_checksum(_table.extend_checksum(0, length)))
+        + struct.pack("<I", _index.masked_checksum(_index.extend_checksum(0, length)))
         + value
     )
 
@@ -148,8 +148,8 @@ def strings_checksum(data: bytes, rank: int) -> int:
     assert rank == 0
     start = next(index for index, byte in enumerate(data) if byte < 0x80) + 1
     length = len(data) - start - 4
-    return _table.masked_checksum(
-        _table.extend_checksum(_table.extend_checksum(0, struct.pack("<I", length)), data[start:])
+    return _index.masked_checksum(
+        _index.extend_checksum(_index.extend_checksum(0, struct.pack("<I", length)), data[start:])
     )
 
 

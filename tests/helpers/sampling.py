@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:

@@ -23,12 +23,11 @@ from policytool.formats.saved_model import KERAS
 from policytool.model import reading, untrusted_code
 from policytool.model.hazards import _judging
 from policytool.model.hazards._judging import Harm
-from policytool.releases import data
+from policytool.releases import data, symbols
+from policytool.releases import symbols as _functions
+from policytool.releases import symbols as _table
 from policytool.releases.layer_classes import builtin_classes, operation_classes
-from policytool.releases.symbols import harmful as _functions
-from policytool.releases.symbols import harmful as _table
-from policytool.releases.symbols import ops
-from policytool.releases.symbols.harmful import exclusion_reason, is_pure_class, is_pure_name
+from policytool.releases.symbols import exclusion_reason, is_pure_class, is_pure_name
 from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers import changed_fixtures
@@ -336,7 +335,7 @@ def test_nothing_left_out_is_on_the_list() -> None:
 @given(NAMES)
 def test_an_op_on_no_list_is_refused(name: str) -> None:
     """Wherever it stands in the graph; TensorFlow looks it up by its name."""
-    if not ops.is_pure_op(name) and not ops.is_placed_op(name):
+    if not symbols.is_pure_op(name) and not symbols.is_placed_op(name):
         assert list(
             untrusted_code.reasons_of_file(
                 Document(path="x", format="savedmodel", ops=frozenset({name}))
@@ -348,9 +347,9 @@ def test_known_harm_is_on_no_list() -> None:
     """Ops that take files, readers, and ops that hold programs are not pure."""
     known = data.read("hazards")
     harmful = {*known["ops"], *known["readers"], *known["programs"]}
-    assert not [name for name in harmful if ops.is_pure_op(name)]
+    assert not [name for name in harmful if symbols.is_pure_op(name)]
     assert all(
-        _table.op(name) or ops.is_placed_op(name) or name.startswith("CacheDataset")
+        _table.op(name) or symbols.is_placed_op(name) or name.startswith("CacheDataset")
         for name in harmful
     )
 
@@ -407,7 +406,7 @@ def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None
         for observation in document.observations
         if observation.code in {"op-path", "escaping-asset", "ambiguous-format"}
     ]
-    assert any(ops.is_placed_op(op) for op in document.ops), "nothing was tried"
+    assert any(symbols.is_placed_op(op) for op in document.ops), "nothing was tried"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.model import optimizer_config, reading
+from policytool.model.optimizer_config import UnmappedError, trainable_tensors
 from policytool.model.optimizer_variables import (
     SCHEDULE,
     OptimizerState,
@@ -23,7 +24,6 @@ from policytool.model.optimizer_variables import (
     read_optimizer,
     read_state,
 )
-from policytool.model.trainable_weights import UnmappedError, trainable_tensors
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:

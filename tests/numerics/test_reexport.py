@@ -521,7 +521,7 @@ def test_sizes_are_checked(size: str) -> None:
 def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans, and migrations without the two options, run no child."""
     monkeypatch.setattr(
-        "policytool.support.processes.child.subprocess.Popen",
+        "policytool.support.processes.pool.subprocess.Popen",
         lambda *_, **__: pytest.fail("a process was started"),
     )
     assert run("migrate", SAVED, "--to", "mixed_bfloat16", "--preview").code == 1

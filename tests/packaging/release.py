@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.support import project
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 from tests.conftest import FIXED_SCALE_H5, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from policytool.support import project
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 from tests.helpers.paths import ROOT
 from tests.packaging import release
 

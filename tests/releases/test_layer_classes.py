@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from policytool.releases import data
+from policytool.releases.behaviour import mask_rule
 from policytool.releases.layer_classes import (
     UNKNOWN,
     Category,
@@ -17,7 +18,6 @@ from policytool.releases.layer_classes import (
     layer_facts,
     operation_facts,
 )
-from policytool.releases.masks import mask_rule
 from policytool.releases.releases import KERAS2, KERAS3, newest
 from tests.helpers.paths import PACKAGE
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from policytool.releases import data
+from policytool.releases.behaviour import fully_masked_result, mask_rule
 from policytool.releases.layer_classes import builtin_classes
-from policytool.releases.masks import fully_masked_result, mask_rule
 from policytool.releases.releases import KERAS3, RELEASES, releases_in
 
 TF_KERAS: Final = "tf_keras2.21"

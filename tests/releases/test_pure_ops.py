@@ -10,8 +10,7 @@ from typing import Any, Final
 import pytest
 
 import policytool
-from policytool.releases import data
-from policytool.releases.symbols import ops
+from policytool.releases import data, symbols
 from tests.helpers.cases import for_each
 
 DATA: Final[dict[str, Any]] = json.loads(
@@ -108,37 +107,37 @@ def test_names_are_names_of_ops() -> None:
 )
 def test_op_that_computes_is_pure(name: str) -> None:
     """TensorFlow marks some of these as stateful."""
-    assert ops.is_pure_op(name)
+    assert symbols.is_pure_op(name)
 
 
 @for_each("name", REFUSED)
 def test_op_that_reaches_out_is_not_pure(name: str) -> None:
     """Neither is an op that nobody reviewed."""
-    assert not ops.is_pure_op(name)
+    assert not symbols.is_pure_op(name)
 
 
 @for_each("name", HARMFUL)
 def test_no_op_with_a_file_an_address_or_python_is_pure(name: str) -> None:
     """Nothing is on both lists."""
-    assert not ops.is_pure_op(name)
+    assert not symbols.is_pure_op(name)
 
 
 def test_saver_and_table_ops_are_not_pure_but_have_path_inputs() -> None:
     """They are allowed in their places only."""
-    assert {name for name in DATA["placed"] if ops.is_pure_op(name)} == set()
+    assert {name for name in DATA["placed"] if symbols.is_pure_op(name)} == set()
     assert {name: len(paths) for name, paths in DATA["placed"].items()} == {
-        name: len(ops.path_inputs(name)) for name in DATA["placed"]
+        name: len(symbols.path_inputs(name)) for name in DATA["placed"]
     }
     assert set(DATA["positions"]) == set(DATA["placed"])
-    assert ops.path_inputs("SaveV2") == (0,)
-    assert ops.path_inputs("MergeV2Checkpoints") == (0, 1)
-    assert ops.path_inputs("InitializeTableFromTextFileV2") == (1,)
-    assert ops.path_inputs("AddV2") == ops.path_inputs("ReadFile") == ()
+    assert symbols.path_inputs("SaveV2") == (0,)
+    assert symbols.path_inputs("MergeV2Checkpoints") == (0, 1)
+    assert symbols.path_inputs("InitializeTableFromTextFileV2") == (1,)
+    assert symbols.path_inputs("AddV2") == symbols.path_inputs("ReadFile") == ()
 
 
 def test_op_with_an_attribute_that_can_name_a_file_is_not_pure_by_its_name() -> None:
     """The attribute decides."""
-    assert {name for name in DATA["attributes"] if ops.is_pure_op(name)} == set()
-    assert ops.attribute_values("FixedUnigramCandidateSampler") == {"vocab_file": ("",)}
-    assert "stderr" in ops.attribute_values("PrintV2")["output_stream"]
-    assert ops.attribute_values("AddV2") == ops.attribute_values("ReadFile") == {}
+    assert {name for name in DATA["attributes"] if symbols.is_pure_op(name)} == set()
+    assert symbols.attribute_values("FixedUnigramCandidateSampler") == {"vocab_file": ("",)}
+    assert "stderr" in symbols.attribute_values("PrintV2")["output_stream"]
+    assert symbols.attribute_values("AddV2") == symbols.attribute_values("ReadFile") == {}

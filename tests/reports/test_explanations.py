@@ -12,7 +12,7 @@ import pytest
 from policytool.reports import View
 from policytool.reports.explanations import EXPLANATION_REPORTERS, headline
 from policytool.support import project
-from policytool.troubleshooting.matching import Explanation, explain_text
+from policytool.troubleshooting.entries import Explanation, explain_text
 from tests.contracts.reporter_contract import compared
 
 MESSAGE: Final = (

@@ -25,7 +25,7 @@ from markdown_it import MarkdownIt
 from policytool.commands import audit as auditing
 from policytool.commands.audit import Audit
 from policytool.formats import discovery
-from policytool.reports import View, shell
+from policytool.reports import View, layout
 from policytool.reports.findings import FINDING_REPORTERS, sarif
 from policytool.reports.findings._page import remedies, with_fingerprints
 from policytool.reports.layout import clean
@@ -259,7 +259,7 @@ def test_what_fixes_a_rule_in_a_file_is_one_command() -> None:
 )
 def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
     """Bash gives back the word, and what is shown is one printable line."""
-    quoted = shell.quote(word)
+    quoted = layout.quote(word)
     assert quoted.isprintable()
     done = subprocess.run(
         ["bash", "-c", f"printf %s {quoted}"],
@@ -273,7 +273,7 @@ def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
 
 def test_a_name_that_is_no_utf8_is_quoted_by_its_bytes() -> None:
     """As the operating system has it."""
-    assert shell.quote("a\udcff") == "$'a\\xff'"
+    assert layout.quote("a\udcff") == "$'a\\xff'"
 
 
 def test_a_command_is_broken_where_a_shell_goes_on() -> None:
@@ -284,7 +284,7 @@ def test_a_command_is_broken_where_a_shell_goes_on() -> None:
         "m.h5",
         *(word for number in range(9) for word in ("--set", f"layer {number}=float32")),
     )
-    lines = shell.lines(words, 40)
+    lines = layout.lines(words, 40)
     assert len(lines) > 3
     assert max(map(len, lines)) <= 40
     done = subprocess.run(
@@ -296,8 +296,8 @@ def test_a_command_is_broken_where_a_shell_goes_on() -> None:
     )
     assert tuple(done.stdout.splitlines()) == words
     assert not [line for line in lines if line.endswith("--set \\")]
-    assert shell.command(words) == shlex.join(words)
-    assert shell.file("-m.h5") == "./-m.h5"
+    assert layout.command(words) == shlex.join(words)
+    assert layout.file("-m.h5") == "./-m.h5"
 
 
 # JSON

@@ -17,7 +17,6 @@ from policytool.commands.diff import try_diff
 from policytool.reports import View, html
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
-from policytool.reports.html import charts
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
 from policytool.reports.page import (
@@ -163,16 +162,16 @@ def test_fragment_has_no_script() -> None:
 def test_bars_are_as_long_as_their_amounts() -> None:
     """The longest fills the width; without any amount there are none."""
     amounts = [3.0, 1.0, 0.0]
-    found = charts.bars(
+    found = html.bars(
         Bars(title="", bars=tuple(Bar(label="", value=one, text="") for one in amounts))
     )
     assert [one.percent for one in found] == [100.0, 33.33, 0.0]
-    assert charts.bars(Bars(title="", bars=(Bar(label="", value=0.0, text=""),)))[0].percent == 0
+    assert html.bars(Bars(title="", bars=(Bar(label="", value=0.0, text=""),)))[0].percent == 0
 
 
 def test_curves_show_what_is_not_finite_and_what_is_missing() -> None:
     """Infinity is at the top and zero at the bottom; a place without a value is a gap."""
-    drawn = charts.curves(
+    drawn = html.curves(
         Curves(
             title="",
             places=("a", "b", "c", "d"),
@@ -189,7 +188,7 @@ def test_curves_show_what_is_not_finite_and_what_is_missing() -> None:
 def test_many_places_share_points() -> None:
     """A point shows the largest value of its places."""
     values = tuple(1.0 + (at == 500) for at in range(1000))
-    drawn = charts.curves(
+    drawn = html.curves(
         Curves(
             title="",
             places=tuple(map(str, range(1000))),
@@ -203,7 +202,7 @@ def test_many_places_share_points() -> None:
 def test_histograms_and_ranges_share_an_axis() -> None:
     """The normal range begins where the bar of its first exponent does."""
     spread = Spread(label="", text="", counts=((-16, 1), (0, 4)), normal=(-14, 15))
-    drawn = charts.spreads(Spreads(title="", spreads=(spread,)))
+    drawn = html.spreads(Spreads(title="", spreads=(spread,)))
     unit = drawn.width / (16 + 2 + 2 + 1)
     (one,) = drawn.first
     assert one.normal[0] == pytest.approx(4 * unit, abs=0.1)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from markdown_it import MarkdownIt
 
-from policytool.reports import View, rule_reference
-from policytool.reports.rule_reference import Block, BlockKind
+from policytool.reports import View, topics
+from policytool.reports.topics import Block, BlockKind
 from policytool.rules import RULES
 from tests.conftest import run
 from tests.helpers import example_audits
@@ -37,7 +37,7 @@ def headings(text: str) -> list[str]:
 
 def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
     """Lines that are broken in the source flow, what is indented or ruled stays as it is."""
-    kinds = [block.kind for block in rule_reference.blocks(example_audits.SPELLED.doc)]
+    kinds = [block.kind for block in topics.blocks(example_audits.SPELLED.doc)]
     literal = [BlockKind.PARAGRAPH, BlockKind.LITERAL, BlockKind.LITERAL, BlockKind.PARAGRAPH]
     assert kinds == [
         BlockKind.PARAGRAPH,
@@ -46,9 +46,9 @@ def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
         BlockKind.ITEM,
         *literal,
     ]
-    found = rule_reference.blocks("One,\ntwo:\n- three\n  four\n- five\nsix.\n")
+    found = topics.blocks("One,\ntwo:\n- three\n  four\n- five\nsix.\n")
     assert [block.text for block in found] == ["One, two:", "three four", "five", "six."]
-    assert rule_reference.blocks("As in::\n\n    a\n      b\n")[1] == Block(
+    assert topics.blocks("As in::\n\n    a\n      b\n")[1] == Block(
         kind=BlockKind.LITERAL, text="a\n  b"
     )
 
@@ -58,12 +58,12 @@ def test_code_is_code_and_nothing_else_is_markup() -> None:
     Between backticks at the terminal too; in Markdown a parser sees the words as they are, and
     addresses as links.
     """
-    text = rule_reference.as_text(example_audits.SPELLED.doc)
+    text = topics.as_text(example_audits.SPELLED.doc)
     assert "Policies have a format that `Keras 3` does not read." in text
     assert "- one thing, which goes on below;\n- `another` thing." in text
     assert '\n    {"dtype": "mixed_float16"}\n' in text
     assert "As in:\n" in text
-    made = MarkdownIt("commonmark").render(rule_reference.as_markdown(example_audits.SPELLED))
+    made = MarkdownIt("commonmark").render(topics.as_markdown(example_audits.SPELLED))
     assert (
         "names <code>policytool.releases.policy.Policy</code>, &lt;angles&gt;, a*star* and "
         "snake_case"
@@ -79,8 +79,8 @@ def test_every_rule_is_explained_in_every_form(rule: Rule) -> None:
     No reStructuredText is left; every word of the docstring is there; lines fit a terminal but for
     what cannot be broken.
     """
-    text, markdown = rule_reference.as_text(rule.doc), rule_reference.as_markdown(rule)
-    lines = rule_reference.as_lines(rule, View(width=80))
+    text, markdown = topics.as_text(rule.doc), topics.as_markdown(rule)
+    lines = topics.as_lines(rule, View(width=80))
     for shown in (text, markdown, "\n".join(lines)):
         assert not re.search(r":\w+:`|``[^`\n]", shown.replace("```", "")), shown
         assert "\n\n\n" not in shown
@@ -96,9 +96,9 @@ def test_the_page_has_every_rule_under_its_anchor() -> None:
     """Each is listed with a link that leads to its heading, which is where help leads to."""
     anchors = headings(PAGE)
     for rule in RULES:
-        assert rule_reference.anchor(rule) in anchors
-        assert f"[{rule.id} {rule.name}](#{rule_reference.anchor(rule)})" in PAGE
-        assert rule_reference.as_markdown(rule) in PAGE
+        assert topics.anchor(rule) in anchors
+        assert f"[{rule.id} {rule.name}](#{topics.anchor(rule)})" in PAGE
+        assert topics.as_markdown(rule) in PAGE
 
 
 def test_the_generator_takes_the_tables_cells_as_they_are() -> None:
@@ -124,7 +124,7 @@ def test_all_rules_are_listed_with_what_they_look_for(
     for rule in RULES:
         assert f"{rule.id} {rule.name} {rule.severity.value}" in said
         if columns == "80":
-            assert rule_reference.plain(rule.summary) in said
+            assert topics.plain(rule.summary) in said
 
 
 def test_colour_and_ascii() -> None:

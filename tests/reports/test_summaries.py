@@ -23,7 +23,7 @@ from policytool.model.model import Model
 from policytool.reports import View
 from policytool.reports.layout import width_of
 from policytool.reports.summaries import SUMMARY_REPORTERS
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 from tests.contracts.reporter_contract import MODELS, compared
 from tests.helpers.drawn_models import models
 from tests.helpers.marks import THOROUGH

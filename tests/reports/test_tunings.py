@@ -24,8 +24,7 @@ from policytool.numerics.tuning.objectives import Objective
 from policytool.numerics.tuning.results import Ending, Split
 from policytool.numerics.verdicts.task_metric import MetricOptions
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
-from policytool.reports import View
-from policytool.reports.html import charts
+from policytool.reports import View, html
 from policytool.reports.page import Point, Profile
 from policytool.reports.tuning import TUNE_REPORTERS, Tunings, headline
 from tests.contracts.reporter_contract import compared
@@ -314,7 +313,7 @@ def test_points_are_where_their_values_are() -> None:
         Point(share=share, value=value, text="")
         for share, value in ((1.0, math.inf), (0.0, 0.0), (0.5, 0.1))
     )
-    drawn = charts.profile(Profile(title="", points=points, limit=0.01, limit_text=""))
+    drawn = html.profile(Profile(title="", points=points, limit=0.01, limit_text=""))
     assert [one.x for one in drawn.points] == [6.0, 50.0, 94.0]
     assert [one.y for one in drawn.points] == [drawn.height, drawn.height / 2, 0.0]
     assert drawn.limit == drawn.height

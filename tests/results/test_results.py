@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from policytool.results._result import Result
+    from policytool.results.model import Result
 
 MODEL: Final = "tf2.3/exp_mf16_fixed128.h5"
 OLD, NEW = FIXTURES / "tf2.15/wrappers.h5", FIXTURES / "keras3.15/wrappers.keras"

@@ -9,7 +9,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.model import hazards, reading, untrusted_code
 from policytool.releases import data
-from policytool.releases.symbols import harmful as _table
+from policytool.releases import symbols as _table
 from tests.contracts.findings_contract import rule_findings
 from tests.helpers.marks import THOROUGH
 from tests.rules.faults.safety import activation, op_layer

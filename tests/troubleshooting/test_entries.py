@@ -12,8 +12,7 @@ import jsonschema
 import pytest
 
 import policytool.troubleshooting
-from policytool.troubleshooting.entries import FAMILIES, entries, families
-from policytool.troubleshooting.matching import explain_text
+from policytool.troubleshooting.entries import FAMILIES, entries, explain_text, families
 from tests.helpers.cases import for_each
 
 if TYPE_CHECKING:

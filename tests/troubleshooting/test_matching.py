@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from policytool.support.errors import UsageError
 from policytool.support.limits import override
-from policytool.troubleshooting.entries import Specificity, entries
-from policytool.troubleshooting.matching import EARLIER, MOST, OUTSIDE, explain_text, plain_lines
+from policytool.troubleshooting.entries import (
+    EARLIER,
+    MOST,
+    OUTSIDE,
+    Specificity,
+    entries,
+    explain_text,
+    plain_lines,
+)
 from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES

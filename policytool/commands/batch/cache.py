@@ -25,8 +25,8 @@ from policytool.support import limits
 from policytool.support.errors import CacheError
 from policytool.support.files import atomic, opening
 from policytool.support.processes import interrupts
+from policytool.support.project import VERSION
 from policytool.support.text import codec
-from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from policytool.support import limits
 from policytool.support.errors import MissingPackageError, WorkerError, short
 from policytool.support.processes.crash_guard import Crash
 from policytool.support.processes.pool import Pool
+from policytool.support.project import VERSION
 from policytool.support.text import codec
-from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
-from policytool.releases.naming import USUAL_VARIABLES
+from policytool.releases.keras_objects import USUAL_VARIABLES
 
 if TYPE_CHECKING:
     from policytool.formats.hdf5.library import Contents

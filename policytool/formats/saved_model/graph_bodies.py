@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import ASSETS, escaping_asset
-from policytool.releases.symbols import ops
+from policytool.releases import symbols
 from policytool.support import limits, steps
 from policytool.support.text.phrases import leads_out
 
@@ -101,7 +101,7 @@ def _functions_in_attributes(definition: Any) -> Iterator[str]:
         if attribute.HasField("default")
     ]
     yield from (text(name) for value in pending for name in _named_functions(value))
-    calling = ops.calling_ops() | names
+    calling = symbols.calling_ops() | names
     pending += [
         entry.value
         for nodes in (definition.nodes, *(function.nodes for function in functions))

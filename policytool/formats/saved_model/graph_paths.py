@@ -34,8 +34,8 @@ from policytool.formats.saved_model.graph_bodies import (
     text,
     text_of,
 )
+from policytool.releases import symbols
 from policytool.releases.graph_ops import path_inputs
-from policytool.releases.symbols import ops
 from policytool.support import steps
 from policytool.support.errors import short
 
@@ -113,7 +113,7 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
     for name in dict.fromkeys(_Paths(graph, bodies).misplaced_ops()):
         where = (
             "a file path that comes from neither the saver nor an asset"
-            if ops.path_inputs(name)
+            if symbols.path_inputs(name)
             else "an attribute that can contain a file name"
         )
         yield Observation(
@@ -160,7 +160,7 @@ class _Paths:
 
     def misplaced_ops(self) -> Iterator[str]:
         """Yield the ops whose paths, or whose attributes that name files, are the model's own."""
-        watched = ops.placed_ops()
+        watched = symbols.placed_ops()
         for within, body in self.bodies.items():
             for node in (
                 node
@@ -168,7 +168,10 @@ class _Paths:
                 if raw in watched
             ):
                 op = text(node.op)
-                positions, allowed = ops.path_inputs(op), ops.attribute_values(op)
+                positions, allowed = (
+                    symbols.path_inputs(op),
+                    symbols.attribute_values(op),
+                )
                 if positions:
                     inputs = inputs_of(node)
                     kind = _Kind.ASSET if op in _TABLES else _Kind.SAVER
@@ -429,7 +432,7 @@ class _Paths:
     def _calls(self) -> Mapping[str, list[_Call]]:
         """The calls of each function, by its name."""
         calls_by_function: dict[str, list[_Call]] = {}
-        calling = ops.calling_ops() | {name.encode() for name in self.bodies}
+        calling = symbols.calling_ops() | {name.encode() for name in self.bodies}
         for within, body in self.bodies.items():
             for node in (
                 node

@@ -410,7 +410,7 @@ def _ops(
     reported one. The names of functions, which are called like ops, are not included.
     """
     from policytool.formats.saved_model import graph_paths
-    from policytool.releases.symbols import ops  # as in read
+    from policytool.releases import symbols  # as in read
 
     op_names: set[bytes] = set()
     for graph in graphs:
@@ -418,7 +418,7 @@ def _ops(
         own = set(map(_OP, message.nodes))
         for function in message.library.functions:
             own.update(map(_OP, function.nodes))
-        if not own.isdisjoint(ops.placed_ops()):
+        if not own.isdisjoint(symbols.placed_ops()):
             observations += graph_paths.observe_ops(graph, message)
         op_names |= own.difference(
             function.signature.name for function in message.library.functions

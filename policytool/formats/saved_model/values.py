@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from policytool.formats.checkpoint.bundle import keys_of
-from policytool.formats.checkpoint.values import CheckpointValues
+from policytool.formats.checkpoint.read import CheckpointValues
 from policytool.formats.document import Layout
 from policytool.formats.saved_model import CHECKPOINT
 from policytool.formats.saved_model import read as savedmodel

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import TITLES
 from policytool.formats.edits import Content, EditKind
 from policytool.migration import planning
-from policytool.migration.convert import arguments, decoding, encoding, ordering
+from policytool.migration.convert import decoding, encoding, ordering
 from policytool.migration.convert.architecture import Role, count_calls, walk
 from policytool.migration.convert.compiled import compile_config
 from policytool.migration.convert.masks import MaskTable, plain_config
@@ -32,12 +32,12 @@ from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import Conversion, Plan, Refusal, apply_edits
 from policytool.migration.planning import notes as remarks
 from policytool.model import reading
+from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Obstacle
-from policytool.model.model_cache import once_per_model
 from policytool.model.tree import INPUT_CLASS
-from policytool.releases import behaviour, layer_classes, targets
+from policytool.releases import behaviour, layer_classes
 from policytool.releases.behaviour import Proof
-from policytool.releases.releases import KERAS3, family_of, get
+from policytool.releases.releases import KERAS3, family_of, get, target_and_containers
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError, UsageError
 
@@ -94,7 +94,7 @@ def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> 
     loaded = [
         name
         for name in _unchanged_around(releases, releases.index(release), changes)
-        if targets.target_and_containers(name)[0] in loading
+        if target_and_containers(name)[0] in loading
     ]
     return tuple(_with_equal_masks(root, release, loaded))
 
@@ -400,7 +400,7 @@ def rewrite_model(root: Unit, context: ConversionContext) -> Unit:
         if rewrite.applies(context):
             root = rewrite.apply(root, context)
     return ordering.order_layers(
-        arguments.keep_known(root, context.target, context.log), context.target
+        encoding.keep_known(root, context.target, context.log), context.target
     )
 
 

@@ -29,7 +29,7 @@ from policytool.migration.convert.architecture import (
 )
 from policytool.model import inbound_nodes
 from policytool.model.calls import Reference, layer_entries, layer_name, model_calls
-from policytool.model.model_cache import once_per_model
+from policytool.model.loaded_model import once_per_model
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.configs import LAYER_SLOTS, is_layer
 from policytool.model.tree.site import split_class

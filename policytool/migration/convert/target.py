@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 
 from policytool.migration.plan import ConversionChange, Note, NoteSeverity, Refusal
 from policytool.releases import known_arguments
-from policytool.releases.releases import ARCHIVES, KERAS3, get, is_since, release_name
-from policytool.releases.targets import generation_of
+from policytool.releases.releases import (
+    ARCHIVES,
+    KERAS3,
+    generation_of,
+    get,
+    is_since,
+    release_name,
+)
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit

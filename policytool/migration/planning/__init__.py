@@ -17,21 +17,20 @@ from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Kept, Plan, Refusal, apply_edits
 from policytool.migration.planning import (
     buildable,
+    notes,
     policy_formats,
     propagation,
     savedmodel_revival,
-    stored_dtypes,
     training,
 )
 from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.decisions import decide, is_settable, matches
-from policytool.migration.planning.loss_scale import has_explicit_scale
 from policytool.migration.planning.options import Assignment, Options
+from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import reading
-from policytool.model.model_cache import once_per_model
+from policytool.model.loaded_model import once_per_model
 from policytool.releases.generations import keras1
-from policytool.releases.releases import release_name
-from policytool.releases.targets import generation_of
+from policytool.releases.releases import generation_of, release_name
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.patterns.selection import selecting_patterns
 
@@ -93,7 +92,7 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         suffix=options.suffix,
         base_policy=decisions.base,
         edits=everything,
-        casts=stored_dtypes.casts(loaded, decisions, retrace=retrace),
+        casts=notes.casts(loaded, decisions, retrace=retrace),
         state=trained.state,
         kept=tuple(
             Kept(

@@ -32,7 +32,7 @@ from policytool.migration.planning.options import Outputs
 from policytool.migration.result_dtypes import decides_dtype, joins_tensors
 from policytool.model import custom_classes
 from policytool.model.calls import call_tensors, tensors
-from policytool.model.model_cache import once_per_model
+from policytool.model.loaded_model import once_per_model
 from policytool.model.tree import LAYERS, MODEL_CLASSES
 from policytool.releases import keras_objects
 from policytool.releases.dtypes import HALVES

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import dtypes, policy
-from policytool.releases.targets import running_release, target_and_containers
+from policytool.releases.releases import running_release, target_and_containers
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:

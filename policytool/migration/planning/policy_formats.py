@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Address
 from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Refusal
-from policytool.model.loaded_model import current_name
-from policytool.model.model_cache import once_per_model
+from policytool.model.loaded_model import current_name, once_per_model
 from policytool.model.tree import Unspelled
 from policytool.releases import generations, keras_objects, policy
 from policytool.releases.generations import GENERATIONS, Generation

@@ -36,7 +36,7 @@ from policytool.migration.result_dtypes import (
 from policytool.model import custom_classes
 from policytool.model.calls import Call, Constant, Reference
 from policytool.model.flow import follow, merged_graph
-from policytool.model.model_cache import once_per_model
+from policytool.model.loaded_model import once_per_model
 from policytool.releases import dtypes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy

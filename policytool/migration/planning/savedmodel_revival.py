@@ -17,7 +17,7 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import Refusal
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
-from policytool.model import custom_classes, custom_names
+from policytool.model import custom_classes
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import dtype_support
 from policytool.releases.dtypes import HALVES
@@ -69,7 +69,7 @@ def loaders(
     if not document.nodes or not any(edit.kind is EditKind.NUMERICS for edit in edits):
         return verdicts
     used = {name for metadata in document.parts.values() for name in _activations(metadata)}
-    later = {name: first for name, first in custom_names.first_built().items() if name in used}
+    later = {name: first for name, first in custom_classes.first_built().items() if name in used}
     return tuple(
         _with_reason(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts
     )
@@ -103,7 +103,7 @@ def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
 def _activations(metadata: Json) -> Iterator[str]:
     config = metadata.get("config") if isinstance(metadata, dict) else None
     if isinstance(config, dict):
-        yield from custom_names.activations(config.get("activation"))
+        yield from custom_classes.activations(config.get("activation"))
 
 
 def is_revived(loaded: LoadedModel, index: int) -> bool:
@@ -125,7 +125,7 @@ def _revival_reason(loaded: LoadedModel, index: int) -> str | None:
         return f"uses the custom class {site.class_name}"
     if site.is_model:
         return None
-    for name in custom_names.names(loaded.config(index)):
+    for name in custom_classes.custom_names(loaded.config(index)):
         return f"uses {name}, which is not part of Keras"
     for inner in loaded.below(index):
         if (

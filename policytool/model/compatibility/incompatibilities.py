@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.formats.document import Document
-    from policytool.model.config_traits import ConfigTraits
+    from policytool.model.writer_version import ConfigTraits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.model.compatibility.incompatibilities import Evidence
     from policytool.model.compatibility.serialized_objects import ObjectGroup
-    from policytool.model.config_traits import ConfigTraits
     from policytool.model.tree import Site
+    from policytool.model.writer_version import ConfigTraits
     from policytool.releases.releases import Release
     from policytool.support.text.jsontext import Json
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
 from policytool.model import optimizer_config
-from policytool.model.trainable_weights import UnmappedError, trainable_tensors
+from policytool.model.optimizer_config import UnmappedError, trainable_tensors
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Dynamic
 from policytool.releases.releases import releases_in

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.model.compatibility.serialized_objects import ObjectGroup
-    from policytool.model.config_traits import ConfigTraits
     from policytool.model.tree.storage import Placed
+    from policytool.model.writer_version import ConfigTraits
     from policytool.releases.releases import Release
 
 _EVERYWHERE: Final = "float32"

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Address
 from policytool.model.hazards._judging import LAMBDA, Harm, Hazard, find
 from policytool.releases import keras_objects
-from policytool.releases.symbols.harmful import PRINTING, HarmfulOp, op
-from policytool.releases.symbols.ops import (
+from policytool.releases.symbols import (
+    PRINTING,
+    HarmfulOp,
     attribute_values,
     calling_ops,
     is_placed_op,
     is_pure_op,
+    op,
     path_inputs,
     placed_ops,
 )

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import inbound_nodes
 from policytool.model.calls import CONSTANT
-from policytool.releases import keras_objects, known_arguments
+from policytool.releases import keras_objects, known_arguments, symbols
 from policytool.releases.layer_classes import layer_facts, public_class_name
-from policytool.releases.symbols import harmful, ops
-from policytool.releases.symbols import harmful as _functions
-from policytool.releases.symbols.harmful import in_tensorflow, is_foreign, is_harmful, is_own, op
+from policytool.releases.symbols import in_tensorflow, is_foreign, is_harmful, is_own, op
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -115,8 +113,8 @@ def _hazards_of_function(name: Json) -> Iterator[HazardParts]:
     if not isinstance(name, str):
         yield Harm.UNKNOWN, "function", "does not refer to a TensorFlow function"
     elif not (
-        _functions.is_pure_function(name)
-        or (name.startswith(_RAW_OPS) and ops.is_pure_op(name.removeprefix(_RAW_OPS)))
+        symbols.is_pure_function(name)
+        or (name.startswith(_RAW_OPS) and symbols.is_pure_op(name.removeprefix(_RAW_OPS)))
     ):
         yield from _find_call(f"tensorflow.{name}", harmful=in_tensorflow(name))
 
@@ -130,13 +128,13 @@ def _of_class_method(config: dict[str, Json]) -> Iterator[HazardParts]:
     if not (
         isinstance(owner, str)
         and isinstance(method, str)
-        and _functions.is_class_method(owner, method)
+        and symbols.is_class_method(owner, method)
     ):
         yield from _find_call(f"tensorflow.{owner}.{method}", harmful=True)
 
 
 def _of_attribute(class_name: str, name: Json) -> Iterator[HazardParts]:
-    if not (isinstance(name, str) and _functions.is_tensor_attribute(class_name, name)):
+    if not (isinstance(name, str) and symbols.is_tensor_attribute(class_name, name)):
         yield (
             Harm.UNKNOWN,
             str(name),
@@ -161,7 +159,7 @@ def _of_node_def(node: Json) -> Iterator[HazardParts]:
         )
     elif harmful := op(name):
         yield Harm.NAMED, name, f"runs the op {name}, which {harmful.what}"
-    elif not ops.is_pure_op(name) or _has_function(node.get("attr")):
+    elif not symbols.is_pure_op(name) or _has_function(node.get("attr")):
         yield (
             Harm.UNKNOWN,
             name,
@@ -369,7 +367,7 @@ def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
         (
             spec_name
             for spec_name in names
-            if not (isinstance(spec_name, str) and harmful.is_pure_spec(spec_name))
+            if not (isinstance(spec_name, str) and symbols.is_pure_spec(spec_name))
         ),
         names[0] if names else None,
     )
@@ -380,7 +378,7 @@ def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
     )
     if (
         not isinstance(name, str)
-        or not harmful.is_pure_spec(name)
+        or not symbols.is_pure_spec(name)
         or outside
         or value.get("registered_name")
     ):
@@ -410,7 +408,7 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
         and (where is None or not is_foreign(where))
     ):
         yield Harm.CUSTOM, registered, f"needs {registered}, a registered custom object"
-    elif not harmful.is_pure_function_of(where, name):
+    elif not symbols.is_pure_function_of(where, name):
         if where and not is_foreign(where):
             yield (
                 Harm.UNKNOWN,
@@ -441,11 +439,11 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts]:
         public_class_name(own) != public_class_name(class_name) and not is_own(own)
     ):
         yield Harm.CUSTOM, own, f"needs {own}, a registered custom object"
-    elif not judged and (reason := harmful.exclusion_reason(name)):
+    elif not judged and (reason := symbols.exclusion_reason(name)):
         yield Harm.UNKNOWN, name, f"uses the class {name}, which {reason}"
-    elif not (judged or harmful.is_pure_class(name)):
+    elif not (judged or symbols.is_pure_class(name)):
         yield Harm.CUSTOM, own, f"needs {own}, which is not a Keras class"
-    elif isinstance(module, str) and not harmful.is_modelling(module):
+    elif isinstance(module, str) and not symbols.is_modelling(module):
         yield (
             Harm.UNKNOWN,
             f"{module}.{name}",
@@ -469,7 +467,7 @@ def _of_other_module(
             f"{module}.{name}",
             (f"uses the serialization marker {full} with a module, which no release does"),
         )
-    elif not harmful.is_pure_class_of(module, name):
+    elif not symbols.is_pure_class_of(module, name):
         if isinstance(value.get("registered_name", ""), str):
             yield Harm.CUSTOM, own, f"needs {name} from {module}"
         else:
@@ -490,7 +488,7 @@ def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts
             isinstance(text, str)
             and text
             and key.endswith(_NAMING + _CALLING)
-            and not harmful.is_pure_name(text)
+            and not symbols.is_pure_name(text)
         ):
             yield (
                 Harm.CUSTOM,

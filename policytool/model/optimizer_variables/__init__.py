@@ -3,7 +3,7 @@ A stored optimizer's variables: which is which slot of which weight.
 
 HDF5 names them by their weights, archives and standalone Keras number them. Here is what
 each optimizer keeps and in which order, and how that is read from what a file stores, with the
-weights that the optimizer trains (:mod:`policytool.model.trainable_weights`).
+weights that the optimizer trains (:mod:`policytool.model.optimizer_config`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import optimizer_config
-from policytool.model.trainable_weights import UnmappedError
+from policytool.model.optimizer_config import UnmappedError
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.releases import KERAS2, is_since
 

@@ -26,7 +26,7 @@ from policytool.model.tree.site import (
     with_shared_places,
 )
 from policytool.releases import keras_objects
-from policytool.releases.naming import snake_case
+from policytool.releases.keras_objects import snake_case
 from policytool.support import limits, steps
 from policytool.support.errors import LimitError
 

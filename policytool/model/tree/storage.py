@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Layout
 from policytool.model.model import Variable
 from policytool.model.tree.site import BOOKKEEPING, CONTAINERS, LAYERS, Site
+from policytool.releases.keras_objects import USUAL_VARIABLES, snake_case
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.naming import USUAL_VARIABLES, snake_case
 from policytool.support import limits, steps
 from policytool.support.errors import LimitError
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.loss_scale import scale_text
+from policytool.migration.planning.training import scale_text
 from policytool.releases.policy import Dynamic
 from policytool.support.text.phrases import join_first
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import OutputKind
 from policytool.releases import keras_objects
-from policytool.releases.naming import snake_case
+from policytool.releases.keras_objects import snake_case
 from policytool.support.errors import UsageError, short
 from policytool.support.text.phrases import join_first
 

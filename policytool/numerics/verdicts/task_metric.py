@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
 from policytool.numerics.check_sides import UserFunction, function_named
 from policytool.numerics.verdicts import safety
-from policytool.releases.naming import snake_case
+from policytool.releases.keras_objects import snake_case
 from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:

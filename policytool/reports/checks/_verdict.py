@@ -20,7 +20,7 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
     severity,
 )
-from policytool.reports import shell
+from policytool.reports import layout
 from policytool.reports.checks._layers import measurements, overflow_reasons
 from policytool.reports.checks._tables import change_words, comparison_sentence
 from policytool.reports.words import HEADROOM, figure, many, share
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 def migrate_command(path: str, options: Options) -> tuple[str, ...]:
     """Return the words of a command, without an output."""
-    return ("policytool", "migrate", shell.file(path), *_words(options))
+    return ("policytool", "migrate", layout.file(path), *_words(options))
 
 
 def _words(options: Options) -> Iterator[str]:

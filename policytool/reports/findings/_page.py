@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.releases import release_name
-from policytool.reports import shell
+from policytool.reports import layout
 from policytool.reports.page import (
     Bar,
     Bars,
@@ -178,7 +178,7 @@ def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
 def fix_sentences(audited: Audited, finding: Finding) -> str:
     """Return how a finding is fixed, in sentences; nothing if no fix is known."""
     sentences = [
-        f"`{shell.command(migrate_words(audited.path, command.arguments))}` fixes the model "
+        f"`{layout.command(migrate_words(audited.path, command.arguments))}` fixes the model "
         f"({EFFECTS[command.fix]})."
         for command in audited.commands
         if command.arguments is not None

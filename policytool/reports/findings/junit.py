@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 from policytool.reports.findings._page import fix_sentences, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
-from policytool.reports.rule_reference import plain
+from policytool.reports.topics import plain
 from policytool.rules.base import Severity
 
 if TYPE_CHECKING:

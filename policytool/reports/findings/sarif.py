@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from policytool.reports import rule_reference
+from policytool.reports import topics
 from policytool.reports.fields import JsonItems, json_pieces
 from policytool.reports.findings._page import fix_sentences, with_fingerprints
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.support import project
 from policytool.support.files.remote_path import is_url
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,20 +75,20 @@ def _document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
 
 def _rule(rule: Rule) -> dict[str, Any]:
     tags = [
-        rule_reference.family(rule)[0],
+        topics.family(rule)[0],
         *([f"fix:{rule.fix.value}"] if rule.fix else []),
         *rule.references,
     ]
     return {
         "id": rule.id,
         "name": rule.name,
-        "shortDescription": _message(rule_reference.plain(rule.summary)),
-        "fullDescription": _message(rule_reference.as_text(rule.doc)),
+        "shortDescription": _message(topics.plain(rule.summary)),
+        "fullDescription": _message(topics.as_text(rule.doc)),
         "help": {
-            **_message(rule_reference.as_text(rule.doc)),
-            "markdown": rule_reference.as_markdown(rule),
+            **_message(topics.as_text(rule.doc)),
+            "markdown": topics.as_markdown(rule),
         },
-        "helpUri": project.page(f"reference/rules.md#{rule_reference.anchor(rule)}"),
+        "helpUri": project.page(f"reference/rules.md#{topics.anchor(rule)}"),
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": tags},
     }

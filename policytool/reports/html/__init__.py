@@ -5,12 +5,18 @@ notebook.
 A page has a Content-Security-Policy that allows its own style and script, by their hashes, and
 nothing else. Text from models is data: templates escape it, and what is not printable is written
 by number. Long tables have filters.
+
+The geometry of charts: from values to places in a drawing, as pure functions.
+
+Texts keep their size at every width, so that bars are drawn in percent, and lines in a drawing of
+its own that is stretched.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from functools import cache
 from importlib.resources import files
@@ -19,16 +25,305 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from policytool.reports import shell
-from policytool.reports.html import charts
+from policytool.reports import layout
 from policytool.reports.layout import escape_unprintable
 from policytool.reports.page import INDEX, Cell, Chart, Page, Tone, Verdict
-from policytool.support.version import VERSION
+from policytool.support.project import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from policytool.reports.page import Block, Column, Table
+    from policytool.reports.page import (
+        Bar,
+        Bars,
+        Block,
+        Column,
+        Curve,
+        Curves,
+        Point,
+        Profile,
+        Spread,
+        Spreads,
+        Table,
+    )
+
+WIDTH: Final = 1000
+"""Units that a stretched drawing is wide."""
+
+HEIGHT: Final = 240
+"""Units, and pixels, that the drawing of curves is high."""
+
+_MOST_POINTS: Final = 400
+"""Points of a curve; of more places, neighbours share one, which shows the largest value."""
+
+_MOST_SPREADS: Final = 400
+"""Histograms in one chart."""
+
+_FIRST_SPREADS: Final = 12
+
+_LEAST_DECADES: Final = 2
+_DOT: Final = 4
+"""Units that a point is wide."""
+
+_INSET: Final = 6
+"""Percent of the width on both sides of an axis of shares, for labels."""
+
+_ROW: Final = 24
+"""Units that a histogram is high."""
+
+_MARGIN: Final = 2
+"""Exponents that the axis goes beyond the values."""
+
+
+class DrawnBar(NamedTuple):
+    """A bar, whose length is in percent of the longest."""
+
+    bar: Bar
+    percent: float
+
+
+def bars(chart: Bars) -> tuple[DrawnBar, ...]:
+    """Return the bars with their lengths."""
+    largest = max((bar.value for bar in chart.bars), default=0.0)
+    return tuple(
+        DrawnBar(bar=bar, percent=round(100 * bar.value / largest, 2) if largest else 0.0)
+        for bar in chart.bars
+    )
+
+
+class Tick(NamedTuple):
+    """A power of ten on the axis."""
+
+    y: float
+    text: str
+
+
+class DrawnCurve(NamedTuple):
+    """A curve as a path, with its number in the legend."""
+
+    label: str
+    number: int
+    path: str
+
+
+class Place(NamedTuple):
+    """A vertical strip of the drawing, and what the curves have there."""
+
+    x: float
+    width: float
+    text: str
+
+
+class DrawnCurves(NamedTuple):
+    """Curves on a logarithmic axis."""
+
+    width: int
+    height: int
+    ticks: tuple[Tick, ...]
+    curves: tuple[DrawnCurve, ...]
+    places: tuple[Place, ...]
+
+
+def curves(chart: Curves) -> DrawnCurves:
+    """Return the paths of curves; values that are infinite are at the top, zeros at the bottom."""
+    size = -(-len(chart.places) // _MOST_POINTS) if chart.places else 1
+    groups = [range(len(chart.places))[at : at + size] for at in range(0, len(chart.places), size)]
+    points = {
+        curve.label: [_largest(curve.values[index] for index in group) for group in groups]
+        for curve in chart.curves
+    }
+    low, high = _decades([value for values in points.values() for value in values])
+    step = WIDTH / max(1, len(groups))
+    return DrawnCurves(
+        width=WIDTH,
+        height=HEIGHT,
+        ticks=_ticks(low, high),
+        curves=tuple(
+            DrawnCurve(label=label, number=number, path=_path(values, step, low, high))
+            for number, (label, values) in enumerate(points.items())
+        ),
+        places=tuple(
+            Place(
+                x=round(at * step, 2),
+                width=round(step, 2),
+                text=_place_text(chart.places, group, chart.curves),
+            )
+            for at, group in enumerate(groups)
+        ),
+    )
+
+
+def _largest(values: Iterator[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _decades(values: Sequence[float | None]) -> tuple[int, int]:
+    """Return the powers of ten that enclose all values that can be plotted on a log scale."""
+    plotted_values = [
+        value for value in values if value is not None and value > 0 and not math.isinf(value)
+    ]
+    low = math.floor(math.log10(min(plotted_values, default=1.0)))
+    high = math.ceil(math.log10(max(plotted_values, default=1.0)))
+    return low, max(high, low + _LEAST_DECADES)
+
+
+def _height(value: float, low: int, high: int) -> float:
+    if value <= 0:
+        return HEIGHT
+    if math.isinf(value):
+        return 0.0
+    return round(HEIGHT * (high - math.log10(value)) / (high - low), 1)
+
+
+def _path(values: Sequence[float | None], step: float, low: int, high: int) -> str:
+    """Return the commands of a path, which is interrupted where nothing was measured."""
+    words: list[str] = []
+    is_down = False
+    for at, value in enumerate(values):
+        if value is None or math.isnan(value):
+            is_down = False
+            continue
+        x, y = (at + 0.5) * step, _height(value, low, high)
+        words.append(f"{'L' if is_down else 'M'}{x:.1f} {y}")
+        if not is_down:  # a point by itself is seen, too
+            words.append(f"h{min(_DOT, step / 2):.1f}")
+        is_down = True
+    return "".join(words)
+
+
+def _place_text(places: Sequence[str], group: range, curves: Sequence[Curve]) -> str:
+    names = places[group[0]] if len(group) == 1 else f"{places[group[0]]} to {places[group[-1]]}"
+    values = (
+        f"{curve.label} {value:.3g}"
+        for curve in curves
+        if (value := _largest(curve.values[index] for index in group)) is not None
+    )
+    return f"{names}: {', '.join(values)}"
+
+
+class DrawnPoint(NamedTuple):
+    """A point, whose place is in percent of the width."""
+
+    point: Point
+    x: float
+    y: float
+
+
+class DrawnProfile(NamedTuple):
+    """Points on a line, and the limit."""
+
+    width: int
+    height: int
+    ticks: tuple[Tick, ...]
+    shares: tuple[tuple[float, str], ...]
+    """Percent of the width, and the share."""
+
+    path: str
+    points: tuple[DrawnPoint, ...]
+    limit: float
+
+
+def profile(chart: Profile) -> DrawnProfile:
+    """Return the positions of the points; infinite values are at the top."""
+    low, high = _decades([chart.limit, *(point.value for point in chart.points)])
+    points = tuple(
+        DrawnPoint(point=point, x=_percent(point.share), y=_height(point.value, low, high))
+        for point in sorted(chart.points, key=lambda point: point.share)
+    )
+    return DrawnProfile(
+        width=WIDTH,
+        height=HEIGHT,
+        ticks=_ticks(low, high),
+        shares=tuple((_percent(part / 4), f"{25 * part}%") for part in range(5)),
+        path="L".join(
+            f"{drawn_point.x * WIDTH / 100:.1f} {drawn_point.y}" for drawn_point in points
+        ),
+        points=points,
+        limit=_height(chart.limit, low, high),
+    )
+
+
+def _percent(share: float) -> float:
+    """Return where a share is on an axis with room for the labels at its ends."""
+    return round(_INSET + (100 - 2 * _INSET) * share, 2)
+
+
+def _ticks(low: int, high: int) -> tuple[Tick, ...]:
+    return tuple(
+        Tick(y=round(HEIGHT * (high - power) / (high - low), 1), text=f"1e{power}")
+        for power in range(low, high + 1, max(1, (high - low) // 6))
+    )
+
+
+class DrawnSpread(NamedTuple):
+    """A histogram as a path, and the range of its dtype."""
+
+    spread: Spread
+    path: str
+    normal: tuple[float, float]
+    """Where the normal numbers begin, and how wide they are."""
+
+
+class DrawnSpreads(NamedTuple):
+    """Histograms on one axis of exponents."""
+
+    width: int
+    row: int
+    ticks: tuple[tuple[float, str], ...]
+    """Percent of the width, and the power of two."""
+
+    first: tuple[DrawnSpread, ...]
+    rest: tuple[DrawnSpread, ...]
+    """Those that the reader unfolds."""
+
+    left_out: int
+
+
+def spreads(chart: Spreads) -> DrawnSpreads:
+    """Return the paths of histograms, in which the largest bar of each has the same height."""
+    visible_spreads = chart.spreads[:_MOST_SPREADS]
+    exponents = [exponent for spread in visible_spreads for exponent, _ in spread.counts]
+    low = min(exponents, default=0) - _MARGIN
+    high = max(exponents, default=0) + _MARGIN + 1
+    unit = WIDTH / (high - low)
+
+    def place(exponent: int) -> float:
+        return round(unit * (min(max(exponent, low), high) - low), 1)
+
+    drawn = tuple(
+        DrawnSpread(
+            spread=spread,
+            path=_histogram(spread.counts, low, unit),
+            normal=(
+                start := place(spread.normal[0]),
+                round(place(spread.normal[1] + 1) - start, 1),
+            ),
+        )
+        for spread in visible_spreads
+    )
+    step = max(2, 2 * round((high - low) / 16))
+    return DrawnSpreads(
+        width=WIDTH,
+        row=_ROW,
+        ticks=tuple(
+            (round(100 * (power - low) / (high - low), 2), f"2^{power}")
+            for power in range(low - low % -step, high, step)
+            if low < power
+        ),
+        first=drawn[:_FIRST_SPREADS],
+        rest=drawn[_FIRST_SPREADS:],
+        left_out=len(chart.spreads) - len(visible_spreads),
+    )
+
+
+def _histogram(counts: Sequence[tuple[int, int]], low: int, unit: float) -> str:
+    largest = max((count for _, count in counts), default=0)
+    words = []
+    for exponent, count in counts:
+        # The square root lets small shares be seen, which are what overflows and underflows.
+        height = _ROW * math.sqrt(count / largest) if largest else 0.0
+        words.append(f"M{unit * (exponent - low):.1f} {_ROW}v-{height:.1f}h{unit:.1f}V{_ROW}z")
+    return "".join(words)
 
 
 _SEARCHED: Final = 12
@@ -197,12 +492,12 @@ def _environment() -> Environment:
     environment.filters.update(
         kind=lambda block: type(block).__name__,
         prose=_prose,
-        command=shell.command,
+        command=layout.command,
         table=prepare,
-        curves=charts.curves,
-        spreads=charts.spreads,
-        bars=charts.bars,
-        profile=charts.profile,
+        curves=curves,
+        spreads=spreads,
+        bars=bars,
+        profile=profile,
     )
     return environment
 

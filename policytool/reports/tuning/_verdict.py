@@ -15,7 +15,7 @@ from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
 from policytool.numerics.tuning.objectives import GRADIENT_ERROR
 from policytool.numerics.tuning.results import Ending
-from policytool.reports import checks, shell
+from policytool.reports import checks, layout
 from policytool.reports.page import Sentence, Tone, Verdict
 from policytool.reports.words import figure, many, share
 
@@ -293,7 +293,7 @@ def _output(migration: Migration | None) -> tuple[str, ...]:
         return ()
     default = migration.source.with_name(default_name(migration.source, migration.plan.suffix))
     target = display_path(migration.target)
-    return () if target == display_path(default) else ("-o", shell.file(target))
+    return () if target == display_path(default) else ("-o", layout.file(target))
 
 
 def _plan(arguments: tuple[str, ...]) -> str | None:

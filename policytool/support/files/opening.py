@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from policytool.support.files.remote import Session
-    from policytool.support.files.remote_path import AnyPath
-    from policytool.support.files.remote_status import Status
+    from policytool.support.files.remote_path import AnyPath, Status
     from policytool.support.limits import Limit
 
 Answer = TypeVar("Answer")

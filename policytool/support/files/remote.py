@@ -20,9 +20,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files.random_access import SeekableStream, member_start, positioned_read
-from policytool.support.files.remote_path import AZURE, MODELS, PACKAGES, ZIP, RemotePath
+from policytool.support.files.remote_path import (
+    AZURE,
+    MODELS,
+    PACKAGES,
+    ZIP,
+    RemotePath,
+    Status,
+    status_from,
+)
 from policytool.support.files.remote_requests import no_ranges, request, silence
-from policytool.support.files.remote_status import Status, status_from
 from policytool.support.files.remote_stream import RemoteStream, Source
 
 if TYPE_CHECKING:

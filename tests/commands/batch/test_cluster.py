@@ -33,8 +33,8 @@ from policytool.rules import AuditOptions
 from policytool.support import limits
 from policytool.support.errors import WorkerError
 from policytool.support.processes.crash_guard import Crash
+from policytool.support.project import VERSION
 from policytool.support.text import codec
-from policytool.support.version import VERSION
 from tests.conftest import MIXED_H5
 from tests.helpers.endless import endless_collection
 from tests.helpers.marks import SLOW, THOROUGH

@@ -17,7 +17,7 @@ from policytool.formats import format_detection
 from policytool.formats.document import Tensor
 from policytool.formats.edits import Assembly, Placement
 from policytool.formats.placed_values import stored_blocks
-from policytool.migration.convert import arguments, decoding
+from policytool.migration.convert import decoding, encoding
 from policytool.migration.convert.architecture import Recipe, SerializedObject, Unit, walk
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext, keras1
 from policytool.migration.convert.target import Log, Target
@@ -59,7 +59,7 @@ def converted(path: Path, loader: str, container: str = "keras") -> tuple[Unit, 
     root = decoding.decode(loaded)
     for rewrite in REWRITES:
         root = rewrite.apply(root, context) if rewrite.applies(context) else root
-    return arguments.keep_known(root, context.target, log), log
+    return encoding.keep_known(root, context.target, log), log
 
 
 def sequential(folder: Path, version: str, *layers: dict[str, Any]) -> Path:

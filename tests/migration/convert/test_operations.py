@@ -15,7 +15,7 @@ from policytool.migration.convert.target import Log, Target
 from policytool.migration.result_dtypes import promoted_dtype
 from policytool.model import reading
 from policytool.releases import keras_operations
-from policytool.releases.function_operations import operation_rows
+from policytool.releases.keras_operations import operation_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

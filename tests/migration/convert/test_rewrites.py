@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.formats import format_detection
-from policytool.migration.convert import arguments, decoding
+from policytool.migration.convert import decoding, encoding
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext, Rewrite
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
@@ -104,5 +104,5 @@ def outcome(file: str, target: Target, rewrites: Sequence[Rewrite]) -> tuple[obj
     root = decoding.decode(loaded)
     for rewrite in rewrites:
         root = rewrite.apply(root, context) if rewrite.applies(context) else root
-    root = arguments.keep_known(root, target, log)
+    root = encoding.keep_known(root, target, log)
     return repr(root), set(log.changes), set(log.refusals), set(log.notes)

@@ -13,7 +13,7 @@ from policytool.migration.convert.target import Target
 from policytool.migration.convert.tensor_facts import entry_dtypes, is_cast, of_network
 from policytool.model.calls import Call, Reference
 from policytool.releases import keras_operations
-from policytool.releases.function_operations import operation_results, rows_by_operation
+from policytool.releases.keras_operations import operation_results, rows_by_operation
 from policytool.releases.policy import PolicyMap, policy_from_name
 from policytool.support.steps import budget
 

@@ -18,7 +18,7 @@ import policytool
 from policytool.formats import format_detection
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
-from policytool.model import config_traits, reading, writer_version
+from policytool.model import reading, writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
@@ -267,7 +267,7 @@ def test_every_row_applies_to_some_fixture() -> None:
                     (),
                 )
             part = document.parts.get(document.config_part or "")
-            marks = config_traits.of(
+            marks = writer_version.of(
                 part,
                 document.parts.get(document.training_part or ""),
                 document.parts.values() if document.nodes else (),

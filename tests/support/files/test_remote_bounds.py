@@ -13,7 +13,7 @@ import pytest
 
 from policytool.support.errors import ModelFileError
 from policytool.support.files import remote_path, remote_requests
-from policytool.support.files.remote_status import status_from
+from policytool.support.files.remote_path import status_from
 from tests.conftest import run, run_process
 from tests.helpers.loopback_server import listening
 from tests.helpers.marks import THOROUGH

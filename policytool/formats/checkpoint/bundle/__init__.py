@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import failed_download
 from policytool.formats.checkpoint import INDEX
-from policytool.formats.checkpoint.bundle import _entries, _table, _values
-from policytool.formats.checkpoint.bundle._entries import Entry, Part
-from policytool.formats.checkpoint.bundle._table import check_limit, is_table
+from policytool.formats.checkpoint.bundle import _index, _values
+from policytool.formats.checkpoint.bundle._index import Entry, Part, check_limit, is_table
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -80,7 +79,7 @@ class Bundle:
         :raises BundleError: as :meth:`chunks` does, and for a tensor of anything else.
         :raises OSError: where a file cannot be read.
         """
-        if entry.dtype != _entries.STRING or entry.slices:
+        if entry.dtype != _index.STRING or entry.slices:
             raise BundleError(
                 "checkpoint-unsupported", f"{entry.key} is partitioned or is not a string tensor"
             )
@@ -96,7 +95,7 @@ class Bundle:
         entry = self.entries.get(OBJECT_GRAPH_KEY)
         if entry is None:
             return None
-        if entry.dtype != _entries.STRING or entry.shape:
+        if entry.dtype != _index.STRING or entry.shape:
             raise BundleError(
                 "checkpoint-damaged",
                 f"{self.prefix.name}{INDEX} is damaged: its object graph is not a string",
@@ -139,24 +138,24 @@ def open_bundle(prefix: AnyPath) -> Bundle:
     """
     path = prefix.with_name(prefix.name + INDEX)
     name = path.name
-    pairs = _table.read_table(_content(path), name)
+    pairs = _index.read_table(_content(path), name)
     try:
         header = _header(next(pairs, None), name)
         entries: dict[bytes, Entry] = {}
         slices: dict[bytes, Entry] = {}
         partitioned: dict[bytes, tuple[tuple[tuple[int, int], ...], ...]] = {}
         for key, value in pairs:
-            entry, parts = _entries.parse(key, value, name)
+            entry, parts = _index.parse(key, value, name)
             if entry.shard >= header.shards:
                 raise ValueError(
                     f"{entry.key} refers to data file {entry.shard}, but the number of data files "
                     f"is {header.shards}",
                 )
-            (slices if key.startswith(_entries.MARK) else entries)[key] = entry
+            (slices if key.startswith(_index.MARK) else entries)[key] = entry
             if parts:
                 partitioned[key] = parts
         for key, parts in partitioned.items():
-            entries[key] = _entries.assembled_entry(entries[key], key, parts, slices)
+            entries[key] = _index.assembled_entry(entries[key], key, parts, slices)
         _check_places(_stored_entries(entries.values()))
         entries_by_name = {key.decode("utf-8"): entry for key, entry in entries.items()}
     except ValueError as error:

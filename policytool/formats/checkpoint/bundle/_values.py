@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import failed_download
-from policytool.formats.checkpoint.bundle import _entries, _table
-from policytool.formats.checkpoint.bundle._table import check_limit
+from policytool.formats.checkpoint.bundle import _index
+from policytool.formats.checkpoint.bundle._index import check_limit
 from policytool.support import limits
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -23,7 +23,7 @@ from policytool.support.files.random_access import positioned_read
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.formats.checkpoint.bundle._entries import Entry
+    from policytool.formats.checkpoint.bundle._index import Entry
     from policytool.support.files.random_access import PositionedRead
     from policytool.support.files.remote_path import AnyPath
 
@@ -124,7 +124,7 @@ class _Stream:
                 )
             data += piece
             self._position += len(piece)
-        self._checksum = _table.extend_checksum(self._checksum, data)
+        self._checksum = _index.extend_checksum(self._checksum, data)
         return data
 
     def pieces(self, size: int) -> Iterator[bytes]:
@@ -138,7 +138,7 @@ class _Stream:
         that of the bytes themselves.
         """
         if (
-            _table.masked_checksum(self._checksum if checksum is None else checksum)
+            _index.masked_checksum(self._checksum if checksum is None else checksum)
             != self._entry.checksum
         ):
             raise BundleError(
@@ -150,7 +150,7 @@ class _Stream:
 
 def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
     """Yield a tensor's bytes, as :meth:`Bundle.chunks` promises."""
-    if entry.dtype in {"variant", "resource", _entries.UNKNOWN}:
+    if entry.dtype in {"variant", "resource", _index.UNKNOWN}:
         raise BundleError(
             "checkpoint-unsupported",
             f"{entry.key} has values of dtype {entry.dtype}, but only numbers and strings "
@@ -158,7 +158,7 @@ def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
         )
     if entry.slices:
         yield from _assemble(shards, entry)
-    elif entry.dtype == _entries.STRING:
+    elif entry.dtype == _index.STRING:
         data = _verified_strings(shards, entry)[0]
         for start in range(0, len(data), CHUNK):
             yield data[start : start + CHUNK]
@@ -192,12 +192,12 @@ def _assemble(shards: Shards, entry: Entry) -> Iterator[bytes]:
     Yield a partitioned variable's bytes in the order of the whole: for each index before the
     partitioned axis a run of every part.
     """
-    if entry.dtype == _entries.STRING:
+    if entry.dtype == _index.STRING:
         raise BundleError(
             "checkpoint-unsupported",
             f"{entry.key} is a partitioned string tensor; only numeric tensors can be joined",
         )
-    rows = math.prod(entry.shape[: _entries.partitioned_axis(entry.shape, entry.slices)])
+    rows = math.prod(entry.shape[: _index.partitioned_axis(entry.shape, entry.slices)])
     with ExitStack() as stack:
         open_shards = {
             number: stack.enter_context(shards.open_shard(number))
@@ -248,11 +248,11 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     start = position + (_UINT32_BYTES if count else 0)
     checksum = 0
     for length in lengths:
-        checksum = _table.extend_checksum(
+        checksum = _index.extend_checksum(
             checksum,
             length.to_bytes(_UINT32_BYTES if length < _UINT32_END else 2 * _UINT32_BYTES, "little"),
         )
-    stream.finish(_table.extend_checksum(checksum, data[position:]))
+    stream.finish(_index.extend_checksum(checksum, data[position:]))
     if sum(lengths) != len(data) - start:
         raise BundleError(
             "checkpoint-damaged",
@@ -266,7 +266,7 @@ def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
     lengths, position = [], 0
     try:
         for _ in range(count):
-            length, position = _table.read_varint(data, position, len(data))
+            length, position = _index.read_varint(data, position, len(data))
             lengths.append(length)
     except ValueError as error:
         raise BundleError(

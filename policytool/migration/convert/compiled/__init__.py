@@ -23,8 +23,8 @@ from policytool.migration.convert.compiled.optimizer import (
 from policytool.migration.convert.variables import stored_dtype
 from policytool.migration.planning.optimizers import INNER, OUTER, OWN, first_wrapper_state
 from policytool.model import optimizer_config, optimizer_variables
+from policytool.model.optimizer_config import UnmappedError, trainable_tensors
 from policytool.model.optimizer_variables import Style
-from policytool.model.trainable_weights import UnmappedError, trainable_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

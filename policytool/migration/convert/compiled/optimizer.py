@@ -21,6 +21,7 @@ from policytool.migration.planning.optimizers import (
     Dialect,
 )
 from policytool.model import optimizer_config, optimizer_variables
+from policytool.model.optimizer_config import UnmappedError
 from policytool.model.optimizer_variables import (
     ALWAYS_IN_NEW,
     ITERATIONS,
@@ -31,7 +32,6 @@ from policytool.model.optimizer_variables import (
     blocks,
     positions,
 )
-from policytool.model.trainable_weights import UnmappedError
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import releases_in

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import Network, Role, Unit, is_attention, references
 from policytool.migration.convert.tensor_facts import called_class, compute_dtype
 from policytool.model.calls import Call, Reference, tensors
-from policytool.releases import keras_objects, masks
+from policytool.releases import behaviour, keras_objects
+from policytool.releases.behaviour import FullyMaskedResult, MaskRule
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts, operation_facts
-from policytool.releases.masks import FullyMaskedResult, MaskRule
 from policytool.releases.releases import KERAS3, family_of
 from policytool.support import steps
 
@@ -390,7 +390,7 @@ def rule_of(
         return None
     if layer_facts(unit.class_name).is_op_layer:
         return _NO_MASK
-    return masks.mask_rule(
+    return behaviour.mask_rule(
         unit.class_name,
         plain_config(unit),
         release,
@@ -409,7 +409,7 @@ def fully_masked_result(
     scores stay significant beside the large number that it subtracts for a mask (``Softmax.call``
     in tf_keras/src/layers/activation/softmax.py).
     """
-    result = masks.fully_masked_result(
+    result = behaviour.fully_masked_result(
         unit.class_name, plain_config(unit), release, call=_true_arguments(arguments)
     )
     subtracts = is_attention(unit) and family_of(release) != KERAS3

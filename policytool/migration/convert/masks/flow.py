@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from policytool.model.calls import Argument
     from policytool.model.flow import Node
-    from policytool.releases.masks import MaskRule
+    from policytool.releases.behaviour import MaskRule
 
 ATTENTION_MASK: Final = "attention_mask"
 EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in ATTENTION_INPUTS))

@@ -3,7 +3,7 @@ What is written otherwise on the way from one library or release to another, one
 
 A rewrite gets the whole model and returns it changed; it logs what it did, and refuses what it
 cannot do. They run in this order, before the keys are judged
-(:mod:`policytool.migration.convert.arguments`). To add one, write its function below the
+(:mod:`policytool.migration.convert.encoding`). To add one, write its function below the
 decorator ``rewrite`` (or ``layer_rewrite`` if it changes single layers), and add one line behind
 those that it names in ``after``; all others can change places.
 """
@@ -20,7 +20,6 @@ from policytool.migration.convert.rewrites import (
     keras2,
     layers,
     masks,
-    measured,
     operations,
     policies,
     preprocessing,
@@ -54,7 +53,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.attention,
     activations.activations,
     shapes.builds,
-    measured.measured,  # last: it says nothing of layers that another refuses
+    layers.measured,  # last: it says nothing of layers that another refuses
 )
 
 __all__ = ["REWRITES", "ConversionContext", "Rewrite"]

@@ -20,8 +20,8 @@ from policytool.migration.convert.rewrites._base import (
 from policytool.migration.convert.target import display_value
 from policytool.model.tree import INPUT_CLASS, LAYERS
 from policytool.releases import dtypes, generations
+from policytool.releases.keras_objects import snake_case
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.naming import snake_case
 from policytool.releases.policy import Policy, policy_from_name
 from policytool.releases.releases import release_name
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role
 from policytool.model.tree import LAYERS
-from policytool.releases.naming import snake_case
+from policytool.releases.keras_objects import snake_case
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:

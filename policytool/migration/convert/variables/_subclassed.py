@@ -31,6 +31,7 @@ from policytool.formats.document import Layout
 from policytool.migration.convert.architecture import below
 from policytool.model.tree import LAYERS, NOT_WEIGHTS
 from policytool.releases import layer_classes
+from policytool.releases.keras_objects import snake_case
 from policytool.releases.layer_classes import builtin_classes, layer_facts
 from policytool.releases.layer_variables import (
     agree,
@@ -40,7 +41,6 @@ from policytool.releases.layer_variables import (
     rank,
     slots,
 )
-from policytool.releases.naming import snake_case
 from policytool.releases.releases import is_since, release_name
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.formats.checkpoint.bundle import BundleError, open_bundle
-from policytool.formats.checkpoint.bundle import _entries as ordered_code
+from policytool.formats.checkpoint.bundle import _index as ordered_code
 from policytool.support import limits
 from tests.formats.checkpoint.bundle.test_reading import SAVED_MODELS, WRITTEN, summary
 from tests.helpers import bundles

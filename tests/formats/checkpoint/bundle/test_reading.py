@@ -21,7 +21,7 @@ from policytool.formats.checkpoint.bundle import (
     keys_of,
     open_bundle,
 )
-from policytool.formats.checkpoint.bundle import _entries as ordered_code
+from policytool.formats.checkpoint.bundle import _index as ordered_code
 from policytool.formats.checkpoint.bundle._values import CHUNK
 from policytool.releases import dtypes
 from policytool.support.text import protobuf_messages

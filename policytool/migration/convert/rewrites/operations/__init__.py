@@ -3,7 +3,7 @@ Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` la
 later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
 
 Rows say which function of TensorFlow computes what an operation does
-(:mod:`policytool.releases.function_operations`). ``to_keras3`` and ``to_keras2`` read the rows,
+(:mod:`policytool.releases.keras_operations`). ``to_keras3`` and ``to_keras2`` read the rows,
 each its way, and have what one side says with several. Op layers and operations follow no policy:
 what they compute in is their tensors' dtype, which is asked where the two libraries make something
 else of it (:mod:`policytool.migration.convert.tensor_facts`).
@@ -37,7 +37,7 @@ from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
-from policytool.releases.function_operations import rows_by_function
+from policytool.releases.keras_operations import rows_by_function
 from policytool.releases.policy import Policy
 from policytool.releases.releases import KERAS3, newest
 
@@ -75,7 +75,7 @@ def operations(root: Unit, context: ConversionContext) -> Unit:
     and later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
 
     Rows say which function of TensorFlow computes what an operation does
-    (:mod:`policytool.releases.function_operations`). ``to_keras3`` and ``to_keras2`` read the rows,
+    (:mod:`policytool.releases.keras_operations`). ``to_keras3`` and ``to_keras2`` read the rows,
     each its way, and have what one side says with several. Op layers and operations follow no
     policy: what they compute in is their tensors' dtype, which is asked where the two libraries
     make something else of it (:mod:`policytool.migration.convert.tensor_facts`).

@@ -19,7 +19,7 @@ from policytool.migration.result_dtypes import (
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
-from policytool.releases.function_operations import REQUIRED, Pair, ParameterKind, Place
+from policytool.releases.keras_operations import REQUIRED, Pair, ParameterKind, Place
 from policytool.releases.policy import policy_from_name
 from policytool.releases.releases import KERAS3, is_since, newest, release_name
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.tensor_facts import TensorDtypes
     from policytool.model.calls import Argument, Call
-    from policytool.releases.function_operations import OperationRow
+    from policytool.releases.keras_operations import OperationRow
 
 _TURNED: Final = {
     **{

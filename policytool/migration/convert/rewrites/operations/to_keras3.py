@@ -20,7 +20,7 @@ from policytool.migration.convert.tensor_facts import called_class
 from policytool.migration.result_dtypes import named_arguments_of_op_layer, of_tensors
 from policytool.model.calls import Constant, Reference
 from policytool.releases import dtypes as names_of_dtypes
-from policytool.releases.function_operations import REQUIRED, Pair, ParameterKind, Place
+from policytool.releases.keras_operations import REQUIRED, Pair, ParameterKind, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit, Value
     from policytool.migration.convert.tensor_facts import TensorDtypes
     from policytool.model.calls import Argument, Call
-    from policytool.releases.function_operations import OperationRow
+    from policytool.releases.keras_operations import OperationRow
 
     Compose = Callable[[OperationBuilder, Call, TensorDtypes], Reference | None]
 

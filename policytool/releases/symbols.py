@@ -13,10 +13,68 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from policytool.releases import data
-from policytool.releases.symbols import ops
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@cache
+def _pure_ops() -> frozenset[str]:
+    return frozenset(name for group in data.read("pure_ops")["ops"].values() for name in group)
+
+
+def is_pure_op(name: str) -> bool:
+    """
+    Return whether an op is on the list, wherever it stands in a graph and whatever its inputs and
+    attributes are.
+    """
+    return name in _pure_ops()
+
+
+def path_inputs(name: str) -> tuple[int, ...]:
+    """
+    Return which inputs of an op of TensorFlow's savers and tables hold paths; none for all other
+    ops.
+    """
+    return tuple(data.read("pure_ops")["positions"].get(name, ()))
+
+
+def attribute_values(name: str) -> Mapping[str, tuple[str, ...]]:
+    """
+    Return which attributes of an op decide whether it is pure, with the values that they may have;
+    nothing for ops whose attributes do not matter.
+    """
+    return {
+        key: tuple(values)
+        for key, values in data.read("pure_ops")["attributes"].get(name, {}).items()
+    }
+
+
+@cache
+def placed_ops() -> frozenset[bytes]:
+    """
+    Return the ops that are pure by where they stand, or by their attributes, as graphs have their
+    names.
+    """
+    return frozenset(
+        name.encode()
+        for name in (*data.read("pure_ops")["positions"], *data.read("pure_ops")["attributes"])
+    )
+
+
+@cache
+def calling_ops() -> frozenset[bytes]:
+    """Return the pure ops that call functions of the graph, as graphs have their names."""
+    return frozenset(name.encode() for name in data.read("pure_ops")["calling"])
+
+
+def is_placed_op(name: str) -> bool:
+    """Return whether an op is one of those."""
+    return name.encode() in placed_ops()
+
 
 _KERAS: Final = frozenset({"keras", "tf_keras"})
 _TENSORFLOW: Final = "tensorflow"
@@ -115,7 +173,7 @@ def op(name: str) -> HarmfulOp | None:
     if (
         arguments is None
         or name in _reviewed("harmless_ops")
-        or (ops.is_placed_op(name) and name != PRINTING)
+        or (is_placed_op(name) and name != PRINTING)
     ):
         return None
     if not arguments:

@@ -1,1 +1,0 @@
-"""Which classes, functions and ops only compute, and which do harm."""
