@@ -39,6 +39,12 @@ then stays within five times a check that passes.
 _LEAST_SECONDS: Final = 15.0
 """What trials may take in any case: TensorFlow may have been imported for an earlier check."""
 
+_DIAGNOSES: Final = 2.0
+"""
+How many times as long as the diagnosis all trials may take together in any case: it compares layers
+in more rows than the check, and so do the trials after it.
+"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
@@ -161,8 +167,11 @@ class _Search:
             return None
         start = time.monotonic()
         check = self._known[kept] = self._attempt(lambda: self._trial(kept))
+        seconds = time.monotonic() - start
         if kept:  # the diagnosis takes longer than the reserved trial
-            self._latest = time.monotonic() - start
+            self._latest = seconds
+        else:
+            self._end = max(self._end, start + _DIAGNOSES * seconds)
         return check
 
     def run_reserved(self, trial: Callable[[], Check]) -> bool:

@@ -97,6 +97,23 @@ def test_nothing_helps() -> None:
     assert found.runs[0].origin.path == "net/l2"
 
 
+@pytest.mark.parametrize(("seconds", "count"), [(20, 3), (1000, 6)])
+def test_a_long_diagnosis_leaves_time_for_trials(
+    monkeypatch: pytest.MonkeyPatch, seconds: int, count: int
+) -> None:
+    """It compares layers in more rows than the check, which the budget is made for."""
+    inner, clock = Trials({"net/l1", "net/l6"}, {"net/l1", "net/l6", "net/l7"}), [0.0]
+    monkeypatch.setattr(check_trials.time, "monotonic", lambda: clock[0])
+
+    def trial(kept: frozenset[str]) -> Any:
+        clock[0] += 40 if kept else 60
+        return inner(kept)
+
+    found = explained(trial, Budget(trials=100, seconds=seconds)).advice
+    assert {"net/l1", "net/l6"} <= set(found.layers)
+    assert (len(inner.asked), found.exhausted) == (count, False)
+
+
 @pytest.mark.parametrize(("trials", "layers"), [(1, ()), (2, NAMES)])
 def test_a_search_ends_with_its_budget(trials: int, layers: tuple[str, ...]) -> None:
     """With the best set so far; without one it says that it was cut short."""

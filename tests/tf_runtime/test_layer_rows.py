@@ -42,7 +42,7 @@ def fed(*rows: int, kind: str = "given", fixed: bool = False) -> Any:
 def parts(inputs: Any, spoiled: dict[int, int], *, explains: bool) -> list[tuple[int, int, int]]:
     """Return the number of each batch, of its first row, and how many rows follow from there."""
     rows = LayerRows(TF, inputs, explains=explains)
-    return [(*map(int, batch[0]), len(batch)) for batch in rows.batches(spoiled)]
+    return [(int(batch[0, 0]), int(batch[0, 1]), len(batch)) for batch in rows.batches(spoiled)]
 
 
 @pytest.mark.parametrize(

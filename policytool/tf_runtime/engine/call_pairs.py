@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from .. import model_calls
 from ..feeding.inputs import forget_states
 from ..library import Refused
+from . import tensor_errors
 from .comparisons import EXPONENT_BINS, Comparisons, Steps, count_exponents, measure_extremes
 from .layer_hooks import MASK, Tape, layer_paths_by_id
 from .measurements import Measured, OutputRun, measure_batches
@@ -316,6 +317,18 @@ class Pair:
     def vectors(self, batch: Any) -> Any:
         """Return the reductions of every comparison for one batch."""
         return self._function(batch)[0].numpy()
+
+    def outputs_of_all_rows(self, measured: Measured) -> list[dict[str, Any]]:
+        """
+        Return, for each output of the model, its shape and its errors in all rows; nothing if the
+        layers are compared in all rows, too.
+        """
+        if self._output_run is None:
+            return []
+        return [
+            {"shape": shape, "accumulated": tensor_errors.to_json(vector)}
+            for shape, vector in zip(self._output_run.shapes, measured.outputs)
+        ]
 
     def operations(self) -> list[Any]:
         """

@@ -164,6 +164,10 @@ class OutputRun:
         ]
         function = pair.tf.function(self._compare, autograph=False, input_signature=specs)
         self._compared = function.get_concrete_function()
+        self.shapes = [
+            tensor.shape.as_list() if tensor.shape.rank is not None else []
+            for tensor in self._models[0].outputs
+        ]
 
     def __call__(self, batch: Any) -> tuple[Any, Any, Any]:
         """Return a vector for each output, no histogram, and the outputs of both models."""

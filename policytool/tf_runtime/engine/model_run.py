@@ -181,8 +181,8 @@ class DeviceRun:
         with self.tf.device(self.device):
             finer = self._tf32(about)
             calls = [self._call(row, measured, finer) for row in self.pair.rows]
-            for output, vector in zip(calls[-1]["outputs"], _all_rows(measured)):
-                output["accumulated"] = tensor_errors.to_json(vector)
+            for output, whole in zip(calls[-1]["outputs"], self.pair.outputs_of_all_rows(measured)):
+                output.update(whole)
             traces = self.pair.traces()
             for call, row, trace in zip(calls, self.pair.rows, traces):
                 call["trace"] = {**trace, **_spoiled(row.trace, measured)}
@@ -321,11 +321,6 @@ class DeviceRun:
                 library, function, self.fed.batches[0], self.device, REPEATS
             )
         return timings
-
-
-def _all_rows(measured: Measured) -> Sequence[Any]:
-    """Return the vectors of the model's outputs if the layers have others; nothing otherwise."""
-    return measured.outputs if measured.outputs is not None else ()
 
 
 def _number_at(numbers: Sequence[int | None] | None, place: int) -> int | None:
