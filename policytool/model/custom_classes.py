@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.layer_classes import builtin_classes, layer_facts
+from policytool.releases.layer_classes import known_classes, layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ def is_opaque(site: Site) -> bool:
         return True
     if site.module is not None:
         return not f"{site.module}.".startswith(_KERAS_MODULES)
-    return site.class_name not in builtin_classes()
+    return site.class_name not in known_classes()
 
 
 def names(sites: Iterable[Site]) -> list[str]:
