@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data, keras_objects
-from policytool.releases.layer_classes import builtin_classes, layer_facts
+from policytool.releases.layer_classes import known_classes, layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ def is_opaque(site: Site) -> bool:
         return True
     if site.module is not None:
         return not f"{site.module}.".startswith(_KERAS_MODULES)
-    return site.class_name not in builtin_classes()
+    return site.class_name not in known_classes()
 
 
 def names(sites: Iterable[Site]) -> list[str]:

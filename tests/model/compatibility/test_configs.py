@@ -71,6 +71,8 @@ GRU: Final[Config] = {
     "config": {"name": "b", "trainable": True, "dtype": "float32", "units": 3},
 }
 
+NETWORK: Final = "the layer class Network exists only in TF 1.13 to 2.2"
+
 REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
         BY_NAME,
@@ -321,6 +323,48 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
         sequential(FLOATS, {**functional, "class_name": "Model"}), tmp_path / "model.h5"
     )
     assert "counts the variables" in str([cause.reason for cause in found["keras3.3"].causes])
+
+
+def test_network_is_a_class_of_old_releases(tmp_path: Path) -> None:
+    """
+    TF 1.15 loads a model with a Network in it; TF 2.3, 2.4, 2.15, tf_keras 2.21, Keras 3.0, 3.6 and
+    3.15 do not have the class.
+    """
+    inner = {
+        "class_name": "Network",
+        "config": {
+            "name": "inner",
+            "layers": [
+                {**FLOATS, "name": "a", "inbound_nodes": []},
+                {**dense(), "name": "d", "inbound_nodes": [[["a", 0, 0, {}]]]},
+            ],
+            "input_layers": [["a", 0, 0]],
+            "output_layers": [["d", 0, 0]],
+        },
+    }
+    model = h5_model(tmp_path / "model.h5", sequential(FLOATS, inner))
+    refusing = {
+        loader
+        for loader, verdict in policytool.inspect(str(model)).releases.items()
+        if NETWORK in [cause.reason for cause in verdict.causes]
+    }
+    assert refusing == {
+        loader for loader in LOADERS if loader not in {"tf1.15", "tf2.0", "tf2.1", "tf2.2"}
+    }
+    assert "PT603" not in [finding.rule for finding in policytool.audit(str(model)).findings]
+
+
+@pytest.mark.parametrize("name", ["BatchNormalizationV1", "BatchNormalizationV2"])
+def test_the_names_of_old_batch_normalizations_are_no_custom_classes(
+    name: str, tmp_path: Path
+) -> None:
+    """TF 1.15 to tf_keras 2.21 have both."""
+    layer = {
+        "class_name": name,
+        "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": [1]},
+    }
+    model = h5_model(tmp_path / "model.h5", sequential(FLOATS, layer))
+    assert "PT603" not in [finding.rule for finding in policytool.audit(str(model)).findings]
 
 
 def test_a_sequential_that_was_never_built_has_nothing_to_load_into(tmp_path: Path) -> None:

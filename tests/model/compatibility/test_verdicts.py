@@ -26,7 +26,7 @@ from policytool.reports.words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL, run
 from tests.helpers.marks import INSPECTING, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
-from tests.model.compatibility.test_configs import REFUSED_CONFIGS
+from tests.model.compatibility.test_configs import NETWORK, REFUSED_CONFIGS
 from tests.model.test_truth import report
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         MADE,
         STUCK,
         LISTED,
+        NETWORK,
         *NPZ,
         *(reason for _, reason in REFUSED_CONFIGS),
     }
