@@ -78,7 +78,7 @@ _HOMES = {
         ("Error", "MissingPackageError", "ModelFileError", "UsageError", "WorkerError"),
         "support.errors",
     ),
-    "__version__": "support.version",
+    "__version__": "support.project",
 }
 """Public name to the module that has it."""
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data, keras_objects
-from policytool.releases.layer_classes import known_classes, layer_facts
+from policytool.releases.layer_classes import builtin_classes, known_classes, layer_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

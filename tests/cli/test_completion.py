@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
@@ -33,7 +34,8 @@ def offered(*words: str) -> list[str]:
         "COMP_WORDS": shlex.join(("policytool", *words)),
         "COMP_CWORD": str(len(words)),
     }
-    ended = run_process(environment=environment)
+    with mock.patch.dict(os.environ, environment):
+        ended = run()
     assert (ended.code, ended.err) == (0, "")
     return [line.partition(",")[2] for line in ended.out.splitlines()]
 

@@ -14,7 +14,7 @@ from policytool.commands.check_trials import Alternative, Budget
 from policytool.numerics.verdicts.origins import Choices
 from policytool.support.errors import WorkerError
 from tests.helpers.example_checks import check, output, run
-from tests.helpers.marks import THOROUGH
+from tests.helpers.marks import THOROUGH, examples
 from tests.numerics.verdicts.test_origins import model, traced
 
 NAMES = tuple(f"net/l{number}" for number in range(8))
@@ -78,7 +78,7 @@ def explained(
 
 @THOROUGH
 @given(st.sets(st.sampled_from(NAMES), min_size=1, max_size=4), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_set_is_found_and_is_minimal(needed: set[str], data: st.DataObject) -> None:
     """Whichever of the weak layers show it, and others that show errors which do not matter."""
     visible = data.draw(st.sets(st.sampled_from(NAMES)))
@@ -103,7 +103,7 @@ def test_a_long_diagnosis_leaves_time_for_trials(
 ) -> None:
     """It compares layers in more rows than the check, which the budget is made for."""
     inner, clock = Trials({"net/l1", "net/l6"}, {"net/l1", "net/l6", "net/l7"}), [0.0]
-    monkeypatch.setattr(check_trials.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
     def trial(kept: frozenset[str]) -> Any:
         clock[0] += 40 if kept else 60

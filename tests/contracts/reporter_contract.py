@@ -1,25 +1,18 @@
-"""What every report has to hold, whatever its format."""
+"""Golden files of reports, and the models in them."""
 
 from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pytest
-
 from policytool.commands import inspect as inspection
-from policytool.reports import View
-from policytool.reports.inspection import REPORTERS
 from policytool.support import project
 from policytool.support.project import VERSION
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import SelectedInspection
-    from policytool.model.model import Layer
-    from policytool.reports import Reporter
 
 GOLDEN: Final = ROOT / "tests" / "golden"
 MODELS: Final = (
@@ -56,73 +49,3 @@ def compared(text: str, file: str) -> None:
     assert scrubbed == golden.read_bytes().decode(), (
         "the report changed: run `make golden` and read the difference"
     )
-
-
-class ReporterContract:
-    """Shared assertions; a subclass names its reporter."""
-
-    name: str
-    suffix: str
-
-    @pytest.fixture(autouse=True)
-    def _in_the_root(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Paths in reports are relative to the working directory."""
-        monkeypatch.chdir(ROOT)
-
-    @property
-    def reporter(self) -> Reporter[SelectedInspection]:
-        """The reporter of this name."""
-        return next(reporter for reporter in REPORTERS if reporter.name == self.name)
-
-    def test_same_input_gives_same_bytes(self) -> None:
-        """Rendering twice, and reading twice, give one text."""
-        first, second = inspected(*MODELS), inspected(*MODELS)
-        assert (
-            self.reporter.render(first, View())
-            == self.reporter.render(first, View())
-            == self.reporter.render(second, View())
-        )
-
-    def test_text_ends_with_a_newline(self) -> None:
-        """One model, several, or a selection of none: the text ends with one newline."""
-        for selected in (
-            inspected(MODELS[0]),
-            inspected(*MODELS),
-            inspection.select(inspected(MODELS[0]).inspection, inspection.Selection(layer="none")),
-        ):
-            text = self.reporter.render(selected, View())
-            assert text.endswith("\n")
-            assert not text.endswith("\n\n")
-
-    def test_every_model_and_layer_is_in_it(self) -> None:
-        """Each model's path and each kept layer's own name can be found."""
-        selected = inspected(*MODELS)
-        text = self.reporter.render(selected, View(width=500))
-        for model in selected.inspection.models:
-            assert model.path in text
-            assert all(self.shown(layer) in text for layer in model.layers)
-
-    def test_text_can_be_written_as_utf8(self) -> None:
-        """Nothing in a report needs more than UTF-8."""
-        assert self.reporter.render(inspected(*MODELS), View()).encode("utf-8")
-
-    def test_nothing_depends_on_where_the_tree_is(self) -> None:
-        """Reports of fixtures hold no absolute path."""
-        assert str(Path.cwd()) not in self.reporter.render(inspected(*MODELS), View())
-
-    @pytest.mark.parametrize("model", MODELS)
-    @pytest.mark.parametrize("width", [80, 160])
-    def test_golden_file(self, model: str, width: int) -> None:
-        """The report of each model is the one that was read in review."""
-        text = self.reporter.render(inspected(model), View(width=width))
-        name = model.replace("/", "-")
-        compared(
-            text, f"{name}.{width}.{self.suffix}" if self.by_width else f"{name}.{self.suffix}"
-        )
-
-    by_width: bool = True
-    """Whether the text depends on the width."""
-
-    def shown(self, layer: Layer) -> str:
-        """Return what the report calls a layer."""
-        return layer.path

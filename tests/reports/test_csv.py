@@ -16,7 +16,7 @@ from policytool.reports.inspection.fields import REPORT, ROW_COLUMNS, every_row
 from policytool.reports.layout import clean
 from policytool.reports.reporter import json_reporter
 from policytool.reports.rows import csv_reporter
-from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
+from tests.contracts.reporter_contract import MODELS, inspected
 from tests.helpers.drawn_models import models, traced_in, whole
 from tests.helpers.marks import THOROUGH
 
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 
 
 CSV: Final = csv_reporter(ROW_COLUMNS, every_row)
-
-
-class TestCsv(ReporterContract):
-    name = "csv"
-    suffix = "csv"
-    by_width = False
 
 
 def rows(selected: SelectedInspection) -> list[dict[str, str]]:

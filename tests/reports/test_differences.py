@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import jsonschema
 import pytest
 
 from policytool.commands.diff import DiffOutcome, try_diff
@@ -29,8 +27,7 @@ from policytool.model.model import Variable, Writer
 from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.support.text.jsontext import ABSENT
-from tests.contracts.reporter_contract import compared
-from tests.helpers.cases import for_each
+from tests.contracts.report_contract import ReportContract, strict_json
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -65,57 +62,28 @@ def rendered(reporter: str, found: Differences, view: View | None = None) -> str
     )
 
 
+@cache
 def case(name: str, *, everything: bool = False) -> Differences:
     """Return the comparison of a case."""
     a, b = CASES[name]
     return Differences(outcome=try_diff(f"fixtures/{a}", f"fixtures/{b}"), everything=everything)
 
 
-@cache
-def validator() -> jsonschema.Draft202012Validator:
-    """Return the validator of the shipped schema."""
-    schema = json.loads(
-        resources.files("policytool.reports.schemas")
-        .joinpath("diff.schema.json")
-        .read_text(encoding="utf-8")
+class TestDifferences(ReportContract):
+    name = "diff"
+    reporters = DIFFERENCE_REPORTERS
+    cases: ClassVar = {
+        f"{name}{'-all' if everything else ''}": partial(case, name, everything=everything)
+        for name in CASES
+        for everything in (False, True)
+    }
+    page = "values"
+    without_golden = frozenset(
+        f"diff-{name}-all.{suffix}"
+        for name in CASES
+        for suffix in ("json", "md")
+        if f"{name}.{suffix}" not in {"generations.json", "formats.json", "generations.md"}
     )
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
-
-
-@for_each("everything", [False, True])
-@for_each("width", [80, 160])
-@for_each("name", CASES)
-def test_tables_are_the_golden_ones_and_fit(name: str, width: int, *, everything: bool) -> None:
-    """The table at 80 and 160 columns, within them."""
-    text = rendered("table", case(name, everything=everything), View(width=width))
-    compared(text, f"diff-{name}{'-all' if everything else ''}.{width}.txt")
-    assert max((len(line) for line in text.splitlines()), default=0) <= width
-    assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
-
-
-@for_each("everything", [False, True])
-@for_each("name", CASES)
-def test_json_is_the_golden_one_and_of_the_schema(name: str, *, everything: bool) -> None:
-    """The report for programs is strict JSON of the shipped schema."""
-    text = rendered("json", case(name, everything=everything))
-    if not everything or name in {"generations", "formats"}:
-        compared(text, f"diff-{name}{'-all' if everything else ''}.json")
-    validator().validate(
-        json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
-    )
-
-
-@for_each("everything", [False, True])
-@for_each("name", CASES)
-def test_markdown_is_the_golden_one(name: str, *, everything: bool) -> None:
-    """The report for pull requests says what the table says."""
-    text = rendered("markdown", case(name, everything=everything))
-    if not everything or name == "generations":
-        compared(text, f"diff-{name}{'-all' if everything else ''}.md")
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in rows} <= {5}
-    assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"failure"}))
@@ -191,11 +159,7 @@ def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
     marked = rendered("markdown", found).splitlines()
     assert all(line.isprintable() for line in marked)
     assert {line.count("|") for line in marked if line.startswith("|")} == {5}
-    report = json.loads(
-        rendered("json", found),
-        parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"),
-    )
-    validator().validate(report)
+    report = strict_json("diff", rendered("json", found))
     (change,) = report["comparison"]["layers"][0]["changes"]
     assert "b" not in change
 
@@ -219,7 +183,7 @@ def test_every_aspect_has_words_and_a_place_in_the_schema(aspect: Aspect) -> Non
         ValueChange(aspect=aspect, a=values.get(aspect, "one"), b=values.get(aspect, "other"))
     )
     assert "mlp/dense" in rendered("table", found)
-    validator().validate(json.loads(rendered("json", found)))
+    strict_json("diff", rendered("json", found))
 
 
 def test_many_that_differ_alike_take_two_lines() -> None:
@@ -232,20 +196,6 @@ def test_many_that_differ_alike_take_two_lines() -> None:
         len(rendered("table", Differences(outcome=found.outcome, everything=True)).splitlines())
         > 500
     )
-
-
-def test_colour_changes_nothing_but_colour() -> None:
-    """Without its escapes the text is the plain one."""
-    import re
-
-    coloured = rendered("table", case("values"), View(width=100, colour=True))
-    assert re.sub(r"\x1b\[\d*m", "", coloured) == rendered("table", case("values"), View(width=100))
-    assert "\x1b[" in coloured
-
-
-def test_a_terminal_without_boxes_gets_ascii() -> None:
-    """What this report adds of its own needs no more."""
-    assert rendered("table", case("generations"), View(width=100, unicode=False)).isascii()
 
 
 def test_sections_of_one_file_are_shown() -> None:
@@ -272,7 +222,7 @@ def test_sections_of_one_file_are_shown() -> None:
         ["signature", "serve", "only", "in", "B", "yes"],
         ["signature", "same", "equal"],
     ]
-    validator().validate(json.loads(rendered("json", found)))
+    strict_json("diff", rendered("json", found))
 
 
 @pytest.mark.parametrize(
@@ -334,9 +284,4 @@ def test_verdicts_in_words(values: ValueComparison, words: str) -> None:
     layer = LayerPair(a="d", b="d", class_name="Dense", paired=Pairing.PATH, variables=(pair,))
     found = Differences(outcome=DiffOutcome(comparison=Comparison(a=side, b=side, layers=(layer,))))
     assert f"float16 (3): {words}" in rendered("table", found, View(width=160))
-    validator().validate(
-        json.loads(
-            rendered("json", found),
-            parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"),
-        )
-    )
+    strict_json("diff", rendered("json", found))

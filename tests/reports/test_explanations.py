@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from importlib import resources
-from typing import Any, Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
-import jsonschema
 import pytest
 
 from policytool.reports import View
 from policytool.reports.explanations import EXPLANATION_REPORTERS, headline
 from policytool.support import project
 from policytool.troubleshooting.entries import Explanation, explain_text
-from tests.contracts.reporter_contract import compared
+from tests.contracts.report_contract import ReportContract
 
 MESSAGE: Final = (
     "Traceback (most recent call last):\n"
@@ -44,33 +42,12 @@ def rendered(reporter: str, found: Explanation, view: View | None = None) -> str
     return one.render(found, view or View())
 
 
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("name", CASES)
-def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
-    """Only the address may be longer than the width; it is broken then."""
-    text = rendered("table", CASES[name], View(width=width))
-    compared(text, f"explain-{name}.{width}.txt")
-    assert max((len(line) for line in text.splitlines()), default=0) <= width
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_json_is_the_golden_one_and_of_the_schema(name: str) -> None:
-    """The report for programs."""
-    text = rendered("json", CASES[name])
-    compared(text, f"explain-{name}.json")
-    schema = json.loads(
-        resources.files("policytool.reports.schemas")
-        .joinpath("explain.schema.json")
-        .read_text(encoding="utf-8")
-    )
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(json.loads(text), schema)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_markdown_is_the_golden_one(name: str) -> None:
-    """The report for pull requests."""
-    compared(rendered("markdown", CASES[name]), f"explain-{name}.md")
+class TestExplanations(ReportContract):
+    name = "explain"
+    reporters = EXPLANATION_REPORTERS
+    cases: ClassVar = {name: partial(CASES.__getitem__, name) for name in CASES}
+    widths = (80, 120)
+    page = "several"
 
 
 @pytest.mark.parametrize("reporter", ["table", "markdown", "html", "json"])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -19,61 +20,52 @@ from policytool.reports import View
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import width_of
 from policytool.reports.words import bytes_words, generation_words, loss_scale_words
-from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
+from tests.contracts.report_contract import ReportContract
+from tests.contracts.reporter_contract import MODELS, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import ROOT
 
-if TYPE_CHECKING:
-    from policytool.model.model import Layer
-
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 NESTED = "keras2.2.4/nested_models.h5"
 TABLE = REPORTERS[0]
 WIDTHS = (80, 100, 120, 160, 200)
 
 
-class TestTable(ReporterContract):
-    name = "table"
-    suffix = "txt"
+class TestInspection(ReportContract):
+    name = "inspect"
+    reporters = tuple(reporter for reporter in REPORTERS if reporter.name != "parquet")
+    cases: ClassVar = {name: partial(inspected, name) for name in MODELS}
+    suffixes: ClassVar = {"markdown": "md", "csv": "csv", "json": "json"}
+    page = MODELS[0]
 
-    def shown(self, layer: Layer) -> str:
-        """Return the layer's own name: the tree around it says the rest."""
-        return layer.path.rpartition("/")[2]
+    def golden(self, case: str, suffix: str) -> str:
+        """Return the name of a golden file, which begins with that of the model."""
+        return f"{case.replace('/', '-')}.{suffix}"
 
-    def test_golden_file_in_colour(self) -> None:
-        """Colour marks what matters."""
-        compared(
-            self.reporter.render(inspected(MODELS[0]), View(width=80, colour=True)), "colour.80.txt"
-        )
 
-    def test_golden_file_in_ascii_with_variables(self) -> None:
-        """Variables have rows below their layers, and ASCII replaces box characters."""
-        text = self.reporter.render(
-            inspected(MODELS[0]), View(width=80, unicode=False, variables=True)
-        )
-        assert text.isascii()
-        compared(text, "ascii-variables.80.txt")
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in reports are relative to the working directory."""
+    monkeypatch.chdir(ROOT)
 
-    @pytest.mark.parametrize("width", WIDTHS)
-    def test_colour_adds_nothing_but_colour(self, width: int) -> None:
-        """Without its escape sequences, a coloured report is the plain one."""
-        plain = self.reporter.render(inspected(*MODELS), View(width=width))
-        coloured = self.reporter.render(inspected(*MODELS), View(width=width, colour=True))
-        assert "\x1b" not in plain
-        assert [
-            line.rstrip() for line in _ANSI.sub("", coloured).splitlines()
-        ] == plain.splitlines()
 
-    @pytest.mark.parametrize("width", WIDTHS)
-    def test_no_line_is_wider(self, width: int) -> None:
-        """Every line of every model fits."""
-        text = self.reporter.render(inspected(*MODELS), View(width=width, variables=True))
-        assert max(map(len, text.splitlines())) <= width
+def test_golden_table_in_colour() -> None:
+    """Colour marks what matters."""
+    compared(TABLE.render(inspected(MODELS[0]), View(width=80, colour=True)), "colour.80.txt")
 
-    def test_no_line_ends_in_spaces(self) -> None:
-        """Reports that are pasted or committed leave no trailing spaces."""
-        text = self.reporter.render(inspected(*MODELS), View())
-        assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+def test_golden_table_in_ascii_with_variables() -> None:
+    """Variables have rows below their layers, and ASCII replaces box characters."""
+    text = TABLE.render(inspected(MODELS[0]), View(width=80, unicode=False, variables=True))
+    assert text.isascii()
+    compared(text, "ascii-variables.80.txt")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_is_wider(width: int) -> None:
+    """Every line of every model fits."""
+    text = TABLE.render(inspected(*MODELS), View(width=width, variables=True))
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_table_is_the_default() -> None:

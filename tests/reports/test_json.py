@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-import jsonschema
 import pytest
 
 from policytool.commands import inspect as inspection
@@ -19,7 +16,8 @@ from policytool.reports.inspection.fields import REPORT
 from policytool.reports.reporter import json_reporter
 from policytool.support.errors import ModelFileError
 from tests.conftest import run
-from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
+from tests.contracts.report_contract import validator
+from tests.contracts.reporter_contract import MODELS, inspected
 from tests.helpers import small_models
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -33,27 +31,9 @@ if TYPE_CHECKING:
     from policytool.support.text import jsontext
 
 
-class TestJson(ReporterContract):
-    name = "json"
-    suffix = "json"
-    by_width = False
-
-
 def report_of(selected: SelectedInspection) -> Any:
     """Return the report as JSON values."""
     return json.loads(json_reporter(REPORT).render(selected, View()))
-
-
-@cache
-def validator() -> jsonschema.Draft202012Validator:
-    """Return the validator of the shipped schema."""
-    schema = json.loads(
-        resources.files("policytool.reports.schemas")
-        .joinpath("inspect.schema.json")
-        .read_text(encoding="utf-8")
-    )
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
 
 
 def _files(*kinds: str) -> Iterator[str]:
@@ -98,7 +78,7 @@ def test_fixtures_give_reports_of_the_schema(release: str) -> None:
             pytest.fail(f"{name} {error.message}")
         selected = inspection.select(inspection.collect([model]), inspection.Selection())
         report = report_of(selected)
-        validator().validate(report)
+        validator("inspect").validate(report)
         json.dumps(report, allow_nan=False)
         for layer in report["models"][0]["layers"]:
             if layer["address"]:
@@ -133,7 +113,7 @@ def test_failures_are_of_the_schema(tmp_path: Path) -> None:
     """A report of failures alone is a report."""
     (tmp_path / "empty.h5").write_bytes(b"")
     ended = run("inspect", "--format", "json", tmp_path / "empty.h5", tmp_path / "gone.keras")
-    validator().validate(ended.json)
+    validator("inspect").validate(ended.json)
     assert [set(failure) for failure in ended.json["failures"]] == [{"path", "code", "message"}] * 2
 
 
@@ -144,7 +124,7 @@ def test_odd_numbers_are_of_the_schema(scale: str, tmp_path: Path) -> None:
         small_models.sequential(small_models.dense(dtype=small_models.LOSS_SCALED))
     ).replace("128.0", scale)
     report = run("inspect", "--format", "json", small_models.h5_model(tmp_path / "a.h5", text)).json
-    validator().validate(report)
+    validator("inspect").validate(report)
     assert report["models"][0]["layers"][1]["loss_scale"]["value"] == (
         128.0 if scale == "128.0" else scale
     )
@@ -202,7 +182,7 @@ _OPEN: Final = {"policies", "inputs", "outputs"}
 def test_schema_is_strict() -> None:
     """A missing key and an undocumented key are both errors, at every place."""
     report = report_of(inspected(*MODELS))
-    validator().validate(report)
+    validator("inspect").validate(report)
     optional = {"default", "amax_history_length"}
     for place, found in _objects(report):
         if place.rpartition("/")[2] in _OPEN:
@@ -210,13 +190,13 @@ def test_schema_is_strict() -> None:
         for key in list(found):
             changed = copy.deepcopy(report)
             _at(changed, place).pop(key)
-            assert key in optional or not validator().is_valid(changed), (
+            assert key in optional or not validator("inspect").is_valid(changed), (
                 f"{place}/{key} is not required"
             )
         if "/layers/1" in place or "/layers" not in place:
             changed = copy.deepcopy(report)
             _at(changed, place)["surprise"] = 1
-            assert not validator().is_valid(changed), f"{place} takes any key"
+            assert not validator("inspect").is_valid(changed), f"{place} takes any key"
         if place.count("/") > 3 and "/layers/0" not in place and "/layers/1" not in place:
             break
 
@@ -247,7 +227,7 @@ def _at(value: Any, place: str) -> Any:  # JSON
 def test_schema_refuses_wrong_values(place: str, wrong: object) -> None:
     """The schema tells right from wrong."""
     report = report_of(inspected(MODELS[0]))
-    validator().validate(report)
+    validator("inspect").validate(report)
     above, _, key = place.rpartition("/")
     _at(report, above)[key] = wrong
-    assert not validator().is_valid(report)
+    assert not validator("inspect").is_valid(report)

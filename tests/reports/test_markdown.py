@@ -16,24 +16,18 @@ from policytool.reports import View
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
 from policytool.reports.markdown import code, prose
-from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
+from tests.contracts.reporter_contract import MODELS, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH
 
 MARKDOWN = next(reporter for reporter in REPORTERS if reporter.name == "markdown")
 
 
-class TestMarkdown(ReporterContract):
-    name = "markdown"
-    suffix = "md"
-    by_width = False
-
-    def test_golden_files_of_what_a_graph_computes(self) -> None:
-        """A signature that contradicts its layers, and scopes without layers."""
-        compared(
-            self.reporter.render(whole(traced_in("float32"), scopes()), View(variables=True)),
-            "traced.md",
-        )
+def test_golden_file_of_what_a_graph_computes() -> None:
+    """A signature that contradicts its layers, and scopes without layers."""
+    compared(
+        MARKDOWN.render(whole(traced_in("float32"), scopes()), View(variables=True)), "traced.md"
+    )
 
 
 def tables(text: str) -> list[list[str]]:

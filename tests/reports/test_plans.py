@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
-import jsonschema
 import pytest
 
 from policytool.commands.destinations import Destination
@@ -18,9 +16,8 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from tests.contracts.report_contract import ReportContract
 from tests.contracts.reporter_contract import compared
-from tests.helpers.cases import for_each
-from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import LOSS_SCALED, dense, h5_model, sequential
 
@@ -66,6 +63,7 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
+@cache
 def planned(name: str) -> Migrations:
     """Return the plan of a case, which is not carried out."""
     file, options = CASES[name]
@@ -87,48 +85,11 @@ def rendered(reporter: str, name: str, view: View | None = None) -> str:
     )
 
 
-@cache
-def validator() -> jsonschema.Draft202012Validator:
-    """Return the validator of the shipped schema."""
-    schema = json.loads(
-        resources.files("policytool.reports.schemas")
-        .joinpath("migrate.schema.json")
-        .read_text(encoding="utf-8")
-    )
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
-
-
-@for_each("name", CASES)
-@for_each("width", [80, 160])
-def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
-    """The table at 80 and 160 columns, within them."""
-    text = rendered("table", name, View(width=width))
-    compared(text, f"migrate-{name}.{width}.txt")
-    assert max(len(line) for line in text.splitlines()) <= width
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_json_is_the_golden_one_and_of_the_schema(name: str) -> None:
-    """The report for programs is strict JSON of the shipped schema."""
-    text = rendered("json", name)
-    compared(text, f"migrate-{name}.json")
-    validator().validate(json.loads(text))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_markdown_is_the_golden_one_and_its_rows_are_even(name: str) -> None:
-    """
-    Each row has as many cells as its header.
-    """
-    text = rendered("markdown", name)
-    compared(text, f"migrate-{name}.md")
-    for block in text.split("\n\n"):
-        assert {line.count("|") for line in block.splitlines() if line.startswith("|")} in (
-            {5},
-            {3},
-            set(),
-        )
+class TestPlans(ReportContract):
+    name = "migrate"
+    reporters = PLAN_REPORTERS
+    cases: ClassVar = {name: partial(planned, name) for name in CASES}
+    page = "to_mixed"
 
 
 def test_markdown_shows_names_and_does_nothing_with_them(tmp_path: Path) -> None:
@@ -210,20 +171,6 @@ def _named(patch: Path, name: str) -> Path:
     lines = patch.read_text(encoding="utf-8").splitlines()
     patch.write_text("\n".join([f"--- {name}", f"+++ {name}", *lines[2:]]) + "\n", encoding="utf-8")
     return patch
-
-
-def test_colour_and_ascii() -> None:
-    """Colour where it is wanted, and no character beyond ASCII where the terminal has none."""
-    assert "\x1b[" in rendered("table", "modernise", View(colour=True))
-    assert "\x1b[" not in rendered("table", "modernise", View())
-    assert rendered("table", "to_mixed", View(unicode=False)).isascii()
-
-
-@THOROUGH
-def test_the_same_plan_gives_the_same_bytes() -> None:
-    """Planning and rendering twice give one text."""
-    for reporter in PLAN_REPORTERS:
-        assert rendered(reporter.name, "to_mixed") == rendered(reporter.name, "to_mixed")
 
 
 def table(file: str, options: Options) -> str:

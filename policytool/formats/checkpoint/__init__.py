@@ -96,7 +96,7 @@ def _has_shards(path: AnyPath) -> bool:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}.read:read",
-    values_opener=f"{__name__}.values:open_values",
+    values_opener=f"{__name__}.read:open_values",
     document_format="weights",
     title="a weights file",
     recognise=recognise,
