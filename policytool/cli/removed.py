@@ -41,7 +41,6 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--timeout": "use --limit tensorflow-seconds=SECONDS",
             "--memory-limit": "use --limit tensorflow-bytes=SIZE",
         },
-        ("check", "tune"): {"--seed": "use --inputs MODULE:FUNCTION for other inputs"},
         ("tune",): {
             "--dry-run": "use --preview",
             "--max-trials": "use --budget N",
@@ -66,6 +65,16 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--overwrite": "remove or rename old backups, or use --no-backup",
             "--no-models-ok": "use --skip-unrecognized, with which no model is exit code 0",
             "--per-file-ignores": "use the table [per-file-ignores] of a settings file",
+        },
+        ("check", "tune"): {
+            "--seed": "use --inputs MODULE:FUNCTION for other inputs",
+            "--all-layers": "use -v",
+        },
+        ("inspect", "audit", "migrate", "check", "tune", "diff", "explain", "merge"): {
+            "--debug": "use -v",
+        },
+        ("inspect", "audit", "migrate", "check", "tune"): {
+            "--progress": "use -v, which always shows progress, or -q, which never does",
         },
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }

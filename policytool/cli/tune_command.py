@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool.cli import completion, messages, options, report_option
-from policytool.cli.arguments import RunCommandLine
+from policytool.cli.arguments import ReportArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @declare_command(
     "tune",
     TuneArguments,
-    RunCommandLine,
+    ReportArguments,
     positional=[
         Positional(
             "model",
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     ],
     changes=report_option.attributes(TUNE_REPORTERS),
 )
-def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | None) -> int:
+def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str | None) -> int:
     """
     Find a minimal set of layers to keep in float32, and write the model with all other layers
     converted. The outputs stay within --tolerance of the float32 model; --agreement, --metric and
@@ -76,7 +76,7 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
         report_option.check_place("--resume", request.record, [models[0].local_path, *needed])
         needed.append(request.record)
     report_option.check(terminal.report, models, needed)
-    show = steps(terminal.progress)
+    show = steps(verbose=terminal.verbose)
     state = [""]
     with Worker(
         tensorflow.interpreter(arguments), lambda step: show(f"{state[0]}: {step}" if step else "")
@@ -92,7 +92,7 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
         tuning=results.tuning,
         migration=results.migration,
         failures=results.failures,
-        everything=terminal.all_layers,
+        everything=bool(terminal.verbose),
         arguments=click.get_current_context().find_root().obj or (),
     )
     unwritten = report_option.write_reports(terminal.report, TUNE_REPORTERS, results)

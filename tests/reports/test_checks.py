@@ -212,13 +212,13 @@ def test_the_first_layer_that_is_not_finite_is_named_and_stands_first() -> None:
 @THOROUGH
 def test_ten_layers_are_shown_and_the_others_counted() -> None:
     """
-    ``--all-layers`` shows every call, the model's own too; the report for programs has them either
+    ``-v`` shows every call, the model's own too; the report for programs has them either
     way.
     """
     text = " ".join(rendered("table", CASES["failing"]).split())
     assert (
-        "26 more calls not shown, 5 of which have larger errors than rounding explains; use "
-        "--all-layers" in text
+        "26 more calls not shown, 5 of which have larger errors than rounding explains; use -v "
+        "to show all" in text
     )
     everything = lines("all-layers", 200)
     layers = everything[everything.index("layers, worst first") + 3 :]

@@ -198,7 +198,7 @@ def test_an_early_end_without_a_set_is_named(ending: Ending, sentence: str) -> N
     [
         (Ending.MINIMAL, ""),
         (Ending.TRIALS, "the search reached its number of trials, so fewer layers may be enough"),
-        (Ending.TIME, "the search stopped at --time, so fewer layers may be enough"),
+        (Ending.TIME, "the search reached its time limit, so fewer layers may be enough"),
         (Ending.INTERRUPTED, "the search was interrupted, so fewer layers may be enough"),
     ],
 )
@@ -251,11 +251,11 @@ def test_a_model_that_fails_to_run_without_a_layer_is_reported() -> None:
 
 
 def test_converted_layers_with_the_smallest_margin_come_first() -> None:
-    """Ten in a terminal, all with ``--all-layers``, in HTML and in JSON."""
+    """Ten in a terminal, all with ``-v``, in HTML and in JSON."""
     lines = rendered("table", CASES["nothing-kept"]).splitlines()
     start = lines.index("converted layers, smallest margin first") + 3
     assert lines[start].startswith("  net/dense_13 ")
-    assert "4 more layers not shown; use --all-layers to show all" in words(CASES["nothing-kept"])
+    assert "4 more layers not shown; use -v to show all" in words(CASES["nothing-kept"])
     everything = replace(CASES["nothing-kept"], everything=True)
     assert "not shown" not in words(everything)
     assert "not shown" not in rendered("html", CASES["nothing-kept"])
