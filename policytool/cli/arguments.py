@@ -37,8 +37,8 @@ class TerminalArguments(Arguments):
     verbose: Annotated[
         bool | None,
         CommandLineOption(
-            "Print progress, notes and tracebacks on stderr, and show all layers in the tables of "
-            "check and tune. With -q, print only errors on stderr.",
+            "Show more: all layers (check, tune), suppressed findings (audit), and progress, notes "
+            "and tracebacks on stderr. With -q, print only errors on stderr.",
             Group.REPORTING,
             names=("-v/-q",),
             is_negatable=True,

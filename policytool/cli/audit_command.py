@@ -196,7 +196,7 @@ def command(
         )
         passing = replace(passing, known=own.fingerprints)
     audit = _with_suppressions(audit, passing, question)
-    shows_suppressed = terminal.show_suppressed
+    shows_suppressed = bool(terminal.verbose)
     unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=shows_suppressed)
     _print(audit, migrations if diff else None, terminal)
     _print_errors(audit, unwritten)
@@ -244,7 +244,7 @@ def _print_lines(
             files,
             _REPORTERS,
             _with_question(kept, ending.question),
-            suppressed=terminal.show_suppressed,
+            suppressed=bool(terminal.verbose),
         )
         options.print_errors((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)
@@ -265,7 +265,7 @@ def _fix_options(terminal: AuditCommandLine, question: AuditOptions) -> fixing.F
 def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditCommandLine) -> None:
     """Print the report, or the diff of the planned fixes."""
     color = terminal.color
-    view = options.view(color, suppressed=terminal.show_suppressed)
+    view = options.view(color, suppressed=bool(terminal.verbose))
     if changes is None:
         report_option.print_report(_REPORTERS, terminal.format, audit, view, color)
     else:

@@ -63,6 +63,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("audit",): {
             "--overwrite": "remove or rename old backups, or use --no-backup",
+            "--show-suppressed": "use -v",
             "--no-models-ok": "use --skip-unrecognized, with which no model is exit code 0",
             "--per-file-ignores": "use the table [per-file-ignores] of a settings file",
         },

@@ -91,7 +91,7 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
 
 OPTIONS: Final = {
     "inspect": 17,
-    "audit": 26,
+    "audit": 25,
     "migrate": 28,
     "check": 28,
     "tune": 29,
