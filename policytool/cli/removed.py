@@ -21,7 +21,7 @@ REMOVED_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 
 _NULL: Final = "lists on stdin may be separated by NUL without an option"
 
-_MEASUREMENTS: Final = ("isolated", "gradients", "timing", "tf32")
+_MEASUREMENTS: Final = ("isolated", "gradients", "timing", "tf32", "deterministic")
 
 REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingProxyType(
     {

@@ -113,7 +113,7 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
         gradients="gradients" in arguments.measure,
         timing="timing" in arguments.measure,
         tf32="tf32" in arguments.measure,
-        deterministic=arguments.deterministic,
+        deterministic="deterministic" in arguments.measure,
         device=arguments.device,
         max_change=share_of(arguments.max_change),
         output_kinds=parse_output_kinds(as_texts(arguments.output_kind)),

@@ -93,7 +93,7 @@ OPTIONS: Final = {
     "inspect": 17,
     "audit": 25,
     "migrate": 28,
-    "check": 28,
+    "check": 27,
     "tune": 29,
     "diff": 10,
     "explain": 6,

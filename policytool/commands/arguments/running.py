@@ -39,12 +39,12 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
         ),
     ] = None
     measure: Annotated[
-        Collection[Literal["isolated", "gradients", "timing", "tf32"]],
+        Collection[Literal["isolated", "gradients", "timing", "tf32", "deterministic"]],
         Option(
             "Also measure each layer in isolation if there is no error to explain (isolated), one "
             "backward pass and the gradients that need loss scaling (gradients), latency, "
             "throughput and peak memory (timing), or the effect of TF32 on the reference, on GPUs "
-            "that support it (tf32).",
+            "that support it (tf32). With deterministic, measure only with deterministic kernels.",
             Group.MEASUREMENT,
         ),
     ] = ()
@@ -57,9 +57,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             is_automatic=True,
         ),
     ] = "auto"
-    deterministic: Annotated[bool, Option("Use only deterministic kernels.", Group.MEASUREMENT)] = (
-        False
-    )
     max_change: Annotated[
         float,
         Option(
