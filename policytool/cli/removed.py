@@ -70,6 +70,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         ("check", "tune"): {
             "--seed": "use --inputs MODULE:FUNCTION for other inputs",
             "--all-layers": "use -v",
+            "--max-drop": "use --metric NAME=DROP, such as --metric accuracy=0.002",
         },
         ("inspect", "audit", "migrate", "check", "tune", "diff", "explain", "merge"): {
             "--debug": "use -v",

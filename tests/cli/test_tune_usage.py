@@ -75,10 +75,7 @@ def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
         ((*TO, "--metric", "accuracy"), "--metric requires labels"),
         ((*TO, "--labels", "y.npy"), "--labels needs a metric"),
         ((*TO, "--labels", "y.npy", "--metric", "accuracy"), "--labels requires --inputs"),
-        (
-            (*TO, "--metric", "os:path", "--max-drop", "-1"),
-            "--max-drop -1.0 must be a non-negative number",
-        ),
+        ((*TO, "--metric", "os:path=-1"), "drop -1.0, which must be a non-negative number"),
         ((*TO, "--budget", "0"), "budget '0' is neither a number of trials"),
         ((*TO, "--budget", "0s"), "nor of seconds, such as 600s"),
         ((*TO, "--budget", "10m"), "budget '10m' is neither"),

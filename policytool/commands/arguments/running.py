@@ -21,7 +21,7 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
     to: Annotated[
         str | None,
         Option(
-            "Policy of the candidate. Accepts the same values as migrate --to.",
+            "Policy of the candidate, as in migrate.",
             Group.POLICY,
             essential=True,
             metavar="POLICY",

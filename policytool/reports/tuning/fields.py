@@ -150,7 +150,7 @@ _METRIC: Final[Record[MetricOptions]] = Record(
             "The file of --labels; null if the metric compares predictions.",
             value=lambda metric: None if metric.labels is None else display_path(metric.labels),
         ),
-        Field("max_drop", nullable(AMOUNT), "The value of --max-drop; null for the default."),
+        Field("max_drop", nullable(AMOUNT), "The drop of --metric; null for the default."),
     ),
 )
 _OBJECTIVE: Final[Record[Objective]] = Record(

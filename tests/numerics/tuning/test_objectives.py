@@ -173,6 +173,6 @@ def test_a_function_needs_no_labels() -> None:
     labelled = objective(metric="own:score", labels=Path("y.npy")).metric
     assert labelled is not None
     assert labelled.labels == Path("y.npy")
-    for more in ({"metric": "accuracy"}, {"max_drop": 0.1}, {"labels": Path("y.npy")}):
+    for more in ({"metric": "accuracy"}, {"labels": Path("y.npy")}):
         with pytest.raises(UsageError, match=r"requires|needs"):
             objective(**more)
