@@ -45,6 +45,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--dry-run": "use --preview",
             "--max-trials": "use --budget N",
             "--time": "use --budget with the seconds and s, such as 600s",
+            "--agreement": "use --metric agreement=0.01 for --agreement 0.99",
             "--prefer": "use --set PATTERN=POLICY for the layers to convert in any case",
             "--keep-rules": "use --set PATTERN=float32 for the layers to keep in float32",
         },

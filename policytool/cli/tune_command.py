@@ -46,12 +46,19 @@ if TYPE_CHECKING:
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(TUNE_REPORTERS),
+    changes={
+        **report_option.attributes(TUNE_REPORTERS),
+        "metric": {
+            "help": "Metric of the task or your own MODULE:FUNCTION, and the largest drop, such as "
+            "accuracy=0.002. agreement is the share of rows with the same largest output.  "
+            "[default: 0.01; for errors, 1% of the reference]"
+        },
+    },
 )
 def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str | None) -> int:
     """
     Find a minimal set of layers to keep in float32, and write the model with all other layers
-    converted. The outputs stay within --tolerance of the float32 model; --agreement, --metric and
+    converted. The outputs stay within --tolerance of the float32 model; --metric and
     --gradients set other objectives. If no set meets the objective, exit 1 without writing.
 
     Each trial runs the model with a different set of layers in float32. The search uses one half of

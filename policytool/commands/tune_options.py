@@ -63,7 +63,6 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
         ),
         objective=objective(
             tuple(parse_tolerance(text) for text in as_texts(arguments.tolerance)),
-            agreement=arguments.agreement,
             labels=as_path(arguments.labels),
             metric=metric,
             max_drop=max_drop,

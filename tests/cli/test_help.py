@@ -94,7 +94,7 @@ OPTIONS: Final = {
     "audit": 25,
     "migrate": 28,
     "check": 26,
-    "tune": 28,
+    "tune": 27,
     "diff": 10,
     "explain": 6,
     "merge": 5,

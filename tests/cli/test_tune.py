@@ -104,7 +104,7 @@ def test_no_set_is_found_within_the_budget(place: Path) -> None:
 @pytest.mark.parametrize(
     "objective",
     [
-        ("--agreement", "1"),
+        ("--metric", "agreement=0"),
         ("--labels", "y.npy", "--metric", "accuracy=0"),
         ("--metric", "own:distance=0.01"),
         ("--tolerance", "0.01", "--gradients"),

@@ -113,15 +113,7 @@ class TuneArguments(
             Group.MEASUREMENT,
             essential=True,
             metavar="[PATTERN=]NUMBER",
-            default_text="0.01, unless --agreement or --metric is set",
-        ),
-    ] = None
-    agreement: Annotated[
-        float | None,
-        Option(
-            "Share of rows for which the largest output must stay the same, such as 0.99.",
-            Group.MEASUREMENT,
-            metavar="SHARE",
+            default_text="0.01, unless --metric is set",
         ),
     ] = None
     gradients: Annotated[

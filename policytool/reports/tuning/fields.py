@@ -122,7 +122,7 @@ _TRIAL: Final[Record[Trial]] = Record(
         Field(
             "agreement",
             OPTIONAL_SHARE,
-            "The share of rows with the same top-1 class; null without --agreement.",
+            "The share of rows with the same top-1 class; null without --metric agreement.",
         ),
         Field(
             "gradient_error",
@@ -166,7 +166,7 @@ _OBJECTIVE: Final[Record[Objective]] = Record(
         Field(
             "agreement",
             OPTIONAL_SHARE,
-            "The value of --agreement: the share of rows with the same top-1 class.",
+            "The smallest allowed share of rows with the same top-1 class.",
         ),
         Field("metric", nullable(_METRIC)),
         Field(
