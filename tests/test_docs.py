@@ -216,8 +216,7 @@ def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
     told = [
         option
         for option in options
-        if option.envvar
-        and option.name not in {"format", "color", "progress", "config", "jobs", "limit"}
+        if option.envvar and option.name not in {"format", "color", "config", "jobs", "limit"}
     ]
     assert len(told) > 15
     assert not [
@@ -240,10 +239,7 @@ def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
         if option.name
         not in {
             "verbose",
-            "quiet",
-            "debug",
             "color",
-            "progress",
             "config",
             "show_settings",
             "limit",

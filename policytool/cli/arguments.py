@@ -34,12 +34,18 @@ def bound_jobs(
 class TerminalArguments(Arguments):
     """What every command has."""
 
-    debug: Annotated[
-        bool,
+    verbose: Annotated[
+        bool | None,
         CommandLineOption(
-            "Show a traceback for unexpected errors.", Group.GENERAL, is_setting=False
+            "Show more: all layers (check, tune), suppressed findings (audit), and progress, notes "
+            "and tracebacks on stderr. With -q, print only errors on stderr.",
+            Group.REPORTING,
+            names=("-v/-q",),
+            is_negatable=True,
+            off_name="quiet",
+            is_setting=False,
         ),
-    ] = False
+    ] = None
     color: Annotated[
         Literal["auto", "always", "never"],
         CommandLineOption(
@@ -94,33 +100,13 @@ class ReportArguments(FormatArguments, TerminalArguments):
             "Also write a report to FILE.", Group.REPORTING, essential=True, metavar="FORMAT=FILE"
         ),
     ] = ()
-    verbose: Annotated[
-        bool, CommandLineOption("Print more messages on stderr.", Group.REPORTING, names=("-v",))
-    ] = False
-    quiet: Annotated[
-        bool, CommandLineOption("Print only errors on stderr.", Group.REPORTING, names=("-q",))
-    ] = False
-
-
-class ProgressArguments(ReportArguments):
-    """The same, with the progress of commands that take long."""
-
-    progress: Annotated[
-        Literal["auto", "on", "off"],
-        CommandLineOption(
-            "When to show progress on stderr.",
-            Group.REPORTING,
-            has_variable=True,
-            is_automatic=True,
-        ),
-    ] = "auto"
 
 
 class MergeCommandLine(LimitArguments, TerminalArguments):
     """What ``merge`` has, which is a command of fleets only."""
 
 
-class FleetArguments(ProgressArguments):
+class FleetArguments(ReportArguments):
     """How many models are processed."""
 
     jobs: Annotated[
@@ -189,19 +175,8 @@ class MigrateCommandLine(FleetArguments):
     ] = None
 
 
-class RunCommandLine(ProgressArguments):
-    """What ``check`` and ``tune`` show."""
-
-    all_layers: Annotated[
-        bool,
-        CommandLineOption(
-            "Show all layers instead of only the most important ones.", Group.REPORTING
-        ),
-    ] = False
-
-
-class CheckCommandLine(RunCommandLine):
-    """The same, and how ``check`` ends."""
+class CheckCommandLine(ReportArguments):
+    """How ``check`` ends."""
 
     accept_undecided: Annotated[
         bool,

@@ -198,12 +198,6 @@ class AuditCommandLine(CacheArguments):
             is_setting=False,
         ),
     ] = False
-    show_suppressed: Annotated[
-        bool,
-        CommandLineOption(
-            "Also show suppressed findings, with their reasons.", Group.REPORTING, has_variable=True
-        ),
-    ] = False
     baseline: Annotated[
         Path | None,
         CommandLineOption(

@@ -132,8 +132,11 @@ def command(
     if terminal.shard is not None:
         _check_shard(remembered, every, write_baseline)
     inputs = task.shard_items(every, terminal.shard)
-    quiet, selected = terminal.quiet, selection.selectors(arguments.select or (), "--select")
-    _print_notes(selection.unused_words(selected, question), quiet=quiet)
+    quiet = terminal.verbose is False
+    _print_notes(
+        selection.unused_words(selection.selectors(arguments.select or (), "--select"), question),
+        quiet=quiet,
+    )
     _print_notes(stand_ins(question.target_names), quiet=quiet)
     passing = Suppressions(
         directory=Path.cwd().as_posix(),
@@ -160,8 +163,8 @@ def command(
             cache=ending.kept,
         ),
         len(first),
-        terminal.progress,
         "audit",
+        verbose=terminal.verbose,
     )
     if terminal.format == json_lines.FORMAT:
         return _print_lines(ending, results, remembered, passing)
@@ -178,8 +181,8 @@ def command(
                     fixing.TASK, inputs, request, terminal.jobs, scheduler=terminal.scheduler
                 ),
                 len(inputs),
-                terminal.progress,
                 "audit",
+                verbose=terminal.verbose,
             )
         )
     audit = _with_question(audit, question)
@@ -193,7 +196,7 @@ def command(
         )
         passing = replace(passing, known=own.fingerprints)
     audit = _with_suppressions(audit, passing, question)
-    shows_suppressed = terminal.show_suppressed
+    shows_suppressed = bool(terminal.verbose)
     unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=shows_suppressed)
     _print(audit, migrations if diff else None, terminal)
     _print_errors(audit, unwritten)
@@ -241,7 +244,7 @@ def _print_lines(
             files,
             _REPORTERS,
             _with_question(kept, ending.question),
-            suppressed=terminal.show_suppressed,
+            suppressed=bool(terminal.verbose),
         )
         options.print_errors((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)
@@ -262,7 +265,7 @@ def _fix_options(terminal: AuditCommandLine, question: AuditOptions) -> fixing.F
 def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditCommandLine) -> None:
     """Print the report, or the diff of the planned fixes."""
     color = terminal.color
-    view = options.view(color, suppressed=terminal.show_suppressed)
+    view = options.view(color, suppressed=bool(terminal.verbose))
     if changes is None:
         report_option.print_report(_REPORTERS, terminal.format, audit, view, color)
     else:
@@ -301,7 +304,7 @@ def _finish(ending: _Ending, tally: AuditTally, skipped: int, failure: Exit | No
     :param failure: the exit code for what could not be read or written; None if all could
     """
     terminal = ending.terminal
-    verbose, quiet = terminal.verbose, terminal.quiet
+    verbose, quiet = bool(terminal.verbose), terminal.verbose is False
     _print_notes(_stderr_notes(tally, skipped, verbose=verbose), quiet=quiet)
     hidden = audit_lines.hidden_finding_notes(tally, ending.question)
     _warn((*_expired_notes(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)

@@ -89,7 +89,7 @@ def command(
         check_second_model(request.candidate)
     formats = {terminal.format, *(report.format for report in terminal.report)}
     request = replace(request, exponents="html" in formats)
-    with Worker(tensorflow.interpreter(arguments), steps(terminal.progress)) as worker:
+    with Worker(tensorflow.interpreter(arguments), steps(verbose=terminal.verbose)) as worker:
         # A found settings file must not turn a check into a list, which ends with exit code 0.
         if arguments.device == _LIST and settings.found_source("device") is None:
             return _devices(worker)
@@ -114,7 +114,7 @@ def command(
             request,
             tensorflow.tools(arguments, worker),
             arguments.compare_to,
-            everything=terminal.all_layers,
+            everything=bool(terminal.verbose),
         )
     unwritten = report_option.write_reports(terminal.report, CHECK_REPORTERS, checks)
     view = options.view(terminal.color)

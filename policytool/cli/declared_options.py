@@ -52,7 +52,7 @@ class DeclaredClickOption(click.Option):
         self.declared = declared
         names = f"--{declared.key}"
         if declaration.is_negatable:
-            names += f"/--no-{declared.key}"
+            names += f"/--{declaration.off_name or f'no-{declared.key}'}"
         attributes: dict[str, Any] = {
             "type": click_type(declared),
             "multiple": declared.is_repeatable,
@@ -97,6 +97,8 @@ def _default(declared: DeclaredOption) -> dict[str, Any]:
     """Return Click's attributes for the default: what is None, empty or off has none."""
     if declared.declaration.kind is Kind.SWITCH_OR_AUTO:
         return {"default": AUTO}
+    if declared.declaration.off_name is not None:
+        return {"default": None}
     if not declared.default:
         return {}
     is_shown = declared.declaration.default_text is None

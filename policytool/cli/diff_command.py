@@ -47,7 +47,7 @@ def command(arguments: DiffArguments, terminal: DiffCommandLine, *, a: str, b: s
     )
     options.print_errors(differences.outcome.failures, unwritten)
     compared = differences.outcome.comparison
-    if compared is not None and terminal.verbose and not terminal.quiet:
+    if compared is not None and terminal.verbose:
         messages.note(
             f"compared {len(compared.layers)} layers and {len(compared.variables)} variables"
         )

@@ -114,7 +114,7 @@ def command(
             inspection.TASK, inputs, None, terminal.jobs, scheduler=terminal.scheduler, cache=kept
         )
     results = inspection.check_selection(
-        track(models, len(inputs), terminal.progress, "inspect"), selection
+        track(models, len(inputs), "inspect", verbose=terminal.verbose), selection
     )
     if terminal.format == json_lines.FORMAT:
         return _print_lines(ending, results, selection)
@@ -179,7 +179,7 @@ def _finish(
     unwritten: Sequence[str],
 ) -> int:
     """Print the notes below a report, and return the exit code."""
-    verbose, quiet = ending.terminal.verbose, ending.terminal.quiet
+    verbose, quiet = bool(ending.terminal.verbose), ending.terminal.verbose is False
     if counts["skipped"] and not quiet:
         messages.note(left_out(counts["skipped"]))
     options.about_hdf5(verbose=verbose, quiet=quiet)

@@ -39,7 +39,7 @@ def run(
         summaries.TASK, inputs, request, how.jobs, scheduler=how.scheduler, cache=cache
     )
     summary = summaries.summarize(
-        track(results, len(inputs), how.progress, "inspect"),
+        track(results, len(inputs), "inspect", verbose=how.verbose),
         request,
         keeps_records=bool(WITH_ROWS & formats),
     )

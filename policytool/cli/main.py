@@ -199,7 +199,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     interrupts.handle()
     crash_guard.allow()
     sys.excepthook = _print_traceback
-    code = run(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+    except Exception as error:  # noqa: BLE001  # a bug, with -v
+        _print_traceback(type(error), error, error.__traceback__)
+        code = Exit.BUG
     interrupts.clear()  # what a signal interrupted before it could be noted elsewhere
     if interrupts.is_interrupted():
         # Python would wait for threads. If Ctrl-C arrived in a text that exec() runs, as for a
@@ -213,7 +217,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 def _print_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print the traceback of a bug (``--debug``) without credentials."""
+    """Print the traceback of a bug (``-v``) without credentials."""
     import traceback
 
     from policytool.support.files.remote_path import redacted
@@ -247,7 +251,7 @@ def run(arguments: list[str]) -> int:
         # what a library makes of KeyboardInterrupt in the middle of its code is another error
         ending = KeyboardInterrupt() if interrupts.is_interrupted() else error
         try:
-            return _report_ending(ending, debug="--debug" in arguments)
+            return _report_ending(ending, verbose=messages.is_verbose(arguments))
         except OSError as failure:
             if failure is error:
                 raise
@@ -274,10 +278,10 @@ def _answer(arguments: list[str]) -> int:
     return int(result) if isinstance(result, int) else Exit.CLEAN
 
 
-def _report_ending(error: BaseException, *, debug: bool) -> int:
+def _report_ending(error: BaseException, *, verbose: bool) -> int:
     """
-    Say in one sentence what ended the run, and return its exit code; with ``debug`` a bug of ours
-    is raised as it is.
+    Say in one sentence what ended the run, and return its exit code; with ``verbose`` a bug of
+    ours is raised as it is.
     """
     match error:
         case click.exceptions.Exit():
@@ -303,10 +307,10 @@ def _report_ending(error: BaseException, *, debug: bool) -> int:
             )
             messages.error(f"cannot read or write{where}")
         case _:
-            if debug:
+            if verbose:
                 raise error
             messages.error(
-                f"this is a bug in policytool ({type(error).__name__}: {error}); run with --debug "
+                f"this is a bug in policytool ({type(error).__name__}: {error}); run with -v "
                 "and report the output"
             )
     return code_of(error)

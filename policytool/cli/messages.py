@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 _COMMAND: Final = "run: policytool "
 
+_VERBOSE: Final = frozenset({"-v", "--verbose"})
+
+
+def is_verbose(words: Iterable[str]) -> bool:
+    """Return whether the words of a command line ask for tracebacks."""
+    return not _VERBOSE.isdisjoint(words)
+
 
 def error(text: str, *, path: str = "", code: str = "") -> None:
     """Print an error on stderr; ``text`` may be a predicate of the path, as in "is truncated"."""
@@ -77,16 +84,13 @@ MANY: Final = 20
 """Fewer files are done before a bar could be read."""
 
 
-def track(items: Iterable[Item], total: int, progress: str, what: str) -> Iterator[Item]:
+def track(items: Iterable[Item], total: int, what: str, *, verbose: bool | None) -> Iterator[Item]:
     """
-    Yield the items, with a bar on stderr where one is wanted: ``on``, or ``auto`` on a terminal
-    with many items.
+    Yield the items, with a bar on stderr if it is a terminal and there are many items, or any with
+    ``verbose``; ``verbose`` is False for none.
     """
-    if (
-        progress == "off"
-        or not total
-        or (progress == "auto" and (total < MANY or not sys.stderr.isatty()))
-    ):
+    least = 1 if verbose else MANY
+    if verbose is False or total < least or not sys.stderr.isatty():
         yield from items
         return
     from rich.console import Console  # 30 ms, only where a bar is shown
@@ -105,12 +109,12 @@ def track(items: Iterable[Item], total: int, progress: str, what: str) -> Iterat
     )
 
 
-def steps(progress: str) -> Callable[[str], None]:
+def steps(*, verbose: bool | None) -> Callable[[str], None]:
     """
-    Return what shows the steps of a long job, one line over the other on a terminal, one below the
-    other where ``on`` asks for it elsewhere.
+    Return what shows the steps of a long job, each in place of the one before on a terminal, and
+    each on a line elsewhere if ``verbose``; ``verbose`` is False for none.
     """
-    if progress == "off" or (progress == "auto" and not sys.stderr.isatty()):
+    if verbose is False or not (verbose or sys.stderr.isatty()):
         return lambda _: None
     end = "" if sys.stderr.isatty() else "\n"
     start = "\r\x1b[K" if sys.stderr.isatty() else ""

@@ -99,7 +99,7 @@ def command(
     others = [path for path in (terminal.plan, destination.output) if path is not None]
     parts = _DIFF in {terminal.format, *(file.format for file in report)}
     source, target = migrate_interpreters(arguments)
-    show = steps(terminal.progress)
+    show = steps(verbose=terminal.verbose)
     with Worker(source, show) as worker, Worker(target, show) as other, transfers.reporting(show):
         tools = tensorflow.tools(
             arguments,
@@ -163,8 +163,8 @@ def command(
                     several=len(inputs) > 1,
                 ),
                 len(shard_inputs),
-                terminal.progress,
                 "migrate",
+                verbose=terminal.verbose,
             )
         task.check_outputs(sources, suffixes, destination, terminal.shard)
         if terminal.format == json_lines.FORMAT:
@@ -246,7 +246,7 @@ def _print_lines(
         for result in lines.write_all(results, lambda migration: migration.plan.path, values):
             migrations = _migrations(result)
             _print_errors(migrations, refusals=True)
-            _print_notes(migrations.migrations, quiet=terminal.quiet)
+            _print_notes(migrations.migrations, quiet=terminal.verbose is False)
             yield result
 
     with lines:
@@ -282,7 +282,7 @@ def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: in
     report_option.print_report(PLAN_REPORTERS, name, migrations, options.view(color), color)
     options.print_errors((), unwritten)
     _print_errors(migrations, refusals=name != "table")
-    _print_notes(migrations.migrations, quiet=terminal.quiet)
+    _print_notes(migrations.migrations, quiet=terminal.verbose is False)
     counts = Counter(migration.status for migration in migrations.migrations)
     statuses = {status: counts[status] for status in Status}
     _print_summary(statuses, len(migrations.failures), skipped, terminal)
@@ -325,7 +325,7 @@ def _print_notes(migrations: Iterable[Migration], *, quiet: bool) -> None:
 def _print_summary(
     statuses: Mapping[Status, int], failures: int, skipped: int, terminal: MigrateCommandLine
 ) -> None:
-    if terminal.quiet:
+    if terminal.verbose is False:
         return
     if skipped:
         messages.note(left_out(skipped, weights=True))

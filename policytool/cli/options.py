@@ -81,13 +81,13 @@ def expand_inputs(paths: tuple[str, ...], *, remote: bool = False) -> list[Input
 
 def print_errors(failures: Iterable[Failure], unwritten: Iterable[str] = ()) -> None:
     """
-    Say on stderr what could not be read, with its details for ``--debug``, and which reports could
+    Say on stderr what could not be read, with its details for ``-v``, and which reports could
     not be written.
     """
     words = click.get_current_context().find_root().obj or ()
     for failure in failures:
         messages.error(failure.message, path=failure.path, code=failure.code)
-        if "--debug" in words and failure.details:
+        if messages.is_verbose(words) and failure.details:
             click.echo("\n".join(clean(line) for line in failure.details.splitlines()), err=True)
     for sentence in unwritten:
         messages.error(sentence)

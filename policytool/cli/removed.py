@@ -21,7 +21,7 @@ REMOVED_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 
 _NULL: Final = "lists on stdin may be separated by NUL without an option"
 
-_MEASUREMENTS: Final = ("isolated", "gradients", "timing", "tf32")
+_MEASUREMENTS: Final = ("isolated", "gradients", "timing", "tf32", "deterministic")
 
 REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingProxyType(
     {
@@ -41,11 +41,11 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--timeout": "use --limit tensorflow-seconds=SECONDS",
             "--memory-limit": "use --limit tensorflow-bytes=SIZE",
         },
-        ("check", "tune"): {"--seed": "use --inputs MODULE:FUNCTION for other inputs"},
         ("tune",): {
             "--dry-run": "use --preview",
             "--max-trials": "use --budget N",
             "--time": "use --budget with the seconds and s, such as 600s",
+            "--agreement": "use --metric agreement=0.01 for --agreement 0.99",
             "--prefer": "use --set PATTERN=POLICY for the layers to convert in any case",
             "--keep-rules": "use --set PATTERN=float32 for the layers to keep in float32",
         },
@@ -64,8 +64,20 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("audit",): {
             "--overwrite": "remove or rename old backups, or use --no-backup",
+            "--show-suppressed": "use -v",
             "--no-models-ok": "use --skip-unrecognized, with which no model is exit code 0",
             "--per-file-ignores": "use the table [per-file-ignores] of a settings file",
+        },
+        ("check", "tune"): {
+            "--seed": "use --inputs MODULE:FUNCTION for other inputs",
+            "--all-layers": "use -v",
+            "--max-drop": "use --metric NAME=DROP, such as --metric accuracy=0.002",
+        },
+        ("inspect", "audit", "migrate", "check", "tune", "diff", "explain", "merge"): {
+            "--debug": "use -v",
+        },
+        ("inspect", "audit", "migrate", "check", "tune"): {
+            "--progress": "use -v, which always shows progress, or -q, which never does",
         },
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }

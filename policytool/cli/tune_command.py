@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool.cli import completion, messages, options, report_option
-from policytool.cli.arguments import RunCommandLine
+from policytool.cli.arguments import ReportArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @declare_command(
     "tune",
     TuneArguments,
-    RunCommandLine,
+    ReportArguments,
     positional=[
         Positional(
             "model",
@@ -46,12 +46,19 @@ if TYPE_CHECKING:
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(TUNE_REPORTERS),
+    changes={
+        **report_option.attributes(TUNE_REPORTERS),
+        "metric": {
+            "help": "Metric of the task or your own MODULE:FUNCTION, and the largest drop, such as "
+            "accuracy=0.002. agreement is the share of rows with the same largest output.  "
+            "[default: 0.01; for errors, 1% of the reference]"
+        },
+    },
 )
-def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | None) -> int:
+def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str | None) -> int:
     """
     Find a minimal set of layers to keep in float32, and write the model with all other layers
-    converted. The outputs stay within --tolerance of the float32 model; --agreement, --metric and
+    converted. The outputs stay within --tolerance of the float32 model; --metric and
     --gradients set other objectives. If no set meets the objective, exit 1 without writing.
 
     Each trial runs the model with a different set of layers in float32. The search uses one half of
@@ -76,7 +83,7 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
         report_option.check_place("--resume", request.record, [models[0].local_path, *needed])
         needed.append(request.record)
     report_option.check(terminal.report, models, needed)
-    show = steps(terminal.progress)
+    show = steps(verbose=terminal.verbose)
     state = [""]
     with Worker(
         tensorflow.interpreter(arguments), lambda step: show(f"{state[0]}: {step}" if step else "")
@@ -92,7 +99,7 @@ def command(arguments: TuneArguments, terminal: RunCommandLine, *, model: str | 
         tuning=results.tuning,
         migration=results.migration,
         failures=results.failures,
-        everything=terminal.all_layers,
+        everything=bool(terminal.verbose),
         arguments=click.get_current_context().find_root().obj or (),
     )
     unwritten = report_option.write_reports(terminal.report, TUNE_REPORTERS, results)

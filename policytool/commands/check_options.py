@@ -14,7 +14,7 @@ from policytool.migration.planning.options import (
 from policytool.numerics.check_sides import file_or_function
 from policytool.numerics.verdicts.output_kinds import parse_output_kinds
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
-from policytool.numerics.verdicts.task_metric import metric_options
+from policytool.numerics.verdicts.task_metric import metric_and_drop, metric_options
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support.errors import UsageError
 
@@ -113,14 +113,13 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
         gradients="gradients" in arguments.measure,
         timing="timing" in arguments.measure,
         tf32="tf32" in arguments.measure,
-        deterministic=arguments.deterministic,
+        deterministic="deterministic" in arguments.measure,
         device=arguments.device,
         max_change=share_of(arguments.max_change),
         output_kinds=parse_output_kinds(as_texts(arguments.output_kind)),
         metric=metric_options(
             as_path(arguments.labels),
-            arguments.metric,
-            arguments.max_drop,
+            *metric_and_drop(arguments.metric),
             has_inputs=arguments.inputs is not None,
         ),
     )

@@ -66,7 +66,7 @@ class Failure:
     code: str
     message: str
     details: str = ""
-    """What --debug shows beside the message, such as a library's own traceback."""
+    """What -v shows beside the message, such as a library's own traceback."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from policytool.numerics.check_sides import file_or_function
 from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.tuning.search import Budget, parse_budget
+from policytool.numerics.verdicts.task_metric import metric_and_drop
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
     :raises UsageError: for values that an option does not accept, and for options without those
         that they need.
     """
+    metric, max_drop = metric_and_drop(arguments.metric)
     return TuneOptions(
         candidate=options_from_arguments(
             tuned_policy(arguments.to),
@@ -61,10 +63,9 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
         ),
         objective=objective(
             tuple(parse_tolerance(text) for text in as_texts(arguments.tolerance)),
-            agreement=arguments.agreement,
             labels=as_path(arguments.labels),
-            metric=arguments.metric,
-            max_drop=arguments.max_drop,
+            metric=metric,
+            max_drop=max_drop,
             gradients=arguments.gradients,
             has_inputs=arguments.inputs is not None,
         ),

@@ -42,7 +42,7 @@ class View:
     variables: bool = False
     suppressed: bool = True
     """
-    Whether findings that were let pass are shown too (``--show-suppressed``); the JSON report
+    Whether findings that were let pass are shown too (``-v``); the JSON report
     always has them, annotations never.
     """
 

@@ -127,20 +127,14 @@ def test_a_setting_has_the_option_s_name(place: Path) -> None:
     [
         (("--labels", "y.npy"), "--labels needs a metric. Add --metric NAME"),
         (("--metric", "auc"), "--metric requires labels. Add --labels FILE"),
-        (("--max-drop", "0.1"), "--max-drop requires labels. Add --labels FILE"),
         (
             ("--labels", "y.npy", "--metric", "auc"),
             "--labels requires --inputs, because synthetic inputs",
         ),
-        (("--max-drop", "much"), "Invalid value for '--max-drop'"),
-        (
-            (*_LABELLED, "--metric", "auc", "--max-drop", "-1"),
-            "--max-drop -1.0 must be a non-negative number",
-        ),
-        (
-            (*_LABELLED, "--metric", "auc", "--max-drop", "nan"),
-            "--max-drop nan must be a non-negative number",
-        ),
+        ((*_LABELLED, "--metric", "auc=much"), "'auc=much' has no number after ="),
+        ((*_LABELLED, "--metric", "auc="), "'auc=' has no number after ="),
+        ((*_LABELLED, "--metric", "auc=-1"), "drop -1.0, which must be a non-negative number"),
+        ((*_LABELLED, "--metric", "auc=nan"), "drop nan, which must be a non-negative number"),
         ((*_LABELLED, "--metric", "../x:f"), "must be the name of a metric"),
         ((*_LABELLED, "--metric", ""), "must be the name of a metric"),
     ],
@@ -197,7 +191,6 @@ def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
     [
         'metric = "evil:f"',
         'labels = "y.npy"',
-        "max-drop = 1.0",
         'compare-to = "x.json"',
         "max-change = 50.0",
         'output-kind = ["y=mask"]',
@@ -215,12 +208,11 @@ def test_a_found_settings_file_sets_no_metric(place: Path, setting: str) -> None
 def test_settings_that_the_user_names_set_a_metric(place: Path) -> None:
     """As all options."""
     (place / "own.toml").write_text(
-        'metric = "my_metrics:top_5"\nlabels = "y.npy"\nmax-drop = 0.5\n', encoding="utf-8"
+        'metric = "my_metrics:top_5=0.5"\nlabels = "y.npy"\n', encoding="utf-8"
     )
     found = run("check", "--config", "own.toml", "--show-settings")
     assert found.code == 0, found.err
-    assert re.search(r'^metric = "my_metrics:top_5"  # .*own\.toml$', found.out, re.MULTILINE)
-    assert re.search(r"^max-drop = 0\.5  # .*own\.toml$", found.out, re.MULTILINE)
+    assert re.search(r'^metric = "my_metrics:top_5=0.5"  # .*own\.toml$', found.out, re.MULTILINE)
 
 
 def test_devices_are_listed_instead_of_a_check(

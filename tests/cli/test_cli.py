@@ -57,10 +57,9 @@ def test_help_names_every_command(option: str) -> None:
         "--variables",
         "--depth",
         "--color",
-        "--progress",
         "--config",
         "--show-settings",
-        "--debug",
+        "--verbose / -q, --quiet",
     ):
         assert name in command.out
 
@@ -183,15 +182,15 @@ def _raise(error: BaseException) -> Callable[..., None]:
 
 
 def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody foresaw ends without a traceback, and asks for ``--debug``."""
+    """What nobody foresaw ends without a traceback, and asks for ``-v``."""
     monkeypatch.setattr(inspection, "select", _raise(ZeroDivisionError("oops")))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (70, "")
     assert "This is a bug in policytool (ZeroDivisionError: oops)" in ended.err
-    assert "--debug" in ended.err
+    assert "Run with -v and report the output" in ended.err
     assert ended.err.count("\n") == 1
     with pytest.raises(ZeroDivisionError):
-        run("inspect", "--debug", MIXED_H5)
+        run("inspect", "-v", MIXED_H5)
 
 
 def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,8 +505,8 @@ def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: 
 def test_progress_goes_to_stderr() -> None:
     """A bar that was asked for leaves stdout to the report."""
     with_bar, without = (
-        run_process("inspect", "--progress", "on", MIXED_H5),
-        run_process("inspect", "--progress", "off", MIXED_H5),
+        run_process("inspect", "-v", MIXED_H5),
+        run_process("inspect", "-q", MIXED_H5),
     )
     assert with_bar.out == without.out
     assert without.err == ""

@@ -145,7 +145,7 @@ def test_python_rejects_what_the_command_rejects(
         ({"batches": "1"}, "batches is '1'; expected int"),
         ({"batches": True}, "batches is True; expected int"),
         ({"batches": 1.5}, "batches is 1.5; expected int"),
-        ({"deterministic": 1}, "deterministic is 1; expected bool"),
+        ({"trust": 1}, "trust is 1; expected bool"),
         ({"to": 16}, "to is 16; expected a string"),
         ({"custom_objects": "mine"}, "custom_objects is the string 'mine'; expected a list"),
         ({"include": "outputs"}, "include is 'outputs'; expected a list"),

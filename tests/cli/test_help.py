@@ -90,12 +90,12 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
 
 
 OPTIONS: Final = {
-    "inspect": 20,
-    "audit": 29,
-    "migrate": 31,
-    "check": 32,
-    "tune": 33,
-    "diff": 12,
+    "inspect": 17,
+    "audit": 25,
+    "migrate": 28,
+    "check": 26,
+    "tune": 27,
+    "diff": 10,
     "explain": 6,
     "merge": 5,
     "completion": 0,

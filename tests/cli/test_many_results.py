@@ -40,7 +40,7 @@ CALLS: Final[Mapping[tuple[str, ...], Sequence[Reporter[Any]]]] = {
     ("inspect", "models"): REPORTERS,
     ("inspect", "models", "--only", "mixed", "--releases", "all"): REPORTERS,
     ("audit", "models", "--target", "keras3"): FINDING_REPORTERS,
-    ("audit", "models", "--baseline", "known.json", "--show-suppressed"): FINDING_REPORTERS,
+    ("audit", "models", "--baseline", "known.json", "-v"): FINDING_REPORTERS,
     ("migrate", "models", "--to", "mixed_bfloat16", "--preview"): PLAN_REPORTERS,
 }
 COPIES: Final = (200, 800)

@@ -60,7 +60,6 @@ def check(ended: Ended, code: int) -> None:
                 "device",
                 "format",
                 "color",
-                "progress",
                 "jobs",
             )
         ),
@@ -204,7 +203,7 @@ def test_directories(text: str, code: int, project: Path, monkeypatch: pytest.Mo
 
 def test_steps(capsys: pytest.CaptureFixture[str]) -> None:
     """What TensorFlow's process is doing, which it says in words of its own."""
-    steps("on")(EVIL)
+    steps(verbose=True)(EVIL)
     assert is_harmless(capsys.readouterr().err)
 
 

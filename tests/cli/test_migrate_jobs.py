@@ -165,7 +165,6 @@ DELAY: Final = (
         ("--to", "float32", "--report", "diff=plan.diff", "--report", "json=plan.json"),
         ("--format", "json"),
         ("--format", "markdown", "--color", "always"),
-        ("--debug",),
     ],
     ids=" ".join,
 )

@@ -227,7 +227,7 @@ def test_show_settings_tells_value_and_source(
     assert found["color"] == ('"never"', "$POLICYTOOL_COLOR")
     assert found["depth"][0] == "2"
     assert found["depth"][1].endswith("policytool.toml")
-    assert found["progress"] == ('"auto"', "default")
+    assert found["releases"] == ('"current"', "default")
     assert found["variables"] == ("false", "default")
     assert "show-settings" not in found
 

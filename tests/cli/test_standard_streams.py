@@ -59,7 +59,7 @@ def run_shell(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("inspect", str(MIXED_H5)), ("audit", str(MIXED_H5), "--debug"), ("--help",), ("--version",)],
+    [("inspect", str(MIXED_H5)), ("audit", str(MIXED_H5), "-v"), ("--help",), ("--version",)],
 )
 def test_closed_stdout_is_a_failure(arguments: tuple[str, ...]) -> None:
     """No report can be written, and no file gets the number of the closed stream."""

@@ -90,7 +90,7 @@ def test_a_part_of_the_layers_cannot_be_summarized(arguments: tuple[str, ...], n
 
 def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
     """Nothing is read for it."""
-    terminal = InspectCommandLine(format="jsonl", jobs=1, color="never", progress="off")
+    terminal = InspectCommandLine(format="jsonl", jobs=1, color="never", verbose=False)
     with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
         inspect_summary.run([], terminal, None)
 

@@ -104,9 +104,9 @@ def test_no_set_is_found_within_the_budget(place: Path) -> None:
 @pytest.mark.parametrize(
     "objective",
     [
-        ("--agreement", "1"),
-        ("--labels", "y.npy", "--metric", "accuracy", "--max-drop", "0"),
-        ("--metric", "own:distance", "--max-drop", "0.01"),
+        ("--metric", "agreement=0"),
+        ("--labels", "y.npy", "--metric", "accuracy=0"),
+        ("--metric", "own:distance=0.01"),
         ("--tolerance", "0.01", "--gradients"),
     ],
     ids=" ".join,

@@ -79,7 +79,7 @@ def test_what_is_shown_has_no_secret(url: str) -> None:
 
 
 COMMANDS: Final = (
-    *(("inspect", "URL"), ("audit", "URL"), ("audit", "--debug", "URL"), ("diff", "URL", "URL")),
+    *(("inspect", "URL"), ("audit", "URL"), ("audit", "-v", "URL"), ("diff", "URL", "URL")),
     *(("migrate", "URL", "--to", "float32"), ("migrate", "a.h5", "-o", "URL", "--to", "float32")),
     *(("inspect", "a.h5", "--report", "json=URL"), ("audit", "a.h5", "--baseline", "URL")),
     *(("audit", "a.h5", "--cache", "URL"), ("audit", "a.h5", "--write-baseline", "URL")),

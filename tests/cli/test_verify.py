@@ -172,7 +172,7 @@ def test_one_process_per_side_serves_all_models(fake: Make) -> None:
         shutil.copy(SOURCE, f"a{number}.h5")
     one, two = fake("one"), fake("two")
     ended = run(
-        *("migrate", "a*.h5", "--target", "keras3", "--progress", "on"),
+        *("migrate", "a*.h5", "--target", "keras3", "-v"),
         *("--python", f"source={one.path}", "--python", f"target={two.path}"),
     )
     assert ended.code == 0

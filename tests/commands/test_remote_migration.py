@@ -544,13 +544,13 @@ def test_progress_of_a_transfer_is_reported(
 def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transfer of less than a second says nothing."""
     put(bucket, MODEL, "a.h5")
-    command = ("migrate", f"{HOME}/a.h5", "--progress")
-    assert "loading" not in run(*command, "on", "-o", f"{HOME}/quick.h5").err
+    command = ("migrate", f"{HOME}/a.h5")
+    assert "loading" not in run(*command, "-v", "-o", f"{HOME}/quick.h5").err
     monkeypatch.setattr(transfers, "_STEP_SECONDS", 0.0)
-    reported = run(*command, "on", "-o", f"{HOME}/slow.h5").err
+    reported = run(*command, "-v", "-o", f"{HOME}/slow.h5").err
     assert f"policytool: downloading {HOME}/a.h5: 100 % of 0 MB\n" in reported
     assert f"policytool: uploading {HOME}/slow.h5: 100 % of 0 MB\n" in reported
-    assert "loading" not in run(*command, "off", "-o", f"{HOME}/off.h5").err
+    assert "loading" not in run(*command, "-q", "-o", f"{HOME}/off.h5").err
 
 
 def test_a_protocol_that_writes_is_a_protocol() -> None:

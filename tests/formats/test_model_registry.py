@@ -213,7 +213,7 @@ def test_each_failure_has_a_code(server: StandInMlflow, status: HTTPStatus, code
         for healthy in range(6):
             server.requests.clear()
             server.healthy, server.failures = healthy, [status] * 99
-            ended = run("inspect", "--debug", FILE, "--format", "json")
+            ended = run("inspect", "-v", FILE, "--format", "json")
             failures = {failure["code"] for failure in ended.json["failures"]}
             assert failures == ({code} if healthy < len(server.requests) else set())
             assert SECRET not in ended.out + ended.err

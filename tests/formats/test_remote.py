@@ -137,7 +137,7 @@ def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_pa
 def test_errors_of_a_server_show_no_credentials(server: RangeServer, status: HTTPStatus) -> None:
     """Whatever the backend's own message contains, also in a traceback."""
     server.failures = [status] * 20
-    ended = run("inspect", "--debug", f"{server.url}/model.h5?signature={SECRET}")
+    ended = run("inspect", "-v", f"{server.url}/model.h5?signature={SECRET}")
     assert ended.code == 3
     assert SECRET not in ended.out + ended.err
     assert "Traceback" not in ended.err

@@ -86,11 +86,9 @@ def command(*arguments: str | Path, usage: bool = False) -> str:
     :raises BrokenError: where it did not keep the contract.
     """
     try:
-        ended = run(*arguments, "--debug")
+        ended = run(*arguments, "-v")
     except BrokenError:
         raise
-    except (
-        Exception
-    ) as error:  # with --debug a bug is raised as it is, with the place where it happened
+    except Exception as error:  # with -v a bug is raised as it is, with the place where it happened
         raise BrokenError(f"exit code 70: {' '.join(map(str, arguments))}") from error
     return judged(ended, [str(argument) for argument in arguments], usage=usage)

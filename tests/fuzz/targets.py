@@ -626,7 +626,6 @@ _SETTINGS: Final = [
         'layer = "mlp/.*"',
         'only = "mixed"',
         "depth = 2",
-        'progress = "off"',
     ),
     *(
         'target = ["keras3"]',
@@ -655,7 +654,6 @@ _SETTINGS: Final = [
     *(
         'suppressions = [{rules = ["PT1"], paths = ["a"], reason = "b", until = 2020-01-01}]',
         "in-place = true",
-        "quiet = true",
     ),
     *(
         "overwrite = true",

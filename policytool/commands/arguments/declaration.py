@@ -125,6 +125,9 @@ class Option(Values, kw_only=False):
     is_negatable: bool = False
     """Whether a switch has a name that turns it off, such as ``--no-backup``."""
 
+    off_name: str | None = None
+    """The name that turns it off, if it is not the name with ``no``."""
+
     has_variable: bool = False
     """Whether an environment variable can set it."""
 

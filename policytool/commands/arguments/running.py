@@ -21,7 +21,7 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
     to: Annotated[
         str | None,
         Option(
-            "Policy of the candidate. Accepts the same values as migrate --to.",
+            "Policy of the candidate, as in migrate.",
             Group.POLICY,
             essential=True,
             metavar="POLICY",
@@ -39,12 +39,12 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
         ),
     ] = None
     measure: Annotated[
-        Collection[Literal["isolated", "gradients", "timing", "tf32"]],
+        Collection[Literal["isolated", "gradients", "timing", "tf32", "deterministic"]],
         Option(
             "Also measure each layer in isolation if there is no error to explain (isolated), one "
             "backward pass and the gradients that need loss scaling (gradients), latency, "
             "throughput and peak memory (timing), or the effect of TF32 on the reference, on GPUs "
-            "that support it (tf32).",
+            "that support it (tf32). With deterministic, measure only with deterministic kernels.",
             Group.MEASUREMENT,
         ),
     ] = ()
@@ -57,9 +57,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             is_automatic=True,
         ),
     ] = "auto"
-    deterministic: Annotated[bool, Option("Use only deterministic kernels.", Group.MEASUREMENT)] = (
-        False
-    )
     max_change: Annotated[
         float,
         Option(
@@ -116,15 +113,7 @@ class TuneArguments(
             Group.MEASUREMENT,
             essential=True,
             metavar="[PATTERN=]NUMBER",
-            default_text="0.01, unless --agreement or --metric is set",
-        ),
-    ] = None
-    agreement: Annotated[
-        float | None,
-        Option(
-            "Share of rows for which the largest output must stay the same, such as 0.99.",
-            Group.MEASUREMENT,
-            metavar="SHARE",
+            default_text="0.01, unless --metric is set",
         ),
     ] = None
     gradients: Annotated[

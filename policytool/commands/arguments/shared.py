@@ -73,9 +73,8 @@ class RunArguments(Arguments):
     labels: Annotated[
         StrPath | None,
         Option(
-            "Labels for --metric: a .npz file with one array for each output, or a .npy file for a "
-            "model with one output. In tune, your own function can do without: it then gets the "
-            "float32 predictions as labels.",
+            "Labels for --metric: a .npz file with one array for each output, or a .npy file for "
+            "one output. Optional in tune for your own function.",
             Group.INPUT,
             essential=True,
             kind=Kind.FILE,
@@ -85,20 +84,13 @@ class RunArguments(Arguments):
     metric: Annotated[
         str | None,
         Option(
-            "Metric of the task, such as accuracy, or your own function of labels and predictions.",
+            "Metric of the task or your own MODULE:FUNCTION, and the largest drop, such as "
+            "accuracy=0.002.",
             Group.MEASUREMENT,
             essential=True,
-            metavar="NAME|MODULE:FUNCTION",
-            completion="metrics",
-        ),
-    ] = None
-    max_drop: Annotated[
-        float | None,
-        Option(
-            "Maximum amount by which the metric may be worse.",
-            Group.MEASUREMENT,
-            metavar="NUMBER",
+            metavar="NAME[=DROP]",
             default_text="0.01; for errors, 1% of the reference",
+            completion="metrics",
         ),
     ] = None
 

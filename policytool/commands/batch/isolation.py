@@ -86,7 +86,7 @@ def failure_from(display_path: str, error: Exception) -> Failure:
         code=INTERNAL,
         message=(
             f"could not be processed: this is a bug in policytool ({type(error).__name__}: "
-            f"{error}); run with --debug and report the output"
+            f"{error}); run with -v and report the output"
         ),
         details=_traceback(error),
     )

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 TOLERANCE: Final = 0.01
 """The relative error of outputs that is allowed if nothing else is asked for."""
 
+_AGREEMENT: Final = "agreement"
+AGREEMENT_DROP: Final = 0.01
+"""The share of rows whose largest output may change, unless ``--metric`` names another."""
+
 GRADIENT_ERROR: Final = 0.1
 """The relative error of all gradients together, at the best loss scale, that is allowed."""
 
@@ -59,7 +63,6 @@ class Objective:
 def objective(
     tolerances: tuple[ToleranceOption, ...] = (),
     *,
-    agreement: float | None = None,
     labels: Path | None = None,
     metric: str | None = None,
     max_drop: float | None = None,
@@ -73,8 +76,9 @@ def objective(
 
     :raises UsageError: if an option lacks another option that it needs, or has an invalid value.
     """
-    if agreement is not None and not 0 < agreement <= 1:
-        raise UsageError(f"--agreement {agreement:g} must be above 0 and at most 1")
+    agreement = None
+    if metric == _AGREEMENT:
+        agreement, metric, max_drop = agreement_share(max_drop), None, None
     function = function_named(metric) if metric is not None else None
     if labels is None and function is not None:
         check_max_drop(max_drop)
@@ -91,6 +95,18 @@ def objective(
         metric=task,
         gradients=gradients,
     )
+
+
+def agreement_share(max_drop: float | None) -> float:
+    """
+    Return the share of rows whose largest output must stay the same.
+
+    :raises UsageError: if all rows may change, or more or fewer than none.
+    """
+    drop = AGREEMENT_DROP if max_drop is None else max_drop
+    if not 0 <= drop < 1:
+        raise UsageError(f"--metric agreement={drop:g}: the drop must be at least 0 and below 1")
+    return 1 - drop
 
 
 def objective_excess(run: CheckRun, objective: Objective) -> float:
@@ -179,8 +195,8 @@ def _agreement_excess(run: CheckRun, agreement: float) -> float:
     share = smallest_agreement(run)
     if share is None:
         raise UsageError(
-            "--agreement needs an output with a score for each class, which this model does not "
-            "have; use --tolerance or --metric"
+            "--metric agreement needs an output with a score for each class, which this model does "
+            "not have; use --tolerance or another --metric"
         )
     return ratio(1 - share, 1 - agreement)
 

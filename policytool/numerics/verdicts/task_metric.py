@@ -38,7 +38,7 @@ _ROUNDING: Final = 2.0**-20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricOptions:
-    """What ``--labels``, ``--metric`` and ``--max-drop`` say."""
+    """What ``--labels`` and ``--metric`` say."""
 
     labels: Path | None
     """None if the outputs of the reference take their place."""
@@ -50,6 +50,23 @@ class MetricOptions:
     """None for the default."""
 
 
+def metric_and_drop(text: str | None) -> tuple[str | None, float | None]:
+    """
+    Return the metric of ``--metric``, and the drop after ``=``, or None for each that is missing.
+
+    :raises UsageError: if the text after ``=`` is not a number.
+    """
+    name, equals, number = (text or "").rpartition("=")
+    if not equals:
+        return text, None
+    try:
+        return name, float(number)
+    except ValueError as error:
+        raise UsageError(
+            f"--metric {short(text or '')!r} has no number after =, such as accuracy=0.002"
+        ) from error
+
+
 def metric_options(
     labels: Path | None, metric: str | None, max_drop: float | None, *, has_inputs: bool
 ) -> MetricOptions | None:
@@ -59,11 +76,10 @@ def metric_options(
     :raises UsageError: for options without those that they need, and for values that they do not
         accept.
     """
-    if labels is None and metric is None and max_drop is None:
+    if labels is None and metric is None:
         return None
     if labels is None:
-        option = "--metric" if metric is not None else "--max-drop"
-        raise UsageError(f"{option} requires labels; add --labels FILE")
+        raise UsageError("--metric requires labels; add --labels FILE")
     if metric is None:
         raise UsageError(
             "--labels needs a metric; add --metric NAME, such as --metric accuracy, or --metric "
@@ -77,12 +93,12 @@ def metric_options(
 
 def check_max_drop(value: float | None) -> None:
     """
-    Make sure that ``--max-drop`` is a drop.
+    Make sure that a metric has a possible drop.
 
     :raises UsageError: for other numbers.
     """
     if value is not None and not (value >= 0 and math.isfinite(value)):
-        raise UsageError(f"--max-drop {value} must be a non-negative number")
+        raise UsageError(f"--metric has the drop {value}, which must be a non-negative number")
 
 
 def _metric(text: str) -> str | UserFunction:

@@ -260,7 +260,7 @@ def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
 def _left(more: int, missed: int) -> str:
     """Return how many calls are not shown."""
     too_far = f", {missed:,} of which have larger errors than rounding explains" if missed else ""
-    return f"{many(more, 'more call')} not shown{too_far}; use --all-layers to show all"
+    return f"{many(more, 'more call')} not shown{too_far}; use -v to show all"
 
 
 def _layer_fields(

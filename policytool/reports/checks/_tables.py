@@ -81,7 +81,7 @@ def _kernel_table(
         ),
         rows=tuple(rows),
         sentences=(
-            *([f"{more:,} more not shown; use --all-layers to show all"] if more else []),
+            *([f"{more:,} more not shown; use -v to show all"] if more else []),
             *([_STAYS] if any(kernel.in_float32 for kernel in missing_kernels) else []),
         ),
     )
@@ -422,7 +422,7 @@ def _sentences(comparison: Comparison, visible_count: int) -> Iterator[str]:
     yield f"{count} compared, {comparison.paired - changed:,} without a large change"
     if len(comparison.differences) > visible_count:
         more = many(len(comparison.differences) - visible_count, "more change")
-        yield f"{more} not shown; use --all-layers to show all"
+        yield f"{more} not shown; use -v to show all"
     for names, which in (
         (comparison.only_before, "the earlier check"),
         (comparison.only_now, "this check"),

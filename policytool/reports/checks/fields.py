@@ -1091,7 +1091,7 @@ REPORT: Final[Report[Checks]] = Report(
     "check",
     1,
     "A layer-by-layer comparison of a model under a policy with a reference. It contains every "
-    "call to every layer, with or without --all-layers. Additions keep the version number; any "
+    "call to every layer, with or without -v. Additions keep the version number; any "
     "other change increases it.",
     (
         Field("check", nullable(_CHECK), "Null if nothing could run; the reasons are in failures."),

@@ -91,7 +91,7 @@ def _layer_section(
     """Yield a table of layers with these columns; nothing without layers."""
     fields = list(layer_fields)
     more = len(layers) - len(layers[:most])
-    hint = f"{many(more, 'more layer')} not shown; use --all-layers to show all"
+    hint = f"{many(more, 'more layer')} not shown; use -v to show all"
     if layers:
         yield table_section(
             title,

@@ -122,7 +122,7 @@ _TRIAL: Final[Record[Trial]] = Record(
         Field(
             "agreement",
             OPTIONAL_SHARE,
-            "The share of rows with the same top-1 class; null without --agreement.",
+            "The share of rows with the same top-1 class; null without --metric agreement.",
         ),
         Field(
             "gradient_error",
@@ -150,7 +150,7 @@ _METRIC: Final[Record[MetricOptions]] = Record(
             "The file of --labels; null if the metric compares predictions.",
             value=lambda metric: None if metric.labels is None else display_path(metric.labels),
         ),
-        Field("max_drop", nullable(AMOUNT), "The value of --max-drop; null for the default."),
+        Field("max_drop", nullable(AMOUNT), "The drop of --metric; null for the default."),
     ),
 )
 _OBJECTIVE: Final[Record[Objective]] = Record(
@@ -166,7 +166,7 @@ _OBJECTIVE: Final[Record[Objective]] = Record(
         Field(
             "agreement",
             OPTIONAL_SHARE,
-            "The value of --agreement: the share of rows with the same top-1 class.",
+            "The smallest allowed share of rows with the same top-1 class.",
         ),
         Field("metric", nullable(_METRIC)),
         Field(

@@ -53,21 +53,29 @@ def test_nan_breaks_every_objective() -> None:
 def test_agreement_counts_the_rows_that_differ(share: float, excess: float) -> None:
     """Of those that may; errors do not matter beside."""
     found = errors(0.9, changed=changes(round(1000 * (1 - share))))
-    wanted = objective(agreement=0.99)
+    wanted = objective(metric="agreement")
     assert wanted.tolerances is None
     assert objective_excess(found, wanted) == pytest.approx(excess)
 
 
 def test_full_agreement_allows_no_row() -> None:
     """Where nothing is allowed, anything is too much."""
-    assert objective_excess(errors(0.1, changed=changes(1)), objective(agreement=1.0)) == math.inf
-    assert objective_excess(errors(0.1), objective(agreement=1.0)) == 0
+    assert (
+        objective_excess(
+            errors(0.1, changed=changes(1)), objective(metric="agreement", max_drop=0.0)
+        )
+        == math.inf
+    )
+    assert objective_excess(errors(0.1), objective(metric="agreement", max_drop=0.0)) == 0
 
 
 def test_agreement_needs_scores_of_classes() -> None:
     """Outputs of a regression have no largest value to compare."""
     with pytest.raises(UsageError, match="an output with a score for each class"):
-        objective_excess(errors(0.1, changed=changes(class_changes=None)), objective(agreement=0.9))
+        objective_excess(
+            errors(0.1, changed=changes(class_changes=None)),
+            objective(metric="agreement", max_drop=0.1),
+        )
 
 
 def metric(drop: float | None, allowed: float, *, passed: bool) -> TaskMetric:
@@ -159,7 +167,7 @@ def test_defaults() -> None:
     assert objective().tolerances == Tolerances(
         given=(ToleranceOption(pattern=None, value=TOLERANCE),)
     )
-    assert objective(agreement=0.9).tolerances is None
+    assert objective(metric="agreement", max_drop=0.1).tolerances is None
     named = objective((parse_tolerance("y=0.5"),)).tolerances
     assert named is not None
     assert (named.of("y"), named.of("z")) == (0.5, TOLERANCE)
@@ -173,6 +181,6 @@ def test_a_function_needs_no_labels() -> None:
     labelled = objective(metric="own:score", labels=Path("y.npy")).metric
     assert labelled is not None
     assert labelled.labels == Path("y.npy")
-    for more in ({"metric": "accuracy"}, {"max_drop": 0.1}, {"labels": Path("y.npy")}):
+    for more in ({"metric": "accuracy"}, {"labels": Path("y.npy")}):
         with pytest.raises(UsageError, match=r"requires|needs"):
             objective(**more)

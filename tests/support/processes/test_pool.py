@@ -235,7 +235,7 @@ def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
 
 @pytest.mark.usefixtures("models")
 def test_a_bug_is_told_as_one(meddling: Any) -> None:
-    """Of each file: exit code 70 and a sentence, with --debug the traceback."""
+    """Of each file: exit code 70 and a sentence, with -v the traceback."""
     meddling(
         "import policytool.model.reading as reading\ndef read(path, shown): raise "
         "RuntimeError('boom')\nreading.read = read\n"
@@ -244,7 +244,7 @@ def test_a_bug_is_told_as_one(meddling: Any) -> None:
     assert ended.code == 70
     assert ended.err.count("this is a bug in policytool (RuntimeError: boom)") == 14
     assert "in read" not in ended.err
-    assert "in read" in run("inspect", "--jobs", "2", "--debug", ".").err
+    assert "in read" in run("inspect", "--jobs", "2", "-v", ".").err
 
 
 def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
