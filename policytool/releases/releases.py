@@ -151,7 +151,18 @@ RELEASES: Final[tuple[Release, ...]] = (
 LOADERS: Final = tuple(release.id for release in RELEASES if release.measured)
 """The names of the measured releases, in the order of :data:`RELEASES`."""
 
-_LIBRARIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "))
+TFJS: Final = "tfjs"
+"""
+TensorFlow.js 4.22, which is no release of Keras: it loads configs of Keras 2, and only from layers
+models of its own.
+"""
+
+_LIBRARIES: Final = (
+    (TFJS, "TensorFlow.js 4.22"),
+    ("tf_keras", "tf_keras "),
+    ("keras", "Keras "),
+    ("tf", "TF "),
+)
 
 _POSITION: Final = {release.id: position for position, release in enumerate(RELEASES)}
 

@@ -10,6 +10,7 @@ from policytool.releases.releases import (
     KERAS3,
     LOADERS,
     RELEASES,
+    TFJS,
     get,
     newest,
     release_name,
@@ -50,7 +51,7 @@ def names() -> tuple[str, ...]:
     Return the loaders that were asked, the newest release of each library by a name of its own
     first.
     """
-    return (*_ALIASES, *LOADERS)
+    return (*_ALIASES, TFJS, *LOADERS)
 
 
 def without_alias(name: str) -> str:
@@ -85,15 +86,27 @@ def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
 
     :raises UsageError: for a name that is none.
     """
+    if name == TFJS:
+        return newest(KERAS2).id, (TFJS,)
     if name not in _BETWEEN:
         return target(name), ()
     formats, before = get(name).formats, _BETWEEN[name]
     return before.id, () if formats == before.formats else formats
 
 
+def loaders_of(names: Iterable[str]) -> tuple[str, ...]:
+    """
+    Return the releases whose verdicts answer for the names of targets; none for TensorFlow.js,
+    which is no release of Keras.
+
+    :raises UsageError: for a name that is none.
+    """
+    return tuple(dict.fromkeys(target_and_containers(name)[0] for name in names if name != TFJS))
+
+
 def running_release(name: str | None) -> str | None:
     """Return the release that a target's name means if files are written for it as for another."""
-    return name if name in _BETWEEN else None
+    return name if name in _BETWEEN or name == TFJS else None
 
 
 def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
@@ -120,7 +133,13 @@ def descriptions() -> tuple[tuple[str, str], ...]:
         )
         for name, before in _BETWEEN.items()
     )
-    return (*aliases, *((loader, _words(get(loader))) for loader in reversed(LOADERS)), *between)
+    tfjs = (TFJS, f"{release_name(TFJS)}; layers models (model.json)")
+    return (
+        *aliases,
+        tfjs,
+        *((loader, _words(get(loader))) for loader in reversed(LOADERS)),
+        *between,
+    )
 
 
 def _words(release: Release) -> str:

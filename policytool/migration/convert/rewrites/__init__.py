@@ -26,6 +26,7 @@ from policytool.migration.convert.rewrites import (
     preprocessing,
     shapes,
     storage,
+    tensorflow_js,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 
@@ -54,6 +55,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.attention,
     activations.activations,
     shapes.builds,
+    tensorflow_js.tensorflow_js,
     measured.measured,  # last: it says nothing of layers that another refuses
 )
 
