@@ -14,7 +14,7 @@ from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates 
 from policytool.model import reading, rounded_weights
 from policytool.releases.releases import KERAS3, newest
 from policytool.releases.targets import libraries as libraries_of
-from policytool.releases.targets import target_and_containers
+from policytool.releases.targets import loaders_of
 from policytool.rules import AuditOptions, Device, Needs, selection
 from policytool.rules.base import Audited, fails, fingerprints, worst
 from policytool.rules.selection.suppressions import all_of
@@ -155,7 +155,7 @@ def audit_options(arguments: AuditArguments) -> AuditOptions:
             selection.selectors(arguments.select or (), "--select"),
             selection.selectors(arguments.ignore or (), "--ignore"),
         ),
-        targets=tuple(dict.fromkeys(target_and_containers(name)[0] for name in names)),
+        targets=loaders_of(names),
         target_names=names,
         device=Device(device) if device is not None else None,
         weights=arguments.weights,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import policytool
 from policytool.commands import audit as auditing
+from policytool.commands.arguments.reading import AuditArguments
 from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
 from policytool.rules import AuditOptions
@@ -259,3 +260,40 @@ class TestNewestKerasFails(RuleContract):
     def test_it_is_silent_with_a_target(self) -> None:
         """PT104 and PT501 then name every cause."""
         assert not found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
+
+
+class TestTensorFlowJsFails(RuleContract):
+    id = "PT507"
+    triggers = {
+        "tfjs4.22/from_keras3.0/model.json": (None,),
+        "tfjs4.22/from_keras3.15/model.json": (None,),
+        "tfjs4.22/from_keras2.2.4/model.json": ("net/time_distributed_2/step_model",),
+        "tfjs4.22/wrappers/model.json": (
+            "net/bidirectional_1",
+            "net/bidirectional_1/backward_gru",
+        ),
+    }
+    silent = (
+        "tfjs4.22/default_float32/model.json",
+        "tfjs4.22/nested_models/model.json",
+        "tfjs4.22/quantized_uint8/model.json",
+        "keras3.15/default_float32.keras",
+        "tf2.15/lambda.h5",
+    )
+
+    def test_any_model_is_judged_for_the_target(self) -> None:
+        """It is no layers model, and a command makes one if TensorFlow.js has its classes."""
+        question = auditing.audit_options(AuditArguments(target="tfjs"))
+        for name, command in (("default_float32", True), ("lambda", False)):
+            path = FIXTURES / f"tf2.15/{name}.h5"
+            audited = auditing.audit_input(Input(path=path, exact=True), question)
+            (finding,) = (one for one in audited.findings if one.rule == self.id)
+            (planned,) = audited.commands
+            assert (finding.advice is None) is command
+            assert planned.arguments == (("--target", "tfjs") if command else None)
+            assert (planned.reason is None) is command
+
+    def test_layers_models_are_not_judged_for_another_target(self) -> None:
+        """Who asks for Keras converts the model first."""
+        path = FIXTURES / "tfjs4.22/from_keras3.15/model.json"
+        assert not found(self.id, path, _TODAY)
