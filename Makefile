@@ -78,9 +78,9 @@ test-slow: $(VENV)/.dev  ## Set up with TensorFlow and MLflow, and run the slow 
 	$(PYTHON) -m tests.compat.environment $(MLFLOW) mlflow
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_MLFLOW=$(MLFLOW)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
 
-# Exactly the versions of the lock file.
-tests/browser/node_modules: tests/browser/package-lock.json
-	npm ci --prefix tests/browser --no-audit --no-fund --silent
+# Exactly the versions of the lock files.
+tests/browser/node_modules tests/tfjs/node_modules: %/node_modules: %/package-lock.json
+	npm ci --prefix $* --no-audit --no-fund --silent
 	touch $@
 
 test-browser: $(VENV)/.dev $(VENV)/.docs tests/browser/node_modules  ## Set up, including npm, and test the HTML reports and the documentation site in Chromium
@@ -103,11 +103,11 @@ golden: $(VENV)/.dev  ## Regenerate the golden files and the output in the tutor
 	POLICYTOOL_GOLDEN=1 $(if $(wildcard $(COMPAT)/bin/python),POLICYTOOL_COMPAT=$(COMPAT)/bin/python) $(BIN)/python -m pytest tests/reports tests/rules/test_findings.py tests/test_public_api.py tests/test_tutorials.py -p no:randomly
 	git diff --stat tests/golden docs/tutorials
 
-test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras, for a sample of the modules and models of each commit
+test-compat: $(VENV)/.dev tests/tfjs/node_modules  ## Compare verdicts and conversions with the newest tf_keras, Keras and TensorFlow.js, for a sample of the modules and models of each commit
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(PYTEST) -m 'compat and sampled' tests/compat
 
-test-compat-all: $(VENV)/.dev  ## Run test-compat with every fixture, migrated to every policy and converted for both libraries
+test-compat-all: $(VENV)/.dev tests/tfjs/node_modules  ## Run test-compat with every fixture, migrated to every policy and converted for both libraries
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_SAMPLE=all $(BIN)/python -m pytest -m compat tests/compat
 

@@ -12,7 +12,7 @@ from policytool.commands.inspect import CACHING, Failure, failure_of, separate_f
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
-from policytool.releases.releases import KERAS3, newest, target_and_containers
+from policytool.releases.releases import KERAS3, loaders_of, newest
 from policytool.releases.releases import libraries as libraries_of
 from policytool.rules import AuditOptions, Device, Needs, selection
 from policytool.rules.base import Audited, fails, fingerprints, worst
@@ -155,7 +155,7 @@ def audit_options(arguments: AuditArguments) -> AuditOptions:
             selected, selection.selectors(arguments.ignore or (), "--ignore")
         ),
         judges_training=selection.names_training(selected),
-        targets=tuple(dict.fromkeys(target_and_containers(name)[0] for name in names)),
+        targets=loaders_of(names),
         target_names=names,
         device=Device(device) if device is not None else None,
         weights=arguments.weights,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import SUFFIXES, format_detection, tfjs
 from policytool.formats.discovery import display_path
 from policytool.formats.saved_model import GRAPH
+from policytool.releases.releases import TFJS
 from policytool.support import limits
 from policytool.support.errors import UsageError
 from policytool.support.files import opening
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.migration.plan import Plan
 
-CONTAINERS: Final = ("h5", "keras", "json")
+CONTAINERS: Final = ("h5", "keras", "json", TFJS)
 """What models are written anew in."""
+
+_SUFFIXES: Final = {**SUFFIXES, TFJS: ()}
+"""How what is written anew ends: a new model for TensorFlow.js is a directory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +80,8 @@ def default_name(source: AnyPath, suffix: str, container: str | None = None) -> 
     """
     directory = opening.is_directory(source) and opening.is_file(source / GRAPH)
     if container is not None:
-        suffixes = SUFFIXES[container]
-        ending = source.suffix if source.suffix in suffixes else suffixes[0]
+        suffixes = _SUFFIXES[container]
+        ending = source.suffix if source.suffix in suffixes else "".join(suffixes[:1])
         return f"{source.name if directory else source.stem}.{suffix}{ending}"
     if directory:
         return f"{source.name}.{suffix}"
@@ -104,7 +108,7 @@ def target_of(
         return source.with_name(default_name(source, suffix, container))
     output = destination.output
     if _is_directory(destination, output) and not format_detection.is_model(output):
-        if container is not None and source.suffix not in SUFFIXES[container]:
+        if container is not None and source.suffix not in _SUFFIXES[container]:
             return output / default_name(source, suffix, container)
         inside = output / source.name
         return (
@@ -189,7 +193,7 @@ def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Dest
     """
     written = plan.conversion.content.container if plan.conversion is not None else plan.format
     if destination.in_place:
-        if written != plan.format:
+        if written != plan.format or (plan.conversion is not None and written == TFJS):
             raise UsageError(
                 f"--in-place would change the format of {plan.path} from {plan.format} to "
                 f"{written}; specify the output with -o"
@@ -220,7 +224,7 @@ def container_of(output: AnyPath | None) -> str | None:
     """
     if output is None or opening.is_directory(output):
         return None
-    return next((kind for kind in CONTAINERS if output.suffix in SUFFIXES[kind]), None)
+    return next((kind for kind in CONTAINERS if output.suffix in _SUFFIXES[kind]), None)
 
 
 def _target_or_none(

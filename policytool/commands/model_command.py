@@ -21,7 +21,12 @@ from policytool.formats.discovery import display_path
 from policytool.migration.plan import WEIGHT_REWRITE, apply_edits
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model import reading
-from policytool.releases.releases import running_release, target_and_containers
+from policytool.releases.releases import (
+    TFJS,
+    loaders_of,
+    running_release,
+    target_and_containers,
+)
 from policytool.rules import Needs, RuleInput, loading, safety
 from policytool.rules.base import Finding, Fix, ModelCommand, Remedy, fails
 from policytool.support.errors import (
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
     from policytool.rules.base import Severity
 
 _NEWEST: Final = "keras3"
-"""The target of a model that is audited for none."""
+"""The target of a model of Keras that is audited for none."""
 
 _UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE})
 """The options of rules that look at more than a planned document has: only a remedy helps."""
@@ -58,6 +63,7 @@ _LOADING: Final = frozenset(
             loading.incompatible_with_target,
             loading.no_compatible_release,
             loading.newest_keras_fails,
+            loading.tensorflow_js_fails,
         )
     }
 )
@@ -163,7 +169,7 @@ def plan_commands(
         return (_planned(_Planner(case, source, options, findings), options.names[0]),)
     commands: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
     for name in options.names:
-        single = replace(options, targets=(target_and_containers(name)[0],), target_names=(name,))
+        single = replace(options, targets=loaders_of((name,)), target_names=(name,))
         planner = _Planner(case, source, single, rules.findings(case, single))
         if planner.failing:
             command = _planned(planner, name)
@@ -227,7 +233,7 @@ class _Planner:
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
         if target is None and fixed and not lasting:
             yield _Attempt(remedies=fixed)
-        converted = _Attempt(target=target or _NEWEST, remedies=setting)
+        converted = _Attempt(target=target or self._own_target(), remedies=setting)
         yield from self._with_remedies(converted)
         if set(self._outcome(converted).refusals) == {WEIGHT_REWRITE}:
             yield from self._with_remedies(replace(converted, allow_weight_rewrite=True))
@@ -235,6 +241,13 @@ class _Planner:
         if is_open and self._case.document.format != _ARCHIVE:
             archive = self._archive(converted)
             yield from self._with_remedies(replace(converted, output=archive))
+
+    def _own_target(self) -> str:
+        """Return the target of a model that is audited for none."""
+        fails_in_browsers = any(
+            finding.rule == loading.tensorflow_js_fails.id for finding in self.failing
+        )
+        return TFJS if fails_in_browsers else _NEWEST
 
     def _archive(self, attempt: _Attempt) -> AnyPath:
         """Return the name of an archive: Keras 3 restores optimizers from nothing else."""

@@ -51,8 +51,8 @@ FORMATS: Final[tuple[Format, ...]] = (
 )
 """The most frequent first; exactly one recognises a file, so the order decides nothing."""
 
-WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
-"""Document formats without weights that Keras or TensorFlow could load."""
+WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata"})
+"""Document formats without weights."""
 
 REWRITTEN: Final = frozenset(
     file_format.document_format for file_format in FORMATS if file_format.is_rewritten

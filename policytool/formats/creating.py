@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.formats.edits import Content, Counted, Placement, Written
     from policytool.formats.stored_values import Values
-    from policytool.formats.writing import OutputPlace
+    from policytool.formats.writing import AnyOutput, OutputPlace
 
 
 _DEFAULT_OPTIONS: Final = WriteOptions()
@@ -60,24 +60,35 @@ def build(
         codes of reading, where the source is damaged.
     """
 
-    def output(place: OutputPlace) -> Output[atomic.Draft]:
+    def output(place: OutputPlace) -> AnyOutput:
         creator = _creator(content)
         expected = creator.document(content, place.target.name)
         refuse_collisions(content, creator.state_group)
 
         # values are closed in between: a process that starts then inherits their bound on memory
-        def fill(draft: atomic.Draft) -> Counted:
+        def fill(path: Path) -> Counted:
             with open_values(source, document) as values:
-                return creator.write(draft.path, content, values)
+                return creator.write(path, content, values)
 
-        def compare(draft: atomic.Draft) -> None:
-            path = draft.ensure_name()  # libhdf5 opens no file without a name
+        def compare(path: Path) -> None:
             with open_values(source, document) as values:
-                _compare(path, expected, _tensors(content, creator.state_group), values)
+                tensors = _tensors(content, creator.state_group)
+                _compare(path / creator.main, expected, tensors, values)
             if creator.check is not None:
                 creator.check(path, content)
 
-        return Output(draft=atomic.Draft, fill=fill, compare=compare)
+        if creator.main:
+            return Output(
+                draft=atomic.DirectoryDraft,
+                fill=lambda draft: fill(draft.create()),
+                compare=lambda draft: compare(draft.path),
+            )
+        return Output(
+            draft=atomic.Draft,
+            fill=lambda draft: fill(draft.path),
+            # libhdf5 opens no file without a name
+            compare=lambda draft: compare(draft.ensure_name()),
+        )
 
     return write_output(source, target, options, output)
 

@@ -196,7 +196,8 @@ class Placement:
 
     HDF5: below ``model_weights``, e.g. ``("dense", "dense", "kernel:0")``; of the optimizer's
     state, below ``optimizer_weights``. ``.keras``: below the root of ``model.weights.h5``, e.g.
-    ``("layers", "dense", "vars", "0")``.
+    ``("layers", "dense", "vars", "0")``. TensorFlow.js: the name in the manifest, ``("dense",
+    "kernel")``.
     """
 
     shape: tuple[int, ...]
@@ -266,7 +267,7 @@ class Content:
     """Everything that a new file holds."""
 
     container: str
-    """``h5``, ``keras`` or ``json``."""
+    """``h5``, ``keras``, ``json`` or ``tfjs``."""
 
     config: Json
     """

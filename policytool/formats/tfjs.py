@@ -5,7 +5,8 @@ whose values lie in shards beside it.
 TensorFlow.js itself computes in float32 and keeps its variables so, whatever the policies say. They
 count again where the converter, ``tensorflowjs`` in Python, builds a Keras model of the file. To
 rewrite a model, the text of ``model.json`` is edited, and its tensors stay as they are; a copy in
-another directory gets copies of the shards.
+another directory gets copies of the shards. A new model is a directory with ``model.json`` and the
+shards, as ``tensorflowjs.converters`` writes it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from codecs import BOM_UTF8
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
@@ -33,11 +34,11 @@ from policytool.support.text import jsontext
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import ExitStack
-    from pathlib import Path
 
-    from policytool.formats.edits import Cast
+    from policytool.formats.casting import Counts
+    from policytool.formats.edits import Cast, Content, Counted
     from policytool.formats.stored_values import Array, Values
-    from policytool.formats.writers import Rewriter
+    from policytool.formats.writers import Creator, Rewriter
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 
@@ -81,7 +82,13 @@ class TensorLocation:
 def read(probe: Probe) -> Document:
     """Return the document of a model; its shards are not looked at."""
     observations: list[Observation] = []
-    model = _object(probe, observations)
+    return _document(probe, _object(probe, observations), observations)
+
+
+def _document(
+    probe: Probe, model: dict[str, Json], observations: Sequence[Observation] = ()
+) -> Document:
+    """Return what a ``model.json`` says."""
     topology = model.get(_TOPOLOGY)
     if model.get("format") == _GRAPH or (isinstance(topology, dict) and "node" in topology):
         raise probe.failure(
@@ -93,7 +100,7 @@ def read(probe: Probe) -> Document:
     tensors = tuple(
         _tensor(probe, entry) for group in groups for entry in _list_at(probe, group, "weights")
     )
-    observations += _about_storage(groups, tensors)
+    observations = (*observations, *_about_storage(groups, tensors))
     config = topology.get(_CONFIG, topology) if isinstance(topology, dict) else None
     if topology is not None and not is_serialised(config):
         raise probe.failure(
@@ -404,6 +411,80 @@ def rewriter() -> Rewriter:
     return text_rewriter(PART, refuse=_refuse_casts, companions=_companions)
 
 
+_SHARD_BYTES: Final = 4 * 2**20
+"""The size of a shard, which browsers keep in their caches (``write_weights.py``, tensorflowjs)."""
+
+
+def creator() -> Creator:
+    """Return how models of this format are written from nothing."""
+    from policytool.formats.writers import Creator
+
+    return Creator(main=PART, write=_write, document=_created_document)
+
+
+def _write(directory: Path, content: Content, values: Values | None) -> Counted:
+    """Write ``model.json`` and its shards into an empty directory."""
+    from policytool.formats import placed_values  # NumPy
+    from policytool.formats.writers import ascii_json
+
+    model = _created_model(content)
+    (directory / PART).write_text(ascii_json(model), encoding="ascii")
+    counts: dict[tuple[str, ...], Counts] = {}
+
+    def chunks() -> Iterator[bytes]:
+        for placement in content.placements:
+            for block, cast in placed_values.stored_blocks(placement, values):
+                if cast is not None:
+                    earlier = counts.get(placement.path)
+                    counts[placement.path] = cast if earlier is None else earlier + cast
+                yield block.tobytes()
+
+    _write_shards([directory / name for name in shards(model)], chunks())
+    return counts
+
+
+def _write_shards(paths: Sequence[Path], chunks: Iterator[bytes]) -> None:
+    """Write bytes into files of the size of a shard, one after another."""
+    rest = b""
+    for path in paths:
+        with path.open("xb") as stream:
+            left = _SHARD_BYTES
+            while left and (rest := rest or next(chunks, b"")):
+                stream.write(rest[:left])
+                left, rest = left - len(rest[:left]), rest[left:]
+
+
+def _created_document(content: Content, path: str) -> Document:
+    """Return the document that reading the new file is expected to give."""
+    from policytool.formats.writers import read_back
+
+    model = read_back(_created_model(content), PART)
+    return _document(Probe(Path(path), path), model if isinstance(model, dict) else {})
+
+
+def _created_model(content: Content) -> dict[str, Json]:
+    """Return the whole of ``model.json``."""
+    size = 0
+    weights: list[Json] = []
+    for placement in content.placements:
+        name = "/".join(placement.path)
+        size += (dtypes.itemsize(placement.dtype) or 0) * math.prod(placement.shape)
+        weights.append({"name": name, "shape": list(placement.shape), "dtype": placement.dtype})
+    count = max(1, math.ceil(size / _SHARD_BYTES))
+    paths: list[Json] = [f"group1-shard{number}of{count}.bin" for number in range(1, count + 1)]
+    return {
+        "format": "layers-model",
+        "generatedBy": f"keras v{content.keras_version}",
+        "convertedBy": "policytool",
+        _TOPOLOGY: {
+            "keras_version": content.keras_version,
+            "backend": "tensorflow",
+            _CONFIG: content.config,
+        },
+        MANIFEST: [{"paths": paths, "weights": weights}],
+    }
+
+
 def _refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
     from policytool.formats.writing import WriteError  # what writes is imported to write
 
@@ -445,6 +526,7 @@ FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}:read",
     rewriter_maker=f"{__name__}:rewriter",
+    creator_maker=f"{__name__}:creator",
     values_opener=f"{__name__}:open_values",
     document_format="tfjs",
     title="TensorFlow.js layers model",

@@ -210,6 +210,9 @@ class Creator:
     How models of one container are written from nothing; the ``creator`` of a format returns one.
     """
 
+    main: str = ""
+    """The file of a model that says what the others are; empty for a model that is one file."""
+
     state_group: tuple[str, ...] = ()
     """
     The group that the optimizer's state has to itself; empty if it shares one tree with the layers'
@@ -218,8 +221,8 @@ class Creator:
 
     write: Callable[[Path, Content, Values | None], Counted]
     """
-    Write into an empty draft; return what the casts did to the values, by
-    :attr:`policytool.formats.edits.Placement.path`.
+    Write into an empty draft, a directory if :attr:`main` names a file of it; return what the casts
+    did to the values, by :attr:`policytool.formats.edits.Placement.path`.
     """
 
     document: Callable[[Content, str], Document]

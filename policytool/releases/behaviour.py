@@ -145,10 +145,10 @@ def kind_of_argument(value: object) -> object:
     return f"@{name}" if (name := keras_objects.class_of(value)) is not None else "object"
 
 
-def agrees(case: Facts) -> bool:
-    """Return whether a case gave the same in float32."""
+def agrees(case: Facts, bound: int = ULP) -> bool:
+    """Return whether a case gave the same in float32, up to a bound in ulp of the largest."""
     error = case.get(_FLOAT32)
-    return isinstance(error, int) and error <= ULP
+    return isinstance(error, int) and error <= bound
 
 
 def _differs(case: Facts) -> str | None:

@@ -154,7 +154,18 @@ RELEASES: Final[tuple[Release, ...]] = (
 LOADERS: Final = tuple(release.id for release in RELEASES if release.measured)
 """The names of the measured releases, in the order of :data:`RELEASES`."""
 
-_LIBRARIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "))
+TFJS: Final = "tfjs"
+"""
+TensorFlow.js 4.22, which is no release of Keras: it loads configs of Keras 2, and only from layers
+models of its own.
+"""
+
+_LIBRARIES: Final = (
+    (TFJS, "TensorFlow.js 4.22"),
+    ("tf_keras", "tf_keras "),
+    ("keras", "Keras "),
+    ("tf", "TF "),
+)
 
 _POSITION: Final = {release.id: position for position, release in enumerate(RELEASES)}
 
@@ -279,7 +290,7 @@ def names() -> tuple[str, ...]:
     Return the loaders that were asked, the newest release of each library by a name of its own
     first.
     """
-    return (*_ALIASES, *LOADERS)
+    return (*_ALIASES, TFJS, *LOADERS)
 
 
 def without_alias(name: str) -> str:
@@ -314,15 +325,27 @@ def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
 
     :raises UsageError: for a name that is none.
     """
+    if name == TFJS:
+        return newest(KERAS2).id, (TFJS,)
     if name not in _BETWEEN:
         return target(name), ()
     formats, before = get(name).formats, _BETWEEN[name]
     return before.id, () if formats == before.formats else formats
 
 
+def loaders_of(names: Iterable[str]) -> tuple[str, ...]:
+    """
+    Return the releases whose verdicts answer for the names of targets; none for TensorFlow.js,
+    which is no release of Keras.
+
+    :raises UsageError: for a name that is none.
+    """
+    return tuple(dict.fromkeys(target_and_containers(name)[0] for name in names if name != TFJS))
+
+
 def running_release(name: str | None) -> str | None:
     """Return the release that a target's name means if files are written for it as for another."""
-    return name if name in _BETWEEN else None
+    return name if name in _BETWEEN or name == TFJS else None
 
 
 def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
@@ -349,7 +372,13 @@ def descriptions() -> tuple[tuple[str, str], ...]:
         )
         for name, before in _BETWEEN.items()
     )
-    return (*aliases, *((loader, _words(get(loader))) for loader in reversed(LOADERS)), *between)
+    tfjs = (TFJS, f"{release_name(TFJS)}; layers models (model.json)")
+    return (
+        *aliases,
+        tfjs,
+        *((loader, _words(get(loader))) for loader in reversed(LOADERS)),
+        *between,
+    )
 
 
 def _words(release: Release) -> str:

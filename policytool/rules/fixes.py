@@ -11,7 +11,7 @@ Findings about a release say what ``migrate --target`` does: the same plan that 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import WEIGHT_REWRITE, NoteSeverity
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.releases.dtypes import HALVES
-from policytool.releases.releases import release_name
+from policytool.releases.releases import release_name, running_release, target_and_containers
 from policytool.rules.base import Finding, Fix, Remedy
 
 if TYPE_CHECKING:
@@ -311,10 +311,12 @@ def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:
         return None, ""
     from policytool.migration.convert import conversion_plan
 
-    plan = conversion_plan.plan(case.loaded, Options(target=target), None)
+    loader, containers = target_and_containers(target)
+    options = Options(target=loader, containers=containers, running=running_release(target))
+    plan = conversion_plan.plan(case.loaded, options, None)
     if plan.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in plan.refusals):
         allowed = conversion_plan.plan(
-            case.loaded, Options(target=target, allow_weight_rewrite=True), None
+            case.loaded, replace(options, allow_weight_rewrite=True), None
         )
         if not allowed.refusals:
             return allowed, " --allow weight-rewrite"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration import planning
+from policytool.model import tfjs_objections
 from policytool.model.compatibility import serialized_objects
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import known_arguments
 from policytool.releases.releases import (
     KERAS3,
+    TFJS,
     generation_of,
     get,
     newest,
@@ -351,7 +353,7 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     # PT503 reports a model that no release loads.
     verdicts = case.model.loaders
     if (
-        options.targets
+        options.names
         or case.loaded is None
         or all(verdict.reason is not None for verdict in verdicts)
     ):
@@ -366,3 +368,44 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
         f"{_cause_layers(first)}{more}",
         remedy=_edit_remedy(case, verdict),
     )
+
+
+@rule(
+    id="PT507",
+    severity=Severity.ERROR,
+    example='{"format": "layers-model", ... {"class_name": "InputLayer", "config": '
+    '{"batch_shape": [null, 4], ...}}',
+)
+def tensorflow_js_fails(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Model fails to load in TensorFlow.js.
+
+    TensorFlow.js 4.22 loads only layers models with configs in the format of Keras 2. The converter
+    also writes configs of Keras 3, and classes that TensorFlow.js does not have, such as
+    MultiHeadAttention, or a GRU with ``reset_after``. ``migrate --target tfjs`` writes a layers
+    model that TensorFlow.js loads, if it has all classes of the model. The rule checks models of
+    TensorFlow.js that are audited without ``--target``, and every model with ``--target tfjs``.
+
+    Sources: tests of every layer class in TensorFlow.js 4.22 (fixtures/tfjs_layers.py), and
+    https://github.com/tensorflow/tfjs/issues/8494.
+    """
+    is_meant = TFJS in options.names if options.names else case.document.format == TFJS
+    if case.loaded is None or not is_meant:
+        return
+    container = Cause(
+        kind=Obstacle.CONTAINER, reason="TensorFlow.js loads only layers models (model.json)"
+    )
+    is_layers_model = case.document.format == TFJS
+    for cause in tfjs_objections.objections(case.loaded) if is_layers_model else (container,):
+        yield tensorflow_js_fails.finding(
+            f"fails to load in {release_name(TFJS)}: {cause.reason}{_further_layers(cause)}",
+            path=cause.layers[0] if cause.layers else None,
+            address=_cause_address(case, cause),
+            detail=f"{TFJS} {cause.kind} {cause.class_name or ''} {cause.reason}",
+            advice=fixes.conversion_advice(case, TFJS, _TFJS_ADVICE),
+        )
+
+
+_TFJS_ADVICE: Final = (
+    "convert the model to a graph model: export a SavedModel, and run tensorflowjs_converter on it"
+)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import policytool
 from policytool.commands import audit as auditing
+from policytool.commands.arguments.reading import AuditArguments
 from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
 from policytool.rules import AuditOptions
@@ -49,3 +50,24 @@ def test_a_model_is_planned_once_for_each_target(monkeypatch: pytest.MonkeyPatch
     ).findings
     assert len([finding for finding in findings if finding.rule in {"PT501", "PT504"}]) > 10
     assert len(made) == 2 * 3
+
+
+def test_any_model_is_judged_for_tensorflow_js() -> None:
+    """It is no layers model, and a command makes one if TensorFlow.js has its classes."""
+    options = auditing.audit_options(AuditArguments(target="tfjs"))
+    for name, is_convertible in (("default_float32", True), ("lambda", False)):
+        path = FIXTURES / f"tf2.15/{name}.h5"
+        audited = auditing.audit_input(Input(path=path, exact=True), options)
+        (finding,) = (finding for finding in audited.findings if finding.rule == "PT507")
+        (planned,) = audited.commands
+        assert (finding.advice is None) is is_convertible
+        assert planned.arguments == (("--target", "tfjs") if is_convertible else None)
+        assert (planned.reason is None) is is_convertible
+
+
+def test_layers_models_are_not_judged_for_another_target() -> None:
+    """Who asks for Keras converts the model first."""
+    path = FIXTURES / "tfjs4.22/from_keras3.15/model.json"
+    options = AuditOptions(targets=("tf2.15", "keras3.15"))
+    findings = auditing.audit_input(Input(path=path, exact=True), options).findings
+    assert "PT507" not in {finding.rule for finding in findings}

@@ -31,19 +31,20 @@ from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import Conversion, Plan, Refusal, apply_edits
 from policytool.migration.planning import notes as remarks
-from policytool.model import reading
+from policytool.model import reading, tfjs_objections
 from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Obstacle
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import behaviour, layer_classes
 from policytool.releases.behaviour import Proof
-from policytool.releases.releases import KERAS3, family_of, get, target_and_containers
+from policytool.releases.releases import KERAS3, TFJS, family_of, get, target_and_containers
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from policytool.formats.document import Document
     from policytool.formats.edits import Cast
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.planning.options import Options
@@ -174,7 +175,7 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         container is not None
         and container != document_format
         and not (container == "json" and document_format == "tfjs")
-    ) or (container is None and _is_unread(loaded, options))
+    ) or (container is None and (_is_unread(loaded, options) or options.containers == (TFJS,)))
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
             f"migrate cannot write {container} files for this target; choose "
@@ -253,6 +254,8 @@ def _containers(loaded: LoadedModel, target: str, taken: tuple[str, ...]) -> tup
     Return the containers to try, the best first: what Keras 3 writes by default is an archive, and
     in Keras 2 the file's own kind.
     """
+    if taken == (TFJS,):
+        return taken
     if loaded.document.format in _CONFIG_ALONE:
         return ("json",)
     own = _CONTAINERS.get(loaded.document.format, "h5")
@@ -276,6 +279,8 @@ def _conversion_plan(
     plain = replace(
         options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
     )
+    if containers == (TFJS,):  # which computes in float32 whatever a file says
+        plain = replace(plain, to="float32", include_exceptions=True)
     base = planning.draft(loaded, plain)
     targets = [
         Target(loader=target, container=container, running=options.running)
@@ -357,7 +362,7 @@ def _attempt(
     lacking = _lacking_weights(loaded, target) if target.container != "json" else None
     if lacking is not None:
         log.refuse("no-weights", None, lacking)
-        conversion = Conversion(target=target.loader, content=content)
+        conversion = Conversion(target=target.id, content=content)
         return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     try:
         root = decoding.decode(loaded)
@@ -369,15 +374,17 @@ def _attempt(
     except SpellingError as error:
         log.refuse("config", None, str(error))
     conversion = Conversion(
-        target=target.loader, content=content, changes=tuple(log.changes), proofs=proven
+        target=target.id, content=content, changes=tuple(log.changes), proofs=proven
     )
     if log.refusals:
         return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     from policytool.formats import creating
 
-    loaders = reading.verdicts(
-        creating.document(content, _path_in_container(loaded.document.path, target))
-    )
+    document = creating.document(content, _path_in_container(loaded.document.path, target))
+    if target.is_tfjs:
+        refusals = tuple(_refused_by_tfjs(document))
+        return _Attempt(log=log, conversion=conversion, refusals=refusals)
+    loaders = reading.verdicts(document)
     agreeing = agreeing_releases(root, target.release, loaders)
     return _Attempt(
         log=log,
@@ -418,7 +425,7 @@ def _content(root: Unit, context: ConversionContext, casts: Sequence[Cast]) -> C
     config = encoding.encode(root, target, context.log)
     stores = target.container != "json"
     groups, placements = place_variables(root, context, casts) if stores else ((), ())
-    trained = compile_config(root, context, placements) if stores else None
+    trained = compile_config(root, context, placements) if stores and not target.is_tfjs else None
     if (
         trained is not None
         and target.container == "keras"
@@ -436,6 +443,17 @@ def _content(root: Unit, context: ConversionContext, casts: Sequence[Cast]) -> C
         state=trained.state if trained is not None else (),
         state_names=trained.state_names if trained is not None else (),
     )
+
+
+def _refused_by_tfjs(document: Document) -> Iterator[Refusal]:
+    """Yield why TensorFlow.js would not load the converted file, or predict otherwise with it."""
+    for cause in tfjs_objections.objections(reading.load_model(document)):
+        path = cause.layers[0] if cause.layers else None
+        yield Refusal(
+            code="tfjs",
+            path=path,
+            message=f"{path or document.path} cannot be converted: {cause.reason}",
+        )
 
 
 def _still_refused(loaders: Sequence[Verdict], target: Target) -> Iterator[Refusal]:

@@ -15,6 +15,7 @@ from policytool.releases import known_arguments
 from policytool.releases.releases import (
     ARCHIVES,
     KERAS3,
+    TFJS,
     generation_of,
     get,
     is_since,
@@ -33,20 +34,30 @@ class Target:
 
     loader: str
     container: str
-    """``h5``, ``keras`` or ``json``."""
+    """``h5``, ``keras``, ``json`` or ``tfjs``."""
 
     running: str | None = None
     """The release that is to run the result, if it is written as for an older one, ``loader``."""
 
     @property
     def release(self) -> str:
-        """The release that is to run the result."""
-        return self.running or self.loader
+        """The release that is to run the result; for TensorFlow.js that of its configs."""
+        return self.loader if self.is_tfjs else self.running or self.loader
 
     @property
     def name(self) -> str:
-        """The release that is to load the model, as people write it: ``Keras 3.15``."""
-        return release_name(self.loader)
+        """What is to load the model, as people write it: ``Keras 3.15``."""
+        return release_name(self.id)
+
+    @property
+    def id(self) -> str:
+        """What is to load the model, by its name in options: a release, or ``tfjs``."""
+        return TFJS if self.is_tfjs else self.loader
+
+    @property
+    def is_tfjs(self) -> bool:
+        """Whether TensorFlow.js is to load the model, written as for :attr:`loader`."""
+        return self.container == TFJS
 
     @property
     def family(self) -> str:
@@ -112,9 +123,9 @@ class Target:
     def says_modules(self) -> bool:
         """
         Whether serialised objects say their ``module`` and ``registered_name``: in archives of
-        every release, and in all that TF 2.13 and later write.
+        every release, and in all that TF 2.13 and later write; TensorFlow.js does not know them.
         """
-        return self.container == "keras" or self.since("tf2.15")
+        return self.container == "keras" or (self.since("tf2.15") and not self.is_tfjs)
 
 
 @dataclass

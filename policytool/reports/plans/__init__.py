@@ -15,7 +15,7 @@ from policytool.formats import TITLES
 from policytool.formats.discovery import display_path
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
-from policytool.releases.releases import CURRENT, get
+from policytool.releases.releases import CURRENT, is_known, release_name
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
 from policytool.reports.plans import _changes, diff
 from policytool.reports.plans._changes import LayerChange, changes_table, layer_changes
@@ -334,8 +334,9 @@ def _purpose(migration: Migration) -> str:
     plan = migration.plan
     written = "written" if migration.status is Status.WRITTEN else "would be written"
     if plan.conversion is not None:
-        release = get(plan.conversion.target)
-        return f"{written} for {generation_words(release.id)}"
+        target = plan.conversion.target
+        words = generation_words(target) if is_known(target) else release_name(target)
+        return f"{written} for {words}"
     edits = plan.edits
     values = f"{len(edits):,} config value{'s' if len(edits) != 1 else ''} changed"
     kinds = ", ".join(dict.fromkeys(edit.kind.value for edit in edits))

@@ -25,6 +25,7 @@ from policytool.migration.convert.rewrites import (
     preprocessing,
     shapes,
     storage,
+    tensorflow_js,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 
@@ -53,6 +54,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.attention,
     activations.activations,
     shapes.builds,
+    tensorflow_js.tensorflow_js,
     layers.measured,  # last: it says nothing of layers that another refuses
 )
 

@@ -19,7 +19,7 @@ from policytool.migration.convert.variables._containers import walk
 from policytool.model.tree import path_of
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.policy import Policy
-from policytool.releases.releases import KERAS2, KERAS3, newest
+from policytool.releases.releases import KERAS2, KERAS3, TFJS, newest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.variables._containers import Holder, Stored
 
 _BFLOAT16: Final = frozenset({"bfloat16", "opaque16"})
+_TFJS_DTYPES: Final = ("float32", "int32", "bool")
 
 
 def place_variables(
@@ -45,11 +46,8 @@ def place_variables(
     builder = HolderBuilder(context, Sources(context, root))
     holder = builder.holder(root)
     maker = _Maker(context, {cast.tensor: cast for cast in casts})
-    layout = (
-        _archive_layout(holder, maker)
-        if context.target.container == "keras"
-        else _hdf5_layout(holder, maker)
-    )
+    layouts = {"keras": _archive_layout, TFJS: _tfjs_layout}
+    layout = layouts.get(context.target.container, _hdf5_layout)(holder, maker)
     if context.crosses:
         for inner in walk(holder):
             _tell_of_rounding(inner, context)
@@ -175,6 +173,31 @@ def _archive_layout(
             for stored in holder.own
         ]
     return tuple(groups.values()), tuple(placements)
+
+
+def _tfjs_layout(
+    root: Holder, maker: _Maker
+) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
+    placements: dict[tuple[str, ...], Placement] = {}
+    log = maker.context.log
+    for name, inner, stored in _containers.tfjs_weights(root):
+        placement = maker.placement(tuple(name.split("/")), inner, stored)
+        if placement.path in placements:
+            log.refuse(
+                "layer-name",
+                inner.unit,
+                f"{inner.unit.path} and another layer would store {name}, the name by which "
+                f"{maker.context.target.name} finds variables; rename the layer in the source",
+            )
+        elif placement.dtype not in _TFJS_DTYPES:
+            log.refuse(
+                "dtype",
+                inner.unit,
+                f"{inner.unit.path} stores {name} as {placement.dtype}; "
+                f"{maker.context.target.name} has only {', '.join(_TFJS_DTYPES)}",
+            )
+        placements[placement.path] = placement
+    return (), tuple(placements.values())
 
 
 def _hdf5_layout(

@@ -26,6 +26,7 @@ from policytool.model.tree import LAYERS, NOT_WEIGHTS
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import VariableSlot, plain, slots
 from policytool.releases.policy import Policy
+from policytool.releases.releases import TFJS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -283,7 +284,7 @@ def _key(known: tuple[VariableSlot, ...], within: tuple[str, ...], name: str) ->
 _WORD_WEIGHTS: Final = "idf_weights"
 """What layers that adapt have as a variable too; all else that they found is in their configs."""
 
-_NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)"}
+_NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)", TFJS: "HDF5"}
 _READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
 """Releases that have the variables of quantised layers in HDF5 in another order than Keras 3.15."""
 

@@ -63,6 +63,23 @@ def _all_weights(holder: Holder, scopes: tuple[str, ...]) -> Iterator[tuple[Name
         yield from _all_weights(inner, (*scopes, holder.name))
 
 
+def tfjs_weights(holder: Holder, scopes: tuple[str, ...] = ()) -> Iterator[Named]:
+    """
+    Yield variables by the names that TensorFlow.js gives them: those of a layer in a model begin
+    with its name, and of what it holds only the directions of a Bidirectional add theirs.
+    """
+    yield from (
+        ("/".join((*scopes, stored.slot.name)), holder, stored)
+        for stored in holder.own
+        if not stored.again
+    )
+    is_model = holder.unit.role is Role.MODEL and holder.unit.network is not None
+    above = () if is_model else scopes
+    adds_name = is_model or holder.unit.class_name == "Bidirectional"
+    for inner in holder.below:
+        yield from tfjs_weights(inner, (*above, inner.name) if adds_name else above)
+
+
 def _own_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
     return [
         ("/".join((*scopes, holder.name, *stored.slot.scopes, stored.slot.name)), holder, stored)

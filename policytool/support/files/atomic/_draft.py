@@ -241,8 +241,10 @@ def _raise(error: OSError) -> NoReturn:
 def _attribute_source(new_path: Path, directory: Path, like: Path) -> Path | None:
     """
     Return the path whose attributes a new path gets: the same path in ``like``, or one of the same
-    kind.
+    kind; a new directory gets those of the directory of ``like`` if that is a file.
     """
+    if like.is_file():
+        return like.parent if new_path.is_dir() else like
     twin = like / new_path.relative_to(directory)
     if twin.exists() or new_path.is_dir():
         return twin if twin.exists() else like

@@ -1,0 +1,125 @@
+"""Layers models for TensorFlow.js, made of other models."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import policytool
+from policytool.commands.migrate import Status
+from policytool.formats import tfjs
+from policytool.support.errors import ModelFileError, UsageError
+from tests.conftest import run
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE = FIXTURES / "keras3.15/nested_models.keras"
+
+
+def stored(directory: Path) -> dict[str, np.ndarray]:
+    """Return the values of a layers model by their names, as TensorFlow.js reads them."""
+    model = json.loads((directory / "model.json").read_text(encoding="utf-8"))
+    (group,) = model["weightsManifest"]
+    data = b"".join((directory / name).read_bytes() for name in group["paths"])
+    values, start = {}, 0
+    for entry in group["weights"]:
+        count = int(np.prod(entry["shape"]))
+        array = np.frombuffer(data, "float32", count, start).reshape(entry["shape"])
+        values[entry["name"]], start = array, start + 4 * count
+    assert start == len(data)
+    return values
+
+
+def test_names_are_those_that_tensorflow_js_looks_for(tmp_path: Path) -> None:
+    """Nested models add no name; the config is one of Keras 2."""
+    done = policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "web")
+    assert done.status is Status.WRITTEN
+    assert sorted(path.name for path in (tmp_path / "web").iterdir()) == [
+        "group1-shard1of1.bin",
+        "model.json",
+    ]
+    assert sorted(stored(tmp_path / "web")) == [
+        f"{name}/{variable}"
+        for name in ("block_a", "head_a", "tail_a", "tail_b")
+        for variable in ("bias", "kernel")
+    ]
+    text = (tmp_path / "web/model.json").read_text(encoding="utf-8")
+    assert "batch_input_shape" in text
+    assert "mixed_float16" not in text
+    assert not policytool.audit(tmp_path / "web/model.json").findings
+
+
+def test_long_values_are_in_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their bytes follow one another."""
+    policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "whole")
+    monkeypatch.setattr(tfjs, "_SHARD_BYTES", 50)
+    policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "split")
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "split").glob("*.bin"))]
+    assert sizes == [50, 50, 50, 50, 50, 50, 32]
+    whole, split = stored(tmp_path / "whole"), stored(tmp_path / "split")
+    assert whole.keys() == split.keys()
+    assert all(np.array_equal(whole[name], split[name]) for name in whole)
+
+
+def test_the_output_is_named_after_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory beside it, or in the directory that is named."""
+    (tmp_path / "model.keras").write_bytes(SOURCE.read_bytes())
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert run("migrate", "model.keras", "--target", "tfjs").code == 0
+    assert run("migrate", "model.keras", "--target", "tfjs", "-o", "out").code == 0
+    assert (tmp_path / "model.tfjs/model.json").is_file()
+    assert (tmp_path / "out/model.tfjs/model.json").is_file()
+    assert run("migrate", "model.keras", "--target", "tfjs").code != 0
+    assert run("migrate", "model.keras", "--target", "tfjs", "--overwrite").code == 0
+
+
+def test_files_are_never_replaced_by_a_model_for_tensorflow_js(tmp_path: Path) -> None:
+    """Not in place, and not by the name of a file."""
+    source = FIXTURES / "tfjs4.22/from_keras3.15/model.json"
+    with pytest.raises(UsageError, match="specify the output with -o"):
+        policytool.migrate(source, target="tfjs", in_place=True)
+    with pytest.raises(UsageError, match="choose tfjs"):
+        policytool.migrate(source, target="tfjs", output=tmp_path / "model.json")
+
+
+def test_what_tensorflow_js_lacks_is_reported(tmp_path: Path) -> None:
+    """With the layer and the class; nothing is written."""
+    for name, reason in (
+        ("tf2.15/lambda.h5", "TensorFlow.js has no layer Lambda"),
+        ("keras3.15/mha.keras", "TensorFlow.js has no layer MultiHeadAttention"),
+        ("tf2.15/shared_layer.h5", "common/kernel"),
+        ("keras3.15/custom_layer.keras", "Pair"),
+    ):
+        done = policytool.migrate(FIXTURES / name, target="tfjs", output=tmp_path / "web")
+        assert done.status is Status.BLOCKED
+        assert reason in done.plan.refusals[0].message
+        assert done.plan.refusals[0].path
+    assert not (tmp_path / "web").exists()
+
+
+def test_architectures_have_no_weights_to_write(tmp_path: Path) -> None:
+    """TensorFlow.js loads none without."""
+    done = policytool.migrate(
+        FIXTURES / "keras3.15/default_float32.json", target="tfjs", output=tmp_path / "web"
+    )
+    assert done.status is Status.BLOCKED
+    assert "no weights" in done.plan.refusals[0].message
+
+
+def test_predictions_are_not_compared(tmp_path: Path) -> None:
+    """Keras runs no models of TensorFlow.js."""
+    with pytest.raises(ModelFileError, match="Keras cannot run"):
+        policytool.migrate(
+            FIXTURES / "tfjs4.22/default_float32/model.json",
+            target="keras3",
+            output=tmp_path / "model.keras",
+            verify=True,
+        )
