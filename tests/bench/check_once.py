@@ -97,8 +97,9 @@ def main() -> None:
         )
         spec = library.tf.TensorSpec(images.shape, images.dtype)
         batches = importlib.import_module(f"{PACKAGE}.feeding.batches")
-        fed = batches.FedInputs([images], spec, BATCH, {"batches": 1})
-        pair.trace(spec)
+        fed = batches.FedInputs([images], spec, BATCH, {"kind": "given", "batches": 1})
+        measurements = importlib.import_module(f"{PACKAGE}.engine.measurements")
+        pair.trace(measurements.LayerRows(library.tf, fed, explains=False))
         unoptimized = importlib.import_module(f"{PACKAGE}.devices").unoptimized
 
         def check() -> None:

@@ -130,14 +130,21 @@ def test_blocks_that_overflow_are_one_pattern(
     assert applied(found, model, tools).answer is Answer.SAFE
 
 
-@LIBRARIES
 @pytest.mark.parametrize(
-    ("name", "pattern", "origin"),
-    [
-        ("deep-most", r"net/blk_([3-9]|[1-9]\d)_.*", "net/blk_3_up"),
-        ("deep-middle", r"net/blk_[45]\d_.*", "net/blk_40_up"),
-        ("deep-nested", r"net/blk_([3-9]|[1-9]\d)/.*", "net/blk_3/up"),
-    ],
+    ("library", "name", "pattern", "origin"),
+    sampled(
+        "deep residual streams",
+        (
+            (library, *case)
+            for library in SUFFIXES
+            for case in (
+                ("deep-most", r"net/blk_([3-9]|[1-9]\d)_.*", "net/blk_3_up"),
+                ("deep-middle", r"net/blk_[45]\d_.*", "net/blk_40_up"),
+                ("deep-nested", r"net/blk_([3-9]|[1-9]\d)/.*", "net/blk_3/up"),
+            )
+        ),
+        share=3,
+    ),
 )
 def test_the_first_set_is_enough_in_a_deep_model(
     deep: Path,

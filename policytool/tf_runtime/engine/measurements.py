@@ -81,8 +81,8 @@ class LayerRows:
     @property
     def specs(self) -> Any:
         """The specs of the batches; the number of rows is open if it may differ."""
-        size = max(self.fed.rows)
-        if not self.is_partial or self.fed.has_fixed_rows or self.count % size == 0:
+        is_whole = not self.is_partial or self.fed.has_fixed_rows
+        if is_whole or self.count % max(self.fed.rows) == 0:
             return self.fed.specs
         return self._mapped(self._open_spec, self.fed.specs)
 
