@@ -156,13 +156,15 @@ def test_a_message_is_printed_once_a_file() -> None:
     assert models[0].startswith("Checked 6 models: 3 errors, 7 warnings, 3 notes in 4 models")
 
 
-def test_fixes_that_start_tensorflow_are_not_counted() -> None:
-    """``audit --fix`` re-exports no model."""
+def test_one_model_has_its_fixes_and_no_chart_of_models() -> None:
+    """``audit --fix`` re-exports no model; and one model has no chart of models."""
     remedies_ = (Remedy(fix=Fix.SAFE), Remedy(fix=Fix.UNSAFE, retrace=True))
     found = tuple(example_audits.SPELLED.finding("x", remedy=one) for one in remedies_)
     model = Audited(path="a", format="savedmodel", generation=None, layers=1, findings=found)
-    first, *_ = rendered("table", Audit(audited=(model,), rules=example_audits.RULES)).splitlines()
+    audit = Audit(audited=(model,), rules=example_audits.RULES)
+    first, *_ = rendered("table", audit).splitlines()
     assert first == "Checked 1 model: 2 warnings; 1 fixable with --fix"
+    assert "Findings by model" not in rendered("html", audit)
 
 
 # What was let pass
