@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import Obstacle
-from policytool.model.tree import MODEL_CLASSES
+from policytool.model.tree import MODEL_CLASSES, storage
 from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, LOADERS, family_of, releases_in
 
@@ -41,6 +41,11 @@ class Evidence:
         return any(
             key in self.traits.keys.get(name, ()) for name in class_names.split() for key in keys
         )
+
+    @property
+    def dependency_steps(self) -> frozenset[int] | None:
+        """See :func:`policytool.model.tree.storage.dependency_steps`."""
+        return storage.dependency_steps(self.document)
 
     @property
     def is_keras3(self) -> bool:
@@ -314,8 +319,29 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf2.12",
         "its variable names differ from those that TF 2.12 expects",
         lambda evidence: (
-            "tf2.12" not in evidence.releases and evidence.traits.root_class == "Sequential"
+            "tf2.12" not in evidence.releases
+            and evidence.traits.root_class == "Sequential"
+            and (
+                evidence.dependency_steps is None
+                or storage.COUNTED_ONCE in evidence.dependency_steps
+            )
         ),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "tf2.15 on",
+        "TF 2.15 and later do not find the variables in the archive layout of TF 2.12 to 2.14 "
+        "(`_layer_checkpoint_dependencies`)",
+        lambda evidence: evidence.dependency_steps is not None,
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.0 on",
+        "Keras 3 does not find all variables in the archive layout of TF 2.12 and 2.13, which "
+        "counts each layer twice",
+        lambda evidence: storage.COUNTED_TWICE in (evidence.dependency_steps or ()),
     ),
     # architectures that Keras 3 cannot place
     _row(

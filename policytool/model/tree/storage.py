@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document, Tensor
 
-_CONTAINERS: Final = (LAYERS, "_layer_checkpoint_dependencies")
+DEPENDENCIES: Final = "_layer_checkpoint_dependencies"
+_CONTAINERS: Final = (LAYERS, DEPENDENCIES)
 """What Keras 2.15 on, and 2.12 to 2.14, call the group of a model's layers."""
+
+COUNTED_ONCE: Final = 1
+COUNTED_TWICE: Final = 2
+"""How TF 2.14, and TF 2.12 and 2.13, count the layers with weights of a class in that group."""
 
 _VARS: Final = "vars"
 _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
@@ -390,6 +396,29 @@ def _stored_names(document: Document) -> dict[tuple[str, ...], set[str]]:
     return stored
 
 
+def dependency_steps(document: Document) -> frozenset[int] | None:
+    """
+    Return the steps in which the names of layers of one class are numbered in the archive layout of
+    TF 2.12 to 2.14; None if the document has no variables in this layout.
+
+    TF 2.12 and 2.13 count each layer with weights twice (``dense``, ``dense_2``), and TF 2.14
+    counts it once (``dense``, ``dense_1``). The set is empty if no class has several layers.
+    """
+    if document.layout is not Layout.OBJECT_PATHS:
+        return None
+    numbers: dict[tuple[tuple[str, ...], str], set[int]] = defaultdict(set)
+    for tensor in document.tensors or ():
+        for position, name in enumerate(tensor.path[:-1]):
+            match = _SUFFIX.fullmatch(tensor.path[position + 1])
+            if name == DEPENDENCIES and match:
+                key = tensor.path[:position], match["base"]
+                numbers[key].add(int(match["number"] or 0))
+    if not numbers:
+        return None
+    ordered = [sorted(known) for known in numbers.values()]
+    return frozenset(after - before for known in ordered for before, after in pairwise(known))
+
+
 def _members(
     container: tuple[str, ...],
     listed: Mapping[str, list[int]],
@@ -410,7 +439,7 @@ def _members(
     pairs: list[tuple[int, tuple[str, ...]]] = []
     for base, members in listed.items():
         numbers = dict(sorted(groups.get(base, ())))
-        if container[-1] == _CONTAINERS[1] and len(numbers) == len(
+        if container[-1] == DEPENDENCIES and len(numbers) == len(
             members
         ):  # 2.12 and 2.13 count a layer with weights twice
             pairs += [

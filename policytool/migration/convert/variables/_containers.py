@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role
 from policytool.model.tree import LAYERS
+from policytool.model.tree.storage import DEPENDENCIES
 from policytool.releases.keras_objects import snake_case
 from policytool.support.steps import spend
 
@@ -126,12 +127,6 @@ def _other_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
     ]
 
 
-_OLD_LAYERS: Final = "_layer_checkpoint_dependencies"
-"""
-What TF 2.12 to 2.14 call the container of a model's layers: a dict that has each layer, and those
-with weights twice.
-"""
-
 _RENAMED_SINCE: Final = "tf2.15"
 VARS: Final = "vars"
 
@@ -171,11 +166,11 @@ def archive_places(
         if not inner.listed:
             yield from archive_places(inner, target, (*path, inner.attribute))
             continue
-        container = _OLD_LAYERS if old and inner.attribute == LAYERS else inner.attribute
+        container = DEPENDENCIES if old and inner.attribute == LAYERS else inner.attribute
         base = _base(inner.unit)
         number = used[container].get(base, 0)
         used[container][base] = number + (
-            2 if container == _OLD_LAYERS and inner.has_weights else 1
+            2 if container == DEPENDENCIES and inner.has_weights else 1
         )
         yield from archive_places(
             inner, target, (*path, container, f"{base}_{number}" if number else base)
