@@ -22,6 +22,7 @@ from policytool.formats.discovery import Input, display_path
 from policytool.migration import plan
 from policytool.releases.releases import release_name
 from policytool.rules import AuditOptions, fixes, training  # TASK evaluates annotations
+from policytool.rules.base import Audited  # noqa: TC001  # TASK evaluates annotations
 from policytool.rules.fixes import FixedModel, FixOutcome, UnfixedFinding
 from policytool.rules.selection.suppressions import Suppressions, suppress
 from policytool.support import limits, steps
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.rules import RuleInput
-    from policytool.rules.base import Audited, Finding
+    from policytool.rules.base import Finding
     from policytool.rules.fixes import Merged
     from policytool.support.files.remote_path import AnyPath
 

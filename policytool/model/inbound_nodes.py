@@ -21,7 +21,7 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.calls import layer_name
+from policytool.model.calls import CONSTANT, layer_name
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import layer_facts
 from policytool.support.errors import short
@@ -39,6 +39,27 @@ MODELS: Final = frozenset({"Functional", "Model", SEQUENTIAL})
 
 _REFERENCE: Final = 3
 """The least items of a reference to a tensor: layer, call, output."""
+
+_VALUE: Final = 2
+"""Where a reference to a number has the number."""
+
+_KEEPING_DTYPE: Final = frozenset(
+    {
+        "__operators__.add",
+        "math.add",
+        "math.divide",
+        "math.maximum",
+        "math.minimum",
+        "math.multiply",
+        "math.pow",
+        "math.subtract",
+        "math.truediv",
+        "nn.relu",
+        "reshape",
+        "transpose",
+    }
+)
+"""Functions whose result has the dtype of their tensors."""
 
 _LISTED: Final = 3
 """Layers that a message names."""
@@ -184,6 +205,50 @@ def classes_after_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
         elif listed and layer_facts(str(class_name)).list_of_one != "kept":
             yield str(class_name)
             listed = False
+
+
+def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
+    """
+    Yield the dtype of each tensor that an op layer of Keras 2 combines with a number before it, as
+    in ``1.0 - x``, if the number becomes another dtype: float32 or int32. Tensors whose dtype is
+    not in the config are skipped.
+    """
+    entries = _entries(config)
+    for entry in entries.values():
+        nodes = entry.get("inbound_nodes")
+        if layer_facts(keras_objects.class_of(entry)).is_op_layer and isinstance(nodes, list):
+            for node in nodes:
+                first = node[0] if isinstance(node, list) and node else None
+                if first == CONSTANT and isinstance(node[_VALUE], int | float):
+                    dtype = _tensor_dtype(next(tensors(node[_REFERENCE:]), None), entries)
+                    number = "float32" if isinstance(node[_VALUE], float) else "int32"
+                    if dtype not in {None, number}:
+                        yield str(dtype)
+
+
+def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> str | None:
+    """
+    Return the compute dtype of the layer that gives a tensor; op layers give that of their first
+    tensor, or the dtype that a ``cast`` names.
+    """
+    for _ in range(len(entries)):
+        entry = entries.get(node[0]) if node is not None else None
+        config = entry.get("config") if entry is not None else None
+        if entry is None or not isinstance(config, dict) or _is_model(entry):
+            return None
+        if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
+            return _compute_dtype(config.get("dtype"))
+        if config.get("function") not in _KEEPING_DTYPE:
+            return None
+        node = next(tensors(entry.get("inbound_nodes")), None)
+    return None
+
+
+def _compute_dtype(dtype: Json) -> str | None:
+    """Return the compute dtype of a policy, which is a name or a dict of Keras 2."""
+    inner = dtype.get("config") if isinstance(dtype, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else dtype
+    return name.removeprefix("mixed_") if isinstance(name, str) else None
 
 
 def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:

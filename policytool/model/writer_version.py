@@ -143,6 +143,9 @@ class ConfigTraits:
     half_ops: bool = False
     """Whether an op layer of TF 1.15 to 2.3 has the type float16 written into its op."""
 
+    mismatched_constants: set[str] = field(default_factory=set)
+    """The dtypes of tensors beside numbers of another dtype in op layers (``1.0 - x``)."""
+
     layer_policies: set[tuple[str, str]] = field(default_factory=set)
     """Class name and policy name of each layer that says a policy."""
 
@@ -339,6 +342,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.nested_models |= bool(nested)
     traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
+    traits.mismatched_constants.update(inbound_nodes.mismatched_constants(config))
     if class_name == "Sequential":
         traits.behind_models.update(inbound_nodes.classes_after_models(layers))
     elif nested:

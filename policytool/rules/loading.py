@@ -259,12 +259,17 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
         f"fails to load in all {len(verdicts)} checked releases; in {release_name(own.loader)}: "
         f"{cause.reason}{_cause_layers(cause)}",
         remedy=remedy,
-        advice=None
-        if remedy
-        else fixes.conversion_advice(
-            case, own.loader, "build the model from its code and load the weights into it"
-        ),
+        advice=None if remedy else _conversion_advice(case, own.loader),
     )
+
+
+def _conversion_advice(case: RuleInput, own: str) -> str | None:
+    """Return advice for the release whose library wrote the file, or else for the newest Keras."""
+    otherwise = "build the model from its code and load the weights into it"
+    advice = fixes.conversion_advice(case, own, otherwise)
+    if advice is None or fixes.conversion_advice(case, newest(KERAS3).id, otherwise) is not None:
+        return advice
+    return f"migrate --target {KERAS3} converts the model"
 
 
 _AT_MINUS_ONE: Final = 1

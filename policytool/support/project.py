@@ -1,5 +1,5 @@
 """
-Where the project is.
+Where the project is, and its version.
 
 ``make docs`` writes the address into the files that cannot import it.
 """

@@ -486,6 +486,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "the layer class Network exists only in TF 1.13 to 2.2",
         _class("Network"),
     ),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf2.4 on",
+        "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
+        "converts numbers to float32 or int32",
+        lambda evidence: bool(evidence.traits.mismatched_constants),
+    ),
     # models that a file cannot rebuild
     _row(
         Obstacle.MODEL,

@@ -401,3 +401,68 @@ def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: P
         for one in found
         if one.loader.startswith("keras3")
     )
+
+
+def with_constant(
+    dtype: str, constant: object, *, before: bool = True, cast: bool = False
+) -> Config:
+    """Return a model that adds a number to an input, as TF 2.15 writes it."""
+    entries: list[Config] = [
+        {
+            "class_name": "InputLayer",
+            "config": {"batch_input_shape": [None, 3], "dtype": dtype, "name": "a"},
+            "name": "a",
+            "inbound_nodes": [],
+        }
+    ]
+    if cast:
+        entries.append(op_layer("cast", [["a", 0, 0, {"dtype": "float32"}]]))
+    tensor = [entries[-1]["name"], 0, 0]
+    node = (
+        ["_CONSTANT_VALUE", -1, constant, {"y": tensor, "name": None}]
+        if before
+        else [*tensor, {"y": constant, "name": None}]
+    )
+    entries.append(op_layer("__operators__.add", [node]))
+    config = {"name": "model", "layers": entries}
+    return {
+        "class_name": "Functional",
+        "config": {
+            **config,
+            "input_layers": [["a", 0, 0]],
+            "output_layers": [[entries[-1]["name"], 0, 0]],
+        },
+    }
+
+
+def op_layer(function: str, nodes: list[object]) -> Config:
+    """Return an op layer, whose dtype says nothing of its function's."""
+    config = {"name": function, "trainable": True, "dtype": "float32", "function": function}
+    return {
+        "class_name": "TFOpLambda",
+        "config": config,
+        "name": function,
+        "inbound_nodes": nodes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "is_listed"),
+    [
+        (with_constant("float16", 1.0), True),
+        (with_constant("bfloat16", 1.0), True),
+        (with_constant("float64", 1.0), True),
+        (with_constant("int64", 1), True),
+        (with_constant("float32", 1.0), False),
+        (with_constant("int32", 1), False),
+        (with_constant("float16", 1.0, before=False), False),
+        (with_constant("float16", 1.0, cast=True), False),
+    ],
+)
+def test_number_before_a_tensor_has_its_own_dtype(
+    config: Config, *, is_listed: bool, tmp_path: Path
+) -> None:
+    """Each model was saved by TF 2.15.1 and loaded there; in Keras 2, the code is ``1.0 + x``."""
+    releases = policytool.inspect(h5_model(tmp_path / "m.h5", config)).releases
+    for name in ("tf2.4", "tf2.15", "tf_keras2.21"):
+        assert ("number" in str(releases[name].reason)) is is_listed
