@@ -216,14 +216,18 @@ def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
     entries = _entries(config)
     for entry in entries.values():
         nodes = entry.get("inbound_nodes")
-        if layer_facts(keras_objects.class_of(entry)).is_op_layer and isinstance(nodes, list):
-            for node in nodes:
-                first = node[0] if isinstance(node, list) and node else None
-                if first == CONSTANT and isinstance(node[_VALUE], int | float):
-                    dtype = _tensor_dtype(next(tensors(node[_REFERENCE:]), None), entries)
-                    number = "float32" if isinstance(node[_VALUE], float) else "int32"
-                    if dtype not in {None, number}:
-                        yield str(dtype)
+        if not layer_facts(keras_objects.class_of(entry)).is_op_layer or not isinstance(
+            nodes, list
+        ):
+            continue
+        for node in nodes:
+            if not isinstance(node, list) or len(node) <= _VALUE or node[0] != CONSTANT:
+                continue
+            value = node[_VALUE]
+            if isinstance(value, int | float):
+                dtype = _tensor_dtype(next(tensors(node[_REFERENCE:]), None), entries)
+                if dtype not in {None, "float32" if isinstance(value, float) else "int32"}:
+                    yield str(dtype)
 
 
 def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> str | None:
