@@ -84,7 +84,7 @@ def options() -> Iterator[tuple[str, str, str]]:
             if isinstance(option, click.Option) and option.name not in {
                 "config",
                 "show_settings",
-                "debug",
+                "verbose",
                 "require_separator",
             }:
                 yield name, str(option.name).replace("_", "-"), _value(option)
