@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_a_long_diagnosis_leaves_time_for_trials(
 ) -> None:
     """It compares layers in more rows than the check, which the budget is made for."""
     inner, clock = Trials({"net/l1", "net/l6"}, {"net/l1", "net/l6", "net/l7"}), [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
 
     def trial(kept: frozenset[str]) -> Any:
         clock[0] += 40 if kept else 60
