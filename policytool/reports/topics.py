@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from policytool import rules
 from policytool.releases import policy, targets
 from policytool.releases.generations import GENERATIONS
-from policytool.releases.releases import RELEASES, get, is_known, release_name
+from policytool.releases.releases import RELEASES, TFJS, get, is_known, release_name
 from policytool.reports import rule_reference
 from policytool.reports.layout import View, wrap
 from policytool.reports.page import Cell, Column, Row, Table, Tone
@@ -84,7 +84,7 @@ def names() -> Iterator[str]:
         yield from (rule.id, rule.name)
     yield from policy.LISTED
     yield from LIMITS
-    yield from targets.names()
+    yield from (name for name in targets.names() if name != TFJS)
     yield from (release.id for release in RELEASES if not release.measured)
 
 
