@@ -191,7 +191,7 @@ def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Dest
 
     :raises UsageError: where it is not so.
     """
-    written = plan.conversion.content.container if plan.conversion is not None else plan.format
+    written = plan.written_format
     if destination.in_place:
         if written != plan.format or (plan.conversion is not None and written == TFJS):
             raise UsageError(

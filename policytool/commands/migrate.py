@@ -24,6 +24,7 @@ from policytool.numerics.tensorflow_run import (
     TensorFlowTools,
     ToleranceMissedError,
 )
+from policytool.numerics.verification import format_obstacle
 from policytool.releases.releases import library_and_version
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
@@ -234,7 +235,11 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
         done,
         status=Status.WRITTEN,
         written=written,
-        not_verified=work.no_verify_reason,
+        not_verified=(
+            format_obstacle(plan.format, plan.written_format) or work.no_verify_reason
+            if work.no_verify_reason is not None
+            else None
+        ),
     )
     return done if run is None else _with_answers(done, run)
 

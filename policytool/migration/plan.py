@@ -154,6 +154,11 @@ class Plan:
         )
 
     @property
+    def written_format(self) -> str:
+        """The format of the result, as :attr:`format` names that of the source."""
+        return self.conversion.content.container if self.conversion is not None else self.format
+
+    @property
     def is_empty(self) -> bool:
         """Whether the file needs nothing."""
         return not (

@@ -26,10 +26,15 @@ from policytool.numerics.predictions import (
     rewritten_tolerance,
 )
 from policytool.numerics.reexport import ReexportComparison  # noqa: TC001  # for the codec
-from policytool.numerics.verification import disagreeing_release, installed_libraries, size_obstacle
+from policytool.numerics.verification import (
+    disagreeing_release,
+    format_obstacle,
+    installed_libraries,
+    size_obstacle,
+)
 from policytool.numerics.workers import memory_limit
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.releases import TFJS, get
+from policytool.releases.releases import get
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError, WorkerError
 from policytool.support.files.remote_path import local
 
@@ -278,14 +283,8 @@ class TensorFlowRun:
         if self.tools.verify is not None:
             return self.tools.verify
         distrusted = self.refusal()
-        conversion = self.plan.conversion
-        written = conversion.content.container if conversion is not None else None
         self.obstacle = (
-            (
-                "Keras cannot run TensorFlow.js models"
-                if TFJS in {written, self.plan.format}
-                else None
-            )
+            format_obstacle(self.plan.format, self.plan.written_format)
             or size_obstacle(self.loaded.model)
             or (self.tools.libraries[0].lack(self.loaded.family) if self.tools.libraries else None)
             or (distrusted.message if distrusted is not None else None)

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.behaviour import measured_releases
-from policytool.releases.releases import KERAS2, family_of, library_and_version, release_name
+from policytool.releases.releases import (
+    KERAS2,
+    TFJS,
+    family_of,
+    library_and_version,
+    release_name,
+)
 from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
@@ -105,6 +111,11 @@ def installed_libraries(python: str) -> InstalledLibraries:
     else:
         return InstalledLibraries(where=where, releases=releases)
     return InstalledLibraries(where=where, releases={}, problem=problem)
+
+
+def format_obstacle(*formats: str | None) -> str | None:
+    """Return why no release of Keras predicts with a model of one of these formats."""
+    return "Keras cannot run TensorFlow.js models" if TFJS in formats else None
 
 
 def size_obstacle(model: Model) -> str | None:

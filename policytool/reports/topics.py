@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from policytool import rules
 from policytool.releases import policy, releases
 from policytool.releases.generations import GENERATIONS
-from policytool.releases.releases import RELEASES, get, is_known, release_name
+from policytool.releases.releases import RELEASES, TFJS, get, is_known, release_name
 from policytool.reports.layout import View, wrap
 from policytool.reports.page import Cell, Column, Row, Table, Tone
 from policytool.reports.terminal import table_lines
@@ -336,7 +336,7 @@ def names() -> Iterator[str]:
         yield from (rule.id, rule.name)
     yield from policy.LISTED
     yield from LIMITS
-    yield from releases.names()
+    yield from (name for name in releases.names() if name != TFJS)
     yield from (release.id for release in RELEASES if not release.measured)
 
 

@@ -59,7 +59,7 @@ def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], .
 
     :param root: the model as the file has it
     """
-    if not context.crosses:
+    if not context.crosses or context.target.is_tfjs:  # measured of Keras 2 and 3 alone
         return ()
     proof_by_class: dict[str, Proof] = {}
     for unit in walk(root):
@@ -155,6 +155,8 @@ _ARCHIVE: Final = ".keras"
 _OF_EDITS: Final = frozenset({"wrapper-lost", remarks.YAML_REWRITTEN})
 """The codes of notes that are true of an edited file, and not of a converted one."""
 
+_FLOAT32: Final = "float32"
+
 _MISCOUNTING: Final = "keras3.0"
 """The release that counts the calls of a shared layer so that none reads them back."""
 
@@ -176,6 +178,8 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         and container != document_format
         and not (container == "json" and document_format == "tfjs")
     ) or (container is None and (_is_unread(loaded, options) or options.containers == (TFJS,)))
+    if options.containers == (TFJS,):
+        _check_tfjs(options, container)
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
             f"migrate cannot write {container} files for this target; choose "
@@ -191,6 +195,23 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         (container,) if container is not None else _containers(loaded, target, options.containers),
     )
     return edited if edited is not None and converted.refusals else converted
+
+
+def _check_tfjs(options: Options, container: str | None) -> None:
+    """
+    Make sure that options ask for what TensorFlow.js has.
+
+    :raises UsageError: if they do not.
+    """
+    if container is not None:
+        raise UsageError(
+            "migrate writes a TensorFlow.js model as a directory; specify -o DIRECTORY, without "
+            "a file extension"
+        )
+    policies = (options.to, *(assignment.policy for assignment in options.assignments))
+    other = next((name for name in policies if name not in {None, _FLOAT32}), None)
+    if other is not None:
+        raise UsageError(f"TensorFlow.js computes in float32, so --target tfjs has no {other}")
 
 
 def _is_unread(loaded: LoadedModel, options: Options) -> bool:
@@ -280,7 +301,7 @@ def _conversion_plan(
         options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
     )
     if containers == (TFJS,):  # which computes in float32 whatever a file says
-        plain = replace(plain, to="float32", include_exceptions=True)
+        plain = replace(plain, to=_FLOAT32, include_exceptions=True)
     base = planning.draft(loaded, plain)
     targets = [
         Target(loader=target, container=container, running=options.running)

@@ -86,7 +86,7 @@ def test_files_are_never_replaced_by_a_model_for_tensorflow_js(tmp_path: Path) -
     source = FIXTURES / "tfjs4.22/from_keras3.15/model.json"
     with pytest.raises(UsageError, match="specify the output with -o"):
         policytool.migrate(source, target="tfjs", in_place=True)
-    with pytest.raises(UsageError, match="choose tfjs"):
+    with pytest.raises(UsageError, match="specify -o DIRECTORY"):
         policytool.migrate(source, target="tfjs", output=tmp_path / "model.json")
 
 
@@ -123,3 +123,17 @@ def test_predictions_are_not_compared(tmp_path: Path) -> None:
             output=tmp_path / "model.keras",
             verify=True,
         )
+
+
+def test_policies_that_tensorflow_js_does_not_have_cannot_be_asked_for(tmp_path: Path) -> None:
+    """It computes in float32 whatever a config says."""
+    for options in ({"to": "mixed_float16"}, {"set": {"mlp/head": "float16"}}):
+        with pytest.raises(UsageError, match="computes in float32"):
+            policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "web", **options)
+
+
+def test_the_reason_why_predictions_are_not_compared_is_true(tmp_path: Path) -> None:
+    """For a model of TensorFlow.js, no TensorFlow helps."""
+    source = FIXTURES / "tfjs4.22/default_float32/model.json"
+    ended = run("migrate", source, "--target", "keras3", "-o", tmp_path / "model.keras")
+    assert "not verified: Keras cannot run TensorFlow.js models" in " ".join(ended.out.split())
