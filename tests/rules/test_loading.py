@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import tempfile
+from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import policytool
@@ -12,12 +16,12 @@ from policytool.migration.convert import decoding
 from policytool.rules import AuditOptions
 from policytool.rules.base import Fix, Remedy
 from policytool.support.text import protobuf_messages
+from tests.conftest import run
 from tests.contracts.rule_contract import RuleContract, found
-from tests.helpers.paths import FIXTURES
+from tests.helpers.damaged_variables import damaged_copy
+from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
     from policytool.migration.convert.architecture import Unit
@@ -259,3 +263,45 @@ class TestNewestKerasFails(RuleContract):
     def test_it_is_silent_with_a_target(self) -> None:
         """PT104 and PT501 then name every cause."""
         assert not found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
+
+
+def _damaged(name: str, kind: str) -> str:
+    """Return the path of a copy of a fixture whose variables are damaged."""
+    folder = ROOT / "build" / "damaged"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=Path(name).suffix, delete=False) as copy:
+        path = Path(copy.name)
+    atexit.register(path.unlink, missing_ok=True)
+    assert damaged_copy(FIXTURES / name, path, kind, Random(0))  # noqa: S311  # no secret
+    return str(path)
+
+
+class TestMismatchedVariables(RuleContract):
+    id = "PT506"
+    triggers = {
+        _damaged("keras3.15/sequential.keras", "no weights"): (None,),
+        _damaged("keras3.15/sequential.keras", "shape"): ("stack/dense_b",),
+        _damaged("keras3.15/sequential.h5", "one more"): ("stack/dense_b",),
+        _damaged("tf2.15/sequential.h5", "no weights"): (None,),
+        _damaged("tf2.15/sequential.h5", "group missing"): ("stack/dense_b",),
+    }
+    silent = (
+        "keras3.15/sequential.keras",
+        "keras3.15/int8.keras",
+        "keras3.15/custom_layer.keras",
+        "tf2.15/sequential.h5",
+        "tf2.15/default_float32",
+    )
+
+    def test_both_shapes_are_named(self, tmp_path: Path) -> None:
+        """So is the variable; migrate then writes nothing."""
+        path = tmp_path / "model.keras"
+        assert damaged_copy(FIXTURES / "keras3.15/sequential.keras", path, "shape", Random(0))  # noqa: S311
+        (finding,) = found(self.id, path)
+        assert finding.message == (
+            "fails to load in Keras 3.15: the variable bias of Dense dense_b has the shape (3,), "
+            "but (5,) is stored"
+        )
+        done = run("migrate", path, "--to", "mixed_bfloat16", "-o", tmp_path / "copy.keras")
+        assert done.code == 3
+        assert not (tmp_path / "copy.keras").exists()
