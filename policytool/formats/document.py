@@ -57,6 +57,10 @@ class Observation:
     """The layer path, group or member it is about."""
 
 
+NO_WEIGHTS: Final = "no-weights"
+"""The code of an observation about a model whose file lacks the part with the weights."""
+
+
 class Layout(StrEnum):
     """The convention by which stored tensors are named."""
 
@@ -244,6 +248,15 @@ class Document:
     layout: Layout | None = None
     tensors: tuple[Tensor, ...] | None = None
     """Stored variables; None where the format stores none (architectures)."""
+
+    unlisted: frozenset[tuple[str, ...]] = field(default=frozenset(), compare=False)
+    """The paths of stored variables that no list in the file names, and no release reads."""
+
+    listed_layers: tuple[str, ...] = field(default=(), compare=False)
+    """The layers that the file lists, in the order in which releases restore them (HDF5)."""
+
+    missing: tuple[str, ...] = field(default=(), compare=False)
+    """What the lists of the file name, and what is not stored (HDF5)."""
 
     state: tuple[Tensor, ...] = ()
     """The optimizer's stored variables, where they stand beside those of the layers (HDF5)."""

@@ -168,6 +168,9 @@ class Obstacle(StrEnum):
     STORAGE = "storage"
     """How its variables are stored."""
 
+    VARIABLES = "variables"
+    """Stored variables that are missing, or that are not those of its layers."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:

@@ -161,6 +161,7 @@ class LayerFacts:
     moves: str | None = None
     network: str | None = None
     opens: Mapping[str, str] = field(default_factory=_nothing)
+    output_shape: tuple[str, ...] = ()
     predicts_as: str | None = None
     public_name: str | None = None
     rank: int | Literal["input"] | None = None

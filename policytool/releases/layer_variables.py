@@ -117,6 +117,15 @@ def may_lack_variables(class_name: str, release: str) -> bool:
     return len(absent) == len(record["slots"])
 
 
+def record_number(class_name: str, release: str) -> int | None:
+    """
+    Return a number that is the same for two releases whose layers of a class have the same
+    variables.
+    """
+    record = _record(layer_of_cell(class_name) or class_name, _measured_release(release))
+    return None if record is None else id(record)
+
+
 def _cell_slots(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:

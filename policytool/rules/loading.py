@@ -34,6 +34,9 @@ _EDITABLE: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})
 """What plain ``migrate`` changes."""
 
 
+_REPORTED_ELSEWHERE: Final = frozenset({Obstacle.POLICY, Obstacle.VARIABLES})
+"""What the PT1 rules and PT506 report."""
+
 _SHOWN_LAYERS: Final = 3
 
 
@@ -142,7 +145,7 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
     release (fixtures/loads.py; docs/reference/compatibility.md).
     """
     for verdict in _target_verdicts(case, options):
-        causes = [cause for cause in verdict.causes if cause.kind is not Obstacle.POLICY]
+        causes = [cause for cause in verdict.causes if cause.kind not in _REPORTED_ELSEWHERE]
         remedy = _edit_remedy(case, verdict) if causes else None
         for cause in causes:
             yield incompatible_with_target.finding(
@@ -251,6 +254,8 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
     if not verdicts or case.loaded is None or any(verdict.reason is None for verdict in verdicts):
         return
     own = next(verdict for verdict in verdicts if verdict.loader == case.loaded.loader)
+    if any(cause.kind is Obstacle.VARIABLES for cause in own.causes):
+        return  # PT506 reports it
     cause = next(
         (cause for cause in own.causes if cause.kind is not Obstacle.POLICY), own.causes[0]
     )
@@ -355,7 +360,7 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
 
     Sources: docs/reference/compatibility.md.
     """
-    # PT503 reports a model that no release loads.
+    # PT503 reports a model that no release loads, and PT506 stored variables.
     verdicts = case.model.loaders
     if (
         options.names
@@ -364,7 +369,7 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     ):
         return
     verdict = next((verdict for verdict in verdicts if verdict.loader == newest(KERAS3).id), None)
-    if verdict is None or not verdict.causes:
+    if verdict is None or not verdict.causes or verdict.causes[0].kind is Obstacle.VARIABLES:
         return
     first, *others = verdict.causes
     more = f"; {len(others)} more cause{'s' if others[1:] else ''}" if others else ""
@@ -373,6 +378,43 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
         f"{_cause_layers(first)}{more}",
         remedy=_edit_remedy(case, verdict),
     )
+
+
+@rule(
+    id="PT506",
+    severity=Severity.ERROR,
+    example="a Dense layer with 3 units, for which a kernel of the shape (16, 7) is stored",
+)
+def mismatched_variables(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Stored variables do not match the layers of the model.
+
+    Keras creates the variables of each layer from the config, and then restores the stored values
+    by their positions. Loading fails if the file has no weights, if it has more or fewer variables
+    for a layer than the layer creates, or if a shape differs. The usual causes are a save that was
+    interrupted, an incomplete copy, and weights of another model. ``audit`` compares the number and
+    the shapes of the variables without reading their values. It does not compare the variables of
+    custom layers, and sizes that do not follow from the config. ``migrate`` does not write such a
+    model. Save the model again, or copy the file again.
+
+    Sources: the variables of every layer class in every release (fixtures/layer_variables.py), and
+    damaged files loaded in Keras 3.15 and tf_keras 2.21 (tests/compat/test_stored_variables.py).
+    """
+    verdicts = list(_target_verdicts(case, options)) if options.targets else case.model.loaders
+    loader_by_cause = {
+        cause: verdict.loader
+        for verdict in verdicts
+        for cause in verdict.causes
+        if cause.kind is Obstacle.VARIABLES
+    }
+    for cause, loader in loader_by_cause.items():
+        yield mismatched_variables.finding(
+            f"fails to load in {release_name(loader)}: {cause.reason}{_further_layers(cause)}",
+            path=cause.layers[0] if cause.layers else None,
+            address=_cause_address(case, cause),
+            detail=cause.reason,
+            advice="save the model again, or copy the file again",
+        )
 
 
 @rule(

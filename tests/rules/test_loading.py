@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import policytool
@@ -11,6 +12,8 @@ from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
 from policytool.rules import AuditOptions
 from policytool.support.text import protobuf_messages
+from tests.conftest import run
+from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -71,3 +74,13 @@ def test_layers_models_are_not_judged_for_another_target() -> None:
     options = AuditOptions(targets=("tf2.15", "keras3.15"))
     findings = auditing.audit_input(Input(path=path, exact=True), options).findings
     assert "PT507" not in {finding.rule for finding in findings}
+
+
+def test_migrate_writes_no_copy_with_damaged_variables(tmp_path: Path) -> None:
+    """The error names the layer, the variable and both shapes."""
+    path = tmp_path / "model.keras"
+    assert damaged_copy(FIXTURES / "keras3.15/sequential.keras", path, "shape", Random(0))  # noqa: S311
+    done = run("migrate", path, "--to", "mixed_bfloat16", "-o", tmp_path / "copy.keras")
+    assert done.code == 3
+    assert "the variable bias of Dense dense_b has the shape (3,), but (5,) is stored" in done.out
+    assert not (tmp_path / "copy.keras").exists()

@@ -112,6 +112,9 @@ class Contents:
     on).
     """
 
+    single: set[tuple[str, ...]] = field(default_factory=set)
+    """The paths of groups that contain one dataset and list one weight (legacy layout)."""
+
     orders: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """
     Path of a layer's group to its attribute ``weight_names``: its weights in the layer's order
@@ -244,6 +247,24 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
     return str(value)
 
 
+def group(parent: h5py.Group, name: str) -> h5g.GroupID | None:
+    """Return a group by its name; None if no group, or a link to another place, has the name."""
+    if not parent.id.links.exists(name.encode()):
+        return None
+    if parent.id.links.get_info(name.encode()).type != h5l.TYPE_HARD:
+        return None
+    item = h5o.open(parent.id, name.encode())
+    return item if isinstance(item, h5g.GroupID) else None
+
+
+def has_group(parent: h5g.GroupID, path: str) -> bool:
+    """Return whether every step of a path exists."""
+    steps = path.split("/")
+    return all(
+        parent.links.exists("/".join(steps[:end]).encode()) for end in range(1, len(steps) + 1)
+    )
+
+
 def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
     """
     Return the names in an attribute that is an array of texts.
@@ -353,9 +374,9 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     """
     Return every dataset below ``group`` with its shape and dtype.
 
-    With ``attributes``, also return the names of layers, and the order of weights in groups with
-    several weights. A group is read completely before the next group is opened, because its
-    metadata are close together in the file.
+    With ``attributes``, also return the names of layers, and the order of weights in groups. A
+    group is read completely before the next group is opened, because its metadata are close
+    together in the file.
 
     :raises ModelFileError: if the file exceeds the limits on objects, depth or rank.
     """
@@ -391,12 +412,9 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
             continue
         entered.pop()
         count = frame.below + len(frame.part.tensors)
-        if (
-            attributes
-            and frame.path
-            and count > 1
-            and (order := _weight_order(frame, links, orders))
-        ):
+        if attributes and frame.path and count == 1 and _lists_one_weight(frame.group):
+            contents.single.add(frame.path)
+        elif attributes and frame.path and count and (order := _weight_order(frame, links, orders)):
             contents.orders[frame.path] = order
         if entered:
             entered[-1].below += count
@@ -456,6 +474,12 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
         if excess := limits.H5_ATTRIBUTES.exceeded_message(index + 1, counting=True):
             raise TextsError(f"has an attribute {name} that is split into {excess}")
         yield f"{name}{index}".encode()
+
+
+def _lists_one_weight(group: h5g.GroupID) -> bool:
+    """Return whether a group lists a single weight; its name is not read, which takes longer."""
+    name = b"weight_names"
+    return bool(h5a.exists(group, name) and h5a.open(group, name).shape == (1,))
 
 
 def _weight_order(

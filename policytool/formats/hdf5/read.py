@@ -8,13 +8,25 @@ file at all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, parse_json
-from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
+from policytool.formats.document import (
+    NO_WEIGHTS,
+    Document,
+    Layout,
+    Observation,
+    Tensor,
+    Writer,
+)
 from policytool.releases.keras_objects import USUAL_VARIABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import h5py
+
     from policytool.formats.hdf5.library import Contents
     from policytool.support.text.jsontext import Json
 
@@ -23,6 +35,9 @@ TRAINING: Final = "training_config"
 WEIGHTS: Final = "model_weights"
 OPTIMIZER: Final = "optimizer_weights"
 LAYER_NAMES: Final = "layer_names"
+TOP_LEVEL: Final = "top_level_model_weights"
+"""The group of the variables that a subclassed model holds itself, which no list names."""
+
 VARIABLES: Final = "vars"
 """The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
 
@@ -40,12 +55,16 @@ def read(probe: Probe) -> Document:
         )
         layer_names = _hdf5.attribute_names(file.id, LAYER_NAMES)
         contents = _hdf5.walk(probe, file, attributes=True)
+        lists = _weight_lists(file, contents) if config is not None else None
     if config is None:
         return _weights_document(probe, contents, layer_names, writer)
     observations: list[Observation] = []
     parts: dict[str, Json] = {CONFIG: parse_json(probe, config, CONFIG, observations)}
     if training is not None:
         parts[TRAINING] = parse_json(probe, training, TRAINING, observations)
+    tensors = legacy_tensors(contents, (WEIGHTS,))
+    unlisted = _unlisted(tensors, lists) if lists is not None else frozenset()
+    observations += _list_observations(lists, unlisted)
     return Document(
         path=probe.shown,
         format="h5",
@@ -53,11 +72,86 @@ def read(probe: Probe) -> Document:
         config_part=CONFIG,
         training_part=TRAINING if training is not None else None,
         layout=Layout.LEGACY_H5,
-        tensors=legacy_tensors(contents, (WEIGHTS,)),
+        tensors=tensors,
+        unlisted=unlisted,
+        listed_layers=lists.layers if lists is not None else (),
+        missing=lists.missing if lists is not None else (),
         state=stored_state(contents),
         writer=writer,
         observations=(*observations, *contents.observations),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _WeightLists:
+    """What the lists in a model's group of weights name."""
+
+    layers: tuple[str, ...]
+    variables: frozenset[tuple[str, ...]]
+    missing: tuple[str, ...]
+    """What they name and is not stored."""
+
+
+def _weight_lists(file: h5py.File, contents: Contents) -> _WeightLists | None:
+    """Return what the lists name; None if the file has no weights."""
+    from policytool.formats.hdf5 import library as _hdf5
+
+    weights = _hdf5.group(file, WEIGHTS)
+    if weights is None:
+        return None
+    stored = {tensor.path[1:] for tensor in contents.tensors if tensor.path[0] == WEIGHTS}
+    layers = _hdf5.attribute_names(weights, LAYER_NAMES)
+    single = {path[1:] for path in contents.single if path[0] == WEIGHTS}
+    paths = {name: tuple(name.split("/")) for name in layers}
+    listed_single = single.intersection(paths.values())
+    variables = {
+        path for path in stored if any(path[:end] in listed_single for end in range(1, len(path)))
+    }
+    missing: list[str] = []
+    for name, path in paths.items():
+        named = [(*path, *text.split("/")) for text in contents.orders.get((WEIGHTS, *path), ())]
+        variables |= set(named)
+        missing += ["/".join(variable) for variable in named if variable not in stored]
+        if not named and path not in single and not _hdf5.has_group(weights, name):
+            missing.append(name)
+    return _WeightLists(layers=layers, variables=frozenset(variables), missing=tuple(missing))
+
+
+def _unlisted(tensors: Sequence[Tensor], lists: _WeightLists) -> frozenset[tuple[str, ...]]:
+    """Return the variables that no list names."""
+    return frozenset(
+        tensor.path
+        for tensor in tensors
+        if tensor.path not in lists.variables and tensor.path[0] != TOP_LEVEL
+    )
+
+
+def _list_observations(
+    lists: _WeightLists | None, unlisted: frozenset[tuple[str, ...]]
+) -> Iterator[Observation]:
+    """Yield what is wrong with the lists of a model's weights."""
+    if lists is None:
+        yield Observation(code=NO_WEIGHTS, message=f"it has no group {WEIGHTS} with its weights")
+        return
+    if lists.missing:
+        yield Observation(
+            code="missing-variables",
+            message=f"its group {WEIGHTS} lists {_names(lists.missing)}, but does not store it",
+            where=lists.missing[0],
+        )
+    if unlisted:
+        paths = sorted("/".join(path) for path in unlisted)
+        yield Observation(
+            code="unlisted-variables",
+            message=f"its group {WEIGHTS} stores {_names(paths)}, but does not list it, so that no "
+            "release reads it",
+            where=paths[0],
+        )
+
+
+def _names(paths: Sequence[str]) -> str:
+    more = len(paths) - 1
+    return f"{paths[0]}{f' and {more} more' if more else ''}"
 
 
 def stored_state(contents: Contents) -> tuple[Tensor, ...]:

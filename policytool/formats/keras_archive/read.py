@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool.formats.base import Probe, parse_json
-from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
+from policytool.formats.document import (
+    NO_WEIGHTS,
+    Document,
+    Layout,
+    Observation,
+    Tensor,
+    Writer,
+)
 from policytool.formats.keras_archive import CONFIG, METADATA, NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import layer_facts
@@ -94,6 +101,12 @@ def document(
             ()
             if weights
             else [tensor for _, file_arrays in arrays for tensor in file_arrays.tensors]
+        )
+    if not weights and not arrays:
+        observations.append(
+            Observation(
+                code=NO_WEIGHTS, message=f"it has no model{WEIGHTS_SUFFIX} with its weights"
+            )
         )
     known = bool(weights) or not any(file_arrays.pickles for _, file_arrays in arrays)
     return Document(

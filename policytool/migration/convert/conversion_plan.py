@@ -380,9 +380,12 @@ def _attempt(
     )
     content = Content(container=target.container, config=None)
     proven: tuple[tuple[str, Proof], ...] = ()
-    lacking = _lacking_weights(loaded, target) if target.container != "json" else None
-    if lacking is not None:
+    if target.container != "json" and (lacking := _lacking_weights(loaded, target)) is not None:
         log.refuse("no-weights", None, lacking)
+    elif target.container != "json":
+        for refusal in planning.unloadable(loaded.loaders):
+            log.refuse(refusal.code, None, refusal.message)
+    if log.refusals:
         conversion = Conversion(target=target.id, content=content)
         return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     try:

@@ -28,6 +28,7 @@ from policytool.migration.planning.decisions import decide, is_settable, matches
 from policytool.migration.planning.options import Assignment, Options
 from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import reading
+from policytool.model.compatibility import stored_variables
 from policytool.model.loaded_model import once_per_model
 from policytool.releases.generations import keras1
 from policytool.releases.releases import generation_of, release_name
@@ -48,6 +49,10 @@ _PICKLED: Final = "pickled-weights"
 """What readers observe of weights that are a Python pickle."""
 
 
+UNLOADABLE: Final = "unloadable-variables"
+"""The code of a refusal to write a copy of a file whose stored variables no release restores."""
+
+
 @once_per_model
 def plan(loaded: LoadedModel, options: Options) -> Plan:
     """
@@ -59,7 +64,12 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
     """
     draft_plan = draft(loaded, options)
     after = _verdicts_after(loaded, draft_plan)
-    refusals = (*draft_plan.refusals, *_still_refused(options, draft_plan.edits, after))
+    changes = bool(draft_plan.edits or draft_plan.casts)
+    refusals = (
+        *draft_plan.refusals,
+        *(unloadable(after) if changes else ()),
+        *_still_refused(options, draft_plan.edits, after),
+    )
     return replace(
         draft_plan,
         notes=(
@@ -188,6 +198,20 @@ def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]
         )
 
 
+def unloadable(verdicts: tuple[Verdict, ...]) -> Iterator[Refusal]:
+    """Yield a refusal for a file that no release loads because of its stored variables."""
+    cause = stored_variables.damage(verdicts)
+    if cause is not None:
+        yield Refusal(
+            code=UNLOADABLE,
+            message=(
+                f"no release loads the file: {cause.reason}; save the model again, or copy the "
+                "file again"
+            ),
+            path=cause.layers[0] if cause.layers else None,
+        )
+
+
 def _still_refused(
     options: Options, edits: tuple[Edit, ...], after: tuple[Verdict, ...]
 ) -> Iterator[Refusal]:
@@ -287,4 +311,4 @@ def _changes(plan: Plan) -> tuple[object, ...]:
     )
 
 
-__all__ = ["Options", "Plan", "draft", "plan", "refusals", "with_layers"]
+__all__ = ["Options", "Plan", "draft", "plan", "refusals", "unloadable", "with_layers"]

@@ -21,6 +21,7 @@ from policytool.model.compatibility import (
     training_verdicts,
 )
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
+from policytool.model.compatibility.stored_variables import StoredVariables
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
@@ -67,9 +68,11 @@ def verdicts(
     groups = serialized_objects.objects(placed.sites)
     open_questions = doubts.of(evidence, origins, placed.sites, groups)
     compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
-    loader_verdicts = (
-        _verdict(loader, evidence, showing, groups, open_questions) for loader in LOADERS
-    )
+    stored = StoredVariables(document=document, placed=placed, origins=origins, traits=traits)
+    loader_verdicts = [
+        _with_variables(_verdict(loader, evidence, showing, groups, open_questions), stored)
+        for loader in LOADERS
+    ]
     if compiled is None:
         return tuple(loader_verdicts)
     return tuple(
@@ -115,6 +118,19 @@ def _verdict(
         causes=tuple(causes),
         doubts=tuple(left),
     )
+
+
+def _with_variables(verdict: Verdict, stored: StoredVariables) -> Verdict:
+    """
+    Return a verdict with what is wrong with the stored variables, if they may be read: nothing but
+    policies, which fixes rewrite in place, stands in the way.
+    """
+    if not all(cause.kind is Obstacle.POLICY for cause in verdict.causes):
+        return verdict
+    cause = stored.cause(verdict.loader)
+    if cause is None:
+        return verdict
+    return replace(verdict, reason=cause.reason, causes=(cause, *verdict.causes))
 
 
 def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
+from policytool.model.model import Obstacle
 from policytool.releases.releases import LOADERS
 from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
 
@@ -269,7 +270,6 @@ def test_what_keras_3_may_refuse_of_keras_2(
 ) -> None:
     """It is left open for these loaders, and no other Keras is doubted."""
     found = verdicts_on(config, tmp_path / "model.h5")
-    assert all(reason in (found[loader].not_judged or "") for loader in loaders.split())
     doubted = {
         loader
         for loader, verdict in found.items()
@@ -280,6 +280,7 @@ def test_what_keras_3_may_refuse_of_keras_2(
         for loader in LOADERS
         if loader.startswith("keras3") and ("keras3.15" in loaders or loader != "keras3.15")
     }
+    assert doubted >= set(loaders.split())
 
 
 @pytest.mark.parametrize("axis", [-1, [1], 3])
@@ -304,7 +305,8 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
     """
     inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [FLOATS, dense()]}}
     found = verdicts_on(sequential(FLOATS, inner), tmp_path / "model.h5")
-    assert found["keras3.15"].reason is None
+    kinds = {cause.kind for cause in found["keras3.15"].causes}
+    assert kinds <= {Obstacle.VARIABLES}  # the file has no weights
     functional = {
         "class_name": "Functional",
         "config": {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from policytool.rules import AuditOptions
+from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
 from tests.rules.faults.fault import Fault
 
@@ -31,6 +33,13 @@ def _targeted(rule: str, name: str, *targets: str) -> Fault:
         lambda _: FIXTURES / name,
         AuditOptions(targets=targets),
     )
+
+
+def _damaged(folder: Path, name: str, kind: str) -> Path:
+    """Write a copy of a fixture whose variables are damaged."""
+    path = folder / f"model{(FIXTURES / name).suffix}"
+    assert damaged_copy(FIXTURES / name, path, kind, Random(0))  # noqa: S311  # no secret
+    return path
 
 
 _FUNCTION: Final = {
@@ -66,4 +75,14 @@ FAULTS: Final = (
         _FOR_TF,
     ),
     _targeted("PT504", "keras2.2.4/rnn.h5", "tf2.15", "keras3.15"),
+    *(
+        Fault("PT506", f"{kind} in {name}", partial(_damaged, name=name, kind=kind))
+        for name, kind in (
+            ("keras3.15/sequential.keras", "no weights"),
+            ("keras3.15/sequential.keras", "shape"),
+            ("keras3.15/sequential.h5", "one more"),
+            ("tf2.15/sequential.h5", "no weights"),
+            ("tf2.15/sequential.h5", "group missing"),
+        )
+    ),
 )

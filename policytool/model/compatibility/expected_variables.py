@@ -1,0 +1,216 @@
+"""
+The variables that a layer creates, and the reasons for which what is stored cannot be restored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases.layer_variables import agree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from policytool.formats.document import Tensor
+    from policytool.model.tree import Site
+    from policytool.releases.layer_variables import Shape, VariableSlot
+
+_GATES: Final = frozenset({"LSTM", "LSTMCell", "GRU", "GRUCell"})
+
+_TRANSPOSED: Final = frozenset({"Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "ConvLSTM2D"})
+"""The kernels that Keras 2 transposes if shapes differ (``preprocess_weights_for_loading``)."""
+
+_TURN: Final = (3, 2, 0, 1)
+
+_FIRST: Final = frozenset({"kernel", "bias", "embeddings"})
+"""The variables that stand before those of quantization in an archive, where it adds any."""
+
+LORA_VARIABLES: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpectedVariable:
+    """A variable that a layer creates."""
+
+    name: str
+    shape: Shape | None
+    """The sizes that follow from the config; None if not even the rank does."""
+
+    place: str
+    """Where an archive has it below the layer."""
+
+    trainable: bool
+    class_name: str
+    slot: VariableSlot
+    owner: int
+    """The index of the layer's site."""
+
+    def accepts(self, stored: Tensor, *, keras2: bool) -> bool:
+        """
+        Return whether a stored variable can be restored, as far as is known.
+
+        :param keras2: whether a release of Keras 2 reads HDF5, which converts kernels
+        """
+        if self.shape is None or stored.shape is None or _fits(self.shape, stored.shape):
+            return True
+        if not keras2:
+            return False
+        if self.class_name in _GATES and self.slot.name == "bias":
+            return _is_converted_bias(self.shape, stored.shape)
+        turned = (
+            tuple(stored.shape[axis] for axis in _TURN)
+            if len(stored.shape) == len(_TURN)
+            else stored.shape
+        )
+        return self.class_name in _TRANSPOSED and _fits(self.shape, turned)
+
+
+def _fits(expected: Shape, stored: tuple[int, ...]) -> bool:
+    return len(expected) == len(stored) and all(
+        size in (None, actual) for size, actual in zip(expected, stored, strict=True)
+    )
+
+
+def _is_converted_bias(expected: Shape, stored: tuple[int, ...]) -> bool:
+    """
+    Return whether a release of Keras 2 makes a bias of another one: cuDNN has two for each gate.
+    """
+    sizes = [size for size in expected if size is not None]
+    if len(sizes) != len(expected):
+        return True
+    size, actual = math.prod(sizes), math.prod(stored)
+    return actual in {size, 2 * size} or 2 * actual == size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerVariables:
+    """The variables of a layer, in the order in which HDF5 has them."""
+
+    expected: tuple[ExpectedVariable, ...]
+    more: int | None = 0
+    """How many others it has; None if that is not known."""
+
+    is_ordered: bool = True
+    """Whether their order is that of the list."""
+
+    @property
+    def count(self) -> int | None:
+        """How many there are; None if that is not known."""
+        return None if self.more is None else len(self.expected) + self.more
+
+
+def archive_reason(
+    site: Site, variables: LayerVariables, found: Mapping[str, Tensor], *, is_lora: bool
+) -> str | None:
+    """Return why a layer cannot be restored from its groups in an archive."""
+    places: dict[str, set[str]] = defaultdict(set)
+    for place in found:
+        places[place.rpartition("/")[0]].add(place)
+    for item in variables.expected:
+        tensor = found.get(item.place)
+        if tensor is None:
+            return _missing(site, item, len(found))
+        is_first = not variables.more or item.slot.name in _FIRST
+        if is_first and not item.accepts(tensor, keras2=False):
+            return _different(site, item, tensor)
+    pairs = [(item, found[item.place]) for item in variables.expected]
+    if variables.more == 0 and not _agrees(pairs, keras2=False):
+        return _disagreement(site)
+    expected_groups = {item.place.rpartition("/")[0] for item in variables.expected}
+    stored = sum(len(places[group]) for group in expected_groups)
+    needed = len(variables.expected) + (variables.more or 0) - (LORA_VARIABLES if is_lora else 0)
+    if variables.more is not None and not is_lora and stored != needed:
+        return _count_reason(site, needed, stored)
+    return None
+
+
+def hdf5_reason(
+    site: Site, variables: LayerVariables, found: Sequence[Tensor], *, keras2: bool
+) -> str | None:
+    """Return why a layer of a model cannot be restored from its group in HDF5."""
+    if variables.count is None:
+        missing = variables.expected and not found
+        return _count_reason(site, len(variables.expected), 0) if missing else None
+    if keras2 and site.is_model and variables.count:
+        found = found[: variables.count]  # Keras 2 converts what its layers need
+    if variables.count != len(found):
+        return _count_reason(site, variables.count, len(found))
+    if variables.more:
+        return None
+    pairs = list(zip(variables.expected, found, strict=True))
+    different = next(
+        ((item, tensor) for item, tensor in pairs if not item.accepts(tensor, keras2=keras2)),
+        None,
+    )
+    if different is None:
+        is_certain = variables.is_ordered and not _agrees(pairs, keras2=keras2)
+        return _disagreement(site) if is_certain else None
+    if not variables.is_ordered and not _cannot_match(variables, found, keras2):
+        return None
+    return _different(site, *different)
+
+
+def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -> bool:
+    """
+    Return whether some arguments and inputs of layers give the shapes of their stored variables.
+
+    :param keras2: as for :meth:`ExpectedVariable.accepts`
+    """
+    by_owner: dict[tuple[int, str], list[tuple[VariableSlot, Shape]]] = defaultdict(list)
+    for item, tensor in pairs:
+        is_converted = keras2 and item.class_name in _GATES | _TRANSPOSED
+        if tensor.shape is not None and not is_converted:
+            by_owner[item.owner, item.class_name].append((item.slot, tensor.shape))
+    return all(agree(class_name, shapes) for (_, class_name), shapes in by_owner.items())
+
+
+def _cannot_match(variables: LayerVariables, found: Sequence[Tensor], keras2: bool) -> bool:  # noqa: FBT001
+    """Return whether some variable has no counterpart, in whichever order they are."""
+    shapes = Counter(tensor.shape for tensor in found)
+    needed = Counter(
+        item.shape
+        for item in variables.expected
+        if item.shape is not None and None not in item.shape
+    )
+    return any(
+        count > shapes[shape]  # type: ignore[index]  # no size is unknown
+        for shape, count in needed.items()
+        if not keras2
+    ) or not all(
+        any(item.accepts(tensor, keras2=keras2) for item in variables.expected) for tensor in found
+    )
+
+
+def _shape_text(shape: Shape) -> str:
+    sizes = ", ".join("?" if size is None else str(size) for size in shape)
+    return f"({sizes},)" if len(shape) == 1 else f"({sizes})"
+
+
+def _missing(site: Site, item: ExpectedVariable, stored: int) -> str:
+    if not stored:
+        return f"{site.class_name} {site.name} has no stored variables"
+    return f"the variable {item.name} of {site.class_name} {site.name} is not stored"
+
+
+def _different(site: Site, item: ExpectedVariable, tensor: Tensor) -> str:
+    return (
+        f"the variable {item.name} of {site.class_name} {site.name} has the shape "
+        f"{_shape_text(item.shape or ())}, but {_shape_text(tensor.shape or ())} is stored"
+    )
+
+
+def _disagreement(site: Site) -> str:
+    return f"the stored variables of {site.class_name} {site.name} have shapes that do not match"
+
+
+def _count_reason(site: Site, needed: int, stored: int) -> str:
+    plural = "" if needed == 1 else "s"
+    if not stored:
+        return f"{site.class_name} {site.name} has no stored variables"
+    return (
+        f"{site.class_name} {site.name} has {needed} variable{plural}, but {stored} "
+        f"{'is' if stored == 1 else 'are'} stored"
+    )

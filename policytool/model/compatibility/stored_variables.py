@@ -1,0 +1,444 @@
+"""
+Whether the variables that a file stores are those that its layers create: their number and their
+shapes, without their values.
+
+Every release restores variables by position. In an archive (``.keras``), each layer reads the
+variables ``0``, ``1``, ... of its own group, and fails if there are more or fewer, or if a shape
+differs (``load_own_variables`` in keras/src/layers/layer.py). In HDF5, each layer of the model
+reads the list of its group, with those of all layers in it, trainable ones first
+(``load_weights_from_hdf5_group`` in keras/src/legacy/saving/legacy_h5_format.py). What a class
+creates, :mod:`policytool.releases.layer_variables` says; the variables of classes that it does not
+know are not compared, and neither are sizes that do not follow from the config.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.document import NO_WEIGHTS, Layout
+from policytool.model import custom_classes
+from policytool.model.compatibility.expected_variables import (
+    LORA_VARIABLES,
+    ExpectedVariable,
+    LayerVariables,
+    archive_reason,
+    hdf5_reason,
+)
+from policytool.model.layer_policies import Resolver
+from policytool.model.model import Cause, Obstacle
+from policytool.model.shapes import LayerShapes
+from policytool.model.tree import LAYERS, path_of
+from policytool.releases.layer_classes import Category, layer_facts
+from policytool.releases.layer_variables import (
+    LayerBuild,
+    record_number,
+    slots,
+    variable_shape,
+)
+from policytool.releases.releases import KERAS2, family_of
+from policytool.support.steps import spend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.formats.document import Document, Tensor
+    from policytool.model.model import Verdict
+    from policytool.model.tree import Site
+    from policytool.model.tree.storage import Placed
+    from policytool.model.writer_version import ConfigTraits
+    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.releases import Release
+
+_FORMATS: Final = frozenset({"keras", "h5"})
+_UNKNOWN: Final = frozenset(
+    {Category.BASE, Category.ENCODER, Category.FOREIGN, Category.LOOKUP, Category.UNKNOWN}
+)
+"""Categories of layers that restore what they store in their own way, or with code of their own."""
+
+_STATELESS: Final = frozenset({Category.INPUT, Category.OP_LAYER})
+_QUANTIZED: Final = frozenset({"Dense", "EinsumDense", "Embedding", "ReversibleEmbedding"})
+_SCALES: Final = {"int8": 1, "float8": 6}
+"""
+By quantization mode, the variables that a layer has for its kernel beside it. Those of other modes
+depend on the block size. Measured in Keras 3.3, 3.6 and 3.15.
+"""
+
+_STACK: Final = "StackedRNNCells"
+_LORA: Final = "lora_rank"
+
+_FLOAT8: Final = "float8"
+
+_TOP_LEVEL: Final = "top_level_model_weights"
+_OLD_CONTAINER: Final = "_layer_checkpoint_dependencies"
+_BEFORE_NAMES: Final = frozenset({"0", "1"})
+"""The majors of Keras whose HDF5 files later releases convert while they read them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Mismatch:
+    """A layer that cannot be restored, and the reason."""
+
+    site: Site
+    reason: str
+
+
+@dataclass(kw_only=True)
+class StoredVariables:
+    """The stored variables of one file, compared with what each release creates."""
+
+    document: Document
+    placed: Placed
+    origins: Sequence[Release]
+    traits: ConfigTraits
+    _causes: dict[tuple[object, ...], Cause | None] = field(default_factory=dict)
+    """By what distinguishes releases here."""
+
+    own: dict[tuple[int, int | None], LayerVariables | None] = field(default_factory=dict)
+    """The variables of layers, by site and by what distinguishes releases for its class."""
+
+    def cause(self, loader: str) -> Cause | None:
+        """Return why a release fails to restore the variables; None if no reason is known."""
+        if self._file_cause is not None or not self._is_comparable:
+            return self._file_cause
+        key = (family_of(loader), *(record_number(name, loader) for name in self._classes))
+        if key not in self._causes:
+            self._causes[key] = _cause(list(_Comparison(stored=self, loader=loader).mismatches()))
+        return self._causes[key]
+
+    @cached_property
+    def _classes(self) -> Sequence[str]:
+        return sorted({site.class_name for site in self.placed.sites})
+
+    @cached_property
+    def _file_cause(self) -> Cause | None:
+        """Return why no release restores the variables, whatever its layers create."""
+        document = self.document
+        if document.format not in _FORMATS:
+            return None
+        lost = next((item for item in document.observations if item.code == NO_WEIGHTS), None)
+        if lost is not None:
+            return Cause(kind=Obstacle.VARIABLES, reason=lost.message)
+        if document.missing:
+            layer, _, name = document.missing[0].partition("/")
+            reason = (
+                f"the variable {name} of {layer} is listed, but not stored"
+                if name
+                else f"the layer {layer} is listed, but has no group"
+            )
+            paths = (path_of(site.names) for site in self.placed.sites if site.name == layer)
+            return Cause(kind=Obstacle.VARIABLES, reason=reason, layers=tuple(paths)[:1])
+        return None
+
+    @cached_property
+    def _is_comparable(self) -> bool:
+        """Return whether the layers of the file restore what is stored for them by position."""
+        document = self.document
+        if document.format not in _FORMATS or document.tensors is None or not self.placed.sites:
+            return False
+        if document.layout is Layout.LEGACY_H5:
+            version = document.writer.keras
+            return version is not None and version.partition(".")[0] not in _BEFORE_NAMES
+        return not any(tensor.path[0] == _OLD_CONTAINER for tensor in document.tensors)
+
+    @cached_property
+    def shapes(self) -> LayerShapes:
+        """The shapes that the layers are built for."""
+        return LayerShapes(document=self.document, sites=self.placed.sites)
+
+    @cached_property
+    def children(self) -> Mapping[int, Sequence[int]]:
+        """The sites directly below each site."""
+        children: dict[int, list[int]] = defaultdict(list)
+        for index, site in enumerate(self.placed.sites):
+            if site.parent is not None:
+                children[site.parent].append(index)
+        spend(len(self.placed.sites), walk="layers with variables")
+        return children
+
+    @cached_property
+    def twins(self) -> Counter[tuple[str, str]]:
+        """How many layers have each name and class; a shared layer may be stored only once."""
+        return Counter((site.name, site.class_name) for site in self.placed.sites)
+
+    def is_comparable(self, index: int) -> bool:
+        """
+        Return whether a layer certainly creates its variables when the model is loaded: it is built
+        by then, and by code of the library.
+        """
+        site = self.placed.sites[index]
+        if custom_classes.is_opaque(site):
+            return False
+        if site.parent is None:
+            return self._has_inputs(index)
+        is_built = self.shapes.is_built(index) or (site.is_model and self._has_inputs(index))
+        is_inside = not custom_classes.is_opaque(self.placed.sites[site.parent])
+        return is_inside and (is_built or self.is_comparable(site.parent))
+
+    def _has_inputs(self, index: int) -> bool:
+        """Return whether a model's config has the shapes of its inputs, so that it is built."""
+        site = self.placed.sites[index]
+        if not site.is_model or "output_layers" in (site.config or {}):
+            return True
+        first = next(iter(self.children.get(index, ())), None)
+        if first is None or self.shapes.has_declared_input(index):
+            return True
+        return self.shapes.has_declared_input(first) or (
+            self.placed.sites[first].is_model and self._has_inputs(first)
+        )
+
+    def mode(self, index: int) -> str | None:
+        """Return how a layer is quantized; an empty text if that is not known."""
+        if not self._has_quantized_policies:
+            return None
+        resolver = Resolver(origins=tuple(self.origins), floatx=None)
+        layer = resolver.layer(self.placed.sites[index], self.placed, index)
+        if resolver.observations:
+            return ""
+        return None if layer.quantization is None else layer.quantization.mode
+
+    @cached_property
+    def _has_quantized_policies(self) -> bool:
+        return any(
+            name not in {"name", "mixed-name", "Policy", "PolicyV1", "DTypePolicy"}
+            for name in self.traits.policy_classes
+        )
+
+
+def _cause(mismatches: Sequence[_Mismatch]) -> Cause | None:
+    if not mismatches:
+        return None
+    return Cause(
+        kind=Obstacle.VARIABLES,
+        reason=mismatches[0].reason,
+        layers=tuple(dict.fromkeys(path_of(mismatch.site.names) for mismatch in mismatches)),
+        class_name=mismatches[0].site.class_name,
+    )
+
+
+def damage(verdicts: Sequence[Verdict]) -> Cause | None:
+    """Return what is wrong with the variables of a file that no release loads, if anything."""
+    if not all(verdict.reason is not None for verdict in verdicts):
+        return None
+    causes = (cause for verdict in reversed(verdicts) for cause in verdict.causes)
+    return next((cause for cause in causes if cause.kind is Obstacle.VARIABLES), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Comparison:
+    """What one release creates, beside what is stored."""
+
+    stored: StoredVariables
+    loader: str
+
+    def mismatches(self) -> Iterator[_Mismatch]:
+        """Yield the layers that the release cannot restore."""
+        is_archive = self.stored.document.layout is Layout.OBJECT_PATHS
+        return self._archive_mismatches() if is_archive else self._hdf5_mismatches()
+
+    @property
+    def _sites(self) -> Sequence[Site]:
+        return self.stored.placed.sites
+
+    def _archive_mismatches(self) -> Iterator[_Mismatch]:
+        for index, site in enumerate(self._sites):
+            if site.entry is None or site.is_model:
+                continue  # what a layer makes by itself is compared with the layer
+            variables = self._own(index)
+            if variables is None:
+                continue
+            found = self._found(index)
+            if not found and self.stored.twins[site.name, site.class_name] > 1:
+                continue
+            reason = archive_reason(site, variables, found, is_lora=self._is_lora(index))
+            if reason is not None:
+                yield _Mismatch(site=site, reason=reason)
+
+    def _found(self, index: int) -> dict[str, Tensor]:
+        """Return the stored variables of a layer and of what it makes by itself, by place."""
+        placed = self.stored.placed
+        found = {
+            variable.name: tensor
+            for variable, tensor in zip(
+                placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
+            )
+        }
+        for child in self.stored.children.get(index, ()):
+            if self._sites[child].entry is None:
+                attribute = self._sites[child].attribute
+                found |= {
+                    f"{attribute}/{place}": tensor for place, tensor in self._found(child).items()
+                }
+        return found
+
+    def _is_lora(self, index: int) -> bool:
+        return (self._sites[index].config or {}).get(_LORA) is not None
+
+    def _own(self, index: int) -> LayerVariables | None:
+        """
+        Return the variables of a layer and of what it makes by itself; None if they are not known.
+        """
+        key = index, record_number(self._sites[index].class_name, self.loader)
+        if key not in self.stored.own:
+            self.stored.own[key] = self._created(index)
+        return self.stored.own[key]
+
+    def _created(self, index: int) -> LayerVariables | None:
+        site = self._sites[index]
+        category = layer_facts(site.class_name).category
+        if category in _STATELESS:
+            return LayerVariables(expected=())
+        if category in _UNKNOWN or site.config is None or not self.stored.is_comparable(index):
+            return None
+        created = slots(site.class_name, self.loader, site.config)
+        if created is None and site.class_name == _STACK:
+            created = ()
+        if created is None:
+            return None
+        if not created:
+            return LayerVariables(expected=())
+        expected = tuple(self._expected(index, slot) for slot in created)
+        return LayerVariables(
+            expected=expected,
+            more=self._more(index, created),
+            is_ordered=layer_facts(site.class_name).wraps != "kernel",
+        )
+
+    def _expected(self, index: int, slot: VariableSlot) -> ExpectedVariable:
+        site = self._sites[index]
+        shape: Shape | None = None
+        if self._mode_of(index, slot) in (None, *_SCALES):
+            build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
+            shape = variable_shape(site.class_name, slot, build)
+        return ExpectedVariable(
+            name="/".join((*slot.scopes[-1:], slot.name)) if slot.within else slot.name,
+            shape=shape,
+            place="/".join((*slot.within, str(slot.index))),
+            trainable=slot.trainable,
+            class_name=site.class_name,
+            slot=slot,
+            owner=index,
+        )
+
+    def _mode_of(self, index: int, slot: VariableSlot) -> str | None:
+        """Return how what has a variable is quantized: the layer, or what it makes by itself."""
+        if not slot.within:
+            is_quantized = self._sites[index].class_name in _QUANTIZED
+            return self.stored.mode(index) if is_quantized else None
+        attribute = "/".join(slot.within)
+        made = next(
+            (
+                child
+                for child in self.stored.children.get(index, ())
+                if self._sites[child].attribute == attribute
+            ),
+            None,
+        )
+        if made is None or self._sites[made].class_name not in _QUANTIZED:
+            return None
+        return self.stored.mode(made)
+
+    def _more(self, index: int, created: Sequence[VariableSlot]) -> int | None:
+        """Return how many variables quantization and LoRA add; None if that is not known."""
+        more = LORA_VARIABLES if self._is_lora(index) else 0
+        for slot in created:
+            mode = self._mode_of(index, slot)
+            is_embedding = "embeddings" in slot.name
+            if mode is None or slot.name == "bias" or (is_embedding and mode == _FLOAT8):
+                continue
+            if mode not in _SCALES:
+                return None
+            more += _SCALES[mode]
+        return more
+
+    def _hdf5_mismatches(self) -> Iterator[_Mismatch]:
+        groups = self._groups()
+        keras2 = family_of(self.loader) == KERAS2
+        top = [
+            index
+            for index in self.stored.children.get(0, ())
+            if self._sites[index].attribute == LAYERS
+        ]
+        names = {self._sites[index].name for index in top}
+        if not set(groups) <= names or len(names) != len(top):
+            return
+        whole = {index: self._whole(index, trainable=True) for index in top}
+        for index, name in self._pairs(whole, groups):
+            variables = whole[index]
+            if variables is None:
+                continue
+            reason = hdf5_reason(self._sites[index], variables, groups.get(name, []), keras2=keras2)
+            if reason is not None:
+                yield _Mismatch(site=self._sites[index], reason=reason)
+
+    def _pairs(
+        self, whole: Mapping[int, LayerVariables | None], groups: Mapping[str, Sequence[Tensor]]
+    ) -> list[tuple[int, str]]:
+        """
+        Return each layer with the group that it is restored from: the lists go by positions, in
+        which layers without variables do not count.
+        """
+        by_name = [(index, self._sites[index].name) for index in whole]
+        listed = [name for name in self.stored.document.listed_layers if groups.get(name)]
+        known = [variables for variables in whole.values() if variables is not None]
+        filled = [
+            index
+            for index, variables in whole.items()
+            if variables is not None and variables.count != 0
+        ]
+        if len(known) != len(whole) or len(filled) != len(listed):
+            return by_name
+        return list(zip(filled, listed, strict=True))
+
+    def _groups(self) -> dict[str, list[Tensor]]:
+        """Return the variables that releases read, by the layer whose group has them."""
+        document = self.stored.document
+        groups: dict[str, list[Tensor]] = defaultdict(list)
+        names = {self._sites[index].name for index in self.stored.children.get(0, ())}
+        longest = 1 + max((name.count("/") for name in names), default=0)
+        for tensor in document.tensors or ():
+            if tensor.path not in document.unlisted and tensor.path[0] != _TOP_LEVEL:
+                starts = ("/".join(tensor.path[:end]) for end in range(longest, 0, -1))
+                groups[next((name for name in starts if name in names), tensor.path[0])].append(
+                    tensor
+                )
+        return groups
+
+    def _whole(self, index: int, *, trainable: bool) -> LayerVariables | None:
+        """Return the variables of a layer with those of all layers in it; None if unknown."""
+        site = self._sites[index]
+        if site.also_at and any(names[:-1] != site.names[:-1] for names in site.also_at):
+            return None
+        trainable = trainable and (site.config or {}).get("trainable") is not False
+        own = LayerVariables(expected=()) if site.is_model else self._own(index)
+        if own is None or (site.is_model and custom_classes.is_opaque(site)):
+            return None
+        if trainable and index not in self.stored.children:
+            return own
+        below = [
+            self._whole(child, trainable=trainable)
+            for child in self.stored.children.get(index, ())
+            if self._sites[child].entry is not None
+        ]
+        if layer_facts(site.class_name).wraps == "kernel":
+            own = LayerVariables(
+                expected=tuple(item for item in own.expected if item.name != "kernel"),
+                more=own.more,
+                is_ordered=False,
+            )
+        if any(inner is None for inner in below):
+            return None
+        parts = [own, *(inner for inner in below if inner is not None)]
+        expected = [
+            replace(item, trainable=trainable and item.trainable)
+            for part in parts
+            for item in part.expected
+        ]
+        more = [part.more for part in parts if part.more is not None]
+        return LayerVariables(
+            expected=tuple(sorted(expected, key=lambda item: not item.trainable)),
+            more=sum(more) if len(more) == len(parts) else None,
+            is_ordered=not site.is_model and all(part.is_ordered for part in parts),
+        )

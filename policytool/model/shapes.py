@@ -1,0 +1,376 @@
+"""
+The shapes of the tensors that layers are built for, as far as the config tells: kernels have sizes
+of their inputs.
+
+A release builds a layer for the ``build_config`` beside its config, if the file has it; otherwise
+for what its first call takes. Configs of Keras 3 contain the shapes of these tensors. In all others
+they follow from the shapes of the inputs, by what each class does with them
+(:func:`~policytool.releases.output_shapes.output_shape`). A size that two calls of a layer take
+differently, or that a layer with code of its own may change, is not known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import custom_classes
+from policytool.model.calls import (
+    TENSOR,
+    UNKNOWN_SHAPE,
+    Reference,
+    layer_entries,
+    model_calls,
+    tensors,
+)
+from policytool.model.flow import BEFORE_CHAIN, CallGraph, chain_graph, follow
+from policytool.model.tree import LAYERS
+from policytool.releases import keras_objects
+from policytool.releases.layer_classes import Category, layer_facts
+from policytool.releases.layer_variables import INPUT
+from policytool.releases.output_shapes import joined, output_shape
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.formats.document import Address, Document
+    from policytool.model.calls import Call
+    from policytool.model.flow import Node, TensorValues
+    from policytool.model.tree import Site
+    from policytool.releases.layer_variables import Shape
+    from policytool.support.text.jsontext import Json
+
+Inputs = dict[str, "Shape"]
+"""The known shapes of what a layer takes, by the names of its arguments."""
+
+_DEPTH: Final = 40
+"""Models in models whose shapes follow from what the outermost one is called on."""
+
+_DECLARED: Final = ("batch_shape", "batch_input_shape")
+_SHAPES: Final = "_shape"
+_INNER: Final = frozenset({"layer", "cell", "cells"})
+"""The attributes of layers that take what the layer takes that has them."""
+
+_STACK: Final = "StackedRNNCells"
+"""The class whose cells take each other's outputs."""
+
+_LAST: Final = -1
+
+
+@dataclass(kw_only=True)
+class LayerShapes:
+    """What the layers of a model are built for, by their sites."""
+
+    document: Document
+    sites: Sequence[Site]
+    _taken: dict[int, Inputs] = field(default_factory=dict)
+    _outputs: dict[int, Sequence[Shape | None]] = field(default_factory=dict)
+    """What the networks return, by the sites of models."""
+
+    _children: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _entries: dict[Address, int] = field(default_factory=dict)
+    _is_followed: bool = False
+
+    def inputs(self, index: int) -> Inputs:
+        """Return what is known of the shapes of a layer's inputs."""
+        entry = self._entry(index)
+        known = _built(entry) or _first_call(self.sites[index], entry)
+        if known:
+            return known
+        self._follow()
+        return self._taken.get(index, {})
+
+    def is_built(self, index: int) -> bool:
+        """Return whether the file says for which shapes a layer was built."""
+        return bool(_built(self._entry(index)))
+
+    def has_declared_input(self, index: int) -> bool:
+        """Return whether the config of a layer or a chain says the shape of its input."""
+        site = self.sites[index]
+        shape = _shape((site.config or {}).get("build_input_shape"))
+        return shape is not None or _declared(site) is not None or self.is_built(index)
+
+    def _entry(self, index: int) -> Mapping[str, Json]:
+        """Return the object that serializes a layer; nothing for one that its parent makes."""
+        entry = self.sites[index].entry
+        if entry is None:
+            return {}
+        serialized = jsontext.value(self.document.parts[entry.part], entry.pointer)
+        return serialized if isinstance(serialized, dict) else {}
+
+    def _follow(self) -> None:
+        """Follow the shapes through all networks, inner ones first."""
+        if self._is_followed:
+            return
+        self._is_followed = True
+        for index, site in enumerate(self.sites):
+            if site.parent is not None:
+                self._children[site.parent].append(index)
+            for address in (site.entry, *site.copies):
+                if address is not None:
+                    self._entries.setdefault(address, index)
+        for index in reversed(range(len(self.sites))):
+            if self.sites[index].is_model and not custom_classes.is_opaque(self.sites[index]):
+                self._run(index, [], 0)
+
+    def _run(self, index: int, taken: Sequence[Shape | None], depth: int) -> None:
+        """Follow the shapes through a model's network."""
+        config = self.sites[index].config
+        if config is None or depth > _DEPTH:
+            return
+        if layer_facts(self.sites[index].class_name).network == "chain":
+            self._run_chain(index, config, taken, depth)
+        elif "output_layers" in config:
+            self._run_graph(index, config, depth)
+
+    def _run_chain(
+        self, index: int, config: dict[str, Json], taken: Sequence[Shape | None], depth: int
+    ) -> None:
+        layers = [child for child in self._children[index] if self.sites[child].attribute == LAYERS]
+        if len(layers) != len(list(layer_entries(config))):
+            return  # a layer stands elsewhere too
+        start = _built(self._entry(index)).get(INPUT) or _shape(config.get("build_input_shape"))
+        start = start or (taken[0] if taken else None)
+        names = [str(number) for number in range(len(layers))]
+
+        def transfer(
+            node: Node, _call: Call | None, known: TensorValues[Shape | None]
+        ) -> Sequence[Shape | None]:
+            if node[0] == BEFORE_CHAIN.layer:
+                return (start,)
+            number = int(node[0])
+            declared = _declared(self.sites[layers[number]]) if number == 0 else None
+            before = Reference(layer=names[number - 1] if number else BEFORE_CHAIN.layer)
+            return self._call(layers[number], [(INPUT, declared or known.of(before))], depth)
+
+        values = follow(chain_graph(names), transfer, walk="shapes")
+        self._outputs[index] = [values.of(Reference(layer=names[-1])) if names else start]
+
+    def _run_graph(self, index: int, config: dict[str, Json], depth: int) -> None:
+        site = self.sites[index]
+        calls = model_calls(config, keras3=False)
+        if site.entry is None:
+            return
+        base = site.entry
+        layers = {
+            layer.name: self._entries.get(
+                type(base)(
+                    part=base.part, pointer=f"{base.pointer}/config/{LAYERS}/{layer.position}"
+                )
+            )
+            for layer in calls.layers
+        }
+        stored = {layer.name: _stored_shapes(layer.entry) for layer in calls.layers if calls.keras3}
+
+        def transfer(
+            node: Node, call: Call | None, known: TensorValues[Shape | None]
+        ) -> Sequence[Shape | None]:
+            layer = layers.get(node[0])
+            if layer is None:
+                return (None,)
+            if call is None:
+                return (_declared(self.sites[layer]),)
+            named = _named(self.sites[layer], call)
+            shapes = stored.get(node[0], {})
+            taken = [
+                (name, shapes.get((node[1], tensor)) or known.of(tensor)) for name, tensor in named
+            ]
+            return self._call(layer, taken, depth)
+
+        graph = CallGraph({layer.name: layer.calls for layer in calls.layers})
+        values = follow(graph, transfer, walk="shapes")
+        self._outputs[index] = [values.of(tensor) for tensor in tensors(calls.outputs)]
+
+    def _call(
+        self, index: int, taken: Sequence[tuple[str, Shape | None]], depth: int
+    ) -> Sequence[Shape | None]:
+        """Record what a layer takes at a call, and return what it gives."""
+        first: dict[str, Shape | None] = {}
+        for name, shape in taken:
+            first.setdefault(name, shape)
+        self._take(index, _with_keys({name: shape for name, shape in first.items() if shape}))
+        return self._given(index, [shape for _, shape in taken], depth)
+
+    def _take(self, index: int, inputs: Inputs) -> None:
+        known = self._taken.get(index)
+        if not known:
+            self._taken[index] = inputs
+            return
+        self._taken[index] = {
+            name: _agreed(known[name], inputs[name]) for name in known.keys() & inputs.keys()
+        }
+
+    def _given(
+        self, index: int, taken: Sequence[Shape | None], depth: int
+    ) -> Sequence[Shape | None]:
+        """Return the shapes of what a layer gives; the last one is that of all further outputs."""
+        site = self.sites[index]
+        if custom_classes.is_opaque(site):
+            return (None,)
+        if site.is_model:
+            if index not in self._outputs or self._outputs[index] == [None]:
+                self._run(index, taken, depth + 1)
+            return (*self._outputs.get(index, ()), None)
+        facts = layer_facts(site.class_name)
+        first = taken[0] if taken else None
+        if facts.category is Category.INPUT:
+            return (first,)
+        if facts.wraps == "steps":
+            return (self._given_in_steps(index, first, depth), None)
+        if facts.wraps == "directions":
+            return self._given_in_directions(index, first, depth)
+        self._call_inner(index, first, depth)
+        if facts.wraps == "kernel":
+            layer = next(iter(self._children[index]), None)
+            return (None,) if layer is None else self._given(layer, taken, depth)
+        return (output_shape(site.class_name, site.config or {}, taken), None)
+
+    def _call_inner(self, index: int, shape: Shape | None, depth: int) -> None:
+        """Record what the layer of a wrapper, or the cells of a recurrent layer, take."""
+        site = self.sites[index]
+        if layer_facts(site.class_name).category is Category.RECURRENT and shape is not None:
+            shape = (shape[0], *shape[2:])
+        for inner in self._children[index]:
+            if self.sites[inner].attribute in _INNER:
+                self._call(inner, [(INPUT, shape)], depth)
+                if site.class_name == _STACK and shape is not None:
+                    shape = (shape[0], _size((self.sites[inner].config or {}).get("units")))
+
+    def _given_in_steps(self, index: int, shape: Shape | None, depth: int) -> Shape | None:
+        """Return what a TimeDistributed gives, whose layer takes one step at a time."""
+        if shape is None or len(shape) < 2 or len(self._children[index]) != 1:  # noqa: PLR2004
+            return None
+        step = (shape[0], *shape[2:])
+        given = self._call(self._children[index][0], [(INPUT, step)], depth)[0]
+        return None if given is None else (given[0], shape[1], *given[1:])
+
+    def _given_in_directions(
+        self, index: int, shape: Shape | None, depth: int
+    ) -> Sequence[Shape | None]:
+        """Return what a Bidirectional gives, which merges both directions."""
+        given = [self._call(child, [(INPUT, shape)], depth)[0] for child in self._children[index]]
+        mode = (self.sites[index].config or {}).get("merge_mode")
+        if len(given) != 2 or mode is None:  # noqa: PLR2004  # there are two directions
+            return (None,)
+        if mode == "concat":
+            # behind the channels of images stands nothing else either
+            is_image = "filters" in (self.sites[self._children[index][0]].config or {})
+            return (None if is_image else joined(given, _LAST), None)
+        return (given[0] if given[0] == given[1] else None, None)
+
+
+def _built(entry: Mapping[str, Json]) -> Inputs:
+    """Return the shapes in the ``build_config`` of a layer."""
+    build = entry.get("build_config")
+    if not isinstance(build, dict):
+        return {}
+    listed = build.get("shapes_dict")
+    items = listed if isinstance(listed, dict) else build
+    return _with_keys(
+        {
+            key.removesuffix(_SHAPES): shape
+            for key, value in items.items()
+            if key.endswith(_SHAPES) and (shape := _shape(value)) is not None
+        }
+    )
+
+
+def _first_call(site: Site, entry: Mapping[str, Json]) -> Inputs:
+    """Return the shapes of the tensors that a layer takes at its first call, if they are stored."""
+    nodes = entry.get("inbound_nodes")
+    node = nodes[0] if isinstance(nodes, list) and nodes else None
+    if not isinstance(node, dict):
+        return {}
+    args, kwargs = node.get("args"), node.get("kwargs")
+    facts = layer_facts(site.class_name)
+    names = facts.call if _is_called_by_names(site) else (INPUT,)
+    inputs: Inputs = {}
+    named = [
+        *zip(names, args if isinstance(args, list) else (), strict=False),
+        *(kwargs.items() if isinstance(kwargs, dict) else ()),
+    ]
+    for name, argument in named:
+        shape = next((shape for _, shape in _tensor_shapes(argument)), None)
+        if shape is not None:
+            inputs.setdefault(name, shape)
+    return _with_keys(inputs)
+
+
+def _with_keys(inputs: Inputs) -> Inputs:
+    """Return inputs with those of an attention layer: without keys, the values are the keys."""
+    if "value" in inputs:
+        inputs.setdefault("key", inputs["value"])
+    return inputs
+
+
+def _shape(value: Json) -> Shape | None:
+    """Return a shape with the batch; None for anything else, such as a list of shapes."""
+    if not isinstance(value, list) or value == UNKNOWN_SHAPE:
+        return None
+    sizes = [size for size in value if size is None or type(size) is int]
+    return tuple(sizes) if len(sizes) == len(value) and sizes else None
+
+
+def _size(value: Json) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _declared(site: Site) -> Shape | None:
+    """Return the shape that a config declares, of an input or of the first layer of a chain."""
+    config = site.config or {}
+    return next((shape for key in _DECLARED if (shape := _shape(config.get(key)))), None)
+
+
+def _agreed(first: Shape, second: Shape) -> Shape:
+    """Return the sizes that two calls agree on; nothing of tensors of different ranks."""
+    if len(first) != len(second):
+        return ()
+    return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
+
+
+def _named(site: Site, call: Call) -> Iterator[tuple[str, Reference]]:
+    """Yield the tensors that a layer takes, with the arguments' names."""
+    facts = layer_facts(site.class_name)
+    is_attention = _is_called_by_names(site)
+    for number, argument in enumerate(call.args):
+        name = facts.call[number] if is_attention and number < len(facts.call) else INPUT
+        for tensor in tensors(argument):
+            yield name, tensor
+    for key in call.kwargs:
+        for tensor in tensors(call.kwargs[key]):
+            yield key if is_attention else f"{INPUT} {key}", tensor
+
+
+def _is_called_by_names(site: Site) -> bool:
+    """Return whether a layer is built for queries, keys and values, and not for a list of them."""
+    facts = layer_facts(site.class_name)
+    return facts.category is Category.ATTENTION and facts.call[:1] == ("query",)
+
+
+def _stored_shapes(entry: Mapping[str, Json]) -> dict[tuple[int, Reference], Shape | None]:
+    """Return the shapes of the tensors that each call of a layer takes, as Keras 3 stores them."""
+    nodes = entry.get("inbound_nodes")
+    return {
+        (number, tensor): shape
+        for number, node in enumerate(nodes if isinstance(nodes, list) else ())
+        for tensor, shape in _tensor_shapes(node)
+    }
+
+
+def _tensor_shapes(value: Json) -> Iterator[tuple[Reference, Shape | None]]:
+    """Yield the tensors in an argument of Keras 3 with their shapes, in their order."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _tensor_shapes(item)
+    elif isinstance(value, dict):
+        config = value.get("config")
+        if keras_objects.class_of(value) != TENSOR or not isinstance(config, dict):
+            for item in value.values():
+                yield from _tensor_shapes(item)
+            return
+        match config.get("keras_history"):
+            case [str(layer), int(call), int(output)]:
+                tensor = Reference(layer=layer, call=call, output=output)
+                yield tensor, _shape(config.get("shape"))
