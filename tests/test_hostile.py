@@ -612,7 +612,13 @@ def test_links_and_outside_storage_are_reported_and_not_followed(
         layer.create_virtual_dataset("virtual", layout)
     model = run("inspect", path, "--format", "json").json["models"][0]
     found = {item["code"]: item for item in model["observations"]}
-    assert set(found) == {"soft-link", "external-link", "external-storage", "virtual-dataset"}
+    assert set(found) == {
+        "soft-link",
+        "external-link",
+        "external-storage",
+        "virtual-dataset",
+        "unlisted-variables",
+    }
     assert found["soft-link"]["where"] == "model_weights/dense_a/soft"
     assert "canary.h5:/x" in found["external-link"]["message"]
     assert "canary.bin" in found["external-storage"]["message"]

@@ -130,7 +130,7 @@ def test_all_tasks_and_functions_are_known() -> None:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_tasks_open_a_budget(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading opens a budget for itself, which would end before the content is processed."""
-    item, request = REQUESTS[name](_model(tmp_path, "keras2.h5"))
+    item, request = REQUESTS[name](_model(tmp_path, "keras2.json"))
     with _watched(monkeypatch) as reads:
         done = _tasks()[name].attempt(item, request)
     assert not isinstance(done, Failure), done

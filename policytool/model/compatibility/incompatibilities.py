@@ -477,8 +477,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "op layers expect float16, but TF 2.0 and older do not store the mixed policy",
         lambda evidence: evidence.traits.half_ops and not evidence.traits.half_policies,
     ),
-    # tf1.15, tf2.3, tf2.4, tf2.15, tf_keras2.21, keras3.0, keras3.6 and keras3.15 read a file of
-    # tf1.15 with such a layer
+    # Every measured library was asked to load a file of tf1.15 with such a layer.
     _row(
         Obstacle.CLASS,
         "h5 json",

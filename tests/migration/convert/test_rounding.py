@@ -42,8 +42,11 @@ def codes(path: Path, model: Config, **weights: tuple[int, ...]) -> set[str]:
         file.attrs["keras_version"] = "2.15.0"
         file.attrs["backend"] = "tensorflow"
         group = file.create_group("model_weights")
+        group.attrs["layer_names"] = ["layer"] if weights else []
         for name, shape in weights.items():
             group[f"layer/layer/{name}:0"] = np.ones(shape, "float32")
+        if weights:
+            group["layer"].attrs["weight_names"] = [f"layer/{name}:0" for name in weights]
     done = policytool.migrate(path, target="keras3", output=path.with_suffix(".keras"))
     assert not done.plan.refusals
     return {note.code for note in done.plan.notes}

@@ -479,7 +479,8 @@ def _quantised(mode: str, to: str) -> Any:
 def test_quantised_layers_that_keras_cannot_compute_are_refused(mode: str, to: str) -> None:
     """int8 is not built from float16, and int4 per channel computes wrongly in it."""
     made = _quantised(mode, to)
-    assert [(refusal.code, refusal.path) for refusal in made.refusals] == [("quantized", "net/a")]
+    refusals = [refusal for refusal in made.refusals if refusal.code == "quantized"]
+    assert [refusal.path for refusal in refusals] == ["net/a"]
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])

@@ -81,6 +81,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "formats.keras_archive.read": (frozenset({"zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.npz": (frozenset({"inner.open", "zipfile.ZipFile"}), STREAM),
     "formats.keras_archive.create": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
+    "formats.tfjs": (frozenset({"path.open"}), DRAFT),
     "support.files.atomic._placing": (
         frozenset({"os.open"}),
         "opens drafts to write them, and directories to bring them to the disk",
