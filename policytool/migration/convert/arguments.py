@@ -60,7 +60,7 @@ def keep_known(root: Unit, target: Target, log: Log) -> Unit:
 def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
     """Return a value with the objects in it judged; units were judged before."""
     if isinstance(value, SerializedObject):
-        if value.package is not None or isinstance(value.config, str | None):
+        if value.registered_name is not None or isinstance(value.config, str | None):
             return value
         config = {key: _value(unit, item, target, log) for key, item in value.config.items()}
         if value.kind in _JUDGED and known_arguments.is_known(value.kind, value.class_name):
