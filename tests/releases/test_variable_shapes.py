@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
     from policytool.releases.layer_variables import Shape
 
-NOT_COMPARED: Final = {"tf1.15", "tf2.4", "tf2.12", "tf_keras2.21", "keras3.0"}
+NOT_COMPARED: Final = {"tf1.15", "tf2.4", "tf2.12", "keras3.0"}
 """Releases whose layers were measured before the record of shapes existed."""
 
 ARCHIVES = sorted(FIXTURES.glob("keras3*/*.keras"))
