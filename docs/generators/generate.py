@@ -29,6 +29,7 @@ from report_tables import PAGES as REPORT_PAGES
 from rich.console import Console
 from rich.text import Text
 from troubleshooting_page import troubleshooting_page
+from variable_tables import variables_page
 
 from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
@@ -373,6 +374,7 @@ PAGES: Final = {
     "docs/evidence/attacks.md": attacks_page,
     "docs/evidence/limits.md": limits_page,
     "docs/evidence/masks.md": masks_page,
+    "docs/evidence/variables.md": variables_page,
     "docs/evidence/fuzzing.md": fuzzing_page,
     **REPORT_PAGES,
     **FILES_WITH_ADDRESS,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -10,6 +11,7 @@ from policytool.formats import format_detection
 from policytool.migration.convert import decoding
 from policytool.migration.convert.architecture import walk
 from policytool.model import reading
+from policytool.releases import data
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import (
     LayerBuild,
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
     from policytool.migration.convert.architecture import Unit
     from policytool.releases.layer_variables import Shape
+
+NOT_COMPARED: Final = {"tf1.15", "tf2.4", "tf2.12", "keras3.0"}
+"""Releases whose layers were measured before the record of shapes existed."""
 
 ARCHIVES = sorted(FIXTURES.glob("keras3*/*.keras"))
 
@@ -209,3 +214,13 @@ def test_ranks_that_arguments_decide_are_open() -> None:
     """A normalization over several axes has a gamma of several axes."""
     assert rank("Dense", slot_of("kernel")) == len(layer_facts("Dense").variable_shapes["kernel"])
     assert rank("LayerNormalization", slot_of("gamma")) is None
+
+
+def test_layers_of_the_releases_have_the_shapes_that_arguments_give() -> None:
+    """A release is compared when its layers are measured, and no layer is wrong."""
+    text = (FIXTURES / "variable_shapes.json").read_text(encoding="utf-8")
+    record = json.loads(text)["releases"]
+    measured = data.read("layer_variables")["releases"]
+    assert [*record] == [release for release in measured if release not in NOT_COMPARED]
+    assert {release: row["wrong"] for release, row in record.items() if row["wrong"]} == {}
+    assert all(row["layers"] for row in record.values())

@@ -75,8 +75,8 @@ class SerializedObject:
     config: Mapping[str, Value] | str | None
     """Of a function, its name."""
 
-    package: str | None = None
-    """Of someone else's class, what it was registered under; None for Keras' own."""
+    registered_name: str | None = None
+    """Of someone else's class, what it was registered under (``package>name``); else None."""
 
     module: str | None = None
     """As the file says it; None where it says none."""
@@ -161,10 +161,10 @@ class Unit:
     custom: bool = False
     """Whether the class is not Keras' own."""
 
-    package: str | None = None
+    registered_name: str | None = None
     """
-    Of someone else's class, what it was registered under (``package>Class``); None where it was
-    not, or the file does not say.
+    What its class was registered under (``package>name``, by default the name of the class); None
+    where it was not, or the file does not say.
     """
 
     module: str | None = None
@@ -255,7 +255,7 @@ def function_name(value: Value) -> str | None:
     if (
         isinstance(value, SerializedObject)
         and value.kind is ObjectKind.FUNCTION
-        and value.package is None
+        and value.registered_name is None
     ):
         value = value.config if isinstance(value.config, str) else None
     return value if isinstance(value, str) else None

@@ -196,7 +196,7 @@ class _Reader:
             ),
             role=Role.OPERATION if operation else Role.MODEL if is_model else Role.LAYER,
             custom=not operation and _is_custom(class_name, registered, module),
-            package=_package(registered),
+            registered_name=registered if registered is not None and ">" in registered else None,
             module=module,
             path=self.loaded.layers[site].path if site is not None else path_of((name,)),
             site=site,
@@ -287,7 +287,7 @@ class _Reader:
             inner = {name: self._value(name, item, above, name) for name, item in config.items()}
         else:
             inner = config if isinstance(config, str) else None
-        package = (
+        registered_name = (
             registered
             if kind is not ObjectKind.FUNCTION
             and registered is not None
@@ -298,7 +298,7 @@ class _Reader:
             kind=kind,
             class_name=class_name,
             config=inner,
-            package=package,
+            registered_name=registered_name,
             module=serialized.module,
         )
 
@@ -354,7 +354,3 @@ def _is_custom(class_name: str, registered: str | None, module: str | None) -> b
         or layer_facts(class_name).is_op_layer
     )
     return not own or (module is not None and module.split(".", 1)[0] not in _OWN)
-
-
-def _package(registered: str | None) -> str | None:
-    return registered.rpartition(">")[0] if registered is not None and ">" in registered else None

@@ -254,7 +254,7 @@ class _Writer:
     def _class_name(self, unit: Unit) -> str:
         if (
             unit.role is Role.MODEL
-            and unit.package is None
+            and unit.registered_name is None
             and unit.network is not None
             and layer_facts(unit.class_name).is_model
         ):
@@ -271,8 +271,7 @@ class _Writer:
         )
         if unit.role is Role.OPERATION:
             return keras_objects.full(unit.module, class_name, config, class_name)
-        is_registered = unit.custom and unit.package is not None
-        name = f"{unit.package}>{class_name}" if is_registered else class_name
+        name = (unit.registered_name if unit.custom else None) or class_name
         if not modules:
             return keras_objects.short(name, config)
         if unit.custom:
@@ -380,15 +379,25 @@ class _Writer:
             if isinstance(thing.config, str | None)
             else {key: self._value(unit, item) for key, item in thing.config.items()}
         )
-        is_registered = thing.package is not None
-        name = f"{thing.package}>{thing.class_name}" if is_registered else thing.class_name
+        if thing.registered_name is not None:
+            return self._registered(thing.class_name, thing.registered_name, config)
         if not self._target.says_modules:
-            return keras_objects.short(name, config)
-        if is_registered:
-            return keras_objects.full(None, thing.class_name, config, name)
+            return keras_objects.short(thing.class_name, config)
         registered = keras_objects.FUNCTION if thing.kind is ObjectKind.FUNCTION else None
         module = thing.module or _MODULES.get(thing.kind, "keras")
         return keras_objects.full(module, thing.class_name, config, registered)
+
+    def _registered(self, class_name: str, registered_name: str, config: Json) -> Json:
+        """
+        Return an object of a registered class. If it has a module, TF 2.12 and HDF5 of TF 2.15 and
+        tf_keras look up the class by its own name, and do not find it.
+        """
+        reads_names = self._target.is_keras3 or (
+            self._target.container == "keras" and self._target.since("tf2.15")
+        )
+        if not reads_names:
+            return keras_objects.short(registered_name, config)
+        return keras_objects.full(None, class_name, config, registered_name)
 
 
 _LAYERS = "layers"
@@ -420,7 +429,7 @@ def keep_known(root: Unit, target: Target, log: Log) -> Unit:
 def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
     """Return a value with the objects in it judged; units were judged before."""
     if isinstance(value, SerializedObject):
-        if value.package is not None or isinstance(value.config, str | None):
+        if value.registered_name is not None or isinstance(value.config, str | None):
             return value
         config = {key: _value(unit, item, target, log) for key, item in value.config.items()}
         if value.kind in _JUDGED and known_arguments.is_known(value.kind, value.class_name):

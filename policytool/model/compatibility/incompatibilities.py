@@ -477,7 +477,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "op layers expect float16, but TF 2.0 and older do not store the mixed policy",
         lambda evidence: evidence.traits.half_ops and not evidence.traits.half_policies,
     ),
-    # Every measured library was asked to load a file of tf1.15 with such a layer.
+    # Measured with a model of TF 1.15, which TF 1.15 loads, and TF 2.3, 2.4, 2.15, the newest
+    # tf_keras, and Keras 3.0, 3.6 and the newest Keras do not.
     _row(
         Obstacle.CLASS,
         "h5 json",

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.migration.convert import decoding
+from policytool.migration.convert import decoding, encoding
 from policytool.migration.convert.architecture import walk
+from policytool.migration.convert.target import Log, Target
+from policytool.releases import keras_objects
 from tests.helpers.convertible_models import load, written
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, sequential
@@ -85,3 +87,48 @@ def test_layers_below_a_shared_layer_have_the_sites_of_its_first_place(tmp_path:
     assert len(set(units["steps"])) == len(set(units["inner"])) == 1
     assert len(units["steps"]) == len(units["inner"]) == 2
     assert units["inner"][0] is not None
+
+
+FULL = keras_objects.full(None, "Ones", {}, "my_package>first")
+SHORT = keras_objects.short("my_package>first", {})
+
+
+@pytest.mark.parametrize(
+    ("loader", "container", "expected"),
+    [
+        ("keras3.15", "keras", FULL),
+        ("keras3.15", "h5", FULL),
+        ("tf_keras2.21", "keras", FULL),
+        ("tf2.15", "keras", FULL),
+        ("tf_keras2.21", "h5", SHORT),
+        ("tf2.12", "keras", SHORT),
+        ("tf2.4", "h5", SHORT),
+    ],
+)
+def test_a_registered_initializer_keeps_its_registered_name(
+    tmp_path: Path, loader: str, container: str, expected: object
+) -> None:
+    """The name that was registered is another than that of the class."""
+    model = sequential(dense(batch_input_shape=[None, 3], kernel_initializer=FULL))
+    root = decoding.decode(written(tmp_path / "model.json", model))
+    config = encoding.encode(root, Target(loader=loader, container=container), Log())
+    assert isinstance(config, dict)
+    layer = config["config"]["layers"][-1]  # type: ignore[index,call-overload]  # a Sequential
+    assert layer["config"]["kernel_initializer"] == expected
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"), [("keras", "Scale"), ("h5", "my_package>first")]
+)
+def test_a_registered_layer_keeps_its_registered_name(
+    tmp_path: Path, container: str, expected: str
+) -> None:
+    """HDF5 of Keras 2 has the registered name as that of the class."""
+    layer = keras_objects.full(None, "Scale", {"name": "scale"}, "my_package>first")
+    model = sequential(dense(batch_input_shape=[None, 3]), layer)
+    root = decoding.decode(written(tmp_path / "model.json", model))
+    config = encoding.encode(root, Target(loader="tf2.12", container=container), Log())
+    assert isinstance(config, dict)
+    layer = config["config"]["layers"][-1]  # type: ignore[index,call-overload]  # a Sequential
+    assert layer["class_name"] == expected
+    assert layer.get("registered_name", "my_package>first") == "my_package>first"

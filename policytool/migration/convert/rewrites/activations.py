@@ -249,7 +249,7 @@ def _layer_apart(
     loaders do not read it.
     """
     if isinstance(activation, SerializedObject) and (
-        activation.package is not None
+        activation.registered_name is not None
         or not known_arguments.is_known("layers", activation.class_name)
     ):
         return None

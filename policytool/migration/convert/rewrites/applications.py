@@ -16,8 +16,8 @@ _ROOTS: Final = frozenset({"keras", "tf_keras"})
 _SCALED_SUM: Final = "CustomScaleLayer"
 
 _SUM_KEYS: Final = frozenset({"trainable", "dtype", "scale"})
-_UNNAMED: Final = "Custom"
-"""The package of a class that was registered without one."""
+_UNNAMED: Final = f"Custom>{_SCALED_SUM}"
+"""What the class is registered under without a package."""
 
 _CHANNELS: Final = "LayerScale"
 
@@ -66,7 +66,7 @@ def _is_sum(unit: Unit) -> bool:
         unit.custom
         and unit.class_name == _SCALED_SUM
         and unit.module is None
-        and unit.package == _UNNAMED
+        and unit.registered_name == _UNNAMED
         and unit.config.keys() <= _SUM_KEYS
     )
     return (
@@ -105,7 +105,7 @@ def _sums(network: Network, context: ConversionContext) -> Network:
             unit.without("scale"),
             class_name="Add",
             custom=False,
-            package=None,
+            registered_name=None,
             module=None,
             build=None,
             calls=sums,
@@ -139,7 +139,7 @@ def _channels(unit: Unit, context: ConversionContext) -> Unit:
         plain,
         class_name="EinsumDense",
         custom=False,
-        package=None,
+        registered_name=None,
         module=None,
         build=None,
         layout={"kernel": Recipe(parts=(_ONLY,))},

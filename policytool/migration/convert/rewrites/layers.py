@@ -198,7 +198,7 @@ def _renamed_initializer(value: Value, target: Target) -> Value:
     if (
         not isinstance(value, SerializedObject)
         or value.kind is not ObjectKind.INITIALIZER
-        or value.package is not None
+        or value.registered_name is not None
     ):
         return value
     other = _OTHER_NAMES.get(value.class_name)
