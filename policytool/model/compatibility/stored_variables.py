@@ -31,6 +31,7 @@ from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
 from policytool.model.tree import LAYERS, path_of
+from policytool.model.tree.storage import DEPENDENCIES
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import (
     LayerBuild,
@@ -72,7 +73,6 @@ _LORA: Final = "lora_rank"
 _FLOAT8: Final = "float8"
 
 _TOP_LEVEL: Final = "top_level_model_weights"
-_OLD_CONTAINER: Final = "_layer_checkpoint_dependencies"
 _BEFORE_NAMES: Final = frozenset({"0", "1"})
 """The majors of Keras whose HDF5 files later releases convert while they read them."""
 
@@ -141,7 +141,7 @@ class StoredVariables:
         if document.layout is Layout.LEGACY_H5:
             version = document.writer.keras
             return version is not None and version.partition(".")[0] not in _BEFORE_NAMES
-        return not any(tensor.path[0] == _OLD_CONTAINER for tensor in document.tensors)
+        return not any(tensor.path[0] == DEPENDENCIES for tensor in document.tensors)
 
     @cached_property
     def shapes(self) -> LayerShapes:
