@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -111,9 +111,8 @@ def test_a_registered_initializer_keeps_its_registered_name(
     """The name that was registered is another than that of the class."""
     model = sequential(dense(batch_input_shape=[None, 3], kernel_initializer=FULL))
     root = decoding.decode(written(tmp_path / "model.json", model))
-    config = encoding.encode(root, Target(loader=loader, container=container), Log())
-    assert isinstance(config, dict)
-    layer = config["config"]["layers"][-1]  # type: ignore[index,call-overload]  # a Sequential
+    config: Any = encoding.encode(root, Target(loader=loader, container=container), Log())
+    layer = config["config"]["layers"][-1]
     assert layer["config"]["kernel_initializer"] == expected
 
 
@@ -124,11 +123,10 @@ def test_a_registered_layer_keeps_its_registered_name(
     tmp_path: Path, container: str, expected: str
 ) -> None:
     """HDF5 of Keras 2 has the registered name as that of the class."""
-    layer = keras_objects.full(None, "Scale", {"name": "scale"}, "my_package>first")
-    model = sequential(dense(batch_input_shape=[None, 3]), layer)
+    scale = keras_objects.full(None, "Scale", {"name": "scale"}, "my_package>first")
+    model = sequential(dense(batch_input_shape=[None, 3]), scale)
     root = decoding.decode(written(tmp_path / "model.json", model))
-    config = encoding.encode(root, Target(loader="tf2.12", container=container), Log())
-    assert isinstance(config, dict)
-    layer = config["config"]["layers"][-1]  # type: ignore[index,call-overload]  # a Sequential
+    config: Any = encoding.encode(root, Target(loader="tf2.12", container=container), Log())
+    layer = config["config"]["layers"][-1]
     assert layer["class_name"] == expected
     assert layer.get("registered_name", "my_package>first") == "my_package>first"
