@@ -17,7 +17,7 @@ _TITLE: Final = """# Shapes of variables
 `fixtures/layer_variables.py` writes. policytool computes the shape of each variable of a layer from
 its arguments and the shapes of its inputs, with the expressions in
 `policytool/releases/data/layer_classes.json`. The script creates layers of every class in a
-release, with other values for each argument and with larger inputs, and compares their variables
+release, changes each argument and the size of the inputs, and compares the shapes of the variables
 with the results.
 
 The expressions leave some sizes open, such as the length of a table. The comparison does not
