@@ -16,9 +16,9 @@ _TITLE: Final = """# Shapes of variables
 `make docs` generates this page from `fixtures/variable_shapes.json`, which
 `fixtures/layer_variables.py` writes. policytool computes the shape of each variable of a layer from
 its arguments and the shapes of its inputs, with the expressions in
-`policytool/releases/data/layer_classes.json`. The script creates layers of every class in a
-release, with different values of each argument and with larger inputs, and compares their variables
-with the results.
+`policytool/releases/data/layer_classes.json`. The script creates layers of each class that
+`fixtures/writer/layer_cases.py` has a case for, changes the numbers and booleans in their arguments
+and the sizes of their inputs, and compares the shapes of their variables with the results.
 
 The expressions leave some sizes open, such as the length of a table. The comparison does not
 include wrappers, whose variables are those of the layer that they contain, layers with LoRA, and
