@@ -69,6 +69,9 @@ class LayerShapes:
     _outputs: dict[int, Sequence[Shape | None]] = field(default_factory=dict)
     """What the networks return, by the sites of models."""
 
+    _called: set[int] = field(default_factory=set)
+    """The sites of models that were followed for what a call of them takes."""
+
     _children: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _entries: dict[Address, int] = field(default_factory=dict)
     _is_followed: bool = False
@@ -210,7 +213,10 @@ class LayerShapes:
         if custom_classes.is_opaque(site):
             return (None,)
         if site.is_model:
-            if index not in self._outputs or self._outputs[index] == [None]:
+            is_unknown = index not in self._outputs or self._outputs[index] == [None]
+            if is_unknown and index not in self._called and any(taken):
+                # at most once for each model, because a model in models may have 2 ** 30 calls
+                self._called.add(index)
                 self._run(index, taken, depth + 1)
             return (*self._outputs.get(index, ()), None)
         facts = layer_facts(site.class_name)
