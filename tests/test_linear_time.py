@@ -72,9 +72,9 @@ def _datasets(path: Path, count: int) -> None:
 
 def _names(path: Path, count: int) -> None:
     with h5py.File(path, "a") as file:
-        file["model_weights"].attrs["layer_names"] = np.array(
-            [b"%d" % number for number in range(count)]
-        )
+        attributes = file["model_weights"].attrs
+        names = list(attributes["layer_names"])
+        attributes["layer_names"] = np.array([*names, *names[-1:] * count])
 
 
 CASES: Final[dict[str, tuple[Callable[[Path, int], None], int]]] = {
