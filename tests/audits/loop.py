@@ -70,7 +70,10 @@ def _turn(found: Input, audited: Audited, options: AuditOptions, copy: Path) -> 
     try:
         if code != 0 or len(written) != 1:
             return Turn(path=path, outcome="failed", details=(said, text))
-        after = auditing.attempt(discovery.named_input(str(written[0])), options)
+        model = written[0]
+        if found.local_path.name == (model / "model.json").name and model.is_dir():
+            model /= "model.json"  # TensorFlow.js
+        after = auditing.attempt(discovery.named_input(str(model)), options)
         left = _failing(after) if isinstance(after, Audited) else (str(after),)
         return Turn(path=path, outcome="still" if left else "fixed", details=(said, *left))
     finally:
