@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policytool.support.files import remote
@@ -71,6 +71,8 @@ def urls(draw: st.DrawFn) -> str:
 
 
 @given(url=urls())
+@example(url="zip://host?x=1::hunter2:\\")
+@example(url="zip://host?x=1::hunter2://a")
 def test_what_is_shown_has_no_secret(url: str) -> None:
     """Also after a path was made of the text, which merges slashes."""
     assert SECRET not in without_secrets(url)

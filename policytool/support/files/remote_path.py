@@ -96,6 +96,12 @@ def is_url(text: str) -> bool:
     return _URL.match(text) is not None
 
 
+def _has_known_protocol(text: str) -> bool:
+    """Return whether a text is a URL that policytool reads."""
+    match = _URL.match(text)
+    return match is not None and match[1].lower() in PACKAGES
+
+
 def without_secrets(path: str) -> str:
     """
     Return a path or URL as reports show it: without a user, a password, a query and a fragment.
@@ -117,7 +123,8 @@ def without_secrets(path: str) -> str:
         parts += (safe_place, separator)
         if not separator:
             break
-        if safe_place != place and not _SCHEME.search(path):  # the separator may be in a password
+        if safe_place != place and not _has_known_protocol(path):
+            # the separator may be in a password, and what follows it the rest of the password
             return "".join([*parts, _HIDDEN])
     return "".join(parts)
 
