@@ -24,7 +24,7 @@ from policytool.support import limits
 from policytool.support.files.atomic import _draft
 from tests.helpers.marks import examples
 from tests.helpers.paths import FIXTURES
-from tests.helpers.sampling import describe_sample
+from tests.helpers.sampling import EVERY_CASE, RUN_SEED, describe_sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +71,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGro
     from tests.helpers.scheduling import ModuleScheduling
 
     return ModuleScheduling(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the commit decide what Hypothesis draws, and in which order tests run."""
+    if EVERY_CASE:
+        return
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(RUN_SEED)
+    if config.getoption("randomly_seed", None) == "default":
+        config.option.randomly_seed = RUN_SEED
 
 
 def pytest_report_header() -> str:

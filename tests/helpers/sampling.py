@@ -39,6 +39,9 @@ def _commit() -> str:
 SEED: Final = os.environ.get(_VARIABLE) or _commit()
 """Read before the tests: their own environment has no variable of policytool's."""
 
+RUN_SEED: Final = random.Random(SEED).randrange(2**31)  # noqa: S311  # no secrets
+"""For the order of tests and the examples of properties: those of one commit are the same."""
+
 EVERY_CASE: Final = SEED == "all"
 """Whether all cases are tried."""
 
