@@ -68,7 +68,7 @@ class Limit:
         most = self.value
         if count <= most:
             return ""
-        enough = 2 * most if counting else count
+        enough = max(2 * most, count) if counting else count
         if self.fixed and counting:
             enough = min(enough, self.default)
         if self.fixed and (most >= self.default or enough > self.default):
