@@ -31,8 +31,7 @@ from policytool.formats import (
     tfjs,
     yaml_architecture,
 )
-from policytool.formats.base import Probe
-from policytool.formats.format import Format
+from policytool.formats.base import Format, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

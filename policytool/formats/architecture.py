@@ -10,9 +10,8 @@ import os
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import is_serialised, parse_json, writer_of
+from policytool.formats.base import Format, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Observation
-from policytool.formats.format import Format
 from policytool.formats.sharded_weights import recognise as is_shard_map
 from policytool.formats.tfjs import recognise as is_tfjs_model
 from policytool.support import limits

@@ -217,7 +217,7 @@ class Document:
     path: str
     format: str
     """
-    The ``document_format`` of a :class:`policytool.formats.format.Format`; ``weights`` for a file
+    The ``document_format`` of a :class:`policytool.formats.base.Format`; ``weights`` for a file
     that holds nothing else.
     """
 

@@ -39,8 +39,8 @@ from policytool.support.files.remote_path import RemotePath
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.formats.base import Format
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.format import Format
     from policytool.formats.stored_values import Values
     from policytool.support.files.random_access import PositionedRead
     from policytool.support.files.remote_path import AnyPath

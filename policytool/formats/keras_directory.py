@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import ASSETS, escaping_asset
-from policytool.formats.format import Format
+from policytool.formats.base import ASSETS, Format, escaping_asset
 from policytool.formats.keras_archive import CONFIG, METADATA, NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.support import limits
 from policytool.support.files import opening

@@ -27,9 +27,9 @@ from policytool.support.files.byte_ranges import same_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from policytool.formats.base import Format
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Counted
-    from policytool.formats.format import Format
     from policytool.formats.writers import FileChange
     from policytool.formats.writing import AnyOutput, OutputPlace
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import parse_json
+from policytool.formats.base import Format, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.format import Format
 from policytool.support import limits, steps
 from policytool.support.files import opening
 

@@ -21,9 +21,8 @@ from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
+from policytool.formats.base import Format, Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.format import Format
 from policytool.formats.stored_values import BLOCK, ValuesError, by_number
 from policytool.releases import dtypes
 from policytool.support import limits
