@@ -22,7 +22,7 @@ from policytool.formats.writing import (
 )
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
-from policytool.support.files.byte_ranges import same_bytes
+from policytool.support.files.atomic import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
