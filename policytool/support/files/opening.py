@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from policytool.support import limits
+from policytool.support.errors import ModelFileError
 from policytool.support.files import listings
 from policytool.support.files.random_access import positioned_read
 from policytool.support.files.remote_path import RemotePath
@@ -378,6 +379,30 @@ def names(directory: AnyPath) -> frozenset[str]:
     if isinstance(directory, RemotePath):
         return frozenset(child.name for child in session().children(directory))
     return listings.listing(directory).all
+
+
+def remote_tree(root: RemotePath) -> Iterator[tuple[str, RemotePath, bool]]:
+    """
+    Yield each file and directory below a remote directory, at any depth: the path relative to it,
+    the path, and whether it is a directory.
+
+    :raises ModelFileError: if a request fails, the server lists too many names, or a name leads out
+        of the directory.
+    """
+    pending, count = [root], 0
+    while pending:
+        folder = pending.pop()
+        for name in sorted(names(folder)):
+            count += 1
+            if excess := limits.REMOTE_NAMES.exceeded_message(count, counting=True):
+                raise ModelFileError(root.shown, "remote-limit", f"is a directory of {excess}")
+            child = folder / name
+            if child.leads_out(root):
+                raise ModelFileError(child.shown, "unsafe-path", "is outside the model's directory")
+            has_children = is_directory(child)
+            if has_children:
+                pending.append(child)
+            yield child.relative_name(root), child, has_children
 
 
 def matches(path: RemotePath) -> tuple[RemotePath, ...]:

@@ -20,7 +20,6 @@ from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote import place_of
 from policytool.support.files.remote_requests import changed, request
-from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,9 +59,11 @@ def files_below(path: RemotePath) -> dict[str, RemotePath]:
     """
     Return the files below a directory by their path relative to it.
 
-    :raises ModelFileError: as :func:`tree`.
+    :raises ModelFileError: as :func:`policytool.support.files.opening.remote_tree`.
     """
-    return {name: child for name, child, is_directory in tree(path) if not is_directory}
+    return {
+        name: child for name, child, is_directory in opening.remote_tree(path) if not is_directory
+    }
 
 
 def download(files: dict[str, RemotePath], folder: Path) -> None:
