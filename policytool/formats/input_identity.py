@@ -202,7 +202,7 @@ def _remote_rows_below(root: RemotePath) -> Iterator[_RemoteRow]:
 
 
 def _remote_row(path: RemotePath, name: str) -> _RemoteRow:
-    found = opening.identity(path)
-    if not isinstance(found, opening.RemoteIdentity) or not found.is_exact:
+    status = opening.session().existing_status(path)
+    if not status.is_exact:
         raise _UnclearError
-    return (name, found.size, found.version)
+    return (name, status.size, status.version)

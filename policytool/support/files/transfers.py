@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from policytool.support.files.remote_path import RemotePath
+    from policytool.support.files.remote_path import RemotePath, Status
 
 _BLOCK: Final = 8 * 2**20
 """Bytes of one request. S3 accepts parts of at least 5 MiB."""
@@ -75,7 +75,7 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
     :raises OSError: if a local file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    before = {path: _identity(path) for path in files.values()}
+    before = {path: _status(path) for path in files.values()}
     total = sum(opening.file_size(path) for path in files.values())
     _check_space(total, folder)
     with _steps("downloading", total) as moved:
@@ -87,8 +87,8 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
                     copy.write(block)
                     moved(path, len(block))
     opening.forget()
-    for path, identity in before.items():
-        if _identity(path) != identity:
+    for path, status in before.items():
+        if _status(path) != status:
             raise changed(path)
 
 
@@ -162,9 +162,9 @@ def _steps(what: str, total: int) -> Iterator[Callable[[RemotePath, int], None]]
         report("")
 
 
-def _identity(path: RemotePath) -> object:
+def _status(path: RemotePath) -> Status:
     try:
-        return opening.identity(path)
+        return opening.session().existing_status(path)
     except FileNotFoundError:
         raise changed(path) from None
 
