@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.base import Probe
+    from policytool.formats.document import Values
     from policytool.formats.edits import Content, Counted
-    from policytool.formats.stored_values import Values
     from policytool.formats.writers import Creator, Rewriter
     from policytool.support.text.jsontext import Json
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from policytool.formats.document import Document
-    from policytool.formats.stored_values import OpenValues
+    from policytool.formats.document import Document, OpenValues
     from policytool.formats.writers import Creator, Rewriter
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit

@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import FORMATS, checkpoint, hdf5, keras_archive, keras_metadata
 from policytool.formats.base import EXPECTED, Probe, foreign_file
 from policytool.formats.checkpoint import MAGIC
-from policytool.formats.document import Observation
+from policytool.formats.document import Observation, ValuesError
 from policytool.formats.hdf5 import superblocks
 from policytool.formats.keras_archive import CONFIG, METADATA
 from policytool.formats.saved_model import GRAPH, SPLIT_GRAPH, TEXT_GRAPH
-from policytool.formats.stored_values import ValuesError
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.base import Format
-    from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values import Values
+    from policytool.formats.document import Document, Tensor, Values
     from policytool.support.files.random_access import PositionedRead
     from policytool.support.files.remote_path import AnyPath, Status
 

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.base import Probe
-    from policytool.formats.document import Document, Observation
+    from policytool.formats.document import Document, Observation, Values
     from policytool.formats.hdf5.rebuild import Rebuild
     from policytool.formats.keras_archive.npz import Arrays
-    from policytool.formats.stored_values import Values
     from policytool.formats.writers import Changes, FileChange, Rewriter
     from policytool.support.files.remote_path import AnyPath
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from policytool.formats.base import Probe
-    from policytool.formats.stored_values import Values
+    from policytool.formats.document import Values
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 
