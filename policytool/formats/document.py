@@ -4,10 +4,9 @@ odd about the file.
 
 A document knows nothing of Keras generations; a generation knows nothing of files.
 
-A document knows the names, shapes and dtypes of a file's variables; here are the numbers. No link
-and no external storage is followed, and no more than a block of a tensor is held at once. Each
-format's own part is found through :data:`policytool.formats.FORMATS`, by
-:func:`policytool.formats.format_detection.open_values`.
+A document has the names, shapes and dtypes of variables, and :class:`Values` their numbers.
+No link and no external storage is followed, and no more than a block of a tensor is in memory at
+once. :func:`policytool.formats.format_detection.open_values` opens them.
 """
 
 from __future__ import annotations
