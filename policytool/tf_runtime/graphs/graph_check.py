@@ -265,7 +265,7 @@ def measure_graph(
     Return, for each signature of a SavedModel, the changes by the rewrite and the differences of
     its tensors and outputs from those of the original graph.
 
-    A signature has the keys of a run (:mod:`..engine.model_run`) except its device, with scopes of
+    A signature has the keys of a run (:class:`..check.DeviceRun`) except its device, with scopes of
     the graph as calls; and ``rewrite``, ``refused`` if it cannot run, and ``aliases``, the names of
     signatures with the same graph.
 
