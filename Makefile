@@ -39,7 +39,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all lock test-min test-newest crash signals fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all lock test-min test-newest crash signals fuzz bench bench-compare bench-short fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -155,10 +155,6 @@ bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Ker
 	$(BIN)/python tests/bench/fleet_table.py --write docs/evidence/benchmarks.md
 	$(BIN)/python tests/bench/remote_table.py --write docs/how-to/remote.md
 	$(BIN)/python docs/generators/generate.py
-
-load: $(VENV)/.dev  ## Read and migrate 2,000 models, a quarter of them broken, and interrupt and resume a run
-	mkdir -p build
-	$(BIN)/python -m tests.load.run --write docs/evidence/load.md
 
 fixtures:  ## Regenerate every fixture with its own release, and compare the results with the recorded ones
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check
