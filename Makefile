@@ -51,7 +51,7 @@ $(VENV)/.user: pyproject.toml $(LOCKS)/user.txt
 	$(BIN)/python -m pip install $(EDITABLE)
 	touch $@
 
-$(VENV)/.dev $(VENV)/.docs $(VENV)/.fuzz: $(VENV)/.%: $(LOCKS)/%.txt $(VENV)/.user
+$(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: $(LOCKS)/%.txt $(VENV)/.user
 	$(BIN)/python -m pip install $(HASHED) $<
 	touch $@
 
@@ -159,7 +159,7 @@ bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Ker
 fixtures:  ## Regenerate every fixture with its own release, and compare the results with the recorded ones
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check
 
-fuzz: $(VENV)/.dev $(VENV)/.fuzz  ## Fuzz all readers and the command line for FUZZ_SECONDS seconds, and add the run to tests/fuzz/record.json
+fuzz: $(VENV)/.dev  ## Fuzz all readers and the command line for FUZZ_SECONDS seconds, and add the run to tests/fuzz/record.json
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
 	$(BIN)/python docs/generators/generate.py
