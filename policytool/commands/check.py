@@ -1,7 +1,8 @@
 """
 ``check``: run a model under two policies, or two files, and compare what every layer makes.
 
-A note says what happens if every layer follows the policy, also those that the plan keeps in float32.
+A note says what happens if every layer follows the policy, also those that the plan keeps in
+float32.
 """
 
 from __future__ import annotations
