@@ -193,10 +193,10 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
         raise UsageError(
             "--in-place and -o conflict: --in-place replaces the input, and -o leaves it unchanged"
         )
-    if arguments.skip_existing and (in_place or arguments.overwrite):
+    if in_place and arguments.existing == "skip":
         raise UsageError(
-            f"--skip-existing and {'--in-place' if in_place else '--overwrite'} conflict: the "
-            "first keeps existing files, and the second replaces them"
+            "--in-place and --existing skip conflict: the first replaces existing files, and the "
+            "second keeps them"
         )
     path, is_directory = output_of(output)
     return Destination(
@@ -204,8 +204,8 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
         is_directory=is_directory,
         in_place=in_place,
         backup=arguments.backup,
-        overwrite=arguments.overwrite,
-        skip_existing=arguments.skip_existing,
+        overwrite=arguments.existing == "replace",
+        skip_existing=arguments.existing == "skip",
         allow_overflow="overflow" in arguments.allow,
         write=not arguments.preview,
     )

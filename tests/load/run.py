@@ -259,7 +259,7 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
             "migrate",
             "--to",
             "mixed_bfloat16",
-            "--skip-existing",
+            "--existing=skip",
             "-o",
             str(parts),
             "--format",
@@ -281,7 +281,7 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
         f"{first.seconds:.0f} s and left {len(before)} outputs, each byte-identical to the output "
         f"of an uninterrupted run, and no other files. It listed {told} of them on stderr: all "
         "except those that a worker may have finished but not yet reported. A second run with "
-        f"`--skip-existing` exited with code {second.code} after {second.seconds:.0f} s. It "
+        f"`--existing skip` exited with code {second.code} after {second.seconds:.0f} s. It "
         f"created {total - kept} outputs and left {kept} unchanged. The directory then contained "
         "the same files as after an uninterrupted run. This test excludes files on which a "
         "library hangs."

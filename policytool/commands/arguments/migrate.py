@@ -81,12 +81,14 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
         bool,
         Option("With --in-place, keep the original as NAME.bak.", Group.SAFETY, is_negatable=True),
     ] = True
-    skip_existing: Annotated[
-        bool,
+    existing: Annotated[
+        Literal["fail", "skip", "replace"],
         Option(
-            "Skip models whose output exists, for example after an interrupted run.", Group.SAFETY
+            "Fail if an output or a backup exists, skip models whose output exists, for example "
+            "after an interrupted run, or replace existing outputs and backups.",
+            Group.SAFETY,
         ),
-    ] = False
+    ] = "fail"
     verify: Annotated[
         bool | None,
         Option(
