@@ -105,14 +105,11 @@ def command(
             inputs,
             None,
             terminal.jobs,
-            scheduler=terminal.scheduler,
             cache=kept,
         )
         models = suggested_conversion.models(with_fixes, fixes)
     else:
-        models = parallel.run_all(
-            inspection.TASK, inputs, None, terminal.jobs, scheduler=terminal.scheduler, cache=kept
-        )
+        models = parallel.run_all(inspection.TASK, inputs, None, terminal.jobs, cache=kept)
     results = inspection.check_selection(
         track(models, len(inputs), "inspect", verbose=terminal.verbose), selection
     )
