@@ -234,7 +234,7 @@ def the_one_model(
     :raises ModelFileError: if the process that read the model crashed.
     """
     candidates = without_outputs(list(inputs), options.suffix, destination)
-    read = list(parallel.run_all(inspect.TASK, candidates, None, None))
+    read = list(parallel.run_all(inspect.TASK, candidates, False, None))
     models = [
         candidate for candidate, result in zip(candidates, read, strict=True) if result is not None
     ]

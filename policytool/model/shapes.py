@@ -71,6 +71,9 @@ class LayerShapes:
     _outputs: dict[int, Sequence[Shape | None]] = field(default_factory=dict)
     """What the networks return, by the sites of models."""
 
+    _given_shapes: dict[int, Shape | None] = field(default_factory=dict)
+    """What layers return, by their sites; without the sizes that calls disagree on."""
+
     _called: set[int] = field(default_factory=set)
     """The sites of models that were followed for what a call of them takes."""
 
@@ -86,6 +89,18 @@ class LayerShapes:
         if known:
             return known
         return self._followed_inputs.get(index, {})
+
+    def output(self, index: int) -> Shape | None:
+        """
+        Return the shape of what a layer returns, of the first tensor if it returns several; None if
+        its rank is not known.
+        """
+        self._follow()
+        site = self.sites[index]
+        if site.is_model:
+            given = self._outputs.get(index) or (None,)
+            return given[0]
+        return self._given_shapes.get(index) or _input_shape(site)
 
     def is_built(self, index: int) -> bool:
         """Return whether the file says for which shapes a layer was built."""
@@ -195,7 +210,12 @@ class LayerShapes:
         for name, shape in taken:
             first.setdefault(name, shape)
         self._take(index, _with_keys({name: shape for name, shape in first.items() if shape}))
-        return self._given(index, [shape for _, shape in taken], depth)
+        given = self._given(index, [shape for _, shape in taken], depth)
+        shape = given[0]
+        before = self._given_shapes.setdefault(index, shape)
+        if shape != before:
+            self._given_shapes[index] = _agreed(before or (), shape or ())
+        return given
 
     def _take(self, index: int, inputs: Inputs) -> None:
         known = self._taken.get(index)
@@ -329,6 +349,12 @@ def _declared(site: Site) -> Shape | None:
     """Return the shape that a config declares, of an input or of the first layer of a chain."""
     config = site.config or {}
     return next((shape for key in _DECLARED if (shape := _shape(config.get(key)))), None)
+
+
+def _input_shape(site: Site) -> Shape | None:
+    """Return the shape that an input layer declares; None for any other layer."""
+    is_input = layer_facts(site.class_name).category is Category.INPUT
+    return _declared(site) if is_input else None
 
 
 def _agreed(first: Shape, second: Shape) -> Shape:
