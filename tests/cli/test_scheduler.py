@@ -51,20 +51,6 @@ def test_workers_run_no_tensorflow(option: str) -> None:
     assert f"--scheduler runs no TensorFlow and cannot be combined with {option}" in ended.err
 
 
-def test_a_found_settings_file_may_not_name_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stranger's file would send paths to a stranger's machine."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(MIXED_H5, tmp_path / "model.h5")
-    (tmp_path / "policytool.toml").write_text('scheduler = "tcp://127.0.0.1:9"\n', encoding="utf-8")
-    ended = run("inspect", "model.h5")
-    assert ended.code == 2
-    assert "sets 'scheduler', which only a settings file specified with --config may set" in (
-        ended.err.replace("\n", " ")
-    )
-
-
 def test_a_variable_and_a_named_settings_file_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
