@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias
 from policytool.formats.edits import WriteOptions, Written
 from policytool.support.errors import ModelFileError, PolicytoolError
 from policytool.support.files import atomic, opening
-from policytool.support.files.byte_ranges import same_bytes
+from policytool.support.files.atomic import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -40,7 +40,6 @@ from policytool.releases.layer_variables import (
     variable_shape,
 )
 from policytool.releases.releases import KERAS2, family_of
-from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -146,17 +145,7 @@ class StoredVariables:
     @cached_property
     def shapes(self) -> LayerShapes:
         """The shapes that the layers are built for."""
-        return LayerShapes(document=self.document, sites=self.placed.sites)
-
-    @cached_property
-    def children(self) -> Mapping[int, Sequence[int]]:
-        """The sites directly below each site."""
-        children: dict[int, list[int]] = defaultdict(list)
-        for index, site in enumerate(self.placed.sites):
-            if site.parent is not None:
-                children[site.parent].append(index)
-        spend(len(self.placed.sites), walk="layers with variables")
-        return children
+        return LayerShapes(document=self.document, placed=self.placed)
 
     @cached_property
     def twins(self) -> Counter[tuple[str, str]]:
@@ -182,7 +171,7 @@ class StoredVariables:
         site = self.placed.sites[index]
         if not site.is_model or "output_layers" in (site.config or {}):
             return True
-        first = next(iter(self.children.get(index, ())), None)
+        first = next(iter(self.placed.children[index]), None)
         if first is None or self.shapes.has_declared_input(index):
             return True
         return self.shapes.has_declared_input(first) or (
@@ -265,7 +254,7 @@ class _Comparison:
                 placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
             )
         }
-        for child in self.stored.children.get(index, ()):
+        for child in self.stored.placed.children[index]:
             if self._sites[child].entry is None:
                 attribute = self._sites[child].attribute
                 found |= {
@@ -331,7 +320,7 @@ class _Comparison:
         made = next(
             (
                 child
-                for child in self.stored.children.get(index, ())
+                for child in self.stored.placed.children[index]
                 if self._sites[child].attribute == attribute
             ),
             None,
@@ -358,7 +347,7 @@ class _Comparison:
         keras2 = family_of(self.loader) == KERAS2
         top = [
             index
-            for index in self.stored.children.get(0, ())
+            for index in self.stored.placed.children[0]
             if self._sites[index].attribute == LAYERS
         ]
         names = {self._sites[index].name for index in top}
@@ -396,7 +385,7 @@ class _Comparison:
         """Return the variables that releases read, by the layer whose group has them."""
         document = self.stored.document
         groups: dict[str, list[Tensor]] = defaultdict(list)
-        names = {self._sites[index].name for index in self.stored.children.get(0, ())}
+        names = {self._sites[index].name for index in self.stored.placed.children[0]}
         longest = 1 + max((name.count("/") for name in names), default=0)
         for tensor in document.tensors or ():
             if tensor.path not in document.unlisted and tensor.path[0] != _TOP_LEVEL:
@@ -415,11 +404,11 @@ class _Comparison:
         own = LayerVariables(expected=()) if site.is_model else self._own(index)
         if own is None or (site.is_model and custom_classes.is_opaque(site)):
             return None
-        if trainable and index not in self.stored.children:
+        if trainable and not self.stored.placed.children[index]:
             return own
         below = [
             self._whole(child, trainable=trainable)
-            for child in self.stored.children.get(index, ())
+            for child in self.stored.placed.children[index]
             if self._sites[child].entry is not None
         ]
         if layer_facts(site.class_name).wraps == "kernel":
