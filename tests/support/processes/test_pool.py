@@ -39,7 +39,6 @@ from tests.numerics.test_workers import is_gone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conftest import Bounded
 
 pytestmark = [THOROUGH, ALONE]
 
@@ -301,34 +300,6 @@ def reader(pipe: Path, parent: int) -> int:
                 continue
         time.sleep(0.01)
     raise AssertionError("nobody reads the pipe")
-
-
-def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, bounded: Bounded) -> None:
-    """The rest goes on."""
-    bounded("read-seconds", 3)
-    inputs = every(models)
-    writer = os.open(pipe, os.O_RDWR)
-    try:
-        two = inspected(inputs, 2)
-    finally:
-        os.close(writer)
-    lost = [
-        (found.path, result)
-        for found, result in zip(inputs, two, strict=True)
-        if isinstance(result, Failure) and result.code == "worker-timeout"
-    ]
-    assert [(path, result.message) for path, result in lost] == [
-        (
-            pipe,
-            (
-                "could not be read: the worker process took at least 4 seconds, "
-                "above the read-seconds limit of 3; raise the limit with --limit "
-                "read-seconds=6"
-            ),
-        )
-    ]
-    assert sum(isinstance(result, Model) for result in two) == 12
-    assert not children(os.getpid())
 
 
 @pytest.fixture
