@@ -240,7 +240,7 @@ def check(call: CheckCall) -> "Check":
 
     from policytool.commands import check_options
     from policytool.commands.check import check_files
-    from policytool.commands.earlier_check import read_earlier_check
+    from policytool.commands.check_options import read_earlier_check
     from policytool.results import Check
 
     options = check_options.check_options(call)

@@ -17,8 +17,6 @@ import policytool
 from policytool import formats
 from policytool.formats.creating import Creator
 from policytool.formats.rewriting import Rewriter
-from policytool.releases import generations
-from policytool.releases.generations import Generation
 from policytool.reports import (
     Reporter,
     checks,
@@ -226,34 +224,6 @@ def test_nothing_evaluates_text() -> None:
         and node.func.id in {"eval", "exec", "compile", "__import__"}
     }
     assert not calls
-
-
-@pytest.mark.parametrize(
-    ("package", "constant", "kind", "listed"),
-    [
-        (generations, "GENERATION", Generation, generations.GENERATIONS),
-    ],
-    ids=[
-        "generations",
-    ],
-)
-def test_packages_list_every_member(
-    package: ModuleType, constant: str, kind: type, listed: tuple[object, ...]
-) -> None:
-    """
-    Every public module of the package declares its constant, and all of them are in the package's
-    tuple, once.
-    """
-    declared = []
-    for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
-        if not (info.name.startswith("_") or info.ispkg):
-            member = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), constant)
-            assert isinstance(member, kind)
-            declared.append(member)
-    assert len(listed) == len(declared)
-    assert all(any(member is entry for entry in listed) for member in declared)
-    names = [getattr(member, "name", None) or getattr(member, "id", None) for member in listed]
-    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(

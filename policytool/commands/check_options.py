@@ -7,16 +7,16 @@ from os import fspath
 from typing import TYPE_CHECKING
 
 from policytool.commands.arguments.declaration import as_path, as_texts
-from policytool.migration.planning.options import (
-    Options,
-    options_from_arguments,
-)
+from policytool.migration.planning.options import Options, options_from_arguments
 from policytool.numerics.check_sides import file_or_function
 from policytool.numerics.verdicts.output_kinds import parse_output_kinds
+from policytool.numerics.verdicts.regressions import earlier_check
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
 from policytool.numerics.verdicts.task_metric import metric_and_drop, metric_options
 from policytool.numerics.verdicts.tolerances import Tolerances
-from policytool.support.errors import UsageError
+from policytool.support import limits
+from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,3 +136,22 @@ def check_second_model(candidate: Options) -> None:
             "options that change the candidate (--to, --set, ...) cannot be combined with B, "
             "because B is the candidate"
         )
+
+
+def read_earlier_check(path: Path) -> EarlierCheck:
+    """
+    Return the check in a file that ``check --format json`` wrote.
+
+    :raises ModelFileError: if it cannot be read, or is anything else.
+    """
+    try:
+        text = opening.read_user_file(path, limits.JSON_BYTES)
+    except FileNotFoundError as error:
+        raise ModelFileError(
+            str(path), "not-found", "does not exist; check the path in --compare-to"
+        ) from error
+    except OSError as error:
+        raise ModelFileError(
+            str(path), "unreadable", f"cannot be read for --compare-to: {error.strerror or error}"
+        ) from error
+    return earlier_check(str(path), text)

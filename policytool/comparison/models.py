@@ -35,7 +35,7 @@ from policytool.comparison.result import (
 from policytool.comparison.variables import has_like_state, holds_optimizer, stored_variables
 from policytool.formats import TITLES
 from policytool.formats.document import Layout
-from policytool.model.tree import INPUT_CLASS, LAYERS
+from policytool.model.tree import INPUT_CLASS, LAYERS, children_of
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -401,8 +401,8 @@ class _ModelComparison:
         Only siblings in both models are counted.
         """
         moves = {}
-        below_b = self._b.children()
-        for parent, children in self._a.children().items():
+        below_b = children_of(self._b.sites)
+        for parent, children in children_of(self._a.sites).items():
             counterpart = self._pairs.of_a.get(parent) if parent is not None else None
             siblings = set(below_b.get(counterpart, ()))
             indices_a = [

@@ -12,7 +12,7 @@ import numpy as np
 
 from policytool.comparison.result import ComparisonVerdict, Presence, ValueComparison
 from policytool.formats import casting
-from policytool.formats.stored_values import ValuesError
+from policytool.formats.document import ValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from policytool.comparison.result import Pairing
 from policytool.model import optimizer_config, reading
 from policytool.model.model import Layer, Model, Source
-from policytool.model.tree import INPUT_CLASS, LAYERS, Site, Unspelled, storage
+from policytool.model.tree import INPUT_CLASS, LAYERS, Site, Unspelled, children_of, storage
 from policytool.releases import keras_objects
 from policytool.support import steps
 
@@ -84,7 +84,7 @@ class _Pairing:
 
     def __init__(self, a: ComparedModel, b: ComparedModel) -> None:
         self._a, self._b = a, b
-        self._below_a, self._below_b = a.children(), b.children()
+        self._below_a, self._below_b = children_of(a.sites), children_of(b.sites)
         self._has_shapes = a.has_variables and b.has_variables
         self.pairs = Pairs()
 
@@ -461,16 +461,9 @@ class ComparedModel:
         """The previous layer in the same parent, for each layer but the first."""
         return {
             index: previous
-            for below in self.children().values()
+            for below in children_of(self.sites).values()
             for previous, index in pairwise(below)
         }
-
-    def children(self) -> dict[int | None, list[int]]:
-        """Return the layers directly below each layer; the topmost layers are those of None."""
-        children: dict[int | None, list[int]] = defaultdict(list)
-        for index, site in enumerate(self.sites):
-            children[site.parent].append(index)
-        return children
 
 
 def compared_model(document: Document) -> ComparedModel:

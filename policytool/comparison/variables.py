@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from policytool.formats.document import Tensor
-    from policytool.formats.stored_values import Values as Stored
+    from policytool.formats.document import Values as Stored
 
     Named = tuple[Variable, Tensor]
     from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ To add a format, write its module and add one line to :data:`FORMATS`. The modul
 
 ``tests/formats/FORMAT/test_read.py`` tries the format on fixtures. What formats share is in
 :mod:`~policytool.formats.rewriting`, :mod:`~policytool.formats.creating` and
-:mod:`~policytool.formats.stored_values`. h5py, protobuf, PyYAML and NumPy are imported when a file
+:mod:`~policytool.formats.document`. h5py, protobuf, PyYAML and NumPy are imported when a file
 needs them.
 """
 
@@ -31,8 +31,7 @@ from policytool.formats import (
     tfjs,
     yaml_architecture,
 )
-from policytool.formats.base import Probe
-from policytool.formats.format import Format
+from policytool.formats.base import Format, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

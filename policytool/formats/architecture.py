@@ -10,9 +10,8 @@ import os
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import is_serialised, parse_json, writer_of
+from policytool.formats.base import Format, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Observation
-from policytool.formats.format import Format
 from policytool.formats.sharded_weights import recognise as is_shard_map
 from policytool.formats.tfjs import recognise as is_tfjs_model
 from policytool.support import limits
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.base import Probe
+    from policytool.formats.document import Values
     from policytool.formats.edits import Content, Counted
-    from policytool.formats.stored_values import Values
     from policytool.formats.writers import Creator, Rewriter
     from policytool.support.text.jsontext import Json
 

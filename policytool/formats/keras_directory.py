@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import ASSETS, escaping_asset
-from policytool.formats.format import Format
+from policytool.formats.base import ASSETS, Format, escaping_asset
 from policytool.formats.keras_archive import CONFIG, METADATA, NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.support import limits
 from policytool.support.files import opening
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.base import Probe
-    from policytool.formats.document import Document, Observation
+    from policytool.formats.document import Document, Observation, Values
     from policytool.formats.hdf5.rebuild import Rebuild
     from policytool.formats.keras_archive.npz import Arrays
-    from policytool.formats.stored_values import Values
     from policytool.formats.writers import Changes, FileChange, Rewriter
     from policytool.support.files.remote_path import AnyPath
 

@@ -12,9 +12,8 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.base import parse_json
+from policytool.formats.base import Format, parse_json
 from policytool.formats.document import Document, ObjectNode, Observation, Writer
-from policytool.formats.format import Format
 from policytool.formats.saved_model import KERAS, KERAS_PREFIX
 from policytool.support import limits
 from policytool.support.text import protobuf_splice

@@ -22,14 +22,14 @@ from policytool.formats.writing import (
 )
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
-from policytool.support.files.byte_ranges import same_bytes
+from policytool.support.files.atomic import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from policytool.formats.base import Format
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Counted
-    from policytool.formats.format import Format
     from policytool.formats.writers import FileChange
     from policytool.formats.writing import AnyOutput, OutputPlace
 

@@ -21,10 +21,16 @@ from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
-from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.format import Format
-from policytool.formats.stored_values import BLOCK, ValuesError, by_number
+from policytool.formats.base import Format, Probe, is_serialised, parse_json, writer_of
+from policytool.formats.document import (
+    BLOCK,
+    Document,
+    Layout,
+    Observation,
+    Tensor,
+    ValuesError,
+    by_number,
+)
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
@@ -36,8 +42,8 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from policytool.formats.casting import Counts
+    from policytool.formats.document import Array, Values
     from policytool.formats.edits import Cast, Content, Counted
-    from policytool.formats.stored_values import Array, Values
     from policytool.formats.writers import Creator, Rewriter
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
@@ -336,7 +342,7 @@ class TfjsValues:
         self._probe = probe
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
-        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
         place = self._places.get(tensor)
         if place is None:
             raise ValuesError("the file contains no values for this variable")

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     """Returns a text with values replaced, added and removed in it."""
     from collections.abc import Callable, Iterable
 
-    from policytool.formats.document import Document, Tensor
+    from policytool.formats.document import Document, Tensor, Values
     from policytool.formats.edits import Content
-    from policytool.formats.stored_values import Values
     from policytool.support.text.jsontext import Json
 
 

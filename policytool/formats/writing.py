@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias
 from policytool.formats.edits import WriteOptions, Written
 from policytool.support.errors import ModelFileError, PolicytoolError
 from policytool.support.files import atomic, opening
-from policytool.support.files.byte_ranges import same_bytes
+from policytool.support.files.atomic import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -65,8 +65,8 @@ def already_exists_error(name: str) -> WriteError:
     """Return the error for an output whose name something has that is not to be replaced."""
     return WriteError(
         "target-exists",
-        f"would be written to {name}, which already exists; use --overwrite to replace it, or -o "
-        "for another name",
+        f"would be written to {name}, which already exists; use --existing replace, or -o for "
+        "another name",
     )
 
 

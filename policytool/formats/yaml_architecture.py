@@ -11,9 +11,8 @@ import re
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import is_serialised, writer_of
+from policytool.formats.base import Format, is_serialised, writer_of
 from policytool.formats.document import Document, Observation
-from policytool.formats.format import Format
 from policytool.support import limits
 from policytool.support.text.jsontext import ABSENT, Absent, place
 

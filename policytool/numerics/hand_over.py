@@ -51,8 +51,8 @@ from policytool.support.processes import interrupts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from policytool.formats.base import Format
     from policytool.formats.document import Document
-    from policytool.formats.format import Format
     from policytool.migration.plan import Plan
     from policytool.model.loaded_model import LoadedModel
 

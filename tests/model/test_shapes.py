@@ -40,7 +40,7 @@ def without_shapes(value: Any) -> Any:
 
 def shapes_of(document: Document) -> LayerShapes:
     """Return what the layers of a document are built for."""
-    return LayerShapes(document=document, sites=load_model(document).sites)
+    return LayerShapes(document=document, placed=load_model(document).placed)
 
 
 def compared(path: Path) -> Iterator[tuple[str, str, Shape, Shape]]:
@@ -78,9 +78,9 @@ def of_config(config: dict[str, Any], release: str = "tf2.15") -> dict[str, dict
         parts={"config": json.loads(json.dumps(config))},
         config_part="config",
     )
-    sites = tree.build(document, get(release)).sites
-    shapes = LayerShapes(document=document, sites=sites)
-    return {"/".join(site.names): shapes.inputs(index) for index, site in enumerate(sites)}
+    placed = tree.build(document, get(release))
+    shapes = LayerShapes(document=document, placed=placed)
+    return {"/".join(site.names): shapes.inputs(index) for index, site in enumerate(placed.sites)}
 
 
 def test_shapes_behind_a_lambda_are_unknown() -> None:

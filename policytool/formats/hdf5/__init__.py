@@ -9,8 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import HEAD_BYTES
-from policytool.formats.format import Format
+from policytool.formats.base import HEAD_BYTES, Format
 from policytool.releases import data
 from policytool.support.files import opening
 from policytool.support.files.random_access import positioned_read

@@ -41,7 +41,7 @@ from policytool.formats.hdf5.rebuild import (
 from policytool.formats.writers import Rewriter, edit_texts
 from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic
-from policytool.support.files.byte_ranges import Range, equal
+from policytool.support.files.atomic import Range, same_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -249,7 +249,11 @@ def _has_same_storage(old: Placed, new: Placed) -> bool:
             else _same_chunks(old, new)
         )
     ranges = [_contiguous(*placed) for placed in (old, new)]
-    return equal(ranges[0], ranges[1]) if ranges[0] and ranges[1] else _same_values(old[0], new[0])
+    return (
+        same_ranges(ranges[0], ranges[1])
+        if ranges[0] and ranges[1]
+        else _same_values(old[0], new[0])
+    )
 
 
 def _contiguous(dataset: h5d.DatasetID, storage: Storage) -> Range | None:
@@ -272,7 +276,7 @@ def _same_chunks(old: Placed, new: Placed) -> bool:
     ones, others = _chunks(old[0]), _chunks(new[0])
     return ones.keys() == others.keys() and all(
         mask == others[place][0]
-        and equal(_range(old, start, size), _range(new, *others[place][1:]))
+        and same_ranges(_range(old, start, size), _range(new, *others[place][1:]))
         for place, (mask, start, size) in ones.items()
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.format import Format
+from policytool.formats.base import Format
 
 if TYPE_CHECKING:
     from policytool.formats.base import Probe

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import ASSETS
-from policytool.formats.format import Format
+from policytool.formats.base import ASSETS, Format
 from policytool.support.files import opening
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from policytool.formats.writers import Changes, FileChange, Rewriter, edit_texts
 from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support import limits
 from policytool.support.files import atomic, opening
-from policytool.support.files.byte_ranges import Range, equal
+from policytool.support.files.atomic import Range, same_ranges
 from policytool.support.text import protobuf_splice
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class MetadataChange(FileChange):
             ]
             for (_, start, _), (end, after, new) in pairwise(around):
                 require_same(
-                    equal(
+                    same_ranges(
                         Range(descriptor=source_descriptor, start=start, size=end - start),
                         Range(descriptor=draft_descriptor, start=start + grown, size=end - start),
                     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ from policytool.support import limits
 from policytool.support.errors import LimitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.formats.document import Address
     from policytool.releases.generations import SubPolicy
@@ -122,6 +123,14 @@ class Site:
     def name(self) -> str:
         """The layer's own name as it is built."""
         return self.names[-1]
+
+
+def children_of(sites: Sequence[Site]) -> Mapping[int | None, Sequence[int]]:
+    """Return the indices of the sites directly below each site; those of None are the topmost."""
+    children: dict[int | None, list[int]] = defaultdict(list)
+    for index, site in enumerate(sites):
+        children[site.parent].append(index)
+    return children
 
 
 def path_of(names: tuple[str, ...]) -> str:

@@ -107,7 +107,8 @@ class Sources:
         """
         sites = set(self._units)
         loaded = self.context.loaded
-        for site, below in tuple(loaded.children.items()):
+        for index, site in enumerate(loaded.sites):
+            below = loaded.children[index]
             directions = {loaded.sites[child].attribute: child for child in below}
             if {"forward_layer", "backward_layer"} <= directions.keys():
                 pairs = zip(
@@ -116,10 +117,9 @@ class Sources:
                     strict=False,
                 )
                 sites |= {backward for forward, backward in pairs if forward in sites}
-                sites.add(site)
-            elif not sites.isdisjoint(below):
-                facts = layer_facts(loaded.sites[site].class_name)
-                sites |= {site} if facts.wraps == "kernel" else set()
+                sites.add(index)
+            elif layer_facts(site.class_name).wraps == "kernel" and not sites.isdisjoint(below):
+                sites.add(index)
         return frozenset(sites)
 
     def of(self, site: int) -> Mapping[Key, Tensor]:
