@@ -186,9 +186,7 @@ def _local_copy(source: AnyPath, planned: Migration, folder: Path) -> Path:
     transfers.download({name: source}, folder)
     if planned.plan.conversion is None and _is_beside(source, planned.target):
         return folder / name
-    rewriter = rewriting.rewriter_for(planned.plan.format, is_directory=False)
-    if rewriter is not None and rewriter.companions is not None:
-        names = rewriter.companions(folder / name)
+    if names := rewriting.companions(planned.plan.format, folder / name):
         transfers.download({other: source.with_name(other) for other in names}, folder)
     return folder / name
 
