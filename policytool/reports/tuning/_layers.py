@@ -31,7 +31,8 @@ from policytool.reports.tuning._verdict import (
     limit_words,
     times,
 )
-from policytool.reports.words import HEADROOM, figure, grouped, many, share
+from policytool.reports.words import HEADROOM, figure, many, share
+from policytool.support.grouping import grouped
 from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
