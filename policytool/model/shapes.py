@@ -55,9 +55,6 @@ _SHAPES: Final = "_shape"
 _INNER: Final = frozenset({"layer", "cell", "cells"})
 """The attributes of layers that take what the layer takes that has them."""
 
-_STACK: Final = "StackedRNNCells"
-"""The class whose cells take each other's outputs."""
-
 _LAST: Final = -1
 
 
@@ -266,7 +263,7 @@ class LayerShapes:
         for inner in self.placed.children[index]:
             if self.sites[inner].attribute in _INNER:
                 self._call(inner, [(INPUT, shape)], depth)
-                if site.class_name == _STACK and shape is not None:
+                if layer_facts(site.class_name).wraps == "cells" and shape is not None:
                     shape = (shape[0], _size((self.sites[inner].config or {}).get("units")))
 
     def _given_in_steps(self, index: int, shape: Shape | None, depth: int) -> Shape | None:

@@ -200,8 +200,9 @@ def test_a_process_that_ends_by_itself_is_told_by_its_last_words(
 ) -> None:
     """And every file may be such a one."""
     meddling(
-        "import sys, policytool.formats.format_detection as detection\ndef read(path, shown): sys.exit('no "
-        "way')\ndetection.document = read\n"
+        "import sys, policytool.formats.format_detection as detection\n"
+        "def read(path, shown): sys.exit('no way')\n"
+        "detection.document = read\n"
     )
     results = inspected(every(models)[:4], 2)
     assert all(
@@ -249,9 +250,9 @@ def test_a_bug_is_told_as_one(meddling: Any) -> None:
 def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
     """The sentence is that of the process that found it, and the only file's ends the run."""
     meddling(
-        "import policytool.formats.format_detection as detection\nfrom policytool.support.errors import "
-        "UsageError\ndef "
-        "read(path, shown): raise UsageError('no')\ndetection.document = read\n"
+        "import policytool.formats.format_detection as detection\n"
+        "from policytool.support.errors import UsageError\n"
+        "def read(path, shown): raise UsageError('no')\ndetection.document = read\n"
     )
     results = inspected(every(models), 2)
     assert {(one.code, one.message) for one in results if isinstance(one, Failure)} == {
