@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from policytool.model.flow import Node, TensorValues
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
-    from policytool.releases.layer_variables import Shape
+    from policytool.releases.output_shapes import Shape
     from policytool.support.text.jsontext import Json
 
 Inputs = dict[str, "Shape"]

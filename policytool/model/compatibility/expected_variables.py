@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Tensor
     from policytool.model.tree import Site
-    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
+    from policytool.releases.output_shapes import Shape
 
 _GATES: Final = frozenset({"LSTM", "LSTMCell", "GRU", "GRUCell"})
 

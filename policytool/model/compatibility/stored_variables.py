@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
     from policytool.model.writer_version import ConfigTraits
-    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
+    from policytool.releases.output_shapes import Shape
     from policytool.releases.releases import Release
 
 _FORMATS: Final = frozenset({"keras", "h5"})
