@@ -71,6 +71,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--per-file-ignores": "use the table [per-file-ignores] of a settings file",
         },
         ("check", "tune"): {
+            "--batch-size": "use --batches xSIZE, or --batches NxSIZE with the number of batches",
             "--seed": "use --inputs MODULE:FUNCTION for other inputs",
             "--all-layers": "use -v",
             "--max-drop": "use --metric NAME=DROP, such as --metric accuracy=0.002",

@@ -11,7 +11,7 @@ from policytool.migration.planning.options import (
     Options,
     options_from_arguments,
 )
-from policytool.numerics.check_sides import file_or_function
+from policytool.numerics.check_sides import file_or_function, parse_batches
 from policytool.numerics.verdicts.output_kinds import parse_output_kinds
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
 from policytool.numerics.verdicts.task_metric import metric_and_drop, metric_options
@@ -100,6 +100,7 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
     :raises UsageError: for values that an option does not accept, and for options without those
         that they need.
     """
+    batches, batch_size = parse_batches(arguments.batches)
     return CheckOptions(
         candidate=options_from_arguments(
             arguments.to, as_texts(arguments.set), include=arguments.include
@@ -107,8 +108,8 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
         weights=as_path(arguments.weights),
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
         save_inputs=as_path(arguments.save_inputs),
-        batches=arguments.batches,
-        batch_size=arguments.batch_size,
+        batches=batches,
+        batch_size=batch_size,
         isolated="isolated" in arguments.measure,
         gradients="gradients" in arguments.measure,
         timing="timing" in arguments.measure,

@@ -90,11 +90,11 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
 
 
 OPTIONS: Final = {
-    "inspect": 17,
-    "audit": 25,
-    "migrate": 28,
-    "check": 26,
-    "tune": 27,
+    "inspect": 16,
+    "audit": 24,
+    "migrate": 26,
+    "check": 25,
+    "tune": 26,
     "diff": 10,
     "explain": 6,
     "merge": 5,

@@ -259,7 +259,7 @@ def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
         ("usage", "no")
     }
     with pytest.raises(UsageError, match=r"^no$"):
-        list(parallel._run_in_processes(inspect.TASK, every(models)[:1], None, 1, None))  # noqa: SLF001  # run_all reads a single file in this process
+        list(parallel._run_in_processes(inspect.TASK, every(models)[:1], None, 1))  # noqa: SLF001  # run_all reads a single file in this process
 
 
 def test_processes_that_cannot_start_are_told(
