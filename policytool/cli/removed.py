@@ -82,6 +82,9 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         ("inspect", "audit", "migrate", "check", "tune"): {
             "--progress": "use -v, which always shows progress, or -q, which never does",
         },
+        ("inspect", "audit", "migrate", "check", "tune", "diff"): {
+            "--report": "use --format FORMAT=FILE, such as --format json=report.json",
+        },
         ("inspect", "audit", "migrate"): {"--scheduler": "use --jobs ADDRESS"},
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }

@@ -205,7 +205,7 @@ def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
     found = check(
         "one/a.h5",
         *("--inputs", "x.npy", "--labels", "x.npy", "--metric", "auc"),
-        *(option, "file.json", "--report", "json=file.json"),
+        *(option, "file.json", "--format", "json=file.json"),
     )
     assert found.code == 2
     assert "would replace a file that this command reads" in found.err

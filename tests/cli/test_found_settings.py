@@ -179,7 +179,7 @@ def test_the_printed_command_works(project: Path) -> None:
     directory = project / "a b'c\n::error::x\x1b[2J"
     directory.mkdir()
     shutil.copy("a.h5", directory / "m o.h5")
-    (directory / FILE).write_text('report = ["json=../out.json"]\n', encoding="utf-8")
+    (directory / FILE).write_text('format = ["json=../out.json"]\n', encoding="utf-8")
     below = directory / "deep"
     below.mkdir()
     ended = run_process("inspect", "../m o.h5", "--color", "never", cwd=below)
@@ -201,7 +201,7 @@ def test_the_printed_command_works(project: Path) -> None:
 
 def test_many_paths_are_not_repeated() -> None:
     """The sentence stays readable."""
-    found('report = ["json=out.json"]\n')
+    found('format = ["json=out.json"]\n')
     ended = run("inspect", *["a.h5"] * 1000)
     assert ended.err.endswith(f"run: policytool inspect --config {FILE} ...\n")
 
