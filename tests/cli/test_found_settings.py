@@ -155,6 +155,7 @@ def test_the_listed_keys_count(key: str, monkeypatch: pytest.MonkeyPatch) -> Non
     """In every command that has them."""
     monkeypatch.delenv("POLICYTOOL_JOBS")
     values = {key: value for _, key, value in options()} | {
+        "format": '"json"',
         "select": '["PT1"]',
         "ignore": '["PT1"]',
         "set": '["a=float32"]',
