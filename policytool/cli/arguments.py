@@ -10,8 +10,14 @@ import click
 
 from policytool.cli import settings
 from policytool.cli.declared_options import CommandLineOption
-from policytool.cli.fleets import ShardOption, check_cache
-from policytool.cli.value_types import JobsType, LocalPath, ReportFile, is_number
+from policytool.cli.value_types import (
+    JobsType,
+    LocalPath,
+    ReportFile,
+    ShardOption,
+    check_cache,
+    is_number,
+)
 from policytool.commands.arguments.declaration import Arguments, Group, Kind, LimitArguments
 from policytool.commands.batch.task import Shard
 

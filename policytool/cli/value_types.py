@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from policytool.cli import completion
 from policytool.commands.arguments.declaration import DeclaredOption, Kind
+from policytool.commands.batch.task import MOST, Shard
 from policytool.support import limits
 from policytool.support.errors import UsageError, short
 from policytool.support.files.remote_path import check_local
@@ -29,6 +30,7 @@ AUTO: Final = "auto"
 
 STDOUT_IS_RESERVED: Final = "stdout is reserved for a FORMAT without a file; specify a file"
 
+_SHARD: Final = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 _SIDES: Final = ("source", "target")
 
 
@@ -220,6 +222,28 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]  # generic from Click
         return text
 
 
+class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """``I/N``, such as ``3/16``."""
+
+    name = "shard"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> Shard:
+        """Return the shard for a text such as 3/16."""
+        if isinstance(value, Shard):
+            return value
+        match = _SHARD.fullmatch(str(value).strip())
+        index, count = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+        if not 1 <= index <= count <= MOST:
+            self.fail(
+                f"{value!r} does not have the form I/N with 1 <= I <= N <= {MOST:,}, such as 3/16",
+                parameter,
+                context,
+            )
+        return Shard(index=index, count=count)
+
+
 class Side(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
     """
     An interpreter for both sides of a conversion, or for one: ``PYTHON``, ``source=PYTHON`` or
@@ -315,3 +339,18 @@ def python_value(declared: DeclaredOption, value: object) -> object:
     kind = declared.declaration.kind
     convert = _PYTHON_VALUES.get(kind) if kind is not None else None
     return value if convert is None else convert(value)
+
+
+def check_cache(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    """
+    Return the directory.
+
+    :raises UsageError: for an empty name, and a URL.
+    """
+    if value is not None and not value:
+        raise UsageError("--cache has an empty value; specify a directory")
+    if value is not None:
+        check_local(value, "--cache ")
+    return value
