@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.commands.destinations import Destination, output_of
 from policytool.migration.planning.options import options_from_arguments
-from policytool.numerics.check_sides import file_or_function
+from policytool.numerics.check_sides import file_or_function, parse_batches
 from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.tuning.search import Budget, parse_budget
@@ -53,6 +53,7 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
 
     :raises UsageError: if an option has an invalid value, or lacks another option that it needs.
     """
+    batches, batch_size = parse_batches(arguments.batches)
     metric, max_drop = metric_and_drop(arguments.metric)
     return TuneOptions(
         candidate=options_from_arguments(
@@ -70,8 +71,8 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
         ),
         weights=as_path(arguments.weights),
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
-        batches=arguments.batches,
-        batch_size=arguments.batch_size,
+        batches=batches,
+        batch_size=batch_size,
         budget=parse_budget(str(arguments.budget)),
         record=as_path(arguments.resume),
         device=arguments.device,

@@ -197,7 +197,7 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
         report_file = written.with_name("check.json")
         checked = command(
             *("check", str(written), "--accept-undecided", "--inputs", unseen),
-            *("--python", python, "--device", "cpu", "--report", f"json={report_file}"),
+            *("--python", python, "--device", "cpu", "--format", f"json={report_file}"),
         )
         other = SUFFIXES[{"keras": "tf_keras", "tf_keras": "keras"}[library]]
         converted = str(written.with_name(f"{written.stem}.converted{other}"))
