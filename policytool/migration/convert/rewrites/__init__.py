@@ -25,7 +25,6 @@ from policytool.migration.convert.rewrites import (
     preprocessing,
     shapes,
     storage,
-    tensorflow_js,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 
@@ -54,7 +53,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.attention,
     activations.activations,
     shapes.builds,
-    tensorflow_js.tensorflow_js,
+    layers.tensorflow_js,
     layers.measured,  # last: it says nothing of layers that another refuses
 )
 
