@@ -14,7 +14,6 @@ from typing import Final
 
 from policytool.migration.convert.rewrites import (
     activations,
-    applications,
     directions,
     keras1,
     keras2,
@@ -29,7 +28,7 @@ from policytool.migration.convert.rewrites import (
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
-    applications.applications,
+    storage.applications,
     storage.code,
     keras1.keras1,
     keras2.keras2,
