@@ -336,7 +336,7 @@ def attempt(found):
     return inspect.attempt(found)
 crash_guard.allow()
 with LineWriter("header\\n") as writer:
-    for result in parallel.run_serially(inspect.TASK, list(inputs(sys.argv[1:])), None, attempt):
+    for result in parallel.run_serially(inspect.TASK, list(inputs(sys.argv[1:])), False, attempt):
         writer.write(f"{result.path} {getattr(result, 'code', 'read')}\\n")
     writer.write("end\\n", last=True)
 """

@@ -12,19 +12,19 @@ from policytool.cli import settings
 from policytool.cli.declared_options import CommandLineOption
 from policytool.cli.fleets import ShardOption, check_cache
 from policytool.cli.report_option import ReportFile
-from policytool.cli.value_types import LocalPath
+from policytool.cli.value_types import JobsType, LocalPath, is_number
 from policytool.commands.arguments.declaration import Arguments, Group, Kind, LimitArguments
 from policytool.commands.batch.task import Shard
 
 
 def bound_jobs(
-    _context: click.Context, _parameter: click.Parameter, value: int | None
-) -> int | None:
+    _context: click.Context, _parameter: click.Parameter, value: int | str | None
+) -> int | str | None:
     """
     Return the number of processes: at most that of the processors if an automatically found
     settings file sets it.
     """
-    if value is None or settings.found_source("jobs") is None:
+    if not isinstance(value, int) or settings.found_source("jobs") is None:
         return value
     from policytool.commands.batch import parallel  # only for such a file
 
@@ -110,26 +110,18 @@ class FleetArguments(ReportArguments):
     """How many models are processed."""
 
     jobs: Annotated[
-        int | None,
+        int | str | None,
         CommandLineOption(
-            "Number of processes that read or rewrite files.",
+            "Number of processes that read or rewrite files, or the address of a Dask scheduler "
+            "whose workers do so, such as tcp://10.0.0.5:8786.",
             Group.GENERAL,
-            metavar="N",
-            minimum=1,
+            metavar="N|ADDRESS",
+            type=JobsType(),
             callback=bound_jobs,
-            default_text="one per CPU if there are several files",
+            default_text="one process per CPU if there are several files",
             has_variable=True,
             is_automatic=True,
-        ),
-    ] = None
-    scheduler: Annotated[
-        str | None,
-        CommandLineOption(
-            "Process the models on the workers of this Dask scheduler, such as "
-            "tcp://10.0.0.5:8786, instead of --jobs processes.",
-            Group.GENERAL,
-            metavar="ADDRESS",
-            has_variable=True,
+            is_automatic_value=is_number,
         ),
     ] = None
     shard: Annotated[

@@ -159,7 +159,6 @@ def command(
             first,
             unplanned if fix or diff else question,
             terminal.jobs,
-            scheduler=terminal.scheduler,
             cache=ending.kept,
         ),
         len(first),
@@ -177,9 +176,7 @@ def command(
         )
         audit, migrations = fixing.collect(
             track(
-                parallel.run_all(
-                    fixing.TASK, inputs, request, terminal.jobs, scheduler=terminal.scheduler
-                ),
+                parallel.run_all(fixing.TASK, inputs, request, terminal.jobs),
                 len(inputs),
                 "audit",
                 verbose=terminal.verbose,

@@ -18,7 +18,7 @@ from policytool.commands.arguments.reading import InspectArguments
 from policytool.commands.batch import parallel, task
 from policytool.releases import policy
 from policytool.reports import json_lines
-from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, model_values
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, has_sizes, model_values
 from policytool.support.errors import PolicyNameError, UsageError
 from policytool.support.files.remote_path import RemotePath
 from policytool.support.text import codec
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
+
+_WITHOUT_SIZES = {"table", "markdown"}
+"""Reports that have the sizes of layers only if they are wide."""
 
 _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
 
@@ -93,26 +96,26 @@ def command(
         counts, codes, unwritten = inspect_summary.run(every, terminal, kept)
         return _finish(ending, counts, codes, unwritten)
     fixes: dict[str, inspection.SuggestedFix] = {}
+    formats = {terminal.format, *(file.format for file in terminal.report)}
     with_fix = (
         len(inputs) == 1
         and not isinstance(inputs[0].path, RemotePath)  # a plan would repeat the requests for it
-        and _PAGES & {terminal.format, *(file.format for file in terminal.report)}
+        and _PAGES & formats
     )
+    view = options.view(terminal.color, variables=terminal.variables)
+    with_sizes = has_sizes(view) or bool(formats - _WITHOUT_SIZES)
     models: Iterable[Model | inspection.Failure | None]
     if with_fix:
         with_fixes = parallel.run_all(
             suggested_conversion.TASK,
             inputs,
-            None,
+            with_sizes,
             terminal.jobs,
-            scheduler=terminal.scheduler,
             cache=kept,
         )
         models = suggested_conversion.models(with_fixes, fixes)
     else:
-        models = parallel.run_all(
-            inspection.TASK, inputs, None, terminal.jobs, scheduler=terminal.scheduler, cache=kept
-        )
+        models = parallel.run_all(inspection.TASK, inputs, with_sizes, terminal.jobs, cache=kept)
     results = inspection.check_selection(
         track(models, len(inputs), "inspect", verbose=terminal.verbose), selection
     )
@@ -123,7 +126,6 @@ def command(
     unwritten = report_option.write_reports(
         terminal.report, _REPORTERS, selected, variables=terminal.variables
     )
-    view = options.view(terminal.color, variables=terminal.variables)
     report_option.print_report(_REPORTERS, terminal.format, selected, view, terminal.color)
     options.print_errors(inspected.failures, unwritten)
     counts = {

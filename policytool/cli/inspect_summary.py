@@ -35,9 +35,7 @@ def run(
     if missing := formats - {*names}:
         raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
     request = summaries.SummaryRequest(every_release=how.releases == "all")
-    results = parallel.run_all(
-        summaries.TASK, inputs, request, how.jobs, scheduler=how.scheduler, cache=cache
-    )
+    results = parallel.run_all(summaries.TASK, inputs, request, how.jobs, cache=cache)
     summary = summaries.summarize(
         track(results, len(inputs), "inspect", verbose=how.verbose),
         request,

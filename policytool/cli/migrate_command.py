@@ -21,6 +21,7 @@ from policytool.commands.destinations import without_outputs
 from policytool.commands.inspect import Failure, separate_failures
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import (
+    ON_A_CLUSTER,
     migrate_all,
     migrate_destination,
     migrate_interpreters,
@@ -108,7 +109,7 @@ def command(
             verify=arguments.verify,
             no_verify_reason=_no_verify_reason(verify=arguments.verify),
         )
-        if terminal.scheduler is not None:
+        if isinstance(terminal.jobs, str):
             tools = _without_verification(tools, retrace=arguments.retrace)
         plans: list[SavedPlan] = []
         if terminal.plan is not None:
@@ -134,7 +135,6 @@ def command(
                 destination,
                 tools,
                 jobs=terminal.jobs,
-                scheduler=terminal.scheduler,
                 parts=parts,
             )
         else:
@@ -158,7 +158,6 @@ def command(
                     destination,
                     tools,
                     jobs=terminal.jobs,
-                    scheduler=terminal.scheduler,
                     parts=parts,
                     several=len(inputs) > 1,
                 ),
@@ -207,8 +206,8 @@ def _without_verification(tools: TensorFlowTools, *, retrace: bool) -> TensorFlo
     """
     if retrace or tools.verify:
         option = "--retrace" if retrace else "--verify"
-        raise UsageError(f"--scheduler runs no TensorFlow and cannot be combined with {option}")
-    reason = tools.no_verify_reason or "--scheduler runs no TensorFlow"
+        raise UsageError(f"{ON_A_CLUSTER} and cannot be combined with {option}")
+    reason = tools.no_verify_reason or ON_A_CLUSTER
     return replace(tools, verify=False, no_verify_reason=reason)
 
 

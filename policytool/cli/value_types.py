@@ -15,7 +15,7 @@ import click
 from policytool.cli import completion
 from policytool.commands.arguments.declaration import DeclaredOption, Kind
 from policytool.support import limits
-from policytool.support.errors import UsageError
+from policytool.support.errors import UsageError, short
 from policytool.support.files.remote_path import check_local
 
 if TYPE_CHECKING:
@@ -125,6 +125,33 @@ class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
         if not re.fullmatch(r"[0-9]{1,18}", text):
             self.fail(f"{text!r} is not a number of {limit.unit}", parameter, context)
         return Bound(limit=limit, value=limit.check(int(text)))
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value, or a text, is a number without a sign."""
+    return str(value).isdecimal()
+
+
+class JobsType(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """A number of processes, or the address of a Dask scheduler."""
+
+    name = "number|address"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> int | str:
+        """Return the number, or the address."""
+        text = str(value)
+        if is_number(text) and int(text):
+            return int(text)
+        if ":" not in text:
+            self.fail(
+                f"{short(text)!r} is neither a number of processes nor the address of a Dask "
+                "scheduler, such as tcp://10.0.0.5:8786",
+                parameter,
+                context,
+            )
+        return text
 
 
 class Side(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone

@@ -96,11 +96,17 @@ class Selection:
     """Whether to show the verdicts of all releases."""
 
 
-def attempt(source: Input, _request: None = None) -> Model | Failure | None:
-    """Return the model of an input, its failure, or None for what was found and is not a model."""
+def attempt(source: Input, with_sizes: bool = False) -> Model | Failure | None:  # noqa: FBT001, FBT002
+    """
+    Return the model of an input, its failure, or None for what was found and is not a model.
+
+    :param with_sizes: whether the layers have their output shapes, and the numbers of their
+        parameters, which take time to compute
+    """
     try:
         with steps.budget(source.display_path):
-            return reading.read(source.path, source.display_path)
+            document = format_detection.document(source.path, source.display_path)
+            return reading.sized_model(document) if with_sizes else reading.model_of(document)
     except ModelFileError as error:
         return failure_of(source, error)
 
@@ -206,7 +212,7 @@ def inspect(path: str) -> Model:
     """
     source = discovery.named_input(path, remote=True)
     with steps.budget(source.display_path):
-        return reading.read(source.path, source.display_path)
+        return reading.sized_model(format_detection.document(source.path, source.display_path))
 
 
 def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:

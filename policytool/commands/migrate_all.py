@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.commands import inspect, remote_migration, saved_plans, tensorflow
 from policytool.commands.arguments.declaration import as_texts
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.commands.arguments.migrate import MigrateArguments
+    from policytool.commands.batch.parallel import Jobs
     from policytool.commands.migrate import Result
     from policytool.commands.saved_plans import SavedPlan
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.workers import Interpreter
+
+ON_A_CLUSTER: Final = "a Dask cluster (--jobs ADDRESS) runs no TensorFlow"
 
 
 def migrate_all(
@@ -43,8 +46,7 @@ def migrate_all(
     destination: Destination,
     tools: TensorFlowTools | None = None,
     *,
-    jobs: int | None = 1,
-    scheduler: str | None = None,
+    jobs: Jobs = 1,
     parts: bool = True,
     several: bool | None = None,
 ) -> Iterator[Result]:
@@ -54,8 +56,8 @@ def migrate_all(
     ``several`` says whether the run has several inputs, of which these may be only a shard.
 
     Migrations that need TensorFlow run in this process, one file after the other, because
-    TensorFlow has its own process. All others run in ``jobs`` processes, or on the workers of the
-    Dask ``scheduler``. Inputs that share files, such as two with one output, run in their order.
+    TensorFlow has its own process. All others run in ``jobs`` processes. Inputs that share files,
+    such as two with one output, run in their order.
 
     :raises UsageError: for one output for many inputs, and for options that contradict the only
         model, such as a pattern that matches no layer.
@@ -81,9 +83,7 @@ def migrate_all(
             lambda source: remote_migration.attempt(source, request, tools),
         )
     else:
-        yield from parallel.run_all(
-            remote_migration.TASK, chosen, request, jobs, scheduler=scheduler
-        )
+        yield from parallel.run_all(remote_migration.TASK, chosen, request, jobs)
 
 
 def saved_plans_in(file: Path, paths: tuple[str, ...]) -> list[SavedPlan]:
@@ -101,8 +101,7 @@ def migrate_saved(
     destination: Destination,
     tools: TensorFlowTools | None = None,
     *,
-    jobs: int | None = 1,
-    scheduler: str | None = None,
+    jobs: Jobs = 1,
     parts: bool = True,
 ) -> Iterator[Result]:
     """
@@ -113,8 +112,8 @@ def migrate_saved(
     :raises UsageError: for a plan that needs TensorFlow, on a cluster.
     :raises WorkerError: where processes are wanted and cannot be started.
     """
-    if scheduler is not None and any(saved.plan.retrace for saved in every):
-        raise UsageError("--scheduler runs no TensorFlow and cannot apply a plan with --retrace")
+    if isinstance(jobs, str) and any(saved.plan.retrace for saved in every):
+        raise UsageError(f"{ON_A_CLUSTER} and cannot apply a plan with --retrace")
     request = SavedPlanRequest(destination=destination, parts=parts)
     if tools is not None:
         tools = tools.decide_verification(None)
@@ -126,7 +125,7 @@ def migrate_saved(
             lambda saved: saved_plans.attempt(saved, request, tools),
         )
     else:
-        yield from parallel.run_all(saved_plans.TASK, every, request, jobs, scheduler=scheduler)
+        yield from parallel.run_all(saved_plans.TASK, every, request, jobs)
 
 
 def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
@@ -193,10 +192,10 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
         raise UsageError(
             "--in-place and -o conflict: --in-place replaces the input, and -o leaves it unchanged"
         )
-    if arguments.skip_existing and (in_place or arguments.overwrite):
+    if in_place and arguments.existing == "skip":
         raise UsageError(
-            f"--skip-existing and {'--in-place' if in_place else '--overwrite'} conflict: the "
-            "first keeps existing files, and the second replaces them"
+            "--in-place and --existing skip conflict: the first replaces existing files, and the "
+            "second keeps them"
         )
     path, is_directory = output_of(output)
     return Destination(
@@ -204,8 +203,8 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
         is_directory=is_directory,
         in_place=in_place,
         backup=arguments.backup,
-        overwrite=arguments.overwrite,
-        skip_existing=arguments.skip_existing,
+        overwrite=arguments.existing == "replace",
+        skip_existing=arguments.existing == "skip",
         allow_overflow="overflow" in arguments.allow,
         write=not arguments.preview,
     )
@@ -235,7 +234,7 @@ def the_one_model(
     :raises ModelFileError: if the process that read the model crashed.
     """
     candidates = without_outputs(list(inputs), options.suffix, destination)
-    read = list(parallel.run_all(inspect.TASK, candidates, None, None))
+    read = list(parallel.run_all(inspect.TASK, candidates, False, None))
     models = [
         candidate for candidate, result in zip(candidates, read, strict=True) if result is not None
     ]

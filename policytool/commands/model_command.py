@@ -209,7 +209,7 @@ class _Planner:
         for attempt in self._attempts(target):
             outcome = self._outcome(attempt)
             if outcome.passes:
-                overwrite = ("--overwrite",) if outcome.exists else ()
+                overwrite = ("--existing", "replace") if outcome.exists else ()
                 arguments = (*attempt.arguments(), *outcome.output, *overwrite)
                 return ModelCommand(target=target, arguments=arguments, fix=attempt.fix)
             tried.append(outcome)

@@ -36,10 +36,12 @@ class InspectedModel:
     """None for a model that the newest Keras loads, and if no command is known to help."""
 
 
-def attempt(source: Input, _request: None = None) -> InspectedModel | Failure | None:
+def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure | None:  # noqa: FBT001, FBT002
     """
     Return the model of an input with its fix, its failure, or None for what was found and is no
     model.
+
+    :param with_sizes: as for :func:`policytool.commands.inspect.attempt`
     """
     try:
         with steps.budget(source.display_path):
@@ -47,7 +49,7 @@ def attempt(source: Input, _request: None = None) -> InspectedModel | Failure | 
             if document.config_part is None or document.format not in REWRITTEN:
                 return InspectedModel(model=reading.model_of(document))
             loaded = reading.load_model(document)
-            model = loaded.model
+            model = loaded.sized_model if with_sizes else loaded.model
     except ModelFileError as error:
         return failure_of(source, error)
     newest_keras = newest(KERAS3).id

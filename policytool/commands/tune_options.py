@@ -89,6 +89,6 @@ def tune_destination(arguments: TuneArguments) -> Destination:
     return Destination(
         output=output,
         is_directory=is_directory,
-        overwrite=arguments.overwrite,
+        overwrite=arguments.existing == "replace",
         write=not arguments.preview,
     )

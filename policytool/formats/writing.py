@@ -65,8 +65,8 @@ def already_exists_error(name: str) -> WriteError:
     """Return the error for an output whose name something has that is not to be replaced."""
     return WriteError(
         "target-exists",
-        f"would be written to {name}, which already exists; use --overwrite to replace it, or -o "
-        "for another name",
+        f"would be written to {name}, which already exists; use --existing replace, or -o for "
+        "another name",
     )
 
 

@@ -78,12 +78,33 @@ class LoadedModel:
     @cached_property
     def loaders(self) -> tuple[Verdict, ...]:
         """The verdict of each loader on the file."""
-        return compatibility.verdicts(self.document, self.origins, self.traits, self.placed)
+        return compatibility.verdicts(self.stored)
+
+    @cached_property
+    def stored(self) -> compatibility.StoredVariables:
+        """The stored variables, and those that its layers create."""
+        return compatibility.StoredVariables(
+            document=self.document, placed=self.placed, origins=self.origins, traits=self.traits
+        )
 
     @cached_property
     def model(self) -> Model:
-        """The model as reports have it."""
+        """The model as reports have it, without what only ``inspect`` shows."""
         return replace(self.description, loaders=self.loaders)
+
+    @cached_property
+    def sized_model(self) -> Model:
+        """The model with the output shape and the number of parameters of each layer."""
+        stored = self.stored
+        layers = tuple(
+            replace(
+                layer,
+                output_shape=stored.shapes.output(index),
+                created_parameters=None if layer.variables else stored.parameters(index),
+            )
+            for index, layer in enumerate(self.layers)
+        )
+        return replace(self.model, layers=layers)
 
     @property
     def generation(self) -> Generation:

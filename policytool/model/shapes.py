@@ -71,6 +71,9 @@ class LayerShapes:
     _outputs: dict[int, Sequence[Shape | None]] = field(default_factory=dict)
     """What the networks return, by the sites of models."""
 
+    _given_shapes: dict[int, Shape | None] = field(default_factory=dict)
+    """What layers return, by their sites; without the sizes that calls disagree on."""
+
     _called: set[int] = field(default_factory=set)
     """The sites of models that were followed for what a call of them takes."""
 
@@ -85,7 +88,20 @@ class LayerShapes:
         known = _built(entry) or _first_call(self.sites[index], entry)
         if known:
             return known
-        return self._followed_inputs.get(index, {})
+        taken, _ = self._followed
+        return taken.get(index, {})
+
+    def output(self, index: int) -> Shape | None:
+        """
+        Return the shape of what a layer returns, of the first tensor if it returns several; None if
+        its rank is not known.
+        """
+        _, returned = self._followed
+        site = self.sites[index]
+        if site.is_model:
+            outputs = self._outputs.get(index) or (None,)
+            return outputs[0]
+        return returned.get(index) or _input_shape(site)
 
     def is_built(self, index: int) -> bool:
         """Return whether the file says for which shapes a layer was built."""
@@ -111,12 +127,15 @@ class LayerShapes:
         return entries_of(layer_objects(self.document, self.sites))
 
     @cached_property
-    def _followed_inputs(self) -> Mapping[int, Inputs]:
-        """What layers take at their calls, followed through all networks, inner ones first."""
+    def _followed(self) -> tuple[Mapping[int, Inputs], Mapping[int, Shape | None]]:
+        """
+        What layers take at their calls, and what they return, followed through all networks, inner
+        ones first.
+        """
         for index in reversed(range(len(self.sites))):
             if self.sites[index].is_model and not custom_classes.is_opaque(self.sites[index]):
                 self._run(index, [], 0)
-        return self._taken
+        return self._taken, self._given_shapes
 
     def _run(self, index: int, taken: Sequence[Shape | None], depth: int) -> None:
         """Follow the shapes through a model's network."""
@@ -195,7 +214,12 @@ class LayerShapes:
         for name, shape in taken:
             first.setdefault(name, shape)
         self._take(index, _with_keys({name: shape for name, shape in first.items() if shape}))
-        return self._given(index, [shape for _, shape in taken], depth)
+        given = self._given(index, [shape for _, shape in taken], depth)
+        shape = given[0]
+        before = self._given_shapes.setdefault(index, shape)
+        if shape != before:
+            self._given_shapes[index] = _agreed(before or (), shape or ())
+        return given
 
     def _take(self, index: int, inputs: Inputs) -> None:
         known = self._taken.get(index)
@@ -329,6 +353,12 @@ def _declared(site: Site) -> Shape | None:
     """Return the shape that a config declares, of an input or of the first layer of a chain."""
     config = site.config or {}
     return next((shape for key in _DECLARED if (shape := _shape(config.get(key)))), None)
+
+
+def _input_shape(site: Site) -> Shape | None:
+    """Return the shape that an input layer declares; None for any other layer."""
+    is_input = layer_facts(site.class_name).category is Category.INPUT
+    return _declared(site) if is_input else None
 
 
 def _agreed(first: Shape, second: Shape) -> Shape:

@@ -204,7 +204,7 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
         unseen_error = worst_error(json.loads(report_file.read_text(encoding="utf-8")))
         done = command(
             *("migrate", str(written), "--target", TARGETS[library], "-o", converted),
-            *("--overwrite", "--python", python),
+            *("--existing=replace", "--python", python),
         )
     return Row(
         model=path.stem,

@@ -119,8 +119,8 @@ def test_choices_are_those_of_the_implementation(
         ("migrate", {"output": "-"}, ("-o", "-"), "stdout"),
         (
             "migrate",
-            {"in_place": True, "skip_existing": True},
-            ("--in-place", "--skip-existing"),
+            {"in_place": True, "existing": "skip"},
+            ("--in-place", "--existing=skip"),
             "conflict",
         ),
         ("audit", {"device": "tpu"}, ("--device", "tpu"), "cpu or gpu"),

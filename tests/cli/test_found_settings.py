@@ -242,7 +242,7 @@ def test_no_file_is_overwritten(
         ("in-place", "backup", "to"),
         ("in-place", "to"),
         ("backup", "to"),
-        ("overwrite", "to"),
+        ("existing", "to"),
         ("output", "to"),
         ("fix", "to"),
     ],
@@ -254,7 +254,7 @@ def test_no_model_is_replaced(keys: tuple[str, ...], command: str) -> None:
         "in-place": "true",
         "backup": "false",
         "to": '"mixed_bfloat16"',
-        "overwrite": "true",
+        "existing": '"replace"',
         "output": '"a.h5"',
         "fix": "true",
     }

@@ -70,15 +70,15 @@ def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> N
 def test_a_second_run_finds_its_own_output_and_does_not_overwrite_it(
     model: Path, place: Path
 ) -> None:
-    """The output of the one model is no second model; it stays unless --overwrite."""
+    """The output of the one model is no second model; it stays unless --existing replace."""
     assert run("migrate").code == 0
     written = (place / "model.migrated.h5").read_bytes()
     again = run("migrate")
     assert again.code == 3
-    assert "--overwrite" in again.err
+    assert "--existing replace" in again.err
     assert "[target-exists]" in again.err
     assert (place / "model.migrated.h5").read_bytes() == written
-    assert run("migrate", "--overwrite").code == 0
+    assert run("migrate", "--existing=replace").code == 0
     assert names(place) == {"model.h5", "model.migrated.h5"}
     assert model.exists()
 
@@ -86,7 +86,10 @@ def test_a_second_run_finds_its_own_output_and_does_not_overwrite_it(
 def test_migrating_twice_changes_nothing_the_second_time(model: Path, place: Path) -> None:
     """What was written needs nothing, and is not written again."""
     for options in ((), ("--to", "mixed_bfloat16"), ("--to", "float32")):
-        assert run("migrate", model, *options, "-o", place / "first.h5", "--overwrite").code == 0
+        assert (
+            run("migrate", model, *options, "-o", place / "first.h5", "--existing=replace").code
+            == 0
+        )
         again = run("migrate", place / "first.h5", *options, "-o", place / "second.h5")
         assert again.code == 0
         assert "unchanged" in again.out
@@ -191,7 +194,7 @@ def test_one_bad_file_among_many_is_not_the_end(model: Path, place: Path) -> Non
 def test_a_glob_and_a_directory_pass_over_outputs(model: Path, place: Path) -> None:
     """A found file with the name of another's output is no input."""
     assert run("migrate", "*.h5").code == 0
-    ended = run("migrate", ".", "--overwrite")
+    ended = run("migrate", ".", "--existing=replace")
     assert ended.code == 0
     assert names(place) == {model.name, "model.migrated.h5"}
 
@@ -341,7 +344,7 @@ def test_refusals_leave_everything_as_it_was(place: Path) -> None:
         ("--target", "tf9.9"),
         ("--in-place", "-o", "x.h5"),
         ("-o", "-"),
-        ("-o", "model.h5", "--overwrite"),
+        ("-o", "model.h5", "--existing=replace"),
         ("-o", "model.yaml"),
         ("--target", "tf2.13", "-o", "model.keras"),
         ("--to", ""),
@@ -398,9 +401,9 @@ def test_a_plan_that_was_edited_into_nonsense_does_nothing(model: Path, place: P
 
 
 def test_what_is_no_file_is_not_replaced(model: Path, place: Path) -> None:
-    """A pipe or a device stays what it is, --overwrite or not."""
+    """A pipe or a device stays what it is, --existing replace or not."""
     os.mkfifo(place / "pipe.h5")
-    ended = run("migrate", model, "-o", "pipe.h5", "--overwrite")
+    ended = run("migrate", model, "-o", "pipe.h5", "--existing=replace")
     assert ended.code == 3
     assert "is not a regular file. Specify another output" in ended.err
     assert (place / "pipe.h5").is_fifo()

@@ -108,7 +108,7 @@ def test_an_output_that_exists_is_told_before_the_search(place: Path) -> None:
     (place / "a.mixed_float16.h5").write_bytes(b"someone's")
     ended = tune("a.h5", *TO)
     assert ended.code == 3
-    assert "Use --overwrite to replace it" in ended.err
+    assert "Use --existing replace, or -o" in ended.err
     assert (place / "a.mixed_float16.h5").read_bytes() == b"someone's"
 
 

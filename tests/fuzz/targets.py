@@ -656,7 +656,7 @@ _SETTINGS: Final = [
         "in-place = true",
     ),
     *(
-        "overwrite = true",
+        'existing = "replace"',
         "backup = false",
         "preview = true",
         "check = true",

@@ -1,7 +1,7 @@
 """How an option is declared, and what its declaration says about values."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY
 from enum import StrEnum
 from pathlib import Path
@@ -142,6 +142,9 @@ class Option(Values, kw_only=False):
     findings count, how results are shown and computed, and what a new file contains. Other options
     name files to write, replace models, say which code runs, or raise limits.
     """
+
+    is_automatic_value: Callable[[object], bool] | None = None
+    """Returns whether such a file can set this value, if it cannot set every value."""
 
     completion: str | None = None
     """What shells offer: the name of a function in ``policytool.cli.completion``."""

@@ -153,6 +153,10 @@ class TuneArguments(
             default_text="next to the input",
         ),
     ] = None
+    existing: Annotated[
+        Literal["fail", "replace"],
+        Option("Fail if the output exists, or replace it.", Group.SAFETY),
+    ] = "fail"
     device: Annotated[
         str,
         Option("Device to run on.", Group.TENSORFLOW, metavar="auto|cpu|gpu:N", is_automatic=True),

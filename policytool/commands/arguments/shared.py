@@ -133,9 +133,6 @@ class TensorFlowArguments(ProcessArguments):
 class WriteArguments(Arguments):
     """Whether the new model is written."""
 
-    overwrite: Annotated[bool, Option("Replace existing outputs and backups.", Group.SAFETY)] = (
-        False
-    )
     preview: Annotated[
         bool, Option("Show the result without writing files.", Group.OUTPUT, essential=True)
     ] = False

@@ -99,7 +99,7 @@ class Cluster:
             import distributed
         except ImportError as error:
             raise MissingPackageError(
-                "--scheduler needs Dask, which is not installed; run `pip install "
+                "--jobs ADDRESS needs Dask, which is not installed; run `pip install "
                 "'policytool[fleet]'`"
             ) from error
         self._restricted.enter_context(restricted_unpickling())

@@ -40,6 +40,12 @@ Item = TypeVar("Item")
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 
+Jobs = int | str | None
+"""
+A number of processes of this machine, or the address of a Dask scheduler whose workers do the work;
+None for as many processes as processors.
+"""
+
 
 class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
     """
@@ -136,16 +142,14 @@ def run_all(
     task: Task[Item, Request, Result],
     items: Sequence[Item],
     request: Request,
-    jobs: int | None,
+    jobs: Jobs,
     *,
-    scheduler: str | None = None,
     cache: ResultCache | None = None,
 ) -> Iterator[Result | Failure]:
     """
     Yield what becomes of each item, in their order.
 
-    ``scheduler`` is the address of a Dask scheduler, whose workers do it in place of ``jobs``
-    processes of this machine. Results that are in the cache are not made again.
+    Results that are in the cache are not made again.
 
     Whatever happens to one of several items is its failure, and all others are processed.
 
@@ -154,9 +158,9 @@ def run_all(
     """
     results = cache.results(task, request) if cache is not None else None
     if cache is None or results is None:
-        yield from _run(task, items, request, jobs, scheduler)
+        yield from _run(task, items, request, jobs)
         return
-    if (yield from _run_missing(task, items, request, jobs, scheduler=scheduler, results=results)):
+    if (yield from _run_missing(task, items, request, jobs, results)):
         cache.trim()
 
 
@@ -164,9 +168,7 @@ def _run_missing(
     task: Task[Item, Request, Result],
     items: Sequence[Item],
     request: Request,
-    jobs: int | None,
-    *,
-    scheduler: str | None,
+    jobs: Jobs,
     results: CachedResults[Item, Request, Result],
 ) -> Generator[Result | Failure, None, bool]:
     """
@@ -181,7 +183,7 @@ def _run_missing(
         for item, entry in zip(items, entries, strict=True)
         if not isinstance(entry, Failure) and not entry.exists
     ]
-    new_results = _run(task, missing, request, jobs, scheduler)
+    new_results = _run(task, missing, request, jobs)
     begun = [next(new_results)] if missing else []  # processes work while entries are read
     others = chain(begun, new_results)
     is_new, found_count = False, 0
@@ -198,7 +200,7 @@ def _run_missing(
                 continue
             # The entry has vanished, or has another type, which is rare. This process may have
             # child processes by now, so it must not continue in a copy of itself.
-            [result] = _run_in_processes(task, [item], request, 1, None)
+            [result] = _run_in_processes(task, [item], request, 1)
         else:
             result = next(others)
         kept = run_isolated(display_path, functools.partial(results.keep, item, entry.key, result))
@@ -216,19 +218,18 @@ def _run(
     task: Task[Item, Request, Result],
     items: Sequence[Item],
     request: Request,
-    jobs: int | None,
-    scheduler: str | None,
+    jobs: Jobs,
 ) -> Iterator[Result | Failure]:
     """Yield what becomes of each item, as :func:`run_all` without a cache."""
-    count = workers(jobs, len(items)) if scheduler is None else 0
-    if not count and len(items) > 1 and crash_guard.may_split():
-        count = 1  # a copy of this process that crashed would lose the results of other items
-    if scheduler is None and not count:
+    processes = jobs if isinstance(jobs, str) else workers(jobs, len(items))
+    if not processes and len(items) > 1 and crash_guard.may_split():
+        processes = 1  # a copy of this process that crashed would lose the results of other items
+    if not processes:
         yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
         return
     untidy = True
     try:
-        untidy = yield from _run_in_processes(task, items, request, count, scheduler)
+        untidy = yield from _run_in_processes(task, items, request, processes)
     finally:
         if untidy:
             _tidy(task, items, request)
@@ -292,8 +293,7 @@ def _run_in_processes(
     task: Task[Item, Request, Result],
     items: Sequence[Item],
     request: Request,
-    count: int,
-    scheduler: str | None,
+    processes: int | str,
 ) -> Generator[Result | Failure, None, bool]:
     """
     Yield the results of each item from worker processes, and return whether any of them crashed.
@@ -303,7 +303,7 @@ def _run_in_processes(
     after = predecessors_of([task.places(item, request) for item in items])
     lines = [codec.encode(item).encode() for item in items]
     crashed = False
-    with _helpers(task, head, count, scheduler) as pool:
+    with _helpers(task, head, processes) as pool:
         for number, answer in pool.answers(lines, after):
             display_path = task.shown(items[number])
             if isinstance(answer, Crash):
@@ -324,16 +324,16 @@ def _run_in_processes(
 
 
 def _helpers(
-    task: Task[Item, Request, Result], head: bytes, count: int, scheduler: str | None
+    task: Task[Item, Request, Result], head: bytes, processes: int | str
 ) -> Pool | Cluster:
     """Return the processes, of this machine or of a cluster."""
-    if scheduler is not None:
+    if isinstance(processes, str):
         from policytool.commands.batch.cluster import Cluster  # Dask, only for this option
 
-        return Cluster(scheduler, head, together=not task.grace)
+        return Cluster(processes, head, together=not task.grace)
     from policytool.support.processes.pool import Pool
 
-    return Pool(count, head, time=task.time, grace=task.grace)
+    return Pool(processes, head, time=task.time, grace=task.grace)
 
 
 def line_answerer(head: bytes) -> Callable[[bytes], bytes]:

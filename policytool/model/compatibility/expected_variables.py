@@ -48,6 +48,14 @@ class ExpectedVariable:
     owner: int
     """The index of the layer's site."""
 
+    @property
+    def size(self) -> int | None:
+        """How many parameters it has; None if not all sizes are known."""
+        sizes = [size for size in self.shape or () if size is not None]
+        return (
+            math.prod(sizes) if self.shape is not None and len(sizes) == len(self.shape) else None
+        )
+
     def accepts(self, stored: Tensor, *, keras2: bool) -> bool:
         """
         Return whether a stored variable can be restored, as far as is known.

@@ -178,6 +178,24 @@ class StoredVariables:
             self.placed.sites[first].is_model and self._has_inputs(first)
         )
 
+    def parameters(self, index: int) -> int | None:
+        """
+        Return how many parameters a layer itself creates, without those of the layers in it; None
+        if that does not follow from the config.
+        """
+        site = self.placed.sites[index]
+        if site.is_model:
+            return None if custom_classes.is_opaque(site) else 0
+        is_made = site.entry is None and site.parent is not None
+        maker = site.parent if is_made and site.parent is not None else index
+        variables = _Comparison(stored=self, loader=self.origins[-1].id).own(maker)
+        if variables is None or variables.more != 0:
+            return None
+        within = (site.attribute,) if is_made else ()
+        sizes = [item.size for item in variables.expected if item.slot.within == within]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
     def mode(self, index: int) -> str | None:
         """Return how a layer is quantized; an empty text if that is not known."""
         if not self._has_quantized_policies:
@@ -235,7 +253,7 @@ class _Comparison:
         for index, site in enumerate(self._sites):
             if site.entry is None or site.is_model:
                 continue  # what a layer makes by itself is compared with the layer
-            variables = self._own(index)
+            variables = self.own(index)
             if variables is None:
                 continue
             found = self._found(index)
@@ -265,7 +283,7 @@ class _Comparison:
     def _is_lora(self, index: int) -> bool:
         return (self._sites[index].config or {}).get(_LORA) is not None
 
-    def _own(self, index: int) -> LayerVariables | None:
+    def own(self, index: int) -> LayerVariables | None:
         """
         Return the variables of a layer and of what it makes by itself; None if they are not known.
         """
@@ -401,7 +419,7 @@ class _Comparison:
         if site.also_at and any(names[:-1] != site.names[:-1] for names in site.also_at):
             return None
         trainable = trainable and (site.config or {}).get("trainable") is not False
-        own = LayerVariables(expected=()) if site.is_model else self._own(index)
+        own = LayerVariables(expected=()) if site.is_model else self.own(index)
         if own is None or (site.is_model and custom_classes.is_opaque(site)):
             return None
         if trainable and not self.stored.placed.children[index]:

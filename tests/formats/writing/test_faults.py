@@ -564,8 +564,7 @@ def test_a_plan_for_another_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["h5-in-place", "keras-cast", "savedmodel-one-file", "json"])
 def test_a_backup_that_an_interrupted_run_made_is_no_hindrance(name: str, tmp_path: Path) -> None:
     """
-    It is the original, so the next run needs no --overwrite; any other file of that name is one to
-    be asked about.
+    It is the original, so the next run accepts it; any other file of that name stays.
     """
     scenario = SCENARIOS[name]
     source = scenario.prepare(tmp_path / "models")

@@ -72,7 +72,7 @@ def every(directory: Path) -> list[Input]:
 
 def inspected(inputs: list[Input], jobs: int) -> list[Model | Failure | None]:
     """Return what ``inspect`` makes of the inputs."""
-    return list(parallel.run_all(inspect.TASK, inputs, None, jobs))
+    return list(parallel.run_all(inspect.TASK, inputs, False, jobs))
 
 
 def children(parent: int) -> list[int]:
@@ -258,7 +258,7 @@ def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
         ("usage", "no")
     }
     with pytest.raises(UsageError, match=r"^no$"):
-        list(parallel._run_in_processes(inspect.TASK, every(models)[:1], None, 1, None))  # noqa: SLF001  # run_all reads a single file in this process
+        list(parallel._run_in_processes(inspect.TASK, every(models)[:1], False, 1))  # noqa: SLF001  # run_all reads a single file in this process
 
 
 def test_processes_that_cannot_start_are_told(
