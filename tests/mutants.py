@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FAST: Final = "not (slow or compat or browser)"
 KILLED: Final = "killed"
 SURVIVED: Final = "survived"
+SLOW: Final = "the tests took too long"
 UNTESTED: Final = "no test of the package executes the line"
 
 Contexts = dict[str, dict[int, list[str]]]
@@ -109,20 +110,17 @@ def _drawn(package: str, number: int, seed: int) -> list[Mutant]:
 
 
 def _pytest(python: str, *arguments: str, environment: Mapping[str, str], limit: float) -> str:
-    """Return the output of the tests if one fails or hangs, and nothing otherwise."""
+    """Return the output of the tests if one fails, and nothing otherwise."""
     command = [python, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
     command += ["-m", FAST, *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=limit,
-        )
-    except subprocess.TimeoutExpired:
-        return "FAILED (the time limit)"
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limit,
+    )
     return done.stdout + done.stderr if done.returncode else ""
 
 
@@ -144,20 +142,38 @@ def _contexts(package: str, python: str) -> Contexts:
         return {name: data.contexts_by_lineno(name) for name in data.measured_files()}
 
 
-def _judged(mutant: Mutant, contexts: Contexts, python: str, limit: float) -> Mutant:
+def _statement(mutant: Mutant) -> range:
+    """Return the lines of the statement of a mutant, without those of its body."""
+    tree = ast.parse(Path(mutant.module).read_text(encoding="utf-8"))
+    spans = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            end = body[0].lineno if body else (node.end_lineno or node.lineno) + 1
+            spans.append(range(node.lineno, max(end, node.lineno + 1)))
+    return min((span for span in spans if mutant.line in span), key=len)
+
+
+def _tests(mutant: Mutant, package: str, contexts: Contexts) -> list[str]:
+    """Return the tests that execute a line; all of the package if a process of them does."""
+    by_line = contexts.get(str(Path(mutant.module).resolve()), {})
+    named = [test for line in _statement(mutant) for test in by_line.get(line, ())]
+    tests = sorted({context.split("[")[0].split("|")[0] for context in named} - {""})
+    return tests or [f"tests/{package}"] * bool(named)
+
+
+def _judged(mutant: Mutant, tests: list[str], python: str, limit: float) -> Mutant:
     """Return the mutant with what its tests did."""
-    lines = contexts.get(str(Path(mutant.module).resolve()), {})
-    tests = sorted({context.split("[")[0].split("|")[0] for context in lines.get(mutant.line, ())})
-    tests = [test for test in tests if test]
     if not tests:
         return replace(mutant, outcome=UNTESTED)
     operator = plugins.get_operator(f"core/{mutant.operator}")()
-    with use_mutation(Path(mutant.module), operator, mutant.occurrence):
-        output = _pytest(python, "-x", *tests, environment={}, limit=limit)
-    killer = next(
-        (line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))), ""
-    )
-    return replace(mutant, outcome=KILLED if output else SURVIVED, killer=killer[:200])
+    try:
+        with use_mutation(Path(mutant.module), operator, mutant.occurrence):
+            output = _pytest(python, "-x", *tests, environment={}, limit=limit)
+    except subprocess.TimeoutExpired:
+        return replace(mutant, outcome=SLOW)
+    failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return replace(mutant, outcome=KILLED if output else SURVIVED, killer="".join(failed[:1])[:200])
 
 
 def main() -> None:
@@ -175,7 +191,8 @@ def main() -> None:
         contexts = _contexts(package, options.tests_python)
         outcomes: Counter[str] = Counter()
         for mutant in _drawn(package, options.number, options.seed):
-            result = _judged(mutant, contexts, options.tests_python, options.limit)
+            tests = _tests(mutant, package, contexts)
+            result = _judged(mutant, tests, options.tests_python, options.limit)
             results.append(result)
             outcomes[result.outcome] += 1
             if result.outcome != KILLED:
