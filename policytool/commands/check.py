@@ -1,7 +1,7 @@
 """
-``check``: run a model under two policies, or two files, and compare what every layer makes.
+``check``: runs a model under two policies, or two models, and compares the outputs of all layers.
 
-A note says what happens if every layer follows the policy, also those that the plan keeps in
+A note describes the effect if all layers follow the policy, including those that the plan keeps in
 float32.
 """
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
 _TIMES: Final = 2.0
-"""Errors that differ by less are alike."""
+"""Minimum ratio of two errors for a note about their difference."""
 
 _LEAST: Final = 0.01
-"""Smaller errors are not worth a note."""
+"""Minimum error for a note."""
 
 
 def follow_options(check_options: CheckOptions, check: Check) -> CheckOptions | None:
@@ -92,7 +92,7 @@ def follow_note(check: Check, measure: Callable[[], Check]) -> CheckNote | None:
 
 
 def _difference(before: CheckRun, after: CheckRun) -> str | None:
-    """Return how a run would differ, where it would."""
+    """Return how a run gets worse, as the end of a sentence; None if it does not."""
     if after.missing:
         return f"{after.missing[0].type} would have no kernel on {after.device.name}"
     place = after.verdict.first_not_finite
@@ -142,10 +142,10 @@ def _check(
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> Check:
-    """Do the same as :func:`check` with the copies of a hand-over."""
+    """Do the same as :func:`check`, with the copies of ``hand_over``."""
     start = time.monotonic()
     if options.save_inputs is not None:
-        from policytool.support.files import atomic  # only where a file is written
+        from policytool.support.files import atomic  # only needed to write a file
 
         atomic.remove_stale(options.save_inputs.absolute().parent)
     measured = measure(model, other, options, tools, hand_over)
@@ -181,7 +181,7 @@ def _explain_failure(
         return replace(failed, runs=tuple(map(origins.with_reference_nan_origin, failed.runs)))
 
     def trial(kept: frozenset[str]) -> Check:
-        """Run the check again with these layers in float32; without layers, as the diagnosis."""
+        """Run the check again with these layers in float32; with no layers, run the diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
         candidate = replace(options.candidate, assignments=(*options.candidate.assignments, *added))
         trial_options = replace(
@@ -193,7 +193,7 @@ def _explain_failure(
         return measure(*inputs, trial_options, *means).check
 
     def other_trial(policy: str) -> Check:
-        """Run the check with the other mixed policy; only its outputs are judged."""
+        """Run the check with the other mixed policy, and measure only the outputs."""
         trial_options = options.for_candidate(replace(options.candidate, to=policy))
         return measure(*inputs, trial_options, *means).check
 

@@ -1,4 +1,4 @@
-"""What is asked of a check."""
+"""The options of a check."""
 
 from __future__ import annotations
 
@@ -31,32 +31,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckOptions:
-    """What is asked of a check."""
+    """The options of a check."""
 
     candidate: Options = field(default_factory=Options)
-    """What the candidate's policies are; nothing for those of the file."""
+    """The options that set the policies of the candidate; by default, those of the file."""
 
     weights: Path | None = None
     inputs: Path | UserFunction | None = None
-    """A file of arrays, or a function that returns batches of them; None for synthetic ones."""
+    """A file with arrays, or a function that returns batches; None for synthetic inputs."""
 
     save_inputs: Path | None = None
     batches: int | None = None
-    """How many batches are drawn, one for None, or how many of a function's are used at most."""
+    """
+    The number of synthetic batches, or the maximum number of batches from a function; None for the
+    default.
+    """
 
     batch_size: int | None = None
     seed: int = 1
     isolated: bool = False
-    """Whether each layer runs alone as well although there is no error to explain."""
+    """Whether each layer also runs in isolation if there is no error to explain."""
 
     gradients: bool = False
     timing: bool = False
     tf32: bool = False
     exponents: bool = False
-    """Whether the values of each layer are counted by binary exponent, which only HTML shows."""
+    """Whether values of layers are counted by binary exponent, which only the HTML report shows."""
 
     diagnosis: bool = False
-    """Whether what enters each call, and what its inputs' rounding costs, is measured as well."""
+    """Whether the inputs of each call, and the effect of rounding them, are measured too."""
 
     probes_overflow: bool = True
     """Whether synthetic inputs are scaled up until the candidate overflows."""
@@ -64,22 +67,22 @@ class CheckOptions:
     deterministic: bool = False
     device: str = "auto"
     tolerances: Tolerances = field(default_factory=Tolerances)
-    """Errors that rounding explains, if a search has its own."""
+    """The tolerances of a search; by default, the errors that rounding explains."""
 
     max_change: float = MAX_CHANGE
     """The share of predictions that may change."""
 
     output_kinds: Mapping[str, OutputKind] = field(default_factory=dict)
-    """The kinds of values that outputs have, if they are not recognised."""
+    """The kinds of outputs that the user specified."""
 
     metric: MetricOptions | None = None
-    """The task's own metric; it needs ``inputs``, because it compares outputs with labels."""
+    """The metric of the task. It needs ``inputs``, because it compares outputs with labels."""
 
     earlier: EarlierCheck | None = None
     """The earlier check to compare with."""
 
     def for_candidate(self, candidate: Options) -> CheckOptions:
-        """Return a check of another candidate, of which nothing but the outputs is asked."""
+        """Return the options to measure only the outputs of another candidate."""
         return replace(
             self,
             candidate=candidate,
@@ -95,10 +98,9 @@ class CheckOptions:
 
 def check_options(arguments: CheckArguments) -> CheckOptions:
     """
-    Return the options of a check that arguments ask for.
+    Return the options of a check from the arguments.
 
-    :raises UsageError: for values that an option does not accept, and for options without those
-        that they need.
+    :raises UsageError: if an option has an invalid value, or lacks another option that it needs.
     """
     return CheckOptions(
         candidate=options_from_arguments(
@@ -127,7 +129,7 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
 
 def check_second_model(candidate: Options) -> None:
     """
-    Make sure that options do not change the candidate of a check of two models.
+    Check that no options change the candidate, in a check of two models.
 
     :raises UsageError: if they do.
     """
@@ -142,7 +144,7 @@ def read_earlier_check(path: Path) -> EarlierCheck:
     """
     Return the check in a file that ``check --format json`` wrote.
 
-    :raises ModelFileError: if it cannot be read, or is anything else.
+    :raises ModelFileError: if it cannot be read, or is not such a report.
     """
     try:
         text = opening.read_user_file(path, limits.JSON_BYTES)

@@ -1,4 +1,4 @@
-"""What is asked of a search."""
+"""The options of a search."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneOptions:
-    """What is asked of a search."""
+    """The options of a search."""
 
     candidate: Options
-    """The policy of the layers that are converted, and what the user decides about layers."""
+    """The policy of the converted layers, and the policies that the user sets for layers."""
 
     objective: Objective
     weights: Path | None = None
     inputs: Path | UserFunction | None = None
-    """A file of arrays, or a function that returns batches of them; None for synthetic ones."""
+    """A file with arrays, or a function that returns batches; None for synthetic inputs."""
 
     batches: int | None = None
     batch_size: int | None = None
@@ -49,10 +49,9 @@ class TuneOptions:
 
 def tune_options(arguments: TuneArguments) -> TuneOptions:
     """
-    Return the options of a search that arguments ask for.
+    Return the options of a search from the arguments.
 
-    :raises UsageError: for values that an option does not accept, and for options without those
-        that they need.
+    :raises UsageError: if an option has an invalid value, or lacks another option that it needs.
     """
     metric, max_drop = metric_and_drop(arguments.metric)
     return TuneOptions(
@@ -81,9 +80,9 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
 
 def tune_destination(arguments: TuneArguments) -> Destination:
     """
-    Return where the tuned model is written.
+    Return the destination of the tuned model.
 
-    :raises UsageError: for stdout.
+    :raises UsageError: if the output is stdout.
     """
     output, is_directory = output_of(arguments.output)
     return Destination(

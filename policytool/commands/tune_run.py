@@ -1,6 +1,6 @@
 """
-Runs the trials of a search in the child process, which keeps the reference loaded; and records them
-in a file, from which ``tune --resume`` continues.
+Runs the trials of a search in the child process, which keeps the reference loaded. Records the
+trials in a file, from which ``tune --resume`` continues.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 
 SYNTHETIC_BATCHES: Final = 4
-"""Batches of synthetic inputs: two for the search and two that validate its result."""
+"""Number of synthetic batches: two for the search, and two to validate its result."""
 
 
 def check_options(options: TuneOptions, candidates: Candidates) -> CheckOptions:
-    """Return the options of the check that the search starts from, with everything converted."""
+    """Return the options of a check in which all candidates are converted."""
     batches = options.batches
     if batches is None and options.inputs is None:
         batches = SYNTHETIC_BATCHES
@@ -76,9 +76,9 @@ def check_options(options: TuneOptions, candidates: Candidates) -> CheckOptions:
 
 def readable_source(model: Input, options: TuneOptions, hand_over: HandOver) -> CheckSource:
     """
-    Return a model that may be run, and whose layers have policies in the file.
+    Return a copy of the model, which TensorFlow may run and whose layers have policies in the file.
 
-    :raises ModelFileError: for any other model, and if another input file cannot be read.
+    :raises ModelFileError: if the model does not meet this, or an input file cannot be read.
     """
     check_readable(
         CheckOptions(
@@ -97,7 +97,7 @@ def readable_source(model: Input, options: TuneOptions, hand_over: HandOver) -> 
 
 
 class TrialRuns:
-    """The trials of one search, as a context manager: what they write goes with it."""
+    """The trials of one search, as a context manager that removes their files."""
 
     def __init__(
         self,
@@ -151,10 +151,11 @@ class TrialRuns:
 
     def run(self, kept: frozenset[str]) -> Trial:
         """
-        Return the trial of a set; one that the model cannot run with is a failed one.
+        Run the trial of a set, and return it. If the model cannot run with the set, the trial has
+        failed.
 
         :raises WorkerError: if the child process ended.
-        :raises UsageError: for an objective that the model's outputs do not have.
+        :raises UsageError: if the outputs of the model do not support the objective.
         """
         try:
             return self.measure(kept)
@@ -167,11 +168,11 @@ class TrialRuns:
 
     def measure(self, kept: frozenset[str]) -> Trial:
         """
-        Return the trial of a set with which the model must be able to run.
+        Run the trial of a set with which the model must be able to run, and return it.
 
         :raises ModelFileError: if the policies of the set cannot be applied.
         :raises WorkerError: if the model cannot be run.
-        :raises UsageError: for an objective that the model's outputs do not have.
+        :raises UsageError: if the outputs of the model do not support the objective.
         """
         with self.hand_over.temporary_folder() as folder:
             with steps.budget(self.source.input.display_path):
@@ -215,7 +216,7 @@ class TrialRuns:
         )
 
     def side(self) -> CheckSide:
-        """Return the reference, as reports show it."""
+        """Return the reference for reports."""
         return CheckSide(
             path=self.source.input.display_path,
             policy=self.reference.policy,
@@ -250,7 +251,7 @@ class TrialRuns:
 VERSION: Final = 1
 
 _BLOCK: Final = 2**20
-"""Bytes that are read at a time."""
+"""Size in bytes of one read."""
 
 _SEARCH: Final = codec.reader(Mapping[str, str])
 _TRIALS: Final = codec.reader(tuple[Trial, ...])
@@ -258,11 +259,14 @@ _TRIALS: Final = codec.reader(tuple[Trial, ...])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """The file, and what its search is about."""
+    """The file with the trials of a search."""
 
     path: Path
     search: Mapping[str, str]
-    """Digests of what two searches have in common if the trials of one hold for the other."""
+    """
+    Digests of the options and inputs of the search. Its trials are valid for another search only if
+    all digests are equal.
+    """
 
     def read(self) -> tuple[Trial, ...]:
         """
@@ -301,11 +305,11 @@ class Record:
 
     def write(self, trials: Sequence[Trial]) -> None:
         """
-        Replace the file in one step.
+        Replace the file atomically.
 
-        :raises ModelFileError: if that fails; the file is what it was.
+        :raises ModelFileError: if writing fails; the file is unchanged.
         """
-        # hashlib, random and socket, only where a file is written
+        # imports hashlib, random and socket, which are only needed to write a file
         from policytool.support.files.atomic import Draft, remove_stale
 
         values = {"version": VERSION, "search": self.search, "trials": trials}
@@ -356,7 +360,7 @@ def record_of(
 
 def _digest(paths: Iterable[object]) -> str:
     """
-    Return the digest of the contents of files; of a function of the user's, that of its name.
+    Return the digest of the contents of files, and of the names of user functions.
 
     :raises ModelFileError: if a file cannot be read.
     """

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from policytool.model.flow import Node, TensorValues
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
-    from policytool.releases.layer_variables import Shape
+    from policytool.releases.output_shapes import Shape
     from policytool.support.text.jsontext import Json
 
 Inputs = dict[str, "Shape"]
@@ -54,9 +54,6 @@ _DECLARED: Final = ("batch_shape", "batch_input_shape")
 _SHAPES: Final = "_shape"
 _INNER: Final = frozenset({"layer", "cell", "cells"})
 """The attributes of layers that take what the layer takes that has them."""
-
-_STACK: Final = "StackedRNNCells"
-"""The class whose cells take each other's outputs."""
 
 _LAST: Final = -1
 
@@ -266,7 +263,7 @@ class LayerShapes:
         for inner in self.placed.children[index]:
             if self.sites[inner].attribute in _INNER:
                 self._call(inner, [(INPUT, shape)], depth)
-                if site.class_name == _STACK and shape is not None:
+                if layer_facts(site.class_name).wraps == "cells" and shape is not None:
                     shape = (shape[0], _size((self.sites[inner].config or {}).get("units")))
 
     def _given_in_steps(self, index: int, shape: Shape | None, depth: int) -> Shape | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from policytool.formats.document import Address
 from policytool.migration import planning
 from policytool.migration.planning.options import RETARGETS
-from policytool.migration.planning.policy_formats import OUTDATED
+from policytool.migration.planning.policy_formats import NEEDS_DECISION
 from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
@@ -18,6 +18,7 @@ from policytool.model.loaded_model import current_name
 from policytool.model.model import Obstacle
 from policytool.releases import keras_objects, policy
 from policytool.releases.policy import PolicyMap
+from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import release_name
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 from policytool.rules.stored_policies import (
@@ -104,7 +105,7 @@ def removed_policy_name(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
     an error.
     """
     policies = [entry for entry in _policies(case) if entry.is_removed]
-    for name, renamed in group_by_name(policies):
+    for name, renamed in group_by_name(policies).items():
         path, layers = describe_layers(renamed)
         life = policy.lifecycle(policy.policy_from_name(name))
         message = (
@@ -157,7 +158,7 @@ def infer_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     measured with ``Dense.from_config`` in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15.
     """
     policies = [entry for entry in _policies(case) if entry.is_inferred]
-    for name, inferred in group_by_name(policies):
+    for name, inferred in group_by_name(policies).items():
         path, layers = describe_layers(inferred)
         severity, loaders = _infer_support(name, inferred)
         message = (
@@ -181,10 +182,6 @@ def _infer_support(name: str, those: Sequence[StoredPolicy]) -> tuple[Severity, 
     if name == _EXPLICIT_INFER and all(entry.class_name == _INFER_CLASSES[0] for entry in those):
         return Severity.ERROR, "only TF 2.1 and 2.2 read it"
     return Severity.ERROR, "no release reads it"
-
-
-_NEEDS_DECISION: Final = "needs-decision"
-"""The code of a migration's refusal where only the user knows a policy's successor."""
 
 
 @rule(
@@ -269,7 +266,7 @@ def _format_remedy(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str
             (
                 f"migrate requires a decision: {refusal.message}"
                 for refusal in plan.refusals
-                if refusal.code == _NEEDS_DECISION
+                if refusal.code == NEEDS_DECISION
             ),
             advice,
         )
@@ -308,7 +305,7 @@ def mixed_policy_formats(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
         )
     policies = [entry for entry in _policies(case) if entry.class_name is not None]
     old, new = (
-        [entry for entry in policies if (entry.class_name in OUTDATED) is is_outdated]
+        [entry for entry in policies if (entry.class_name in KERAS2_CLASSES) is is_outdated]
         for is_outdated in (True, False)
     )
     if old and new:
@@ -325,9 +322,6 @@ _SHARED_ID: Final = "shared_object_id"
 
 _NUMBERED_ARCHIVES: Final = "tf2.12"
 """The release whose ``.keras`` files are read by number; those of later ones are not."""
-
-
-_KERAS2_POLICIES: Final = frozenset({"Policy", "PolicyV1"})
 
 
 _LONGEST_NAME: Final = 60
@@ -398,7 +392,7 @@ def _shared_id_finding(
         f"{policy_place(loaded, first.address)}, and releases use only the latter"
     )
     policies = all(
-        keras_objects.class_of(entry.value) in _KERAS2_POLICIES for entry in (first, *others)
+        keras_objects.class_of(entry.value) in KERAS2_CLASSES for entry in (first, *others)
     )
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None
     classes = "/".join(

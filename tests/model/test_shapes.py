@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.releases.layer_variables import Shape
+    from policytool.releases.output_shapes import Shape
 
 ARCHIVES = sorted(FIXTURES.glob("*/*.keras"))
 

@@ -33,7 +33,7 @@ from policytool.model.loaded_model import once_per_model
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.configs import LAYER_SLOTS, is_layer
 from policytool.model.tree.site import split_class
-from policytool.releases import generations, keras_objects, layer_classes
+from policytool.releases import generations, keras_objects, known_arguments, layer_classes
 from policytool.releases.layer_classes import layer_facts
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
@@ -121,11 +121,6 @@ def has_graph(unit: Unit) -> bool:
     )
 
 
-_KINDS: Final = {
-    "_initializer": ObjectKind.INITIALIZER,
-    "_regularizer": ObjectKind.REGULARIZER,
-    "_constraint": ObjectKind.CONSTRAINT,
-}
 _GRAPH_KEYS: Final = frozenset({LAYERS, "input_layers", "output_layers"})
 
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
@@ -280,7 +275,7 @@ class _Reader:
         kind = (
             ObjectKind.FUNCTION
             if class_name == keras_objects.FUNCTION
-            else next((kind for end, kind in _KINDS.items() if key.endswith(end)), ObjectKind.OTHER)
+            else ObjectKind(known_arguments.kind_of(key) or ObjectKind.OTHER)
         )
         inner: Mapping[str, Value] | str | None
         if isinstance(config, dict):

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
     from policytool.model.writer_version import ConfigTraits
-    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
+    from policytool.releases.output_shapes import Shape
     from policytool.releases.releases import Release
 
 _FORMATS: Final = frozenset({"keras", "h5"})
@@ -66,7 +67,6 @@ By quantization mode, the variables that a layer has for its kernel beside it. T
 depend on the block size. Measured in Keras 3.3, 3.6 and 3.15.
 """
 
-_STACK: Final = "StackedRNNCells"
 _LORA: Final = "lora_rank"
 
 _FLOAT8: Final = "float8"
@@ -300,7 +300,7 @@ class _Comparison:
         if category in _UNKNOWN or site.config is None or not self.stored.is_comparable(index):
             return None
         created = slots(site.class_name, self.loader, site.config)
-        if created is None and site.class_name == _STACK:
+        if created is None and layer_facts(site.class_name).wraps == "cells":
             created = ()
         if created is None:
             return None

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from policytool.support import limits
+from policytool.support.errors import CodedError
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
@@ -40,12 +41,8 @@ _STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{[}]"))
 
 
-class JsonError(ValueError):
+class JsonError(CodedError, ValueError):
     """Text that is not JSON, or JSON beyond the limits; ``code`` distinguishes them."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:

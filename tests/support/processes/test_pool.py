@@ -167,14 +167,14 @@ def test_jobs_are_an_option_a_variable_and_a_setting(
 def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
     """A fault of a library ends one process, which is replaced; all other files are read."""
     meddling(
-        "import os, signal, sys, policytool.model.reading as reading\n"
-        "was = reading.read\n"
+        "import os, signal, sys, policytool.formats.format_detection as detection\n"
+        "was = detection.document\n"
         "def read(path, shown):\n"
         "    if path.name in {'m00.h5', 'm05.h5', 'm11.keras'}:\n"
         "        print('the last words', file=sys.stderr, flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGSEGV)\n"
         "    return was(path, shown)\n"
-        "reading.read = read\n"
+        "detection.document = read\n"
     )
     inputs = every(models)
     one, two = inspected(inputs, 1), inspected(inputs, 2)
@@ -199,8 +199,9 @@ def test_a_process_that_ends_by_itself_is_told_by_its_last_words(
 ) -> None:
     """And every file may be such a one."""
     meddling(
-        "import sys, policytool.model.reading as reading\ndef read(path, shown): sys.exit('no "
-        "way')\nreading.read = read\n"
+        "import sys, policytool.formats.format_detection as detection\n"
+        "def read(path, shown): sys.exit('no way')\n"
+        "detection.document = read\n"
     )
     results = inspected(every(models)[:4], 2)
     assert all(
@@ -235,8 +236,8 @@ def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
 def test_a_bug_is_told_as_one(meddling: Any) -> None:
     """Of each file: exit code 70 and a sentence, with -v the traceback."""
     meddling(
-        "import policytool.model.reading as reading\ndef read(path, shown): raise "
-        "RuntimeError('boom')\nreading.read = read\n"
+        "import policytool.formats.format_detection as detection\ndef read(path, shown): raise "
+        "RuntimeError('boom')\ndetection.document = read\n"
     )
     ended = run("inspect", "--jobs", "2", ".")
     assert ended.code == 70
@@ -248,9 +249,9 @@ def test_a_bug_is_told_as_one(meddling: Any) -> None:
 def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
     """The sentence is that of the process that found it, and the only file's ends the run."""
     meddling(
-        "import policytool.model.reading as reading\nfrom policytool.support.errors import "
-        "UsageError\ndef "
-        "read(path, shown): raise UsageError('no')\nreading.read = read\n"
+        "import policytool.formats.format_detection as detection\n"
+        "from policytool.support.errors import UsageError\n"
+        "def read(path, shown): raise UsageError('no')\ndetection.document = read\n"
     )
     results = inspected(every(models), 2)
     assert {(one.code, one.message) for one in results if isinstance(one, Failure)} == {

@@ -21,10 +21,10 @@ from policytool.migration.convert.compiled.optimizer import (
     UnsupportedOptimizerError,
 )
 from policytool.migration.convert.variables import stored_dtype
-from policytool.migration.planning.optimizers import INNER, OUTER, OWN, first_wrapper_state
+from policytool.migration.planning.optimizers import first_wrapper_state
 from policytool.model import optimizer_config, optimizer_variables
 from policytool.model.optimizer_config import UnmappedError, trainable_tensors
-from policytool.model.optimizer_variables import Style
+from policytool.model.optimizer_variables import INNER, OUTER, OWN, Style
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

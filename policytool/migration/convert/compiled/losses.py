@@ -67,18 +67,10 @@ def class_of(target: Target, kind: str, name: str) -> str | None:
     return class_name if taken is not None else None
 
 
-_BY_SHAPE: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
-"""
-Metrics that ``compile()`` chooses by the outputs' shape; no loader looks them up.
+_BY_SHAPE_IN_KERAS3: Final = known_arguments.BY_SHAPE - {"crossentropy", "ce"}
+"""Keras 3 knows the other two as it reads HDF5, and refuses them then."""
 
-Keras 3 knows the last two as it reads HDF5, and refuses them then.
-"""
-
-_BY_SHAPE_IN_KERAS3: Final = frozenset({"accuracy", "acc"})
-
-_WRAPPERS: Final = frozenset(
-    {"LossFunctionWrapper", "MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"}
-)
+_WRAPPERS: Final = known_arguments.METRIC_WRAPPERS | {"LossFunctionWrapper"}
 _MODULES: Final = {LOSSES: "keras.losses", METRICS: "keras.metrics"}
 _SAID_ELSEWHERE: Final = frozenset({"fn", "dtype"})
 """The function of a class is the class's own, and its dtype that of the loader's policy."""
@@ -169,7 +161,7 @@ class LossWriter:
         Return a function as the target writes it. A metric keeps its name in reports if the target
         can represent it by a class.
         """
-        by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else _BY_SHAPE
+        by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else known_arguments.BY_SHAPE
         if self.kind == METRICS and function in by_shape:
             return function
         if known_arguments.is_class(self.kind, function):
