@@ -185,26 +185,3 @@ def test_parquet_replaces_no_model(tmp_path: Path) -> None:
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
     ended = run("inspect", model, "--format", f"parquet={model}")
     assert (ended.code, model.read_bytes()) == (2, FIXED_SCALE_H5.read_bytes())
-
-
-def test_other_reports_do_not_import_pyarrow() -> None:
-    """It takes longer than reading a model."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-X",
-            "importtime",
-            "-m",
-            "policytool",
-            "inspect",
-            "--summary",
-            "--format",
-            "csv",
-            str(FIXED_SCALE_H5),
-        ],
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    assert b"policytool.reports.summaries" in done.stderr
-    assert b"pyarrow" not in done.stderr

@@ -80,6 +80,12 @@ def test_a_class_on_no_list_is_refused(name: str) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["TFSMLayer", "TorchModuleWrapper", "KerasLayer"])
+def test_a_layer_that_opens_a_file_is_refused_without_its_name(name: str) -> None:
+    """Another release may give the argument another name."""
+    assert harms({"class_name": name, "config": {"model_path": "x"}})
+
+
 @UNTESTED
 @given(NAMES)
 def test_a_class_on_the_list_is_refused_from_a_module_of_no_layers(module: str) -> None:

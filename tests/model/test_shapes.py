@@ -102,6 +102,19 @@ def test_a_nested_model_without_inputs_takes_those_of_its_call() -> None:
     assert shapes["mlp/last"] == {"input": (None, 7)}
 
 
+def test_a_layer_in_steps_keeps_them() -> None:
+    """Its layer has an input without them."""
+    layer = {
+        "class_name": "TimeDistributed",
+        "config": {"name": "all", "layer": dense("each", units=7)},
+    }
+    layer["config"]["trainable"] = True
+    first = dense("first", batch_input_shape=[None, 3, 5])
+    shapes = of_config(sequential(first, layer, dense("last")))
+    assert shapes["mlp/all/each"] == {"input": (None, 2)}
+    assert shapes["mlp/last"] == {"input": (None, 3, 7)}
+
+
 IMAGE = {"data_format": "channels_last", "padding": "valid"}
 
 

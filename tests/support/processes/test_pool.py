@@ -29,7 +29,6 @@ from tests.conftest import (
     MIXED_SAVEDMODEL,
     MIXED_YAML,
     run,
-    run_process,
 )
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import ROOT
@@ -368,31 +367,3 @@ def test_processes_do_not_outlive_the_one_that_started_them(
     process.kill()
     process.wait()
     assert all(is_gone(pid) for pid in both)
-
-
-def test_without_the_option_several_files_have_processes(models: Path) -> None:
-    """A bar or a report needs nothing else; one file is read in this process."""
-    code = (
-        "import sys; from policytool.cli.main import run; run(sys.argv[1:]); "
-        "print(*sorted({'policytool.support.processes.pool', 'policytool.rules'} & "
-        "set(sys.modules)), file=sys.stderr)"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "POLICYTOOL_JOBS"}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code, "inspect", "--format", "json", *names],
-            cwd=models,
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment,
-        ).stderr
-        for names in (["m00.h5"], ["m00.h5", "m01.keras"])
-    ]
-    assert said == ["\n", "policytool.support.processes.pool\n"]
-    assert (
-        run_process(
-            "inspect", "m00.h5", "m01.keras", cwd=models, environment={"POLICYTOOL_JOBS": "2"}
-        ).code
-        == 0
-    )
