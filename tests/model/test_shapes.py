@@ -106,9 +106,8 @@ def test_a_layer_in_steps_keeps_them() -> None:
     """Its layer has an input without them."""
     layer = {
         "class_name": "TimeDistributed",
-        "config": {"name": "all", "layer": dense("each", units=7)},
+        "config": {"name": "all", "layer": dense("each", units=7), "trainable": True},
     }
-    layer["config"]["trainable"] = True
     first = dense("first", batch_input_shape=[None, 3, 5])
     shapes = of_config(sequential(first, layer, dense("last")))
     assert shapes["mlp/all/each"] == {"input": (None, 2)}
