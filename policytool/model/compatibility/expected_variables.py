@@ -48,6 +48,9 @@ class ExpectedVariable:
     owner: int
     """The index of the layer's site."""
 
+    quantizes: bool = False
+    """Whether it is one that quantization adds."""
+
     def accepts(self, stored: Tensor, *, keras2: bool) -> bool:
         """
         Return whether a stored variable can be restored, as far as is known.
@@ -93,6 +96,9 @@ class LayerVariables:
     more: int | None = 0
     """How many others it has; None if that is not known."""
 
+    added: tuple[ExpectedVariable, ...] = ()
+    """Those of the others whose shapes are known, which quantization adds."""
+
     is_ordered: bool = True
     """Whether their order is that of the list."""
 
@@ -115,6 +121,10 @@ def archive_reason(
             return _missing(site, item, len(found))
         is_first = not variables.more or item.slot.name in _FIRST
         if is_first and not item.accepts(tensor, keras2=False):
+            return _different(site, item, tensor)
+    for item in variables.added:
+        tensor = found.get(item.place)
+        if tensor is not None and not item.accepts(tensor, keras2=False):
             return _different(site, item, tensor)
     pairs = [(item, found[item.place]) for item in variables.expected]
     if variables.more == 0 and not _agrees(pairs, keras2=False):
@@ -162,7 +172,7 @@ def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -
     by_owner: dict[tuple[int, str], list[tuple[VariableSlot, Shape]]] = defaultdict(list)
     for item, tensor in pairs:
         is_converted = keras2 and item.class_name in _GATES | _TRANSPOSED
-        if tensor.shape is not None and not is_converted:
+        if tensor.shape is not None and not is_converted and not item.quantizes:
             by_owner[item.owner, item.class_name].append((item.slot, tensor.shape))
     return all(agree(class_name, shapes) for (_, class_name), shapes in by_owner.items())
 
