@@ -217,6 +217,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "circular dependency between layers",
         lambda evidence: evidence.traits.stuck,
     ),
+    # Fails in Keras 3.4 too, and loads in 3.12 and 3.15
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.6",
+        "a shared layer is called on the result of a layer that is listed later",
+        lambda evidence: evidence.traits.later_calls,
+    ),
     # SavedModels
     _row(
         Obstacle.POLICY,

@@ -87,6 +87,11 @@ def _verdict(
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
     causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
+    if family_of(loader) == KERAS3:
+        causes += [
+            Cause(kind=Obstacle.CLASS, reason=f"no release known to policytool has {part}")
+            for part in sorted(evidence.traits.unknown_policies)
+        ]
     objections = tuple(_objections(loader, groups))
     left = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
