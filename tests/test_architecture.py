@@ -16,9 +16,6 @@ import pytest
 import policytool
 from policytool import formats
 from policytool.formats.creating import Creator
-from policytool.formats.rewriting import Rewriter
-from policytool.releases import generations
-from policytool.releases.generations import Generation
 from policytool.reports import (
     Reporter,
     checks,
@@ -229,34 +226,6 @@ def test_nothing_evaluates_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "constant", "kind", "listed"),
-    [
-        (generations, "GENERATION", Generation, generations.GENERATIONS),
-    ],
-    ids=[
-        "generations",
-    ],
-)
-def test_packages_list_every_member(
-    package: ModuleType, constant: str, kind: type, listed: tuple[object, ...]
-) -> None:
-    """
-    Every public module of the package declares its constant, and all of them are in the package's
-    tuple, once.
-    """
-    declared = []
-    for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
-        if not (info.name.startswith("_") or info.ispkg):
-            member = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), constant)
-            assert isinstance(member, kind)
-            declared.append(member)
-    assert len(listed) == len(declared)
-    assert all(any(member is entry for entry in listed) for member in declared)
-    names = [getattr(member, "name", None) or getattr(member, "id", None) for member in listed]
-    assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize(
     ("package", "listed"),
     [
         (inspection, inspection.REPORTERS[PAGES:]),
@@ -324,7 +293,7 @@ def test_every_format_is_listed_once() -> None:
 def test_a_format_reaches_each_of_its_modules(package: str) -> None:
     """What a format declares is what it has to be, and all that its modules can do is declared."""
     declared = _declared(package)
-    assert (declared.rewriter is not None) == declared.is_rewritten
+    assert (declared.file_changes is not None) == declared.is_rewritten
     defined = {
         node.name
         for module, tree in TREE.trees.items()
@@ -333,7 +302,7 @@ def test_a_format_reaches_each_of_its_modules(package: str) -> None:
         if isinstance(node, ast.FunctionDef)
     }
     for function, found, kind in (
-        ("rewriter", declared.rewriter, Rewriter),
+        ("file_changes", declared.file_changes, FunctionType),
         ("creator", declared.creator, Creator),
         ("open_values", declared.open_values, FunctionType),
     ):

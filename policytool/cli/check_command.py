@@ -18,8 +18,12 @@ from policytool.commands import tensorflow
 from policytool.commands.arguments.running import CheckArguments
 from policytool.commands.batch.isolation import failure_from
 from policytool.commands.check import check, devices
-from policytool.commands.check_options import CheckOptions, check_options, check_second_model
-from policytool.commands.earlier_check import read_earlier_check
+from policytool.commands.check_options import (
+    CheckOptions,
+    check_options,
+    check_second_model,
+    read_earlier_check,
+)
 from policytool.commands.migrate_all import only_model
 from policytool.formats import discovery
 from policytool.numerics.check_results.verdicts import Answer

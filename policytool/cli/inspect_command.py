@@ -19,7 +19,7 @@ from policytool.commands.arguments.reading import InspectArguments
 from policytool.commands.batch import task
 from policytool.releases import policy
 from policytool.reports import json_lines
-from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, model_values
+from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, has_sizes, model_values
 from policytool.support.errors import PolicyNameError, UsageError
 from policytool.support.files.remote_path import RemotePath
 from policytool.support.text import codec
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
+
+_WITHOUT_SIZES = {"table", "markdown"}
+"""Reports that have the sizes of layers only if they are wide."""
 
 _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
 
@@ -106,9 +109,12 @@ def _models(
         and not isinstance(inputs[0].path, RemotePath)  # a plan would repeat the requests for it
         and _PAGES & terminal.formats
     )
+    view = options.view(terminal.color, variables=terminal.variables)
+    with_sizes = has_sizes(view) or bool(terminal.formats - _WITHOUT_SIZES)
     if with_fix:
-        return suggested_conversion.models(fleet.results(suggested_conversion.TASK, None), fixes)
-    return fleet.results(inspection.TASK, None)
+        results = fleet.results(suggested_conversion.TASK, with_sizes)
+        return suggested_conversion.models(results, fixes)
+    return fleet.results(inspection.TASK, with_sizes)
 
 
 def _print_lines(

@@ -20,7 +20,7 @@ from policytool.commands.batch.isolation import failure_from
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import only_model
 from policytool.commands.tune import tune_and_write
-from policytool.commands.tune_options import TuneOptions, tune_destination, tune_options
+from policytool.commands.tune_run import TuneOptions, tune_destination, tune_options
 from policytool.formats import discovery
 from policytool.numerics.tuning.results import Ending
 from policytool.numerics.workers import Worker

@@ -29,10 +29,8 @@ from policytool.support.errors import short
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from policytool.model.flow import Node
     from policytool.support.text.jsontext import Json
-
-Node = tuple[str, int]
-"""One call of a layer: the layer's name, and the call's number in the config."""
 
 SEQUENTIAL: Final = "Sequential"
 MODELS: Final = frozenset({"Functional", "Model", SEQUENTIAL})

@@ -5,7 +5,6 @@ and the chains of sequential ones.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,14 @@ from policytool.formats.document import Address
 from policytool.model.calls import call_tensors, layer_entries, model_calls, tensors
 from policytool.model.tree import LAYERS, MODEL_CLASSES
 from policytool.releases import keras_objects
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.model.calls import Call, ModelCalls, Reference
     from policytool.model.tree import Site
+    from policytool.model.tree.storage import Placed
     from policytool.support.text.jsontext import Json
 
 
@@ -57,47 +58,41 @@ class Graph:
 
     def children(self) -> dict[str, list[str]]:
         """Return the nodes that use the tensors of each node."""
-        consumers: dict[str, list[str]] = defaultdict(list)
-        for node in self.nodes.values():
-            for parent in node.parents:
-                consumers[parent].append(node.name)
-        return consumers
+        return grouped(
+            (parent, node.name) for node in self.nodes.values() for parent in node.parents
+        )
 
 
-def graphs(
-    sites: Sequence[Site], entries: Mapping[Address, int], *, keras3: bool
-) -> dict[int, Graph]:
+def graphs(placed: Placed, entries: Mapping[Address, int], *, keras3: bool) -> dict[int, Graph]:
     """
     Return the graph of each functional and sequential model, by the model's site.
 
     :param entries: by the address of an object that serializes a layer: the layer's site
     :param keras3: whether Keras 3 wrote the models
     """
-    listed: dict[int, list[int]] = defaultdict(list)
-    for index, site in enumerate(sites):
-        if site.parent is not None and site.attribute == LAYERS:
-            listed[site.parent].append(index)
     return {
         index: _functional(index, site, entries, keras3=keras3)
         if site.config is not None and "output_layers" in site.config
-        else _sequential(index, _chain(site, entries) or listed.get(index, ()), sites)
-        for index, site in enumerate(sites)
+        else _sequential(index, _chain(index, placed, entries), placed.sites)
+        for index, site in enumerate(placed.sites)
         if site.is_model and site.class_name in MODEL_CLASSES
     }
 
 
-def _chain(site: Site, entries: Mapping[Address, int]) -> list[int]:
+def _chain(index: int, placed: Placed, entries: Mapping[Address, int]) -> list[int]:
     """
     Return the layers that a sequential model's config lists, also those that stand first in another
-    model; none if it lists none, as that of Keras up to 2.2.2.
+    model; those of its sites if it lists none, as that of Keras up to 2.2.2.
     """
-    if site.entry is None or site.config is None:
-        return []
+    site = placed.sites[index]
     places = (
         Address.below(site.entry, "config", LAYERS, position)
-        for position, _ in layer_entries(site.config)
+        for position, _ in layer_entries(site.config or {})
+        if site.entry is not None
     )
-    return [entries[place] for place in places if place in entries]
+    return [entries[place] for place in places if place in entries] or [
+        child for child in placed.children[index] if placed.sites[child].attribute == LAYERS
+    ]
 
 
 def _sequential(model: int, layers: Sequence[int], sites: Sequence[Site]) -> Graph:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
@@ -12,13 +11,15 @@ from policytool.formats.document import Address
 from policytool.model import compatibility, custom_classes
 from policytool.model.layer_graph import graphs
 from policytool.model.tree import INPUT_CLASS, Unspelled, layer_objects
+from policytool.model.tree.layer_objects import entries_of
 from policytool.releases import dtypes, generations, policy
 from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
+from policytool.support.grouping import grouped
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document, Signature
     from policytool.model.hazards import Hazard
@@ -77,12 +78,33 @@ class LoadedModel:
     @cached_property
     def loaders(self) -> tuple[Verdict, ...]:
         """The verdict of each loader on the file."""
-        return compatibility.verdicts(self.document, self.origins, self.traits, self.placed)
+        return compatibility.verdicts(self.stored)
+
+    @cached_property
+    def stored(self) -> compatibility.StoredVariables:
+        """The stored variables, and those that its layers create."""
+        return compatibility.StoredVariables(
+            document=self.document, placed=self.placed, origins=self.origins, traits=self.traits
+        )
 
     @cached_property
     def model(self) -> Model:
-        """The model as reports have it."""
+        """The model as reports have it, without what only ``inspect`` shows."""
         return replace(self.description, loaders=self.loaders)
+
+    @cached_property
+    def sized_model(self) -> Model:
+        """The model with the output shape and the number of parameters of each layer."""
+        stored = self.stored
+        layers = tuple(
+            replace(
+                layer,
+                output_shape=stored.shapes.output(index),
+                created_parameters=None if layer.variables else stored.parameters(index),
+            )
+            for index, layer in enumerate(self.layers)
+        )
+        return replace(self.model, layers=layers)
 
     @property
     def generation(self) -> Generation:
@@ -102,16 +124,10 @@ class LoadedModel:
         """
         return newest(self.family).id
 
-    @cached_property
-    def children(self) -> Mapping[int, tuple[int, ...]]:
+    @property
+    def children(self) -> Mapping[int | None, Sequence[int]]:
         """The indices of the sites directly below each site."""
-        children_by_parent: dict[int, list[int]] = defaultdict(list)
-        for index, site in enumerate(self.sites):
-            if site.parent is not None:
-                children_by_parent[site.parent].append(index)
-        return defaultdict(
-            tuple, {parent: tuple(below) for parent, below in children_by_parent.items()}
-        )
+        return self.placed.children
 
     @property
     def configs(self) -> tuple[tuple[Address, Json], ...]:
@@ -156,11 +172,7 @@ class LoadedModel:
         By the address of an object that serializes a layer: the layer's site. If both directions of
         a Bidirectional are built from it, the site is that of the forward layer.
         """
-        entries: dict[Address, int] = {}
-        for item in self.objects:
-            if item.entry is not None:
-                entries.setdefault(item.entry, item.site)
-        return entries
+        return entries_of(self.objects)
 
     @cached_property
     def places(self) -> Mapping[Address, tuple[int, ...]]:
@@ -168,11 +180,8 @@ class LoadedModel:
         By the address where a layer's ``dtype`` is stored, or would be: the sites that have it.
         Both directions of a Bidirectional may share one address.
         """
-        places: dict[Address, dict[int, None]] = defaultdict(dict)
-        for item in self.objects:
-            for address in item.policies:
-                places[address][item.site] = None
-        return {address: tuple(indices) for address, indices in places.items()}
+        places = grouped((address, item.site) for item in self.objects for address in item.policies)
+        return {address: tuple(dict.fromkeys(sites)) for address, sites in places.items()}
 
     @cached_property
     def hazards(self) -> tuple[Hazard, ...]:
@@ -185,14 +194,10 @@ class LoadedModel:
         return hazards.of(self.document, self.entries)
 
     @cached_property
-    def addresses(self) -> Mapping[int, tuple[Address, ...]]:
+    def addresses(self) -> Mapping[int, Sequence[Address]]:
         """Every place in the file that stores a site's ``dtype``."""
-        addresses_by_site: dict[int, list[Address]] = defaultdict(list)
-        for address, indices in self.places.items():
-            for index in indices:
-                addresses_by_site[index].append(address)
-        return defaultdict(
-            tuple, {index: tuple(addresses) for index, addresses in addresses_by_site.items()}
+        return grouped(
+            (index, address) for address, indices in self.places.items() for index in indices
         )
 
     @cached_property
@@ -245,7 +250,7 @@ class LoadedModel:
     @cached_property
     def graphs(self) -> Mapping[int, Graph]:
         """The graph of each functional and sequential model, by its site."""
-        return graphs(self.sites, self.entries, keras3=self.is_keras3)
+        return graphs(self.placed, self.entries, keras3=self.is_keras3)
 
     @cached_property
     def own_policies(self) -> Mapping[int, Policy | PolicyMap]:

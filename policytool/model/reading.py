@@ -5,7 +5,6 @@ layers.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from policytool.model.tree import NOT_WEIGHTS, STATE, path_of, storage
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import LimitError, ModelFileError, SpellingError
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +56,17 @@ def model_of(document: Document) -> Model:
     :raises ModelFileError: for a config that is not a serialised model.
     """
     return _without_config(document) if document.config_part is None else load_model(document).model
+
+
+def sized_model(document: Document) -> Model:
+    """
+    Return what a document says as a model, with the output shape and the parameters of each layer.
+
+    :raises ModelFileError: for a config that is not a serialised model.
+    """
+    if document.config_part is None:
+        return _without_config(document)
+    return load_model(document).sized_model
 
 
 def load_model(document: Document) -> LoadedModel:
@@ -118,7 +129,11 @@ def verdicts(document: Document) -> tuple[Verdict, ...]:
         placed = tree.build(document, origins[-1])
     except SpellingError as error:
         raise _not_keras(document, error) from error
-    return compatibility.verdicts(document, origins, traits, placed)
+    return compatibility.verdicts(
+        compatibility.StoredVariables(
+            document=document, placed=placed, origins=origins, traits=traits
+        )
+    )
 
 
 def _traits(document: Document) -> ConfigTraits:
@@ -312,7 +327,14 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=compatibility.verdicts(document, (), writer_version.of(None), storage.NO_VARIABLES),
+        loaders=compatibility.verdicts(
+            compatibility.StoredVariables(
+                document=document,
+                placed=storage.NO_VARIABLES,
+                origins=(),
+                traits=writer_version.of(None),
+            )
+        ),
     )
 
 
@@ -337,11 +359,11 @@ def group_variables(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
     The layers of its model are these groups, in this order; after them come scopes of its graph
     that hold no variables.
     """
-    groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
-    for tensor in document.tensors or ():
-        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
-            groups[_group(tensor, document.layout)].append(tensor)
-    return groups
+    return grouped(
+        (_group(tensor, document.layout), tensor)
+        for tensor in document.tensors or ()
+        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS
+    )
 
 
 def _group(tensor: Tensor, layout: Layout | None) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ differently, or that a layer with code of its own may change, is not known.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import custom_classes
@@ -25,7 +25,8 @@ from policytool.model.calls import (
     tensors,
 )
 from policytool.model.flow import BEFORE_CHAIN, CallGraph, chain_graph, follow
-from policytool.model.tree import LAYERS
+from policytool.model.tree import LAYERS, layer_objects
+from policytool.model.tree.layer_objects import entries_of
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import INPUT
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from policytool.model.calls import Call
     from policytool.model.flow import Node, TensorValues
     from policytool.model.tree import Site
-    from policytool.releases.layer_variables import Shape
+    from policytool.model.tree.storage import Placed
+    from policytool.releases.output_shapes import Shape
     from policytool.support.text.jsontext import Json
 
 Inputs = dict[str, "Shape"]
@@ -53,9 +55,6 @@ _SHAPES: Final = "_shape"
 _INNER: Final = frozenset({"layer", "cell", "cells"})
 """The attributes of layers that take what the layer takes that has them."""
 
-_STACK: Final = "StackedRNNCells"
-"""The class whose cells take each other's outputs."""
-
 _LAST: Final = -1
 
 
@@ -64,17 +63,21 @@ class LayerShapes:
     """What the layers of a model are built for, by their sites."""
 
     document: Document
-    sites: Sequence[Site]
+    placed: Placed
     _taken: dict[int, Inputs] = field(default_factory=dict)
     _outputs: dict[int, Sequence[Shape | None]] = field(default_factory=dict)
     """What the networks return, by the sites of models."""
 
+    _given_shapes: dict[int, Shape | None] = field(default_factory=dict)
+    """What layers return, by their sites; without the sizes that calls disagree on."""
+
     _called: set[int] = field(default_factory=set)
     """The sites of models that were followed for what a call of them takes."""
 
-    _children: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    _entries: dict[Address, int] = field(default_factory=dict)
-    _is_followed: bool = False
+    @property
+    def sites(self) -> Sequence[Site]:
+        """The places of the layers."""
+        return self.placed.sites
 
     def inputs(self, index: int) -> Inputs:
         """Return what is known of the shapes of a layer's inputs."""
@@ -82,8 +85,20 @@ class LayerShapes:
         known = _built(entry) or _first_call(self.sites[index], entry)
         if known:
             return known
-        self._follow()
-        return self._taken.get(index, {})
+        taken, _ = self._followed
+        return taken.get(index, {})
+
+    def output(self, index: int) -> Shape | None:
+        """
+        Return the shape of what a layer returns, of the first tensor if it returns several; None if
+        its rank is not known.
+        """
+        _, returned = self._followed
+        site = self.sites[index]
+        if site.is_model:
+            outputs = self._outputs.get(index) or (None,)
+            return outputs[0]
+        return returned.get(index) or _input_shape(site)
 
     def is_built(self, index: int) -> bool:
         """Return whether the file says for which shapes a layer was built."""
@@ -103,20 +118,21 @@ class LayerShapes:
         serialized = jsontext.value(self.document.parts[entry.part], entry.pointer)
         return serialized if isinstance(serialized, dict) else {}
 
-    def _follow(self) -> None:
-        """Follow the shapes through all networks, inner ones first."""
-        if self._is_followed:
-            return
-        self._is_followed = True
-        for index, site in enumerate(self.sites):
-            if site.parent is not None:
-                self._children[site.parent].append(index)
-            for address in (site.entry, *site.copies):
-                if address is not None:
-                    self._entries.setdefault(address, index)
+    @cached_property
+    def _entries(self) -> Mapping[Address, int]:
+        """The sites by where the objects stand that serialize them."""
+        return entries_of(layer_objects(self.document, self.sites))
+
+    @cached_property
+    def _followed(self) -> tuple[Mapping[int, Inputs], Mapping[int, Shape | None]]:
+        """
+        What layers take at their calls, and what they return, followed through all networks, inner
+        ones first.
+        """
         for index in reversed(range(len(self.sites))):
             if self.sites[index].is_model and not custom_classes.is_opaque(self.sites[index]):
                 self._run(index, [], 0)
+        return self._taken, self._given_shapes
 
     def _run(self, index: int, taken: Sequence[Shape | None], depth: int) -> None:
         """Follow the shapes through a model's network."""
@@ -131,7 +147,8 @@ class LayerShapes:
     def _run_chain(
         self, index: int, config: dict[str, Json], taken: Sequence[Shape | None], depth: int
     ) -> None:
-        layers = [child for child in self._children[index] if self.sites[child].attribute == LAYERS]
+        below = self.placed.children[index]
+        layers = [child for child in below if self.sites[child].attribute == LAYERS]
         if len(layers) != len(list(layer_entries(config))):
             return  # a layer stands elsewhere too
         start = _built(self._entry(index)).get(INPUT) or _shape(config.get("build_input_shape"))
@@ -194,7 +211,12 @@ class LayerShapes:
         for name, shape in taken:
             first.setdefault(name, shape)
         self._take(index, _with_keys({name: shape for name, shape in first.items() if shape}))
-        return self._given(index, [shape for _, shape in taken], depth)
+        given = self._given(index, [shape for _, shape in taken], depth)
+        shape = given[0]
+        before = self._given_shapes.setdefault(index, shape)
+        if shape != before:
+            self._given_shapes[index] = _agreed(before or (), shape or ())
+        return given
 
     def _take(self, index: int, inputs: Inputs) -> None:
         known = self._taken.get(index)
@@ -229,7 +251,7 @@ class LayerShapes:
             return self._given_in_directions(index, first, depth)
         self._call_inner(index, first, depth)
         if facts.wraps == "kernel":
-            layer = next(iter(self._children[index]), None)
+            layer = next(iter(self.placed.children[index]), None)
             return (None,) if layer is None else self._given(layer, taken, depth)
         return (output_shape(site.class_name, site.config or {}, taken), None)
 
@@ -238,31 +260,32 @@ class LayerShapes:
         site = self.sites[index]
         if layer_facts(site.class_name).category is Category.RECURRENT and shape is not None:
             shape = (shape[0], *shape[2:])
-        for inner in self._children[index]:
+        for inner in self.placed.children[index]:
             if self.sites[inner].attribute in _INNER:
                 self._call(inner, [(INPUT, shape)], depth)
-                if site.class_name == _STACK and shape is not None:
+                if layer_facts(site.class_name).wraps == "cells" and shape is not None:
                     shape = (shape[0], _size((self.sites[inner].config or {}).get("units")))
 
     def _given_in_steps(self, index: int, shape: Shape | None, depth: int) -> Shape | None:
         """Return what a TimeDistributed gives, whose layer takes one step at a time."""
-        if shape is None or len(shape) < 2 or len(self._children[index]) != 1:  # noqa: PLR2004
+        if shape is None or len(shape) < 2 or len(self.placed.children[index]) != 1:  # noqa: PLR2004
             return None
         step = (shape[0], *shape[2:])
-        given = self._call(self._children[index][0], [(INPUT, step)], depth)[0]
+        given = self._call(self.placed.children[index][0], [(INPUT, step)], depth)[0]
         return None if given is None else (given[0], shape[1], *given[1:])
 
     def _given_in_directions(
         self, index: int, shape: Shape | None, depth: int
     ) -> Sequence[Shape | None]:
         """Return what a Bidirectional gives, which merges both directions."""
-        given = [self._call(child, [(INPUT, shape)], depth)[0] for child in self._children[index]]
+        directions = self.placed.children[index]
+        given = [self._call(child, [(INPUT, shape)], depth)[0] for child in directions]
         mode = (self.sites[index].config or {}).get("merge_mode")
         if len(given) != 2 or mode is None:  # noqa: PLR2004  # there are two directions
             return (None,)
         if mode == "concat":
             # behind the channels of images stands nothing else either
-            is_image = "filters" in (self.sites[self._children[index][0]].config or {})
+            is_image = "filters" in (self.sites[directions[0]].config or {})
             return (None if is_image else joined(given, _LAST), None)
         return (given[0] if given[0] == given[1] else None, None)
 
@@ -327,6 +350,12 @@ def _declared(site: Site) -> Shape | None:
     """Return the shape that a config declares, of an input or of the first layer of a chain."""
     config = site.config or {}
     return next((shape for key in _DECLARED if (shape := _shape(config.get(key)))), None)
+
+
+def _input_shape(site: Site) -> Shape | None:
+    """Return the shape that an input layer declares; None for any other layer."""
+    is_input = layer_facts(site.class_name).category is Category.INPUT
+    return _declared(site) if is_input else None
 
 
 def _agreed(first: Shape, second: Shape) -> Shape:

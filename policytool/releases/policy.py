@@ -168,7 +168,7 @@ _FLOAT8_LIFE: Final = Lifecycle(
     introduced="TF 2.12", removed="Keras 3.0", replacement="float8_from_<policy>"
 )
 _MIXED_LIFE: Final = Lifecycle(introduced="TF 1.15")
-_WITH_VARS: Final = "_with_float32_vars"
+WITH_VARS: Final = "_with_float32_vars"
 _LIVES: Final = {
     "infer": Lifecycle(
         introduced="TF 1.14", removed="TF 2.3", replacement="the dtype of the first input"
@@ -230,7 +230,7 @@ LISTED: Final = (
     ),
     *("gptq/4/128_from_float32", "awq/4/128_from_float32"),
     *("infer", "_infer", "infer_float32_vars", "infer_with_float32_vars"),
-    *(f"{dtype}{_WITH_VARS}" for dtype in _WITH_VARS_SOURCES),
+    *(f"{dtype}{WITH_VARS}" for dtype in _WITH_VARS_SOURCES),
 )
 """
 The names that the reference shows: every float and mixed policy, one example of each quantised
@@ -261,10 +261,10 @@ def policy_from_name(name: str, loss_scale: LossScale | None = None) -> Policy:
             variable_dtype=_VARIABLE_DTYPES.get(name),
             loss_scale=loss_scale,
         )
-    if name.removesuffix(_WITH_VARS) in _WITH_VARS_SOURCES and name.endswith(_WITH_VARS):
+    if name.removesuffix(WITH_VARS) in _WITH_VARS_SOURCES and name.endswith(WITH_VARS):
         return Policy(
             name=name,
-            compute_dtype=name.removesuffix(_WITH_VARS),
+            compute_dtype=name.removesuffix(WITH_VARS),
             variable_dtype="float32",
             loss_scale=loss_scale,
         )
@@ -287,7 +287,7 @@ def quantized_policy(mode: str, source: str, *, amax_history_length: int | None 
         match is None
         or (match["mode"], match["source"]) != (mode, source)
         or source in _LIVES
-        or source.endswith(_WITH_VARS)
+        or source.endswith(WITH_VARS)
     ):
         raise PolicyNameError(_no_such_name(name))
     base = policy_from_name(source)
@@ -310,8 +310,8 @@ def lifecycle(policy: Policy) -> Lifecycle:
         return _QUANTIZED_LIVES["int4/" if mode.startswith("int4/") else mode.partition("/")[0]]
     if policy.name in _LIVES:
         return _LIVES[policy.name]
-    if policy.name.endswith(_WITH_VARS):
-        source = policy.name.removesuffix(_WITH_VARS)
+    if policy.name.endswith(WITH_VARS):
+        source = policy.name.removesuffix(WITH_VARS)
         return Lifecycle(
             introduced="TF 1.15",
             deprecated="TF 2.0",

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from policytool.commands.destinations import Destination
 from policytool.commands.tune import tune_and_write
-from policytool.commands.tune_options import TuneOptions
-from policytool.commands.tune_run import TrialRuns, readable_source
+from policytool.commands.tune_run import TrialRuns, TuneOptions, readable_source
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics.tensorflow_run import TensorFlowTools

@@ -417,16 +417,6 @@ def test_the_format_never_changes_the_code(form: str) -> None:
     assert code("--skip-unrecognized", "gone.h5") == 3
 
 
-def test_an_interrupted_run_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was found until then."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("policytool.commands.audit.audit_input", interrupted)
-    assert run("audit", "b.h5").code == 130
-
-
 def test_skip_unrecognized_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """With it, no model is exit code 0, and a note reports it."""
     Path("empty").mkdir()
@@ -506,21 +496,6 @@ def test_skip_unrecognized_keeps_named_files_from_being_overwritten() -> None:
     ended = run("audit", "--skip-unrecognized", "data.h5", "--format", "json=data.h5")
     assert ended.code == 2
     assert Path("data.h5").read_bytes() == b"other data"
-
-
-def test_only_a_named_settings_file_may_skip_unrecognized_files(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A settings file that was found cannot silence failures."""
-    Path("data.h5").write_bytes(b"other data")
-    settings("skip-unrecognized = true\n")
-    ended = run("audit", "data.h5", "b.h5")
-    assert (ended.code, ended.out) == (2, "")
-    assert "sets 'skip-unrecognized', which only a settings file specified with" in ended.err
-    assert run("audit", "--config", "policytool.toml", "data.h5", "b.h5").code == 1
-    Path("policytool.toml").unlink()
-    monkeypatch.setenv("POLICYTOOL_SKIP_UNRECOGNIZED", "1")
-    assert run("audit", "data.h5", "b.h5").code == 1
 
 
 @pytest.mark.parametrize("value", ["maybe", "2", "\x1b[31m"])

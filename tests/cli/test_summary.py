@@ -8,7 +8,6 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet
@@ -22,6 +21,8 @@ from tests.conftest import FIXED_SCALE_H5, MIXED_KERAS, run, run_process
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Ended
 
 pytestmark = THOROUGH
@@ -94,17 +95,6 @@ def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
     terminal = InspectCommandLine(format=("jsonl",), jobs=1, color="never", verbose=False)
     with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
         inspect_summary.run(Fleet(command="inspect", terminal=terminal, every=[]), terminal)
-
-
-def test_a_settings_file_that_nobody_named_cannot_ask_for_a_summary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would change what a script reads; a file that is named may."""
-    monkeypatch.chdir(tmp_path)
-    Path("policytool.toml").write_text("summary = true\n")
-    Path("a.h5").write_bytes(FIXED_SCALE_H5.read_bytes())
-    assert run("inspect", "a.h5").code == 2
-    assert run("inspect", "a.h5", "--config", "policytool.toml").out.startswith("1 model; ")
 
 
 def test_a_directory_of_html_is_an_index_only(tmp_path: Path) -> None:
@@ -196,26 +186,3 @@ def test_parquet_replaces_no_model(tmp_path: Path) -> None:
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
     ended = run("inspect", model, "--format", f"parquet={model}")
     assert (ended.code, model.read_bytes()) == (2, FIXED_SCALE_H5.read_bytes())
-
-
-def test_other_reports_do_not_import_pyarrow() -> None:
-    """It takes longer than reading a model."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-X",
-            "importtime",
-            "-m",
-            "policytool",
-            "inspect",
-            "--summary",
-            "--format",
-            "csv",
-            str(FIXED_SCALE_H5),
-        ],
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    assert b"policytool.reports.summaries" in done.stderr
-    assert b"pyarrow" not in done.stderr

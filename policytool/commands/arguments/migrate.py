@@ -8,12 +8,12 @@ from policytool.commands.arguments.shared import PolicyArguments, ProcessArgumen
 
 
 def _starts_nothing(verify: object) -> bool:
-    """Return whether a value of ``verify`` starts no process that the command line does not."""
+    """Return whether this value of ``verify`` never starts an additional process."""
     return verify in (False, "auto")
 
 
 class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitArguments):
-    """What ``migrate`` can be called with."""
+    """The options of ``migrate``."""
 
     to: Annotated[
         str | None,

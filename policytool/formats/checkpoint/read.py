@@ -23,8 +23,7 @@ import numpy as np
 from policytool.formats.casting import arrays_of_chunks, numpy_dtype
 from policytool.formats.checkpoint import INDEX, prefix_of
 from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, check_limit, open_bundle
-from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.stored_values import Values, ValuesError
+from policytool.formats.document import Document, Layout, Observation, Tensor, Values, ValuesError
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
         ObjectGraph,
         Trackable,
     )
-    from policytool.formats.stored_values import Array
+    from policytool.formats.document import Array
     from policytool.support.files.remote_path import AnyPath
 
 
@@ -305,7 +304,7 @@ class CheckpointValues(Values):
         self._path = path
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
-        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
         try:
             entry = _entry(self._bundle, self._key(tensor), tensor)
             if entry.dtype == _STRING:

@@ -30,7 +30,7 @@ from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import reading
 from policytool.model.compatibility import stored_variables
 from policytool.model.loaded_model import once_per_model
-from policytool.releases.generations import keras1
+from policytool.releases.generations import KERAS_1
 from policytool.releases.releases import generation_of, release_name
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.patterns.selection import selecting_patterns
@@ -186,7 +186,7 @@ def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]
                     "file, load it in Keras and save it again with HDF5 weights"
                 ),
             )
-    if loaded.generation is keras1.GENERATION and (options.to or options.assignments):
+    if loaded.generation is KERAS_1 and (options.to or options.assignments):
         path = loaded.layers[0].path
         yield Refusal(
             code="no-policies",

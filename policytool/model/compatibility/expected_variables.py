@@ -5,18 +5,20 @@ The variables that a layer creates, and the reasons for which what is stored can
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.layer_variables import agree
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.formats.document import Tensor
     from policytool.model.tree import Site
-    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
+    from policytool.releases.output_shapes import Shape
 
 _GATES: Final = frozenset({"LSTM", "LSTMCell", "GRU", "GRUCell"})
 
@@ -47,6 +49,14 @@ class ExpectedVariable:
     slot: VariableSlot
     owner: int
     """The index of the layer's site."""
+
+    @property
+    def size(self) -> int | None:
+        """How many parameters it has; None if not all sizes are known."""
+        sizes = [size for size in self.shape or () if size is not None]
+        return (
+            math.prod(sizes) if self.shape is not None and len(sizes) == len(self.shape) else None
+        )
 
     def accepts(self, stored: Tensor, *, keras2: bool) -> bool:
         """
@@ -106,9 +116,7 @@ def archive_reason(
     site: Site, variables: LayerVariables, found: Mapping[str, Tensor], *, is_lora: bool
 ) -> str | None:
     """Return why a layer cannot be restored from its groups in an archive."""
-    places: dict[str, set[str]] = defaultdict(set)
-    for place in found:
-        places[place.rpartition("/")[0]].add(place)
+    places = grouped((place.rpartition("/")[0], place) for place in found)
     for item in variables.expected:
         tensor = found.get(item.place)
         if tensor is None:
@@ -159,11 +167,12 @@ def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -
 
     :param keras2: as for :meth:`ExpectedVariable.accepts`
     """
-    by_owner: dict[tuple[int, str], list[tuple[VariableSlot, Shape]]] = defaultdict(list)
-    for item, tensor in pairs:
-        is_converted = keras2 and item.class_name in _GATES | _TRANSPOSED
-        if tensor.shape is not None and not is_converted:
-            by_owner[item.owner, item.class_name].append((item.slot, tensor.shape))
+    by_owner = grouped(
+        ((item.owner, item.class_name), (item.slot, tensor.shape))
+        for item, tensor in pairs
+        if tensor.shape is not None
+        and not (keras2 and item.class_name in _GATES | _TRANSPOSED)  # which are converted
+    )
     return all(agree(class_name, shapes) for (_, class_name), shapes in by_owner.items())
 
 

@@ -6,11 +6,12 @@ one it thinks of all.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.model import custom_classes
 from policytool.model.tree import path_of
 from policytool.releases import keras_objects, known_arguments
+from policytool.releases.known_arguments import ACTIVATIONS, LAYERS
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
 
     from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
-
-LAYERS: Final = "layers"
-ACTIVATIONS: Final = "activations"
-_KINDS: Final = {
-    "_initializer": "initializers",
-    "_regularizer": "regularizers",
-    "_constraint": "constraints",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +79,7 @@ def _parts(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping
             if key.endswith("activation"):
                 yield ACTIVATIONS, value, False, {}
             continue
-        kind = _KINDS.get(key[key.rfind("_") :])
+        kind = known_arguments.kind_of(key)
         if type(value) is not dict or (kind is None and not key.endswith("activation")):
             continue
         serialized = keras_objects.read(value)

@@ -40,7 +40,6 @@ from policytool.releases.layer_variables import (
     variable_shape,
 )
 from policytool.releases.releases import KERAS2, family_of
-from policytool.support.steps import spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +49,8 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
     from policytool.model.writer_version import ConfigTraits
-    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
+    from policytool.releases.output_shapes import Shape
     from policytool.releases.releases import Release
 
 _FORMATS: Final = frozenset({"keras", "h5"})
@@ -67,7 +67,6 @@ By quantization mode, the variables that a layer has for its kernel beside it. T
 depend on the block size. Measured in Keras 3.3, 3.6 and 3.15.
 """
 
-_STACK: Final = "StackedRNNCells"
 _LORA: Final = "lora_rank"
 
 _FLOAT8: Final = "float8"
@@ -146,17 +145,7 @@ class StoredVariables:
     @cached_property
     def shapes(self) -> LayerShapes:
         """The shapes that the layers are built for."""
-        return LayerShapes(document=self.document, sites=self.placed.sites)
-
-    @cached_property
-    def children(self) -> Mapping[int, Sequence[int]]:
-        """The sites directly below each site."""
-        children: dict[int, list[int]] = defaultdict(list)
-        for index, site in enumerate(self.placed.sites):
-            if site.parent is not None:
-                children[site.parent].append(index)
-        spend(len(self.placed.sites), walk="layers with variables")
-        return children
+        return LayerShapes(document=self.document, placed=self.placed)
 
     @cached_property
     def twins(self) -> Counter[tuple[str, str]]:
@@ -182,12 +171,30 @@ class StoredVariables:
         site = self.placed.sites[index]
         if not site.is_model or "output_layers" in (site.config or {}):
             return True
-        first = next(iter(self.children.get(index, ())), None)
+        first = next(iter(self.placed.children[index]), None)
         if first is None or self.shapes.has_declared_input(index):
             return True
         return self.shapes.has_declared_input(first) or (
             self.placed.sites[first].is_model and self._has_inputs(first)
         )
+
+    def parameters(self, index: int) -> int | None:
+        """
+        Return how many parameters a layer itself creates, without those of the layers in it; None
+        if that does not follow from the config.
+        """
+        site = self.placed.sites[index]
+        if site.is_model:
+            return None if custom_classes.is_opaque(site) else 0
+        is_made = site.entry is None and site.parent is not None
+        maker = site.parent if is_made and site.parent is not None else index
+        variables = _Comparison(stored=self, loader=self.origins[-1].id).own(maker)
+        if variables is None or variables.more != 0:
+            return None
+        within = (site.attribute,) if is_made else ()
+        sizes = [item.size for item in variables.expected if item.slot.within == within]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
 
     def mode(self, index: int) -> str | None:
         """Return how a layer is quantized; an empty text if that is not known."""
@@ -246,7 +253,7 @@ class _Comparison:
         for index, site in enumerate(self._sites):
             if site.entry is None or site.is_model:
                 continue  # what a layer makes by itself is compared with the layer
-            variables = self._own(index)
+            variables = self.own(index)
             if variables is None:
                 continue
             found = self._found(index)
@@ -265,7 +272,7 @@ class _Comparison:
                 placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
             )
         }
-        for child in self.stored.children.get(index, ()):
+        for child in self.stored.placed.children[index]:
             if self._sites[child].entry is None:
                 attribute = self._sites[child].attribute
                 found |= {
@@ -276,7 +283,7 @@ class _Comparison:
     def _is_lora(self, index: int) -> bool:
         return (self._sites[index].config or {}).get(_LORA) is not None
 
-    def _own(self, index: int) -> LayerVariables | None:
+    def own(self, index: int) -> LayerVariables | None:
         """
         Return the variables of a layer and of what it makes by itself; None if they are not known.
         """
@@ -293,7 +300,7 @@ class _Comparison:
         if category in _UNKNOWN or site.config is None or not self.stored.is_comparable(index):
             return None
         created = slots(site.class_name, self.loader, site.config)
-        if created is None and site.class_name == _STACK:
+        if created is None and layer_facts(site.class_name).wraps == "cells":
             created = ()
         if created is None:
             return None
@@ -331,7 +338,7 @@ class _Comparison:
         made = next(
             (
                 child
-                for child in self.stored.children.get(index, ())
+                for child in self.stored.placed.children[index]
                 if self._sites[child].attribute == attribute
             ),
             None,
@@ -358,7 +365,7 @@ class _Comparison:
         keras2 = family_of(self.loader) == KERAS2
         top = [
             index
-            for index in self.stored.children.get(0, ())
+            for index in self.stored.placed.children[0]
             if self._sites[index].attribute == LAYERS
         ]
         names = {self._sites[index].name for index in top}
@@ -396,7 +403,7 @@ class _Comparison:
         """Return the variables that releases read, by the layer whose group has them."""
         document = self.stored.document
         groups: dict[str, list[Tensor]] = defaultdict(list)
-        names = {self._sites[index].name for index in self.stored.children.get(0, ())}
+        names = {self._sites[index].name for index in self.stored.placed.children[0]}
         longest = 1 + max((name.count("/") for name in names), default=0)
         for tensor in document.tensors or ():
             if tensor.path not in document.unlisted and tensor.path[0] != _TOP_LEVEL:
@@ -412,14 +419,14 @@ class _Comparison:
         if site.also_at and any(names[:-1] != site.names[:-1] for names in site.also_at):
             return None
         trainable = trainable and (site.config or {}).get("trainable") is not False
-        own = LayerVariables(expected=()) if site.is_model else self._own(index)
+        own = LayerVariables(expected=()) if site.is_model else self.own(index)
         if own is None or (site.is_model and custom_classes.is_opaque(site)):
             return None
-        if trainable and index not in self.stored.children:
+        if trainable and not self.stored.placed.children[index]:
             return own
         below = [
             self._whole(child, trainable=trainable)
-            for child in self.stored.children.get(index, ())
+            for child in self.stored.placed.children[index]
             if self._sites[child].entry is not None
         ]
         if layer_facts(site.class_name).wraps == "kernel":

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from policytool.formats.document import Address
 from policytool.model.tree import configs, objects, storage
 from policytool.model.tree.layer_objects import LayerObject, layer_objects
-from policytool.model.tree.site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, path_of
+from policytool.model.tree.site import (
+    INPUT_CLASS,
+    LAYERS,
+    MODEL_CLASSES,
+    Site,
+    Unspelled,
+    children_of,
+    path_of,
+)
 from policytool.model.tree.storage import NOT_WEIGHTS, STATE
 from policytool.releases.releases import KERAS3
 
@@ -46,6 +54,7 @@ __all__ = [
     "Site",
     "Unspelled",
     "build",
+    "children_of",
     "layer_objects",
     "path_of",
 ]

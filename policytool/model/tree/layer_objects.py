@@ -19,7 +19,7 @@ from policytool.support.errors import SpellingError
 from policytool.support.text.jsontext import pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document
     from policytool.model.tree.site import Site
@@ -56,6 +56,15 @@ def layer_objects(document: Document, sites: Sequence[Site]) -> Iterator[LayerOb
         yield LayerObject(entry=site.entry, site=index, policies=policies)
         for copy in site.copies:
             yield LayerObject(entry=copy, site=index)
+
+
+def entries_of(objects: Iterable[LayerObject]) -> dict[Address, int]:
+    """Return the site of each object that serializes a layer, by the object's address."""
+    entries: dict[Address, int] = {}
+    for item in objects:
+        if item.entry is not None:
+            entries.setdefault(item.entry, item.site)
+    return entries
 
 
 def _in_metadata(document: Document, sites: Sequence[Site]) -> Iterator[LayerObject]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.releases.layer_classes import Category, classes_of, public_class_name
 from policytool.support import limits
 from policytool.support.errors import LimitError
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.formats.document import Address
     from policytool.releases.generations import SubPolicy
@@ -24,6 +25,11 @@ Classes of Keras whose config lists layers.
 
 ``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``.
 """
+
+MODEL_IDENTIFIERS: Final = frozenset(
+    {"_tf_keras_model", "_tf_keras_network", "_tf_keras_sequential"}
+)
+"""Identifiers of nodes in a SavedModel that are models of Keras."""
 
 INPUT_CLASS: Final = "InputLayer"
 LAYERS: Final = "layers"
@@ -122,6 +128,11 @@ class Site:
     def name(self) -> str:
         """The layer's own name as it is built."""
         return self.names[-1]
+
+
+def children_of(sites: Sequence[Site]) -> Mapping[int | None, Sequence[int]]:
+    """Return the indices of the sites directly below each site; those of None are the topmost."""
+    return grouped((site.parent, index) for index, site in enumerate(sites))
 
 
 def path_of(names: tuple[str, ...]) -> str:

@@ -11,19 +11,21 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
 from policytool.model.model import Variable
-from policytool.model.tree.site import BOOKKEEPING, CONTAINERS, LAYERS, Site
+from policytool.model.tree.site import BOOKKEEPING, CONTAINERS, LAYERS, Site, children_of
 from policytool.releases.keras_objects import USUAL_VARIABLES, snake_case
 from policytool.releases.layer_classes import layer_facts
 from policytool.support import limits, steps
 from policytool.support.errors import LimitError
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document, Tensor
 
@@ -35,7 +37,7 @@ COUNTED_ONCE: Final = 1
 COUNTED_TWICE: Final = 2
 """How TF 2.14, and TF 2.12 and 2.13, count the layers with weights of a class in that group."""
 
-_VARS: Final = "vars"
+VARS: Final = "vars"
 _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
 _ADAPTED: Final = frozenset({"mean", "variance", "count"})
 STATE: Final = "optimizer"
@@ -48,7 +50,7 @@ Owned = dict[int, list[tuple[Variable, "Tensor"]]]
 """By site index, each variable with the stored tensor it was read from."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Placed:
     """Sites with the names that storage revealed, and the variables of each."""
 
@@ -62,6 +64,11 @@ class Placed:
     sources: Mapping[int, tuple[Tensor, ...]]
     """By site index, for each of its variables the tensor that it was read from."""
 
+    @cached_property
+    def children(self) -> Mapping[int | None, Sequence[int]]:
+        """The indices of the sites directly below each site."""
+        return children_of(self.sites)
+
 
 NO_VARIABLES: Final = Placed(sites=(), variables={}, tensors={}, sources={})
 """What a file without a config comes to."""
@@ -69,9 +76,7 @@ NO_VARIABLES: Final = Placed(sites=(), variables={}, tensors={}, sources={})
 
 def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     """Return the sites and the stored variables of each, by site index."""
-    children: dict[int | None, list[int]] = defaultdict(list)
-    for index, site in enumerate(sites):
-        children[site.parent].append(index)
+    children = children_of(sites)
     if document.layout in {Layout.LEGACY_H5, Layout.SCOPES}:
         sites = _with_cell_names(sites, children, document.tensors or ())
         owned = _by_names(sites, children, document.tensors or ())
@@ -120,7 +125,7 @@ def _distinct_variables(
 
 
 def _by_names(
-    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]
+    sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]], tensors: Iterable[Tensor]
 ) -> Owned:
     """
     Legacy HDF5 and TF 1 graphs: the path begins with a layer of the model, scopes lead on, the last
@@ -152,7 +157,7 @@ def _by_names(
 
 
 def _with_shared(
-    sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+    sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]]
 ) -> dict[int | None, list[int]]:
     """Return the children of each site; a shared layer is a child of each of its parents."""
     by_names = {site.names: index for index, site in enumerate(sites)}
@@ -172,7 +177,7 @@ class _Below:
     """What stands below sites; each question about a site is answered once."""
 
     sites: tuple[Site, ...]
-    children: Mapping[int | None, list[int]]
+    children: Mapping[int | None, Sequence[int]]
     _names: dict[int, dict[str, int]] = field(default_factory=dict)
     _prefixes: dict[int, dict[str, int]] = field(default_factory=dict)
     _adapted: dict[int, list[int]] = field(default_factory=dict)
@@ -283,7 +288,7 @@ def _owner_below(below: _Below, index: int, name: str) -> int:
 
 
 def _with_cell_names(
-    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]
+    sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]], tensors: Iterable[Tensor]
 ) -> tuple[Site, ...]:
     """
     Return the sites with the true names of cells, which carry a number (``lstm_cell_3``) that
@@ -291,9 +296,7 @@ def _with_cell_names(
     """
     if not any(site.numbered for site in sites):
         return sites
-    scopes: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for tensor in tensors:
-        scopes[tensor.path[0]].append(tensor.path[1:-1])
+    scopes = grouped((tensor.path[0], tensor.path[1:-1]) for tensor in tensors)
     renamed = list(sites)
     for top in children.get(0, ()):
         numbered = _NumberedNames(scopes.get(sites[top].name, ()))
@@ -344,7 +347,7 @@ class _NumberedNames:
 
 
 def _by_paths(
-    document: Document, sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+    document: Document, sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]]
 ) -> Owned:
     """``.keras``: the longest path of a site that a variable's path begins with."""
     owned: Owned = defaultdict(list)
@@ -356,13 +359,13 @@ def _by_paths(
         while end and tensor.path[:end] not in places:
             end -= 1
         index = places.get(tensor.path[:end], 0)
-        name = "/".join(part for part in tensor.path[end:] if part != _VARS)
+        name = "/".join(part for part in tensor.path[end:] if part != VARS)
         owned[index].append((_variable(tensor, name), tensor))
     return owned
 
 
 def _storage_paths(
-    document: Document, sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+    document: Document, sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]]
 ) -> dict[tuple[str, ...], int]:
     stored = _stored_names(document)
     places: dict[tuple[str, ...], int] = {}
@@ -460,12 +463,12 @@ def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
     SavedModel: variables that a layer's node holds, directly or in a list or dict, each at the
     deepest layer that holds it.
     """
-    owned: Owned = defaultdict(list)
     taken: set[int] = set()
-    for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names)):
-        for label, variable in _variable_edges(document, sites[index].node or 0, taken):
-            owned[index].append((_variable(variable, label), variable))
-    return owned
+    return grouped(
+        (index, (_variable(variable, label), variable))
+        for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names))
+        for label, variable in _variable_edges(document, sites[index].node or 0, taken)
+    )
 
 
 def _variable_edges(

@@ -53,13 +53,13 @@ from policytool.reports.words import (
     bytes_words,
     failure_facts,
     generation_words,
-    grouped,
     loader_lines,
     loader_ranges,
     loss_scale_words,
     migrate_words,
     training_lines,
 )
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -181,6 +181,14 @@ def _kinds(ops: Iterable[TracedOp]) -> str:
 
 _TONES: Final = {LOADS: Tone.GOOD}
 
+_SIZES_WIDTH: Final = 130
+"""Columns of a terminal from which the table has the sizes of layers; pipes have 120."""
+
+
+def has_sizes(view: View) -> bool:
+    """Return whether the page shows the output shapes and the numbers of parameters of layers."""
+    return view.is_searchable or view.width >= _SIZES_WIDTH
+
 
 def page(selected: SelectedInspection, view: View) -> Page:
     """Return the page, with a group for each model."""
@@ -207,6 +215,7 @@ def _model(
         yield layer_table(
             layers,
             variables=view.variables,
+            sizes=has_sizes(view),
             whole=selected.is_selection or view.is_searchable,
         )
     else:
@@ -426,6 +435,7 @@ __all__ = [
     "PARQUET_REPORTER",
     "REPORTERS",
     "ROW_COLUMNS",
+    "has_sizes",
     "headline",
     "model_values",
     "page",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 pytestmark = THOROUGH
 
-HEAD: Final = codec.encode([inspect.TASK.module, {}, None]).encode()
+HEAD: Final = codec.encode([inspect.TASK.module, {}, False]).encode()
 WORKERS: Final = 2
 
 
@@ -103,7 +103,7 @@ def inputs(*paths: Path) -> list[Input]:
 
 def on_cluster(dask: LocalDask, found: list[Input]) -> Iterator[Model | Failure | None]:
     """Yield what the cluster makes of inputs."""
-    return parallel.run_all(inspect.TASK, found, None, dask.address)
+    return parallel.run_all(inspect.TASK, found, False, dask.address)
 
 
 def line(path: Path) -> bytes:
@@ -297,7 +297,7 @@ def test_a_scheduler_that_is_not_there_is_a_sentence() -> None:
     """With its address."""
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "", "tcp://[::"):
         with pytest.raises(WorkerError, match="cannot connect to the Dask scheduler"):
-            list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), None, address))
+            list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), False, address))
 
 
 @SLOW
@@ -319,8 +319,8 @@ class TestCluster:
         bad = endless_collection(tmp_path / "bad.h5")
         found = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
         with limits.override({"call-seconds": 1}):
-            results = list(parallel.run_all(inspect.TASK, found, None, dask.address))
-            assert results == list(parallel.run_all(inspect.TASK, found, None, 2))
+            results = list(parallel.run_all(inspect.TASK, found, False, dask.address))
+            assert results == list(parallel.run_all(inspect.TASK, found, False, 2))
         (lost,) = [one for one in results if isinstance(one, Failure)]
         assert lost.code == "worker-timeout"
 
@@ -332,7 +332,7 @@ class TestCluster:
         got = [next(results)]
         dask.workers[-1].send_signal(signal.SIGKILL)
         got += results
-        assert got == list(parallel.run_all(inspect.TASK, found, None, 2))
+        assert got == list(parallel.run_all(inspect.TASK, found, False, 2))
 
     def test_conversions_are_those_of_this_machine(self, dask: LocalDask, tmp_path: Path) -> None:
         """Two with one output are done in their order."""
@@ -365,7 +365,7 @@ class TestCluster:
 
     def test_an_early_end_leaves_the_cluster_free(self, dask: LocalDask) -> None:
         """A caller that stops reading results waits less than a second for the cluster."""
-        results = parallel.run_all(inspect.TASK, inputs(FIXTURES), None, dask.address)
+        results = parallel.run_all(inspect.TASK, inputs(FIXTURES), False, dask.address)
         assert not isinstance(next(results), Failure)
         begun = time.monotonic()
         results.close()  # type: ignore[attr-defined]  # a generator

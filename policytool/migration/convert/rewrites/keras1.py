@@ -403,7 +403,7 @@ def theano(context: ConversionContext) -> bool:
 
 
 @rewrite(
-    applies=lambda context: context.loaded.generation is generations.keras1.GENERATION,
+    applies=lambda context: context.loaded.generation is generations.KERAS_1,
 )
 def keras1(root: Unit, context: ConversionContext) -> Unit:
     """

@@ -67,9 +67,9 @@ _DISTRIBUTIONS: Final[dict[Value, Value]] = {"normal": "truncated_normal"}
     applies=lambda context: (
         context.loaded.generation
         in (
-            generations.keras1.GENERATION,
-            generations.keras2.GENERATION,
-            generations.tf1.GENERATION,
+            generations.KERAS_1,
+            generations.KERAS_2,
+            generations.TF_1_4,
         )
         and context.target.since("tf2.0")
     ),
@@ -86,7 +86,7 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
     """
     reverses = (
         context.loaded.document.writer.backend == "theano"
-        and context.loaded.generation is generations.keras2.GENERATION
+        and context.loaded.generation is generations.KERAS_2
     )
     unsaid = context.loaded.generation.unsaid is Unsaid.FLOATX
 

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import json
-import pkgutil
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from policytool.releases import generations
-from policytool.releases.generations import (
-    GENERATIONS,
-    SubPolicy,
-    keras1,
-    keras2,
-    keras30,
-    keras34,
-    tf1,
-    tf21,
-    tf24,
-    tf29,
-    tf213,
-)
+from policytool.releases.generations import GENERATIONS, Generation, SubPolicy
 from policytool.releases.releases import get
 from tests.contracts.generation_contract import GenerationContract
 from tests.helpers.paths import FIXTURES
@@ -32,40 +19,40 @@ if TYPE_CHECKING:
 
 
 class TestKeras1(GenerationContract):
-    generation = keras1.GENERATION
+    generation = generations.KERAS_1
 
 
 class TestKeras2(GenerationContract):
-    generation = keras2.GENERATION
+    generation = generations.KERAS_2
 
 
 class TestTf1(GenerationContract):
-    generation = tf1.GENERATION
+    generation = generations.TF_1_4
     loses_mixed = True
 
 
 class TestTf21(GenerationContract):
-    generation = tf21.GENERATION
+    generation = generations.TF_2_1
 
 
 class TestTf24(GenerationContract):
-    generation = tf24.GENERATION
+    generation = generations.TF_2_4
 
 
 class TestTf29(GenerationContract):
-    generation = tf29.GENERATION
+    generation = generations.TF_2_9
 
 
 class TestTf213(GenerationContract):
-    generation = tf213.GENERATION
+    generation = generations.TF_2_13
 
 
 class TestKeras30(GenerationContract):
-    generation = keras30.GENERATION
+    generation = generations.KERAS_3_0
 
 
 class TestKeras34(GenerationContract):
-    generation = keras34.GENERATION
+    generation = generations.KERAS_3_4
 
 
 def test_every_generation_is_under_contract() -> None:
@@ -74,14 +61,12 @@ def test_every_generation_is_under_contract() -> None:
     assert tested == {generation.id for generation in GENERATIONS}
 
 
-def test_every_module_is_in_the_tuple() -> None:
-    """The ordered tuple names each generation's module."""
-    modules = {
-        info.name
-        for info in pkgutil.iter_modules(generations.__path__)
-        if not info.name.startswith("_")
+def test_every_generation_is_in_the_tuple() -> None:
+    """The ordered tuple has each generation of the module once."""
+    declared = {
+        value.id: value for value in vars(generations).values() if isinstance(value, Generation)
     }
-    assert len(modules) == len(GENERATIONS)
+    assert [declared[entry.id] is entry for entry in GENERATIONS] == [True] * len(declared)
 
 
 @pytest.mark.parametrize(
