@@ -110,7 +110,7 @@ def check(
     """
     file = settings.file_in_effect()
     needed = [
-        *(path for source in inputs if source.exact and isinstance(path := source.path, Path)),
+        *named_files(inputs),
         *(path for path in others if isinstance(path, Path)),
         *([file] if file is not None else []),
     ]
@@ -119,6 +119,11 @@ def check(
             _check_directory(f"--format {report}", report.path, needed)
         else:
             check_place(f"--format {report}", report.path, needed)
+
+
+def named_files(inputs: Iterable[Input]) -> list[Path]:
+    """Return the local files and directories that a user named."""
+    return [path for source in inputs if source.exact and isinstance(path := source.path, Path)]
 
 
 def _check_directory(option: str, path: Path, needed: Sequence[Path]) -> None:

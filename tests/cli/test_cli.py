@@ -181,7 +181,7 @@ def _raise(error: BaseException) -> Callable[..., None]:
 
 
 def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody foresaw ends without a traceback, and asks for ``-v``."""
+    """An unexpected exception prints no traceback, and the message names ``-v``."""
     monkeypatch.setattr(inspection, "select", _raise(ZeroDivisionError("oops")))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (70, "")

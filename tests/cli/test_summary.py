@@ -15,6 +15,7 @@ import pytest
 
 from policytool.cli import inspect_summary
 from policytool.cli.arguments import InspectCommandLine
+from policytool.cli.fleets import Fleet
 from policytool.support.errors import UsageError
 from tests.conftest import FIXED_SCALE_H5, MIXED_KERAS, run, run_process
 from tests.helpers.marks import THOROUGH
@@ -93,7 +94,7 @@ def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
     """Nothing is read for it."""
     terminal = InspectCommandLine(format=("jsonl",), jobs=1, color="never", verbose=False)
     with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
-        inspect_summary.run([], terminal, None)
+        inspect_summary.run(Fleet(command="inspect", terminal=terminal, every=[]), terminal)
 
 
 def test_a_directory_of_html_is_an_index_only(tmp_path: Path) -> None:

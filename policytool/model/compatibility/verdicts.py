@@ -123,8 +123,8 @@ def _verdict(
 
 def _with_variables(verdict: Verdict, stored: StoredVariables) -> Verdict:
     """
-    Return a verdict with what is wrong with the stored variables, if they may be read: nothing but
-    policies, which fixes rewrite in place, stands in the way.
+    Return a verdict with the defect of the stored variables, if the release would read them: the
+    policies, which fixes rewrite in place, are its only cause of a failure.
     """
     if not all(cause.kind is Obstacle.POLICY for cause in verdict.causes):
         return verdict
