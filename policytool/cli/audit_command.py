@@ -94,9 +94,7 @@ class AuditCommand(Command):
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(
-        _REPORTERS, [*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT]
-    ),
+    changes=report_option.attributes(_REPORTERS, [json_lines.FORMAT]),
     cls=AuditCommand,
 )
 def command(
@@ -105,10 +103,10 @@ def command(
     """
     Find models that fail to load or behave differently, and show how to fix them.
 
-    Only --fix, --write-baseline and --report write files.
+    Only --fix, --write-baseline and --format FORMAT=FILE write files.
     """
-    report, fix, diff = terminal.report, terminal.fix, terminal.diff
-    report_option.check_binary(report, _REPORTERS, None if diff else terminal.format)
+    report, fix, diff = terminal.report_files, terminal.fix, terminal.diff
+    report_option.check_binary(report, _REPORTERS, None if diff else terminal.stdout_format)
     baseline, write_baseline = terminal.baseline, terminal.write_baseline
     remembered = baselines.read(baseline) if baseline is not None else Baseline()
     fail_on = Severity.WARNING if terminal.fail_on == NEVER else Severity(terminal.fail_on)
@@ -127,7 +125,7 @@ def command(
     )
     if terminal.skip_unrecognized:  # named files count as those found in directories
         every = [replace(source, exact=False) for source in every]
-    if terminal.format == json_lines.FORMAT:
+    if terminal.stdout_format == json_lines.FORMAT:
         audit_lines.check(fix=fix, diff=diff, write_baseline=write_baseline is not None)
     if terminal.shard is not None:
         _check_shard(remembered, every, write_baseline)
@@ -165,7 +163,7 @@ def command(
         "audit",
         verbose=terminal.verbose,
     )
-    if terminal.format == json_lines.FORMAT:
+    if terminal.stdout_format == json_lines.FORMAT:
         return _print_lines(ending, results, remembered, passing)
     audit = auditing.collect(results)
     passing = baselines.with_baseline(remembered, audit.audited, passing)
@@ -228,7 +226,7 @@ def _print_lines(
     """Print each result as soon as it is available, and return the exit code."""
     known = baselines.known_findings(remembered)
     tally = AuditTally(passing=replace(passing, known=known.by_path))
-    terminal, files = ending.terminal, ending.terminal.report
+    terminal, files = ending.terminal, ending.terminal.report_files
     options_text = audit_lines.options_text(ending.question, passing, remembered, terminal.fail_on)
     none = Exit.CLEAN if terminal.skip_unrecognized else Exit.NO_MODEL
     names = task.names(ending.every)
@@ -264,7 +262,7 @@ def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditC
     color = terminal.color
     view = options.view(color, suppressed=bool(terminal.verbose))
     if changes is None:
-        report_option.print_report(_REPORTERS, terminal.format, audit, view, color)
+        report_option.print_report(_REPORTERS, terminal.stdout_format, audit, view, color)
     else:
         migrations = Migrations(migrations=changes, failures=())
         report_option.print_report([diffs.REPORTER], diffs.REPORTER.name, migrations, view, color)

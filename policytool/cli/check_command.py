@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool.cli import completion, messages, options, report_option, settings
+from policytool.cli import completion, messages, report_option, settings
 from policytool.cli.arguments import CheckCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -91,8 +91,7 @@ def command(
     request = check_options(arguments)
     if other is not None:
         check_second_model(request.candidate)
-    formats = {terminal.format, *(report.format for report in terminal.report)}
-    request = replace(request, exponents="html" in formats)
+    request = replace(request, exponents="html" in terminal.formats)
     with Worker(tensorflow.interpreter(arguments), steps(verbose=terminal.verbose)) as worker:
         # A found settings file must not turn a check into a list, which ends with exit code 0.
         if arguments.device == _LIST and settings.found_source("device") is None:
@@ -110,9 +109,8 @@ def command(
                 save_inputs,
                 [*(source.local_path for source in paths if source.exact), *read],
             )
-        report_option.check(
-            terminal.report, paths, [*read, *([save_inputs] if save_inputs is not None else [])]
-        )
+        written = [save_inputs] if save_inputs is not None else []
+        report_option.check(terminal.report_files, paths, [*read, *written])
         checks = _run_checks(
             paths,
             request,
@@ -120,10 +118,7 @@ def command(
             arguments.compare_to,
             everything=bool(terminal.verbose),
         )
-    unwritten = report_option.write_reports(terminal.report, CHECK_REPORTERS, checks)
-    view = options.view(terminal.color)
-    report_option.print_report(CHECK_REPORTERS, terminal.format, checks, view, terminal.color)
-    options.print_errors(checks.failures, unwritten)
+    unwritten = report_option.publish(terminal, CHECK_REPORTERS, checks, checks.failures)
     if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE
     if checks.check.is_regressed:

@@ -57,9 +57,7 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(
-        _REPORTERS, [*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT]
-    ),
+    changes=report_option.attributes(_REPORTERS, [json_lines.FORMAT]),
 )
 def command(
     _arguments: InspectArguments, terminal: InspectCommandLine, *, paths: tuple[str, ...]
@@ -76,7 +74,7 @@ def command(
             depth=terminal.depth,
             variables=terminal.variables or None,
         )
-    report_option.check_binary(terminal.report, _REPORTERS, terminal.format)
+    report_option.check_binary(terminal.report_files, _REPORTERS, terminal.stdout_format)
     selection = inspection.Selection(
         layer=terminal.layer,
         only=terminal.only,
@@ -84,7 +82,7 @@ def command(
         every_release=terminal.releases == "all",
     )
     every = options.expand_inputs(paths, remote=True)
-    report_option.check(terminal.report, every)
+    report_option.check(terminal.report_files, every)
     inputs = task.shard_items(every, terminal.shard)
     kept = fleets.open_cache(terminal.cache)
     ending = _Ending(every=every, kept=kept, terminal=terminal)
@@ -96,14 +94,13 @@ def command(
         counts, codes, unwritten = inspect_summary.run(every, terminal, kept)
         return _finish(ending, counts, codes, unwritten)
     fixes: dict[str, inspection.SuggestedFix] = {}
-    formats = {terminal.format, *(file.format for file in terminal.report)}
     with_fix = (
         len(inputs) == 1
         and not isinstance(inputs[0].path, RemotePath)  # a plan would repeat the requests for it
-        and _PAGES & formats
+        and _PAGES & terminal.formats
     )
     view = options.view(terminal.color, variables=terminal.variables)
-    with_sizes = has_sizes(view) or bool(formats - _WITHOUT_SIZES)
+    with_sizes = has_sizes(view) or bool(terminal.formats - _WITHOUT_SIZES)
     models: Iterable[Model | inspection.Failure | None]
     if with_fix:
         with_fixes = parallel.run_all(
@@ -119,15 +116,13 @@ def command(
     results = inspection.check_selection(
         track(models, len(inputs), "inspect", verbose=terminal.verbose), selection
     )
-    if terminal.format == json_lines.FORMAT:
+    if terminal.stdout_format == json_lines.FORMAT:
         return _print_lines(ending, results, selection)
     inspected = inspection.collect(results)
     selected = replace(inspection.select(inspected, selection), fixes=fixes)
-    unwritten = report_option.write_reports(
-        terminal.report, _REPORTERS, selected, variables=terminal.variables
+    unwritten = report_option.publish(
+        terminal, _REPORTERS, selected, inspected.failures, variables=terminal.variables
     )
-    report_option.print_report(_REPORTERS, terminal.format, selected, view, terminal.color)
-    options.print_errors(inspected.failures, unwritten)
     counts = {
         "models": len(inspected.models),
         "failures": len(inspected.failures),
@@ -163,10 +158,10 @@ def _print_lines(
 
     names, terminal = task.names(ending.every), ending.terminal
     with LinesReport("inspect", names, codec.encode(selection), terminal.shard) as lines:
-        kept = inspection.collect(result for result in printed(lines) if terminal.report)
+        kept = inspection.collect(result for result in printed(lines) if terminal.report_files)
         selected = inspection.select(kept, selection)
         unwritten = report_option.write_reports(
-            terminal.report, _REPORTERS, selected, variables=terminal.variables
+            terminal.report_files, _REPORTERS, selected, variables=terminal.variables
         )
         options.print_errors((), unwritten)
         code = _finish(ending, lines.counts, lines.failure_codes, unwritten)

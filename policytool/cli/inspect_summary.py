@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.cli import options, report_option
+from policytool.cli import report_option
 from policytool.cli.messages import track
 from policytool.commands import summary as summaries
 from policytool.commands.batch import parallel
@@ -30,21 +30,17 @@ def run(
 
     :raises UsageError: for a format that is not available for a summary.
     """
-    formats = {how.format, *(file.format for file in how.report)}
     names = [reporter.name for reporter in REPORTERS]
-    if missing := formats - {*names}:
+    if missing := how.formats - {*names}:
         raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
     request = summaries.SummaryRequest(every_release=how.releases == "all")
     results = parallel.run_all(summaries.TASK, inputs, request, how.jobs, cache=cache)
     summary = summaries.summarize(
         track(results, len(inputs), "inspect", verbose=how.verbose),
         request,
-        keeps_records=bool(WITH_ROWS & formats),
+        keeps_records=bool(WITH_ROWS & how.formats),
     )
-    unwritten = report_option.write_reports(how.report, REPORTERS, summary)
-    view = options.view(how.color)
-    report_option.print_report(REPORTERS, how.format, summary, view, how.color)
-    options.print_errors(summary.failures, unwritten)
+    unwritten = report_option.publish(how, REPORTERS, summary, summary.failures)
     counts = {
         "models": summary.models,
         "failures": len(summary.failures),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.cli import completion, fleets, messages, options, report_option, settings
-from policytool.cli.arguments import MigrateCommandLine
+from policytool.cli.arguments import TABLE, MigrateCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 _DIFF: Final = "diff"
 _OR_ALL: Final = ", or use a quoted glob for all of them"
-_FORMATS: Final = [*(reporter.name for reporter in PLAN_REPORTERS), json_lines.FORMAT]
 
 
 @declare_command(
@@ -70,7 +69,7 @@ _FORMATS: Final = [*(reporter.name for reporter in PLAN_REPORTERS), json_lines.F
         )
     ],
     changes={
-        **report_option.attributes(PLAN_REPORTERS, _FORMATS),
+        **report_option.attributes(PLAN_REPORTERS, [json_lines.FORMAT]),
         "preview": {
             "help": "Show the changes without writing files, and exit 1 if a file would change."
         },
@@ -93,12 +92,12 @@ def command(
     Only --target, --verify and --retrace run TensorFlow, in a separate process. --target does so
     only if TensorFlow is installed and all code in the model is on an allow-list.
     """
-    report = terminal.report
+    report = terminal.report_files
     destination = migrate_destination(arguments)
     planned = migrate_options(arguments)
     listed = list(options.expand_stdin(paths))
     others = [path for path in (terminal.plan, destination.output) if path is not None]
-    parts = _DIFF in {terminal.format, *(file.format for file in report)}
+    parts = _DIFF in terminal.formats
     source, target = migrate_interpreters(arguments)
     show = steps(verbose=terminal.verbose)
     with Worker(source, show) as worker, Worker(target, show) as other, transfers.reporting(show):
@@ -166,7 +165,7 @@ def command(
                 verbose=terminal.verbose,
             )
         task.check_outputs(sources, suffixes, destination, terminal.shard)
-        if terminal.format == json_lines.FORMAT:
+        if terminal.stdout_format == json_lines.FORMAT:
             verify = AUTO if arguments.verify is None else str(arguments.verify)
             request = [plans, planned, destination, verify]
             lines = LinesReport(
@@ -249,8 +248,8 @@ def _print_lines(
             yield result
 
     with lines:
-        kept, _ = _collect(result for result in printed() if terminal.report)
-        unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, kept)
+        kept, _ = _collect(result for result in printed() if terminal.report_files)
+        unwritten = report_option.write_reports(terminal.report_files, PLAN_REPORTERS, kept)
         options.print_errors((), unwritten)
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
@@ -276,11 +275,8 @@ def _migrations(result: Result) -> Migrations:
 
 def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
     """Print the reports and messages, and return the exit code."""
-    name, color = terminal.format, terminal.color
-    unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, migrations)
-    report_option.print_report(PLAN_REPORTERS, name, migrations, options.view(color), color)
-    options.print_errors((), unwritten)
-    _print_errors(migrations, refusals=name != "table")
+    unwritten = report_option.publish(terminal, PLAN_REPORTERS, migrations)
+    _print_errors(migrations, refusals=terminal.stdout_format != TABLE)
     _print_notes(migrations.migrations, quiet=terminal.verbose is False)
     counts = Counter(migration.status for migration in migrations.migrations)
     statuses = {status: counts[status] for status in Status}

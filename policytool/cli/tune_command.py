@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import completion, messages, options, report_option
+from policytool.cli import completion, messages, report_option
 from policytool.cli.arguments import ReportArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -19,7 +19,7 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import only_model
 from policytool.commands.tune import tune_and_write
-from policytool.commands.tune_options import TuneOptions, tune_destination, tune_options
+from policytool.commands.tune_run import TuneOptions, tune_destination, tune_options
 from policytool.formats import discovery
 from policytool.numerics.tuning.results import Ending
 from policytool.numerics.workers import Worker
@@ -82,7 +82,7 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
     if request.record is not None:
         report_option.check_place("--resume", request.record, [models[0].local_path, *needed])
         needed.append(request.record)
-    report_option.check(terminal.report, models, needed)
+    report_option.check(terminal.report_files, models, needed)
     show = steps(verbose=terminal.verbose)
     state = [""]
     with Worker(
@@ -102,10 +102,7 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
         everything=bool(terminal.verbose),
         arguments=click.get_current_context().find_root().obj or (),
     )
-    unwritten = report_option.write_reports(terminal.report, TUNE_REPORTERS, results)
-    view = options.view(terminal.color)
-    report_option.print_report(TUNE_REPORTERS, terminal.format, results, view, terminal.color)
-    options.print_errors(results.failures, unwritten)
+    unwritten = report_option.publish(terminal, TUNE_REPORTERS, results, results.failures)
     return _exit(results, is_unwritten=bool(unwritten))
 
 

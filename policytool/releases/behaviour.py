@@ -161,8 +161,7 @@ def _differs(case: Facts) -> str | None:
 @cache
 def measurements() -> Facts:
     """Return the data."""
-    facts: Facts = data.read("layer_behaviour")
-    return facts
+    return data.read("layer_behaviour")
 
 
 def measured_releases(family: str) -> tuple[str, ...]:
@@ -194,8 +193,7 @@ def changing_releases(
 
 
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = data.read("layer_releases")
-    return table
+    return data.read("layer_releases")
 
 
 Row = dict[str, Any]

@@ -202,8 +202,7 @@ def text(value: object) -> str:
 @cache
 def measurements() -> Facts:
     """Return the data."""
-    facts: Facts = data.read("layer_arguments")
-    return facts
+    return data.read("layer_arguments")
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,6 +16,7 @@ from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.loaded_model import current_name
 from policytool.model.model import Obstacle
 from policytool.releases import keras_objects, policy
+from policytool.releases.keras_objects import SHARED_ID
 from policytool.releases.policy import PolicyMap
 from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import release_name
@@ -28,6 +28,8 @@ from policytool.rules.stored_policies import (
     policy_place,
     stored_policies,
 )
+from policytool.support.grouping import grouped
+from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -317,9 +319,6 @@ def mixed_policy_formats(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
         yield mixed_policy_formats.finding(message, detail="policies", remedy=Remedy(fix=Fix.SAFE))
 
 
-_SHARED_ID: Final = "shared_object_id"
-
-
 _NUMBERED_ARCHIVES: Final = "tf2.12"
 """The release whose ``.keras`` files are read by number; those of later ones are not."""
 
@@ -388,7 +387,7 @@ def _shared_id_finding(
     more, have = (f" and {len(others) - 1} more", "have") if len(others) > 1 else ("", "has")
     message = (
         f"{_describe_object(other.value)} at {policy_place(loaded, other.address)}{more} {have} "
-        f"the same {_SHARED_ID} ({first.value[_SHARED_ID]}) as {_describe_object(first.value)} at "
+        f"the same {SHARED_ID} ({first.value[SHARED_ID]}) as {_describe_object(first.value)} at "
         f"{policy_place(loaded, first.address)}, and releases use only the latter"
     )
     policies = all(
@@ -398,7 +397,7 @@ def _shared_id_finding(
     classes = "/".join(
         sorted({str(keras_objects.class_of(entry.value)) for entry in (first, *others)})
     )
-    advice = None if remedy else f"remove the {_SHARED_ID} from the objects that differ"
+    advice = None if remedy else f"remove the {SHARED_ID} from the objects that differ"
     return shared_object_id.finding(
         message, address=other.address, detail=classes, remedy=remedy, advice=advice
     )
@@ -409,47 +408,29 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Numbe
     Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files
     are two worlds.
     """
-    objects: dict[tuple[str, Json], list[NumberedObject]] = defaultdict(list)
-    for root, config in loaded.configs:
-        file = root.part.partition("#")[0]
-        pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
-        while pending:
-            steps, value = pending.pop()
-            if isinstance(value, dict):
-                number = value.get(_SHARED_ID)
-                if isinstance(number, int) and keras_objects.CLASS in value and "config" in value:
-                    objects[file, number].append(NumberedObject(root, steps, value))
-                pending += [
-                    ((*steps, key), item)
-                    for key, item in reversed(value.items())
-                    if isinstance(item, dict | list)
-                ]
-            elif isinstance(value, list):
-                pending += [
-                    ((*steps, position), item)
-                    for position, item in reversed(list(enumerate(value)))
-                    if isinstance(item, dict | list)
-                ]
-    return objects
+    return grouped(
+        ((root.part.partition("#")[0], number), NumberedObject(root, steps, value))
+        for root, config in loaded.configs
+        for steps, value in jsontext.containers(config)
+        if isinstance(value, dict)
+        and isinstance(number := value.get(SHARED_ID), int)
+        and keras_objects.CLASS in value
+        and "config" in value
+    )
 
 
 def _object_text(value: Json) -> str:
     """Return the class and the config of an object as one text, numbers left out."""
     serialized = keras_objects.read(value)
     return json.dumps(
-        _without_numbers(
+        jsontext.without(
             value
             if serialized is None
-            else keras_objects.short(serialized.class_name, serialized.config)
+            else keras_objects.short(serialized.class_name, serialized.config),
+            SHARED_ID,
         ),
         sort_keys=True,
     )
-
-
-def _without_numbers(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {key: _without_numbers(item) for key, item in value.items() if key != _SHARED_ID}
-    return [_without_numbers(item) for item in value] if isinstance(value, list) else value
 
 
 def _describe_object(value: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from policytool.cli import check_command
 from policytool.numerics.check_results.checks import TensorFlowDevice
-from policytool.numerics.check_sides import UserFunction, file_or_function
+from policytool.numerics.check_sides import UserFunction, file_or_function, parse_batches
 from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import h5_model, sequential
@@ -88,6 +88,31 @@ def test_what_is_neither_a_file_nor_a_function(text: str) -> None:
     found = check("one/a.h5", "--inputs", text)
     assert found.code == 3
     assert f"{text}: does not exist. Check the path or MODULE:FUNCTION in --inputs." in found.err
+
+
+@pytest.mark.parametrize(
+    ("batches", "parsed"),
+    [
+        (None, (None, None)),
+        (4, (4, None)),
+        ("4", (4, None)),
+        ("4x32", (4, 32)),
+        ("x32", (None, 32)),
+    ],
+)
+def test_batches_have_a_number_and_a_size(
+    batches: int | str | None, parsed: tuple[int | None, int | None]
+) -> None:
+    """Either of them, or both."""
+    assert parse_batches(batches) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "4x", "4x0", "-1", "4X32", "1x2x3", "9" * 10])
+def test_other_batches_are_wrong_usage(text: str) -> None:
+    """The message has examples."""
+    ended = check("one/a.h5", "--batches", text)
+    assert ended.code == 2
+    assert "are neither a number, such as 4, nor a number with the examples" in ended.err
 
 
 def test_inputs_may_be_a_function(place: Path) -> None:
@@ -169,7 +194,7 @@ def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
     found = check(
         "one/a.h5",
         *("--inputs", "x.npy", "--labels", "x.npy", "--metric", "auc"),
-        *(option, "file.json", "--report", "json=file.json"),
+        *(option, "file.json", "--format", "json=file.json"),
     )
     assert found.code == 2
     assert "would replace a file that this command reads" in found.err

@@ -51,7 +51,6 @@ def test_help_names_every_command(option: str) -> None:
     assert (command.code, command.err) == (0, "")
     for name in (
         "--format",
-        "--report",
         "--layer",
         "--only",
         "--variables",

@@ -89,7 +89,7 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "policytool.toml").write_text('format = "markdown"\n', encoding="utf-8")
     ended = run("explain", "x", "--show-settings")
     assert ended.code == Exit.CLEAN
-    assert 'format = "markdown"' in ended.out
+    assert 'format = ["markdown"]' in ended.out
 
 
 @THOROUGH

@@ -245,7 +245,7 @@ def test_other_reports_are_written_too(place: Path) -> None:
     """As without lines."""
     for command in ("inspect", "audit", "migrate"):
         call = (command, "models", *(("--preview",) if command == "migrate" else ()))
-        run(*call, "--format", "jsonl", "--report", "json=a.json")
+        run(*call, "--format", "jsonl", "--format", "json=a.json")
         assert (place / "a.json").read_text(encoding="utf-8") == run(*call, "--format", "json").out
 
 

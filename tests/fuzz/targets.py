@@ -648,7 +648,7 @@ _SETTINGS: Final = [
     *(
         'per-file-ignores = {"*.h5" = ["PT1"]}',
         'suppress = [{rule = "PT1", path = "a", reason = "b"}]',
-        'report = ["json=x.json"]',
+        'format = ["json=x.json"]',
         "skip-unrecognized = true",
     ),
     *(

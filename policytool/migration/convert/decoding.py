@@ -129,7 +129,7 @@ What the metadata of SavedModels calls shapes and tuples, which stand as lists e
 2.5 to 2.15, tf_keras).
 """
 
-_OWN: Final = frozenset({"keras", "tf_keras", "tensorflow"})
+KERAS_PACKAGES: Final = frozenset({"keras", "tf_keras", "tensorflow"})
 """The first part of the modules that Keras' own classes say."""
 
 
@@ -348,4 +348,4 @@ def _is_custom(class_name: str, registered: str | None, module: str | None) -> b
         or class_name in MODEL_CLASSES
         or layer_facts(class_name).is_op_layer
     )
-    return not own or (module is not None and module.split(".", 1)[0] not in _OWN)
+    return not own or (module is not None and module.split(".", 1)[0] not in KERAS_PACKAGES)

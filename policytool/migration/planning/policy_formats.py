@@ -21,10 +21,11 @@ from policytool.releases.generations import GENERATIONS, Generation
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.support.errors import PolicyNameError, SpellingError
+from policytool.support.text import jsontext
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from policytool.migration.planning.decisions import Decision, Decisions
     from policytool.model.loaded_model import LoadedModel
@@ -185,9 +186,7 @@ def _policy_differs(
 
 def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
     """Yield the steps to every policy dict of Keras 2 that is no ``dtype``."""
-    pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
-    while pending:
-        steps, value = pending.pop()
+    for steps, value in jsontext.containers(config):
         if (
             isinstance(value, dict)
             and _is_outdated(value)
@@ -196,13 +195,6 @@ def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
             and steps[-1:] != (_DTYPE,)
         ):
             yield steps
-        items: Iterable[tuple[str | int, Json]] = (
-            value.items()
-            if isinstance(value, dict)
-            else enumerate(value if isinstance(value, list) else ())
-        )
-        inner = [((*steps, key), item) for key, item in items if isinstance(item, dict | list)]
-        pending += reversed(inner)
 
 
 def _is_outdated(value: Json | Unspelled) -> bool:

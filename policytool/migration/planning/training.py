@@ -24,6 +24,7 @@ from policytool.migration.planning.optimizers import Dialect
 from policytool.migration.planning.options import LossScales, Optimizers
 from policytool.model import optimizer_config
 from policytool.releases import generations
+from policytool.releases.keras_objects import SHARED_ID
 from policytool.releases.policy import Auto, Dynamic, Fixed, Policy
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
@@ -286,10 +287,6 @@ def scale_text(scale: Dynamic | Fixed | None) -> str:
 SCALED: Final = "mixed_float16"
 """The only policy under which ``compile()`` scales losses by itself, in every release."""
 
-
-_NUMBER: Final = "shared_object_id"
-"""The key of the number that Keras gives each object in its metadata."""
-
 _LEGACY_TARGETS: Final = "tf2.1-2.3"
 
 
@@ -397,12 +394,12 @@ def _copies(loaded: LoadedModel, edit: Edit, before: Json, after: Json) -> Itera
     for node in loaded.document.nodes.values():
         if node.part == edit.address.part and node.other_part is not None:
             address = replace(edit.address, part=node.other_part)
-            other, bare = loaded.value_at(address), jsontext.without(before, _NUMBER)
+            other, bare = loaded.value_at(address), jsontext.without(before, SHARED_ID)
             if other == before:
                 yield replace(edit, address=address)
             elif other == bare:
                 yield replace(
-                    edit, address=address, before=bare, after=jsontext.without(after, _NUMBER)
+                    edit, address=address, before=bare, after=jsontext.without(after, SHARED_ID)
                 )
 
 

@@ -15,6 +15,7 @@ from policytool.releases import keras_objects, known_arguments, symbols
 from policytool.releases.layer_classes import layer_facts, public_class_name
 from policytool.releases.symbols import in_tensorflow, is_foreign, is_harmful, is_own, op
 from policytool.support.errors import short
+from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -521,12 +522,4 @@ def _has_text(value: Json) -> bool:
     Return whether there is text in a value, at any depth: numbers do nothing, whatever argument
     they are given for.
     """
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            return True
-        pending += (
-            item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        )
-    return False
+    return any(isinstance(leaf, str) for leaf in jsontext.leaves(value))
