@@ -14,7 +14,7 @@ from policytool.commands.migrate import Status
 from policytool.formats import TITLES
 from policytool.formats.discovery import display_path
 from policytool.migration.plan import NoteSeverity
-from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
+from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
 from policytool.releases.releases import CURRENT, is_known, release_name
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
 from policytool.reports.plans import _changes, diff
