@@ -385,8 +385,7 @@ class Hdf5Values:
         if path not in self._orders:
             names = names_at(self._root, (*self._prefix, *path), "weight_names")
             self._orders[path] = {
-                _hdf5.followed_path(name): place
-                for place, name in reversed(list(enumerate(names)))
+                _hdf5.followed_path(name): place for place, name in reversed(list(enumerate(names)))
             }
         return self._orders[path]
 
