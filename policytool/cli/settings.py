@@ -25,7 +25,7 @@ from policytool.support.files import opening
 from policytool.support.text.phrases import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from policytool.cli.declared_options import FromFile
     from policytool.commands.arguments.declaration import Arguments, DeclaredOption
@@ -194,14 +194,7 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     defaults: dict[str, object] = {}
     for key, item in file.values.items():
         name, plain = key.replace("-", "_"), key.replace("_", "-")
-        if name not in known:
-            if (successor := removed_option(f"--{plain}")) is not None:
-                raise UsageError(f"{file.path}: the key {plain} was removed; {successor}")
-            names = sorted(name.replace("_", "-") for name in known)
-            raise UsageError(
-                f"{file.path}: unknown key {short(key)!r}{did_you_mean(key, names)} Known keys: "
-                f"{', '.join(names)}"
-            )
+        _check_key(file, key, known)
         _check(context, file, plain, item)
         if plain in structured:
             if plain in getattr(context.command, "structured", {}):
@@ -220,6 +213,25 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
             _take(defaults, own[name], item)
     context.default_map = {**(context.default_map or {}), **defaults}
     context.meta[_SOURCE] = file
+
+
+def _check_key(file: SettingsFile, key: str, known: Collection[str]) -> None:
+    """
+    Check that a command has an option for a key.
+
+    :param known: the Python names of all options
+    :raises UsageError: for another key.
+    """
+    plain = key.replace("_", "-")
+    if key.replace("-", "_") in known:
+        return
+    if (successor := removed_option(f"--{plain}")) is not None:
+        raise UsageError(f"{file.path}: the key {plain} was removed; {successor}")
+    names = sorted(name.replace("_", "-") for name in known)
+    raise UsageError(
+        f"{file.path}: unknown key {short(key)!r}{did_you_mean(key, names)} Known keys: "
+        f"{', '.join(names)}"
+    )
 
 
 def _check(context: click.Context, file: SettingsFile, key: str, item: object) -> None:

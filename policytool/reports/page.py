@@ -11,10 +11,12 @@ replace them where the output has only ASCII.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+Source = TypeVar("Source")
 
 INDEX: Final = "index.html"
 """The file of a directory of pages that links to the others."""
@@ -282,3 +284,24 @@ def table_section(
     table = Table(columns=tuple(columns), rows=tuple(rows))
     blocks: list[Block] = [table] if rows else []
     return Section(title=title, blocks=(*blocks, *(Sentence(text=text) for text in sentences)))
+
+
+def fields_section(
+    title: str,
+    fields: Iterable[tuple[Column, Callable[[Source], Cell]]],
+    items: Sequence[Source],
+    sentences: Sequence[str] = (),
+    is_missed: Callable[[Source], bool] = lambda _: False,
+) -> Section:
+    """
+    Return a part with a row for each item; without a table if there are no items.
+
+    :param fields: the columns, each with the function that returns its cell for an item
+    :param is_missed: returns whether an item is marked because it exceeds a limit
+    """
+    pairs = list(fields)
+    rows = [
+        Row(cells=tuple(cell(item) for _, cell in pairs), is_missed=is_missed(item))
+        for item in items
+    ]
+    return table_section(title, [column for column, _ in pairs], rows, sentences)

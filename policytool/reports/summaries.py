@@ -42,12 +42,11 @@ from policytool.reports.page import (
     Item,
     Listing,
     Page,
-    Row,
     Section,
     Sentence,
     Tone,
     Verdict,
-    table_section,
+    fields_section,
 )
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.rows import csv_reporter, parquet_reporter, row_columns, row_values
@@ -63,7 +62,7 @@ from policytool.reports.words import (
 from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policytool.commands.summary import (
         FleetSummary,
@@ -101,12 +100,12 @@ def _blocks(summary: FleetSummary, view: View) -> Iterator[Block]:
     formats = {TITLES.get(name, name): count for name, count in summary.formats.items()}
     written = {generation_words(name): count for name, count in summary.generations.items()}
     most = None if view.is_searchable else _SHOWN
-    yield _releases(summary.releases)
+    yield fields_section("Models by release", _RELEASE_TABLE, summary.releases)
     yield _reasons(summary.releases, most)
     yield _counts("Formats", "format", formats)
     yield _counts("Releases that wrote the models", "written by", written)
     yield _policies(summary, most)
-    yield _largest(summary)
+    yield fields_section("Largest models", _MODEL_TABLE, summary.largest)
     if view.is_searchable:
         yield _chart("Models by format", formats)
         yield _chart("Models by the release that wrote them", written)
@@ -145,26 +144,6 @@ def _chart(title: str, counts: Mapping[str, int]) -> Bars:
     return Bars(title=title, bars=tuple(bars))
 
 
-def _releases(releases: Sequence[ReleaseCount]) -> Section:
-    columns = (
-        Column(title="release", minimum=12),
-        *(Column(title=title) for title in ("loads", "fails", "unknown", "not applicable")),
-    )
-    rows = [
-        Row(
-            cells=(
-                Cell(text=generation_words(count.release)),
-                Cell(text=f"{count.loads:,}", tone=Tone.GOOD if count.loads else Tone.PLAIN),
-                Cell(text=f"{count.incompatible:,}"),
-                Cell(text=f"{count.unknown:,}"),
-                Cell(text=f"{count.not_applicable:,}"),
-            )
-        )
-        for count in releases
-    ]
-    return table_section("Models by release", columns, rows)
-
-
 def _reasons(releases: Sequence[ReleaseCount], most: int | None) -> Section:
     items = tuple(item for release in releases for item in _release_reasons(release, most))
     return Section(
@@ -195,56 +174,53 @@ def _reason(label: str, models: int, text: str) -> Item:
 
 
 def _counts(title: str, column: str, counts: Mapping[str, int]) -> Section:
-    columns = (Column(title=column, minimum=20), Column(title="models"))
-    rows = [Row(cells=(Cell(text=name), Cell(text=f"{count:,}"))) for name, count in counts.items()]
-    return table_section(title, columns, rows)
+    name = (Column(title=column, minimum=20), lambda item: Cell(text=item[0]))
+    return fields_section(title, (name, _number("models", itemgetter(1))), list(counts.items()))
+
+
+def _number(
+    title: str, value: Callable[[Any], int], priority: int = 0
+) -> tuple[Column, Callable[[Any], Cell]]:
+    """Return a column of numbers, and the function that returns its cells."""
+    return Column(title=title, priority=priority), lambda item: Cell(text=f"{value(item):,}")
+
+
+_RELEASE_TABLE: Final[Sequence[tuple[Column, Callable[[ReleaseCount], Cell]]]] = (
+    (
+        Column(title="release", minimum=12),
+        lambda count: Cell(text=generation_words(count.release)),
+    ),
+    (
+        Column(title="loads"),
+        lambda count: Cell(text=f"{count.loads:,}", tone=Tone.GOOD if count.loads else Tone.PLAIN),
+    ),
+    _number("fails", attrgetter("incompatible")),
+    _number("unknown", attrgetter("unknown")),
+    _number("not applicable", attrgetter("not_applicable")),
+)
+_POLICY_TABLE: Final[Sequence[tuple[Column, Callable[[PolicyCount], Cell]]]] = (
+    (
+        Column(title="policy", minimum=20, is_name=True),
+        lambda count: Cell(
+            text=count.policy or _NO_POLICY, is_code=count.policy not in {None, OTHER}
+        ),
+    ),
+    _number("models", attrgetter("models")),
+    _number("layers", attrgetter("layers")),
+)
+_MODEL_TABLE: Final[Sequence[tuple[Column, Callable[[ModelRecord], Cell]]]] = (
+    (Column(title="model", minimum=20, is_name=True), lambda model: Cell(text=model.path)),
+    (Column(title="format", priority=2), lambda model: Cell(text=model.format)),
+    _number("layers", attrgetter("layers"), priority=1),
+    _number("parameters", attrgetter("parameters"), priority=3),
+    (Column(title="stored"), lambda model: Cell(text=bytes_words(model.bytes))),
+)
 
 
 def _policies(summary: FleetSummary, most: int | None) -> Section:
-    columns = (
-        Column(title="policy", minimum=20, is_name=True),
-        Column(title="models"),
-        Column(title="layers"),
-    )
-    rows = [
-        Row(
-            cells=(
-                Cell(
-                    text=policy_count.policy or _NO_POLICY,
-                    is_code=policy_count.policy not in {None, OTHER},
-                ),
-                Cell(text=f"{policy_count.models:,}"),
-                Cell(text=f"{policy_count.layers:,}"),
-            )
-        )
-        for policy_count in summary.policies[:most]
-    ]
-    more = len(summary.policies) - len(rows)
+    more = len(summary.policies) - len(summary.policies[:most])
     sentences = [f"{more:,} more policies are in the JSON report."] if more else []
-    return table_section("Policies", columns, rows, sentences)
-
-
-def _largest(summary: FleetSummary) -> Section:
-    columns = (
-        Column(title="model", minimum=20, is_name=True),
-        Column(title="format", priority=2),
-        Column(title="layers", priority=1),
-        Column(title="parameters", priority=3),
-        Column(title="stored"),
-    )
-    rows = [
-        Row(
-            cells=(
-                Cell(text=model.path),
-                Cell(text=model.format),
-                Cell(text=f"{model.layers:,}"),
-                Cell(text=f"{model.parameters:,}"),
-                Cell(text=bytes_words(model.bytes)),
-            )
-        )
-        for model in summary.largest
-    ]
-    return table_section("Largest models", columns, rows)
+    return fields_section("Policies", _POLICY_TABLE, summary.policies[:most], sentences)
 
 
 def _counts_type(key: Field[Any], amount: str, kind: Type) -> Type:

@@ -547,6 +547,16 @@ def test_a_settings_file_asks_for_reports(text: str) -> None:
     assert not Path("out.json").exists()
 
 
+def test_a_variable_has_several_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The separator is that of paths; an option on the command line stands for all of them."""
+    monkeypatch.setenv("POLICYTOOL_FORMAT", os.pathsep.join(("json", "csv=rows.csv")))
+    assert run("inspect", "a.h5").json["models"]
+    assert Path("rows.csv").read_text(encoding="utf-8").startswith("model.path,")
+    Path("rows.csv").unlink()
+    assert run("inspect", "--format", "csv", "a.h5").out.startswith("model.path,")
+    assert not Path("rows.csv").exists()
+
+
 @pytest.mark.parametrize("place", ["a.h5", "other.h5", "inputs.npz"])
 def test_saved_inputs_replace_nothing_that_is_read_and_no_model(place: str) -> None:
     """It is wrong usage before TensorFlow is started, and every file stays."""

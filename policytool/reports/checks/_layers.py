@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
 from policytool.releases.dtypes import HALVES
-from policytool.reports.page import Cell, Column, Row, Tone, table_section
+from policytool.reports.page import Cell, Column, Tone, fields_section
 from policytool.reports.words import HEADROOM, decibels, figure, many, share
 
 if TYPE_CHECKING:
@@ -245,15 +246,12 @@ def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
         sum(measured.is_missed for measured in measured_calls)
         - sum(measured.is_missed for measured in visible_calls),
     )
-    fields = list(_layer_fields(visible_calls))
-    yield table_section(
+    yield fields_section(
         "layers, worst first",
-        [column for column, _ in fields],
-        [
-            Row(cells=tuple(cell(measured) for _, cell in fields), is_missed=measured.is_missed)
-            for measured in visible_calls
-        ],
+        _layer_fields(visible_calls),
+        visible_calls,
         [_left(more, missed)] if more else [],
+        attrgetter("is_missed"),
     )
 
 
@@ -340,15 +338,7 @@ def output_section(run: CheckRun) -> Iterator[Section]:
         if judgement.about is JudgementSubject.OUTPUT
     }
     judged = [(output, judgements.get(output.name or "")) for output in run.outputs]
-    fields = list(_output_fields(judged))
-    yield table_section(
-        "outputs",
-        [column for column, _ in fields],
-        [
-            Row(cells=tuple(cell(pair) for _, cell in fields), is_missed=_is_missed(pair))
-            for pair in judged
-        ],
-    )
+    yield fields_section("outputs", _output_fields(judged), judged, is_missed=_is_missed)
 
 
 def _output_fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:

@@ -33,6 +33,7 @@ from policytool.reports.page import (
     Row,
     Section,
     Tone,
+    fields_section,
     table_section,
 )
 from policytool.reports.tuning._verdict import (
@@ -105,15 +106,11 @@ def _layer_section(
     sentences: Sequence[str] = (),
 ) -> Iterator[Section]:
     """Yield a table of layers with these columns; nothing without layers."""
-    fields = list(layer_fields)
     more = len(layers) - len(layers[:most])
     hint = f"{many(more, 'more layer')} not shown; use -v to show all"
     if layers:
-        yield table_section(
-            title,
-            [column for column, _ in fields],
-            [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in layers[:most]],
-            [*sentences, *([hint] if more else [])],
+        yield fields_section(
+            title, layer_fields, layers[:most], [*sentences, *([hint] if more else [])]
         )
 
 
