@@ -95,6 +95,9 @@ class Conversion:
     proofs: tuple[tuple[str, Proof], ...] = ()
     """By class name, how sure its conversion is."""
 
+    unmeasured: tuple[str, ...] = ()
+    """The classes that were not measured, each with its arguments if others were measured."""
+
     agreeing: tuple[str, ...] = ()
     """
     The releases of the target's family that are not known to fail on the result and were measured

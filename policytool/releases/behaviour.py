@@ -43,6 +43,9 @@ NUMBERS: Final = "numbers"
 LEFT_OUT: Final = frozenset({"name", "dtype", "trainable", "batch_input_shape"})
 """Keys that say nothing of what a layer computes, or are measured as policies."""
 
+_TRAINING: Final = ("_initializer", "_regularizer", "_constraint")
+"""The ends of keys about variables before and during training, which change no prediction."""
+
 _FLOAT32: Final = "float32"
 
 Facts = dict[str, Any]
@@ -72,21 +75,28 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
 
     :param config: the layer's config in the source
     """
+    unmeasured = unmeasured_arguments(class_name, config, to_keras3=to_keras3)
+    return Proof.PROVEN if unmeasured == () else Proof.UNTESTED
+
+
+def unmeasured_arguments(
+    class_name: str, config: Mapping[str, object], *, to_keras3: bool
+) -> tuple[str, ...] | None:
+    """
+    Return the arguments of a layer that no measured layer of its class had, such as
+    ``use_bias=False``; None if no layer of the class was measured.
+
+    :param config: the layer's config in the source
+    """
     facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None or not any(agrees(case) for case in facts["cases"].values()):
-        return Proof.UNTESTED
+        return None
     agreeing_cases = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
-    layer_arguments = arguments(config, facts["default"])
-    return (
-        Proof.PROVEN
-        if all(
-            any(
-                key in case_arguments and case_arguments[key] == value
-                for case_arguments in agreeing_cases
-            )
-            for key, value in layer_arguments.items()
-        )
-        else Proof.UNTESTED
+    return tuple(
+        f"{key}={value}" if isinstance(value, bool) or value not in (NUMBER, NUMBERS) else key
+        for key, value in arguments(config, facts["default"]).items()
+        if not key.endswith(_TRAINING)
+        and not any(key in case and case[key] == value for case in agreeing_cases)
     )
 
 
@@ -137,6 +147,8 @@ def kind_of_argument(value: object) -> object:
         return value
     if isinstance(value, int | float):
         return NUMBER
+    if isinstance(value, dict) and keras_objects.class_of(value) == keras_objects.TUPLE:
+        value = value.get("items")  # in the metadata of a SavedModel
     if isinstance(value, list | tuple):
         kinds = [kind_of_argument(item) for item in value]
         return (

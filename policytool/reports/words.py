@@ -61,6 +61,17 @@ EFFECTS: Final = {
 }
 """What a fix does to what the model computes."""
 
+_CHANGING: Final = frozenset({"--set", "--to", "--keep"})
+"""Options of ``migrate`` that change predictions or training."""
+
+
+def effect_words(effect: str, arguments: Iterable[str]) -> str:
+    """Return what a call of ``migrate`` does to what the model computes."""
+    options = set(arguments)
+    if "weight-rewrite" in options and not options & _CHANGING:
+        return "predictions unchanged, weights rescaled"
+    return EFFECTS[effect]
+
 
 def migrate_words(path: str, arguments: Iterable[str]) -> tuple[str, ...]:
     """Return the words of a command that changes a model."""

@@ -86,6 +86,14 @@ def check_text(text: str, *verdicts: Verdict) -> None:
             assert said.get(f"compile=True {name}", {outcome}) == {outcome}
 
 
+def check_effect(text: str) -> None:
+    """Make sure that a text about one command does not say two things of predictions."""
+    plain = re.sub(r"\s+", " ", text)
+    is_unchanged = re.search(r"predictions (?:are |stay )?unchanged", plain) is not None
+    assert not (is_unchanged and "changes predictions" in plain), plain
+    assert not ("verified: " in plain and "no measurement covers" in plain), plain
+
+
 def check_values(values: Any, verdicts: Iterable[Verdict]) -> None:  # JSON
     """Make sure that JSON has the outcome and the reason of each verdict."""
     expected = {verdict.loader: verdict for verdict in verdicts}
@@ -159,7 +167,10 @@ def check_file(found: Input) -> None:
         audited = audit.attempt(found, options)
         assert isinstance(audited, Audited)
         check_audit(audited, model, options.targets[0])
-        check_text(rendered(FINDING_REPORTERS, "table", Audit(audited=(audited,))))
+        text = rendered(FINDING_REPORTERS, "table", Audit(audited=(audited,)))
+        check_text(text)
+        if audited.commands:
+            check_effect(text)
     for name in (None, *TARGETS):
         request = MigrateRequest(
             options=options_from_arguments(None, {}, target=name),

@@ -80,6 +80,28 @@ def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], .
     return tuple(sorted(proof_by_class.items()))
 
 
+def unmeasured_classes(root: Unit, context: ConversionContext) -> tuple[str, ...]:
+    """
+    Return the layer classes of a file whose conversion was not measured, each with its arguments if
+    it was measured with others.
+    """
+    unmeasured: dict[str, dict[str, None]] = {}
+    for unit in walk(root):
+        if unit.role is not Role.LAYER or unit.class_name == INPUT_CLASS:
+            continue
+        own: tuple[str, ...] | None = None
+        if not unit.custom and unit.site is not None:
+            own = behaviour.unmeasured_arguments(
+                unit.class_name, context.loaded.config(unit.site), to_keras3=context.to_keras3
+            )
+        if own != ():
+            unmeasured.setdefault(unit.class_name, {}).update(dict.fromkeys(own or ()))
+    return tuple(
+        f"{name} with {' and '.join(arguments)}" if arguments else name
+        for name, arguments in sorted(unmeasured.items())
+    )
+
+
 def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     """
     Return the releases of one family, oldest first, that load a model and were measured to predict
@@ -375,6 +397,7 @@ def _attempt(
     )
     content = Content(container=target.container, config=None)
     proven: tuple[tuple[str, Proof], ...] = ()
+    unmeasured: tuple[str, ...] = ()
     if target.container != "json" and (lacking := _lacking_weights(loaded, target)) is not None:
         log.refuse("no-weights", None, lacking)
     elif target.container != "json":
@@ -386,6 +409,7 @@ def _attempt(
     try:
         root = decoding.decode(loaded)
         proven = proofs(root, context)
+        unmeasured = unmeasured_classes(root, context) if proven else ()
         root = rewrite_model(root, context)
         content = _content(root, context, casts)
     except LimitError as error:
@@ -393,7 +417,11 @@ def _attempt(
     except SpellingError as error:
         log.refuse("config", None, str(error))
     conversion = Conversion(
-        target=target.id, content=content, changes=tuple(log.changes), proofs=proven
+        target=target.id,
+        content=content,
+        changes=tuple(log.changes),
+        proofs=proven,
+        unmeasured=unmeasured,
     )
     if log.refusals:
         return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))

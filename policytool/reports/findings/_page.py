@@ -28,7 +28,13 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.reports.words import EFFECTS, failure_facts, generation_words, many, migrate_words
+from policytool.reports.words import (
+    effect_words,
+    failure_facts,
+    generation_words,
+    many,
+    migrate_words,
+)
 from policytool.rules.base import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
 from policytool.support.grouping import grouped
@@ -153,12 +159,13 @@ def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
         if command.arguments is not None and command.fix is not None:
             target = f" for {release_name(command.target)}" if command.target is not None else ""
             yield (
-                f"fix{target} ({EFFECTS[command.fix]})",
+                f"fix{target} ({effect_words(command.fix, command.arguments)})",
                 migrate_words(audited.path, command.arguments),
             )
     for remedy in remedies(audited.findings) if not audited.commands else ():
         if not remedy.retrace:
-            yield f"fix ({EFFECTS[remedy.fix]})", migrate_words(audited.path, remedy.arguments)
+            effect = effect_words(remedy.fix, remedy.arguments)
+            yield f"fix ({effect})", migrate_words(audited.path, remedy.arguments)
 
 
 def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
@@ -173,7 +180,7 @@ def fix_sentences(audited: Audited, finding: Finding) -> str:
     """Return how a finding is fixed, in sentences; nothing if no fix is known."""
     sentences = [
         f"`{layout.command(migrate_words(audited.path, command.arguments))}` fixes the model "
-        f"({EFFECTS[command.fix]})."
+        f"({effect_words(command.fix, command.arguments)})."
         for command in audited.commands
         if command.arguments is not None
         and command.fix is not None

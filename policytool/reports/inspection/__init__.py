@@ -45,12 +45,12 @@ from policytool.reports.page import (
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.rows import csv_reporter, parquet_reporter
 from policytool.reports.words import (
-    EFFECTS,
     FAILS,
     LOADS,
     OUTCOMES,
     UNKNOWN,
     bytes_words,
+    effect_words,
     failure_facts,
     generation_words,
     loader_lines,
@@ -207,7 +207,8 @@ def _model(
     yield _verdict(model)
     fix = selected.fixes.get(model.path, SuggestedFix())
     if fix.arguments is not None:
-        effect = f" ({EFFECTS[fix.effect]})" if fix.effect != "safe" else ""
+        words = effect_words(fix.effect, fix.arguments)
+        effect = f" ({words})" if fix.effect != "safe" else ""
         yield Command(label=f"fix{effect}", words=migrate_words(model.path, fix.arguments))
     yield Facts(facts=tuple(_facts(model, every_release=selected.selection.every_release)))
     if view.is_searchable:

@@ -62,7 +62,12 @@ def facts(migration: Migration) -> Iterator[Fact]:
         for note in plan.notes
     )
     if plan.conversion is not None and not plan.refusals:
-        yield from _changes.facts(plan.conversion, plan.matching_releases)
+        compared = migration.comparison
+        yield from _changes.facts(
+            plan.conversion,
+            plan.matching_releases,
+            is_verified=compared is not None and not compared.missed,
+        )
     if storage := _storage(migration):
         yield Fact(label="values", text=storage)
     yield from _reexport(migration)

@@ -193,21 +193,25 @@ def changes(conversion: Conversion, most: int | None) -> Section | None:
     )
 
 
-def facts(conversion: Conversion, matching: Sequence[str]) -> Iterator[Fact]:
+def facts(conversion: Conversion, matching: Sequence[str], *, is_verified: bool) -> Iterator[Fact]:
     """
     Yield the content of the new file, and how well such conversions are tested.
 
     :param matching: the releases that load the new file and make the target's predictions with it
+    :param is_verified: whether predictions of both files were compared and are the same
     """
     content = conversion.content
     container = TITLES.get(content.container, content.container)
     variables = f" with {many(len(content.placements), 'variable')}" if content.placements else ""
     state = f" and {many(len(content.state), 'optimizer variable')}" if content.state else ""
     yield Fact(label="format", text=f"{container}{variables}{state}")
-    for proof, (label, words, tone) in _PROOFS.items():
-        classes = sorted({name for name, class_proof in conversion.proofs if class_proof is proof})
-        if classes:
-            yield Fact(label=label, text=words.format(join_first(classes, 8)), tone=tone)
+    proven = sorted({name for name, proof in conversion.proofs if proof is Proof.PROVEN})
+    if proven:
+        text = f"{join_first(proven, 8)}: predictions of both libraries were identical"
+        yield Fact(label="tested", text=text)
+    if conversion.unmeasured and not is_verified:
+        text = f"no measurement covers {join_first(conversion.unmeasured, 8)}"
+        yield Fact(label="untested", text=text, tone=Tone.CAUTION)
     if matching:
         among = measured_releases(family_of(conversion.target))
         yield Fact(label="same in", text=loader_ranges(matching, among))
@@ -244,10 +248,3 @@ def _value_change(placement: Placement) -> str:
     return f"from {before} to {after}" + (
         f", stored as {placement.dtype}" if placement.dtype != after else ""
     )
-
-
-_PROOFS: Final = {
-    Proof.PROVEN: ("tested", "{}: predictions of both libraries were identical", Tone.PLAIN),
-    Proof.UNTESTED: ("untested", "no measurement covers {} with these options", Tone.CAUTION),
-}
-"""Label, sentence and tone."""
