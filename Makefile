@@ -39,7 +39,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all lock test-min test-newest crash signals fuzz bench bench-compare bench-short load fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all lock test-min test-newest crash signals fuzz bench bench-compare bench-short fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -51,7 +51,7 @@ $(VENV)/.user: pyproject.toml $(LOCKS)/user.txt
 	$(BIN)/python -m pip install $(EDITABLE)
 	touch $@
 
-$(VENV)/.dev $(VENV)/.docs $(VENV)/.fuzz: $(VENV)/.%: $(LOCKS)/%.txt $(VENV)/.user
+$(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: $(LOCKS)/%.txt $(VENV)/.user
 	$(BIN)/python -m pip install $(HASHED) $<
 	touch $@
 
@@ -64,7 +64,7 @@ demo: $(VENV)/.user  ## Set up without TensorFlow, then inspect, audit and migra
 	$(BIN)/policytool inspect $(FIXTURE)
 	$(BIN)/policytool audit $(FIXTURE) --target keras3 --fail-on never
 	mkdir -p build/demo
-	$(BIN)/policytool migrate $(FIXTURE) -o build/demo --overwrite
+	$(BIN)/policytool migrate $(FIXTURE) -o build/demo --existing replace
 	$(BIN)/policytool migrate $(FIXTURE) --to mixed_bfloat16 --preview || test $$? -eq 1
 
 quick: $(VENV)/.dev  ## Set up and run the fastest tests (less than a minute)
@@ -153,17 +153,12 @@ bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Ker
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/evidence/benchmarks.md
 	$(BIN)/python tests/bench/hostile.py --write docs/evidence/hostile.json
 	$(BIN)/python tests/bench/fleet_table.py --write docs/evidence/benchmarks.md
-	$(BIN)/python tests/bench/remote_table.py --write docs/how-to/remote.md
 	$(BIN)/python docs/generators/generate.py
-
-load: $(VENV)/.dev  ## Read and migrate 2,000 models, a quarter of them broken, and interrupt and resume a run
-	mkdir -p build
-	$(BIN)/python -m tests.load.run --write docs/evidence/load.md
 
 fixtures:  ## Regenerate every fixture with its own release, and compare the results with the recorded ones
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check
 
-fuzz: $(VENV)/.dev $(VENV)/.fuzz  ## Fuzz all readers and the command line for FUZZ_SECONDS seconds, and add the run to tests/fuzz/record.json
+fuzz: $(VENV)/.dev  ## Fuzz all readers and the command line for FUZZ_SECONDS seconds, and add the run to tests/fuzz/record.json
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
 	$(BIN)/python docs/generators/generate.py

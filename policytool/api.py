@@ -240,7 +240,7 @@ def check(call: CheckCall) -> "Check":
 
     from policytool.commands import check_options
     from policytool.commands.check import check_files
-    from policytool.commands.earlier_check import read_earlier_check
+    from policytool.commands.check_options import read_earlier_check
     from policytool.results import Check
 
     options = check_options.check_options(call)
@@ -263,7 +263,7 @@ def tune(call: TuneCall) -> "Tuning":
     :raises policytool.UsageError: for unknown policies, patterns, limits and metrics
     """
     from policytool.commands.tune import tune_file
-    from policytool.commands.tune_options import tune_destination, tune_options
+    from policytool.commands.tune_run import tune_destination, tune_options
     from policytool.results import Tuning
 
     options, destination = tune_options(call), tune_destination(call)

@@ -21,7 +21,7 @@ import pytest
 
 from policytool.cli.main import run as run_main
 from policytool.support import limits
-from policytool.support.files.atomic import _draft
+from policytool.support.files import atomic
 from tests.helpers.marks import examples
 from tests.helpers.paths import FIXTURES
 from tests.helpers.sampling import EVERY_CASE, RUN_SEED, describe_sample
@@ -156,7 +156,7 @@ DRAFT_KINDS: Final = ("unnamed", "named")
 def draft_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Drafts without a name, and with one, as on systems that have no others."""
     if request.param == "named":
-        monkeypatch.setattr(_draft, "_DESCRIPTORS", Path("/nonexistent"))
+        monkeypatch.setattr(atomic, "_DESCRIPTORS", Path("/nonexistent"))
     return str(request.param)
 
 

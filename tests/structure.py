@@ -89,7 +89,7 @@ COMMANDS: Final = {
     "audit, two targets": ("audit", "--target", "tf2.4", "--target", "keras3"),
     "migrate": ("migrate", "--to", "float32", "-o", "{place}/new.h5"),
     "migrate --target": ("migrate", "--target", "keras3", "-o", "{place}/target.keras"),
-    "audit --fix": ("audit", "--fix", "--backup", "--overwrite"),
+    "audit --fix": ("audit", "--fix", "--backup"),
     "diff": ("diff", "{model}"),
 }
 

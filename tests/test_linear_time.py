@@ -31,7 +31,7 @@ _ATTEMPTS: Final = 2
 
 MIGRATE: Final = (
     *("migrate", "--to", "float16", "--include", "outputs"),
-    *("--overwrite", "-o", "out.h5"),
+    *("--existing=replace", "-o", "out.h5"),
 )
 """Casts, so that a new file is made of the objects of the old one and compared with it."""
 

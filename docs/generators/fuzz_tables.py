@@ -14,9 +14,6 @@ _MOST: Final = ("slowest", "memory")
 
 KINDS: Final = {
     "changed": "valid files with modified structure, in process",
-    "guided": (
-        "valid files with modified structure or bytes, guided by coverage (atheris), in process"
-    ),
     "drawn": "models generated and modified by Hypothesis, in process",
     "hostile": "generated hostile and harmless models, for the allow-list and `audit`, in process",
     "loaded": (

@@ -4,27 +4,35 @@ terminal or settings files.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import click
 
 from policytool.cli import settings
 from policytool.cli.declared_options import CommandLineOption
-from policytool.cli.fleets import ShardOption, check_cache
-from policytool.cli.report_option import ReportFile
-from policytool.cli.value_types import LocalPath
+from policytool.cli.value_types import (
+    JobsType,
+    LocalPath,
+    ReportFile,
+    ShardOption,
+    check_cache,
+    is_number,
+)
 from policytool.commands.arguments.declaration import Arguments, Group, Kind, LimitArguments
 from policytool.commands.batch.task import Shard
 
+TABLE: Final = "table"
+"""The format of stdout if none is specified."""
+
 
 def bound_jobs(
-    _context: click.Context, _parameter: click.Parameter, value: int | None
-) -> int | None:
+    _context: click.Context, _parameter: click.Parameter, value: int | str | None
+) -> int | str | None:
     """
     Return the number of processes: at most that of the processors if an automatically found
     settings file sets it.
     """
-    if value is None or settings.found_source("jobs") is None:
+    if not isinstance(value, int) or settings.found_source("jobs") is None:
         return value
     from policytool.commands.batch import parallel  # only for such a file
 
@@ -76,30 +84,42 @@ class TerminalArguments(Arguments):
     ] = False
 
 
-class FormatArguments(Arguments):
-    """What stdout carries."""
-
-    format: Annotated[
-        str,
-        CommandLineOption(
-            "Output format.", Group.REPORTING, essential=True, has_variable=True, is_automatic=True
-        ),
-    ] = "table"
+def names_no_file(formats: object) -> bool:
+    """Return whether a value of ``format`` in a settings file only sets the format of stdout."""
+    listed = formats if isinstance(formats, list) else [formats]
+    return not any("=" in str(text) for text in listed)
 
 
-class ReferenceArguments(FormatArguments, TerminalArguments):
-    """What commands have that read no models."""
-
-
-class ReportArguments(FormatArguments, TerminalArguments):
+class ReportArguments(TerminalArguments):
     """How a result is shown."""
 
-    report: Annotated[
-        tuple[ReportFile, ...],
+    format: Annotated[
+        tuple[str | ReportFile, ...],
         CommandLineOption(
-            "Also write a report to FILE.", Group.REPORTING, essential=True, metavar="FORMAT=FILE"
+            "Print the report as FORMAT, or write it to FILE.",
+            Group.REPORTING,
+            essential=True,
+            metavar="FORMAT[=FILE]",
+            has_variable=True,
+            is_automatic=True,
+            is_automatic_value=names_no_file,
         ),
-    ] = ()
+    ] = (TABLE,)
+
+    @property
+    def stdout_format(self) -> str:
+        """The format of the report on stdout."""
+        return next((report for report in self.format if isinstance(report, str)), TABLE)
+
+    @property
+    def report_files(self) -> tuple[ReportFile, ...]:
+        """The further reports."""
+        return tuple(report for report in self.format if not isinstance(report, str))
+
+    @property
+    def formats(self) -> frozenset[str]:
+        """The formats of all reports."""
+        return frozenset({self.stdout_format, *(file.format for file in self.report_files)})
 
 
 class MergeCommandLine(LimitArguments, TerminalArguments):
@@ -110,26 +130,18 @@ class FleetArguments(ReportArguments):
     """How many models are processed."""
 
     jobs: Annotated[
-        int | None,
+        int | str | None,
         CommandLineOption(
-            "Number of processes that read or rewrite files.",
+            "Number of processes that read or rewrite files, or the address of a Dask scheduler "
+            "whose workers do so, such as tcp://10.0.0.5:8786.",
             Group.GENERAL,
-            metavar="N",
-            minimum=1,
+            metavar="N|ADDRESS",
+            type=JobsType(),
             callback=bound_jobs,
-            default_text="one per CPU if there are several files",
+            default_text="one process per CPU if there are several files",
             has_variable=True,
             is_automatic=True,
-        ),
-    ] = None
-    scheduler: Annotated[
-        str | None,
-        CommandLineOption(
-            "Process the models on the workers of this Dask scheduler, such as "
-            "tcp://10.0.0.5:8786, instead of --jobs processes.",
-            Group.GENERAL,
-            metavar="ADDRESS",
-            has_variable=True,
+            is_automatic_value=is_number,
         ),
     ] = None
     shard: Annotated[

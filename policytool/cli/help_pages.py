@@ -20,7 +20,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool inspect runs/ --cache .cache", "read only models that changed"),
         ("policytool inspect models/ --summary", "one summary of all models"),
         (
-            "policytool inspect models/ --scheduler tcp://10.0.0.5:8786 --format jsonl",
+            "policytool inspect models/ --jobs tcp://10.0.0.5:8786 --format jsonl",
             "on a Dask cluster",
         ),
     ),

@@ -162,10 +162,6 @@ STRUCTURED: Final = "policytool.structured."
 What stands before a structured key in the context's ``meta``, where a command finds its value.
 """
 
-_VERIFY: Final = "verify"
-_NOT_STARTING: Final = (False, "auto")
-"""The values of ``verify`` with which a file starts no process that the command line does not."""
-
 _DEEPEST: Final = 8
 """Levels of lists and tables in a value; ``[[suppress]]`` has three."""
 
@@ -234,8 +230,12 @@ def _check(context: click.Context, file: SettingsFile, key: str, item: object) -
     """
     if file.is_found and key not in automatic_keys(context):
         raise UsageError(_refusal(context, file, repr(key)))
-    if file.is_found and key == _VERIFY and item not in _NOT_STARTING:
-        raise UsageError(_refusal(context, file, f"verify = {_display(item)}"))
+    if file.is_found and not all(
+        declared.declaration.is_automatic_value(item)
+        for declared in _declared_options(context)
+        if declared.key == key and declared.declaration.is_automatic_value is not None
+    ):
+        raise UsageError(_refusal(context, file, f"{key} = {_display(item)}"))
     _check_value(file, key, item)
 
 
@@ -438,7 +438,7 @@ def _is_setting(parameter: click.Parameter) -> bool:
 def _display(value: object) -> str:
     if toml := getattr(value, "toml", None):
         return str(toml())
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         items = (
             toml() if (toml := getattr(item, "toml", None)) else _display(str(item))
             for item in value

@@ -1,4 +1,4 @@
-"""``audit``: the findings of every rule in every model, and their counts over all models."""
+"""``audit``: runs the rules on each model, and counts the findings over all models."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
-    """What a call found."""
+    """The result of a call."""
 
     audited: Sequence[Audited]
     failures: tuple[Failure, ...] = ()
     passed_over: int = 0
-    """Files found in directories or by globs that are no models."""
+    """The number of skipped files from directories and globs that are not models."""
 
     rules: tuple[Rule, ...] = rules.RULES
-    """Those that were asked; the rule of every finding is among them."""
+    """The rules that were run, including the rules of all findings."""
 
     releases: tuple[str, ...] = ()
     """The releases that the models were checked for: the targets, or else the newest Keras."""
 
     fixed: tuple[FixedModel, ...] = ()
     """
-    With ``--fix`` or ``--diff``, what was done to each model that has findings with remedies;
-    ``audited`` is what remains.
+    With ``--fix`` or ``--diff``, the result for each model that has findings with remedies;
+    ``audited`` then contains the remaining findings.
     """
 
 
@@ -104,48 +104,65 @@ def audit_model(case: RuleInput, path: AnyPath, options: AuditOptions) -> Audite
         case = _with_values(case, path, options)
     model = case.model
     findings = tuple(rules.findings(case, options))
-    return Audited(
+    audited = Audited(
         path=model.path,
         config_file=case.document.config_file,
         format=model.format,
         generation=model.generation,
         layers=len(model.layers),
         findings=findings,
-        commands=commands(case, path, findings, options),
         signatures=model.signatures,
     )
+    return with_commands(audited, case, path, options)
 
 
-def commands(
-    case: RuleInput, path: AnyPath, findings: tuple[Finding, ...], options: AuditOptions
-) -> tuple[ModelCommand, ...]:
-    """Return the commands that make a model pass; none if it passes already."""
-    failing = any(fails(finding, options.fail_on) for finding in findings)
+def with_commands(
+    audited: Audited, case: RuleInput, path: AnyPath, options: AuditOptions
+) -> Audited:
+    """
+    Return the result with the commands that make the model pass, and without the advice that these
+    replace; unchanged if the model passes already.
+    """
+    failing = any(fails(finding, options.fail_on) for finding in audited.findings)
     if not failing or not options.plans_commands:
-        return ()
+        return audited
     if isinstance(path, RemotePath) and path.shown != path.url:
-        return ()  # a report does not show the whole URL, and a command needs it
-    from policytool.commands import model_command  # plans of conversions; few models need them
+        return audited  # a report does not show the whole URL, and a command needs it
+    from policytool.commands import model_command  # imports conversions, which few models need
 
-    return model_command.plan_commands(case, path, findings, options)
+    commands = model_command.plan_commands(case, path, audited.findings, options)
+    findings = tuple(
+        replace(finding, advice=None) if _is_replaced(finding, commands) else finding
+        for finding in audited.findings
+    )
+    return replace(audited, findings=findings, commands=commands)
+
+
+def _is_replaced(finding: Finding, commands: Sequence[ModelCommand]) -> bool:
+    """Return whether the advice is for a model that no command converts, but one does."""
+    if finding.rule not in rules.CONVERSION_RULES:
+        return False
+    working = [command for command in commands if command.arguments is not None]
+    loaders = loaders_of([command.target for command in working if command.target is not None])
+    return len(working) == len(commands) or finding.detail.partition(" ")[0] in loaders
 
 
 def without_idle_commands(audited: Audited, options: AuditOptions) -> Audited:
-    """Return a model's result without commands if what failed is suppressed."""
+    """Return the result of a model, without commands if all failing findings are suppressed."""
     failing = any(fails(finding, options.fail_on) for finding in audited.findings)
     return audited if failing else replace(audited, commands=())
 
 
 def checked_releases(options: AuditOptions) -> tuple[str, ...]:
-    """Return the releases that models are checked for, by the names that were given."""
+    """Return the names of the targets, or of the newest Keras if there are none."""
     return options.names or (newest(KERAS3).id,)
 
 
 def audit_options(arguments: AuditArguments) -> AuditOptions:
     """
-    Return what rules check, as arguments ask for it.
+    Return the options of an audit from the arguments.
 
-    :raises UsageError: for targets and rules that do not exist.
+    :raises UsageError: if a target or a rule does not exist.
     """
     target, device = arguments.target, arguments.device
     names = tuple(dict.fromkeys((target,) if isinstance(target, str) else target or ()))
@@ -181,7 +198,7 @@ def _with_values(case: RuleInput, path: AnyPath, options: AuditOptions) -> RuleI
 
     :raises ModelFileError: if the start of the stored values is damaged.
     """
-    from policytool.rules import stored_values  # NumPy, and h5py for most files
+    from policytool.rules import stored_values  # imports NumPy, and h5py for most files
 
     libraries = libraries_of(case.loaded.loader, options.targets) if case.loaded is not None else ()
     counts, unread = stored_values.count_values(
@@ -193,7 +210,7 @@ def _with_values(case: RuleInput, path: AnyPath, options: AuditOptions) -> RuleI
 
 
 def collect(results: Iterable[Audited | Failure | None]) -> Audit:
-    """Return the results as one value, in their order."""
+    """Return the results as one value, in the order of the inputs."""
     audited = SpilledValues(Audited)
     failures, passed_over = separate_failures(results, audited.append)
     return Audit(audited=audited.all(), failures=failures, passed_over=passed_over)
@@ -201,13 +218,13 @@ def collect(results: Iterable[Audited | Failure | None]) -> Audit:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class AuditTally:
-    """The counts so far."""
+    """The counts over the models that were added so far."""
 
     passing: Suppressions
     models: int = 0
     worst: Severity | None = None
     suppressed: Counter[str] = field(default_factory=Counter)
-    """How many findings each kind of suppression hides."""
+    """The number of findings that each kind of suppression hides."""
 
     unmatched: list[tuple[str, str]] = field(default_factory=list)
     """
@@ -216,10 +233,10 @@ class AuditTally:
     """
 
     _used: set[int] = field(default_factory=set)
-    """The numbers of the suppressions that are meant for a finding."""
+    """The indices of the suppressions that match a finding."""
 
     _seen: set[str] = field(default_factory=set)
-    """The models that the baseline knows."""
+    """The models that are in the baseline."""
 
     _outdated: int = 0
 
@@ -252,8 +269,8 @@ class AuditTally:
 
     def outdated_count(self, exists: Callable[[str], bool]) -> int:
         """
-        Return how many findings of a baseline no longer occur, as far as these models and the files
-        that are gone tell.
+        Return the number of findings in the baseline that no longer occur: those in the added
+        models, and those in files that no longer exist.
         """
         return self._outdated + sum(
             Counter(known).total()

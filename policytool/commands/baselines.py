@@ -1,6 +1,6 @@
 """
-Baselines between their files, whose paths are relative to the file, and reports, whose paths are
-relative to the working directory.
+Reads and writes baselines. Paths in a baseline file are relative to the file, and paths in reports
+are relative to the working directory.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 def read(file: Path) -> Baseline:
     """
-    Return what a file remembers.
+    Return the baseline in a file.
 
-    :raises BaselineError: for what cannot be read, and for what is not a baseline.
+    :raises BaselineError: if the file cannot be read, or is not a baseline.
     """
     try:
         text = opening.read_user_file(file, limits.JSON_BYTES).decode("utf-8")
@@ -68,8 +68,9 @@ def with_baseline(
     baseline: Baseline, every: Sequence[Audited], passing: Suppressions
 ) -> Suppressions:
     """
-    Return what lets findings of models, as they were found, pass, with what a baseline knows of
-    them.
+    Return suppressions with the known findings of a baseline.
+
+    :param every: the models with all their findings
     """
     return (
         replace(passing, known=baselines.known_findings(baseline, every, passing, exists))
@@ -79,17 +80,22 @@ def with_baseline(
 
 
 def known_findings(baseline: Baseline) -> KnownFindings:
-    """Return what a baseline knows, in which renamed files are still to be recognised."""
+    """Return the known findings of a baseline; renamed files are recognized later."""
     return KnownFindings(baseline, exists)
 
 
 def baseline_from(every: Sequence[Audited], passing: Suppressions) -> Baseline:
-    """Return what a baseline remembers of models, as they were found."""
+    """
+    Return a new baseline.
+
+    :param every: the models with all their findings
+    :param passing: the other suppressions, whose findings are left out
+    """
     return baselines.of(every, passing)
 
 
 def text(baseline: Baseline, file: Path) -> str:
-    """Return a baseline as a file has it."""
+    """Return the text of a baseline file."""
     return baselines.render(
         baseline.at(
             lambda path: (
@@ -101,7 +107,7 @@ def text(baseline: Baseline, file: Path) -> str:
 
 def exists(path: str) -> bool:
     """
-    Return whether a file of a baseline exists; a remote one counts as existing, because it costs a
-    request to know.
+    Return whether a file of a baseline exists. A remote file is assumed to exist, because a test
+    would need a request.
     """
     return is_url(path) or os.path.lexists(path)

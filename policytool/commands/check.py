@@ -1,4 +1,9 @@
-"""``check``: run a model under two policies, or two files, and compare what every layer makes."""
+"""
+``check``: runs a model under two policies, or two models, and compares the outputs of all layers.
+
+A note describes the effect if all layers follow the policy, including those that the plan keeps in
+float32.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,25 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands import check_run, check_trials, every_layer, tensorflow
+from policytool.commands import check_run, check_trials, tensorflow
 from policytool.commands.check_run import measure
 from policytool.commands.check_trials import Alternative, Budget
 from policytool.formats import discovery
 from policytool.migration import planning
-from policytool.migration.planning.options import Assignment
-from policytool.numerics.check_results.checks import TensorFlowDevice
+from policytool.migration.planning.options import Assignment, Outputs
+from policytool.numerics.check_results.checks import CheckNote, TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
 from policytool.numerics.workers import Worker
 from policytool.releases.releases import KERAS2
 from policytool.support import steps
-from policytool.support.errors import WorkerError
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.check_options import CheckOptions
     from policytool.commands.check_run import MeasuredCheck
@@ -32,6 +39,79 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.hand_over import HandOver
     from policytool.numerics.tensorflow_run import TensorFlowTools
+
+_TIMES: Final = 2.0
+"""Minimum ratio of two errors for a note about their difference."""
+
+_LEAST: Final = 0.01
+"""Minimum error for a note."""
+
+
+def follow_options(check_options: CheckOptions, check: Check) -> CheckOptions | None:
+    """
+    Return the options of a check in which the kept layers follow the policy too; None if the user
+    provided inputs, or if no layer is kept. A plan never keeps a layer whose policy the user set.
+    """
+    to = check_options.candidate.to
+    if to is None or check_options.inputs is not None or not check.candidate.kept:
+        return None
+    following = tuple(Assignment(pattern=path, policy=to) for path in check.candidate.kept)
+    candidate = replace(
+        check_options.candidate,
+        outputs=Outputs.FOLLOW,
+        assignments=(*check_options.candidate.assignments, *following),
+    )
+    return check_options.for_candidate(candidate)
+
+
+def follow_note(check: Check, measure: Callable[[], Check]) -> CheckNote | None:
+    """
+    Return a note on the effect of every layer following the policy; None if the results are
+    similar.
+
+    :param measure: runs the check in which every layer follows the policy
+    """
+    prefix = f"if every layer followed {check.candidate.policy}, "
+    try:
+        followed = measure()
+    except (ModelFileError, UsageError, WorkerError) as error:
+        return CheckNote(code="every-layer", message=f"{prefix}it could not run: {error}")
+    difference = next(
+        (
+            text
+            for before, after in zip(check.runs, followed.runs, strict=True)
+            if (text := _difference(before, after)) is not None
+        ),
+        None,
+    )
+    return (
+        CheckNote(code="every-layer", message=prefix + difference)
+        if difference is not None
+        else None
+    )
+
+
+def _difference(before: CheckRun, after: CheckRun) -> str | None:
+    """Return how a run gets worse, as the end of a sentence; None if it does not."""
+    if after.missing:
+        return f"{after.missing[0].type} would have no kernel on {after.device.name}"
+    place = after.verdict.first_not_finite
+    if place is not None:
+        if before.verdict.first_not_finite is not None:
+            return None
+        return f"NaN or infinity would first appear in layer {place}"
+    errors = [_largest_error(run) for run in (before, after)]
+    if errors[1] <= max(_LEAST, _TIMES * errors[0]):
+        return None
+    return f"the relative error of the outputs would be {errors[1]:.3g}"
+
+
+def _largest_error(run: CheckRun) -> float:
+    errors = [
+        output.accumulated.relative for output in run.outputs if output.accumulated is not None
+    ]
+    return max((error for error in errors if error is not None), default=0.0)
+
 
 _OTHER_MIXED: Final = {
     "mixed_float16": "mixed_bfloat16",
@@ -62,10 +142,10 @@ def _check(
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> Check:
-    """Do the same as :func:`check` with the copies of a hand-over."""
+    """Do the same as :func:`check`, with the copies of ``hand_over``."""
     start = time.monotonic()
     if options.save_inputs is not None:
-        from policytool.support.files import atomic  # only where a file is written
+        from policytool.support.files import atomic  # only needed to write a file
 
         atomic.remove_stale(options.save_inputs.absolute().parent)
     measured = measure(model, other, options, tools, hand_over)
@@ -74,11 +154,9 @@ def _check(
         result = _explain_failure((model, other), options, measured, (tools, hand_over), start)
     if other is not None or measured.source is None:
         return result
-    everything = every_layer.follow_options(options, result)
+    everything = follow_options(options, result)
     if everything is not None:
-        note = every_layer.follow_note(
-            result, lambda: measure(model, None, everything, tools, hand_over).check
-        )
+        note = follow_note(result, lambda: measure(model, None, everything, tools, hand_over).check)
         result = replace(result, notes=(*result.notes, *([note] if note is not None else [])))
     with steps.budget(model.display_path):
         return replace(
@@ -103,7 +181,7 @@ def _explain_failure(
         return replace(failed, runs=tuple(map(origins.with_reference_nan_origin, failed.runs)))
 
     def trial(kept: frozenset[str]) -> Check:
-        """Run the check again with these layers in float32; without layers, as the diagnosis."""
+        """Run the check again with these layers in float32; with no layers, run the diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
         candidate = replace(options.candidate, assignments=(*options.candidate.assignments, *added))
         trial_options = replace(
@@ -115,7 +193,7 @@ def _explain_failure(
         return measure(*inputs, trial_options, *means).check
 
     def other_trial(policy: str) -> Check:
-        """Run the check with the other mixed policy; only its outputs are judged."""
+        """Run the check with the other mixed policy, and measure only the outputs."""
         trial_options = options.for_candidate(replace(options.candidate, to=policy))
         return measure(*inputs, trial_options, *means).check
 

@@ -1,4 +1,4 @@
-"""What is asked of a check."""
+"""The options of a check."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from policytool.migration.planning.options import (
     Options,
     options_from_arguments,
 )
-from policytool.numerics.check_sides import file_or_function
+from policytool.numerics.check_sides import file_or_function, parse_batches
 from policytool.numerics.verdicts.output_kinds import parse_output_kinds
+from policytool.numerics.verdicts.regressions import earlier_check
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
 from policytool.numerics.verdicts.task_metric import metric_and_drop, metric_options
 from policytool.numerics.verdicts.tolerances import Tolerances
-from policytool.support.errors import UsageError
+from policytool.support import limits
+from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,32 +34,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckOptions:
-    """What is asked of a check."""
+    """The options of a check."""
 
     candidate: Options = field(default_factory=Options)
-    """What the candidate's policies are; nothing for those of the file."""
+    """The options that set the policies of the candidate; by default, those of the file."""
 
     weights: Path | None = None
     inputs: Path | UserFunction | None = None
-    """A file of arrays, or a function that returns batches of them; None for synthetic ones."""
+    """A file with arrays, or a function that returns batches; None for synthetic inputs."""
 
     save_inputs: Path | None = None
     batches: int | None = None
-    """How many batches are drawn, one for None, or how many of a function's are used at most."""
+    """
+    The number of synthetic batches, or the maximum number of batches from a function; None for the
+    default.
+    """
 
     batch_size: int | None = None
     seed: int = 1
     isolated: bool = False
-    """Whether each layer runs alone as well although there is no error to explain."""
+    """Whether each layer also runs in isolation if there is no error to explain."""
 
     gradients: bool = False
     timing: bool = False
     tf32: bool = False
     exponents: bool = False
-    """Whether the values of each layer are counted by binary exponent, which only HTML shows."""
+    """Whether values of layers are counted by binary exponent, which only the HTML report shows."""
 
     diagnosis: bool = False
-    """Whether what enters each call, and what its inputs' rounding costs, is measured as well."""
+    """Whether the inputs of each call, and the effect of rounding them, are measured too."""
 
     probes_overflow: bool = True
     """Whether synthetic inputs are scaled up until the candidate overflows."""
@@ -64,22 +70,22 @@ class CheckOptions:
     deterministic: bool = False
     device: str = "auto"
     tolerances: Tolerances = field(default_factory=Tolerances)
-    """Errors that rounding explains, if a search has its own."""
+    """The tolerances of a search; by default, the errors that rounding explains."""
 
     max_change: float = MAX_CHANGE
     """The share of predictions that may change."""
 
     output_kinds: Mapping[str, OutputKind] = field(default_factory=dict)
-    """The kinds of values that outputs have, if they are not recognised."""
+    """The kinds of outputs that the user specified."""
 
     metric: MetricOptions | None = None
-    """The task's own metric; it needs ``inputs``, because it compares outputs with labels."""
+    """The metric of the task. It needs ``inputs``, because it compares outputs with labels."""
 
     earlier: EarlierCheck | None = None
     """The earlier check to compare with."""
 
     def for_candidate(self, candidate: Options) -> CheckOptions:
-        """Return a check of another candidate, of which nothing but the outputs is asked."""
+        """Return the options to measure only the outputs of another candidate."""
         return replace(
             self,
             candidate=candidate,
@@ -95,11 +101,11 @@ class CheckOptions:
 
 def check_options(arguments: CheckArguments) -> CheckOptions:
     """
-    Return the options of a check that arguments ask for.
+    Return the options of a check from the arguments.
 
-    :raises UsageError: for values that an option does not accept, and for options without those
-        that they need.
+    :raises UsageError: if an option has an invalid value, or lacks another option that it needs.
     """
+    batches, batch_size = parse_batches(arguments.batches)
     return CheckOptions(
         candidate=options_from_arguments(
             arguments.to, as_texts(arguments.set), include=arguments.include
@@ -107,8 +113,8 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
         weights=as_path(arguments.weights),
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
         save_inputs=as_path(arguments.save_inputs),
-        batches=arguments.batches,
-        batch_size=arguments.batch_size,
+        batches=batches,
+        batch_size=batch_size,
         isolated="isolated" in arguments.measure,
         gradients="gradients" in arguments.measure,
         timing="timing" in arguments.measure,
@@ -127,7 +133,7 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
 
 def check_second_model(candidate: Options) -> None:
     """
-    Make sure that options do not change the candidate of a check of two models.
+    Check that no options change the candidate, in a check of two models.
 
     :raises UsageError: if they do.
     """
@@ -136,3 +142,22 @@ def check_second_model(candidate: Options) -> None:
             "options that change the candidate (--to, --set, ...) cannot be combined with B, "
             "because B is the candidate"
         )
+
+
+def read_earlier_check(path: Path) -> EarlierCheck:
+    """
+    Return the check in a file that ``check --format json`` wrote.
+
+    :raises ModelFileError: if it cannot be read, or is not such a report.
+    """
+    try:
+        text = opening.read_user_file(path, limits.JSON_BYTES)
+    except FileNotFoundError as error:
+        raise ModelFileError(
+            str(path), "not-found", "does not exist; check the path in --compare-to"
+        ) from error
+    except OSError as error:
+        raise ModelFileError(
+            str(path), "unreadable", f"cannot be read for --compare-to: {error.strerror or error}"
+        ) from error
+    return earlier_check(str(path), text)

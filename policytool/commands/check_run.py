@@ -1,4 +1,4 @@
-"""One run of the reference and of the candidate, in the child process, with what it shows."""
+"""Runs the reference and the candidate once in the child process, and returns the measurements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ def check_job(
     options: CheckOptions,
     tools: TensorFlowTools,
 ) -> dict[str, Any]:
-    """Return the job of running both models; ``original`` is the candidate's file, unchanged."""
+    """
+    Return the job that runs both models.
+
+    :param original: the file of the candidate, before its policies are changed
+    """
     sites = [site for side in sides if side.loaded is not None for site in side.loaded.sites]
     return {
         "job": "check",
@@ -104,7 +108,7 @@ def _inputs_job(options: CheckOptions) -> dict[str, Any]:
 
 
 def _metric_job(task_metric: MetricOptions) -> dict[str, Any]:
-    """Return the part of a job that describes the task's own metric."""
+    """Return the part of a job that describes the metric of the task."""
     is_function = isinstance(task_metric.metric, UserFunction)
     return {
         "labels": str(task_metric.labels.resolve()) if task_metric.labels is not None else None,
@@ -130,8 +134,8 @@ def graph_job(
     Return the part of a job that describes a model that runs as a graph: the candidate is
     TensorFlow's rewrite of the whole graph.
 
-    :raises ModelFileError: for two models if one of them is such a graph.
-    :raises UsageError: without a policy, and for options about layers, which a graph does not have.
+    :raises ModelFileError: if one of two models runs as a graph.
+    :raises UsageError: if no policy is set, or if options are about layers, which a graph lacks.
     """
     if inputs[0] is not inputs[1]:
         which = inputs[0] if sides[0].is_graph else inputs[1]
@@ -175,10 +179,10 @@ class MeasuredCheck:
 
     check: Check
     source: LoadedModel | None
-    """The model that the candidate was planned from; None for a graph."""
+    """The model before its policies were changed; None for a graph."""
 
     candidate: LoadedModel | None
-    """None for a graph."""
+    """The model after its policies were changed; None for a graph."""
 
 
 def measure(
@@ -191,9 +195,9 @@ def measure(
     """
     Return the result of one run of both models.
 
-    :param hand_over: provides the copies to run; runs with the same hand-over use the same bytes
+    :param hand_over: creates the copies to run; runs with the same one use the same copies
     :raises ModelFileError: if a file cannot be read, changed or run.
-    :raises UsageError: for options that contradict the model or each other.
+    :raises UsageError: if options contradict the model or each other.
     :raises WorkerError: if the child process fails.
     """
     with steps.budget(model.display_path):
@@ -250,11 +254,11 @@ def _measure(
 
 def check_readable(options: CheckOptions) -> None:
     """
-    Check that the child process can read its files, before it spends seconds to start. A checkpoint
-    may be named without its suffix.
+    Check that the child process can read the files in the options, before it starts, which takes
+    seconds. A checkpoint may be named without its suffix.
 
-    :raises ModelFileError: for a missing file, and for a path that is not a regular file, on which
-        the child process would block.
+    :raises ModelFileError: if a file does not exist, or is not a regular file, which could block
+        the child process.
     """
     labels = options.metric.labels if options.metric is not None else None
     for option, path in (
@@ -283,8 +287,10 @@ def check_readable(options: CheckOptions) -> None:
 
 def reference_options(source: CheckSource, *, two: bool) -> Options:
     """
-    Return what the reference's policies are to be: float32 for every layer, or float64 where the
-    file has that; those of the first of two files stay.
+    Return the options that set the policies of the reference: float32 for all layers, or float64 if
+    a layer of the file computes in float64.
+
+    :param two: whether the check compares two files; the first then keeps its policies
     """
     if source.loaded is None or two:
         return Options()
@@ -303,7 +309,11 @@ def _make_directory(scratch: Path, name: str) -> Path:
 
 
 def _check_differ(model: Input, sides: list[PreparedSide], options: CheckOptions) -> None:
-    """Check that the reference and the candidate differ."""
+    """
+    Check that the reference and the candidate differ.
+
+    :raises UsageError: if they have the same policies, and the user set none.
+    """
     reference, candidate = sides
     if reference.is_graph or reference.dequantized or not _have_same_policies(reference, candidate):
         return
@@ -332,8 +342,8 @@ def _run(
     tools: TensorFlowTools,
 ) -> Check:
     """
-    Run both sides in the child process, as a graph if their code is not available, and judge the
-    measurements.
+    Run both sides in the child process, and return the measurements and verdicts. If the code of a
+    SavedModel's classes is not available, run it as a graph.
     """
     job = check_job(sides, original, options, tools)
     notes: list[CheckNote] = []

@@ -1,8 +1,9 @@
 """
-Why a check failed, and which layers have to stay in float32 for it to pass: found by running it
-again, first as a diagnosis, then with sets of layers in float32.
+Finds the cause of a failed check, and the layers that must stay in float32 for it to pass. The
+check runs again, first as a diagnosis, and then with sets of layers in float32.
 
-A set counts only if the whole check passes with it, built as ``migrate`` would build it.
+A set is accepted only if the whole check passes with it, with a model as ``migrate`` would write
+it.
 """
 
 from __future__ import annotations
@@ -24,31 +25,34 @@ if TYPE_CHECKING:
 
     Trial = Callable[[frozenset[str]], Check]
     """
-    Runs the check with these layers in float32 as well; with none as a diagnosis, which takes half
-    as long again.
+    Runs the check with these layers in float32. With no layers, runs the diagnosis, which takes 1.5
+    times as long as the check.
     """
 
 MOST_TRIALS: Final = 16
 
 TIMES: Final = 3.0
 """
-How many times as long as the check itself its trials may take until the last one begins: the whole
-then stays within five times a check that passes.
+The time limit for trials, as a multiple of the time of the check; no trial starts after it. The
+whole then takes at most five times as long as a check that passes.
 """
 
 _LEAST_SECONDS: Final = 15.0
-"""What trials may take in any case: TensorFlow may have been imported for an earlier check."""
+"""
+Minimum time limit for trials in seconds. The check itself may be fast because an earlier check has
+already imported TensorFlow.
+"""
 
 _DIAGNOSES: Final = 2.0
 """
-How many times as long as the diagnosis all trials may take together in any case: it compares layers
-in more rows than the check, and so do the trials after it.
+Minimum time limit for trials, as a multiple of the time of the diagnosis: the diagnosis and the
+trials compare layers in more rows than the check.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """How much the trials of one check may take."""
+    """The limits for the trials of a check: their number, and the seconds until the last starts."""
 
     trials: int
     seconds: float
@@ -56,11 +60,11 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alternative:
-    """Another policy, for a model that the policy of its check does not suit."""
+    """Another policy to try, if the policy of the check does not suit the model."""
 
     policy: str
     trial: Callable[[], Check]
-    """Runs the check with it."""
+    """Runs the check with this policy."""
 
 
 def explain(
@@ -105,8 +109,8 @@ def _with_origin(
     run: CheckRun, diagnosis: CheckRun, choices: Choices | None, kept: frozenset[str] | None
 ) -> CheckRun:
     """
-    Return a run with its origin and with the calls of its diagnosis, in which each layer ran by
-    itself. The origin is the first charge that the kept layers resolve.
+    Return a run with its origin, and with the calls of the diagnosis, in which each layer ran in
+    isolation. The origin is the first charge that the kept layers resolve.
     """
     if not run.has_unexplained_error:
         return run
@@ -129,7 +133,7 @@ def _with_origin(
 def _first_kept(
     run: CheckRun, choices: Choices | None, kept: frozenset[str] | None
 ) -> Charge | None:
-    """Return the first call of a layer that has to be kept although nothing charges it."""
+    """Return the first call of a kept layer, as the charge if the diagnosis has none."""
     if choices is None or not kept:
         return None
     for place, call in enumerate(run.calls):
@@ -143,7 +147,11 @@ class _Search:
     """Runs trials, each set of layers once, within a budget."""
 
     def __init__(self, trial: Trial, budget: Budget, *, reserved: bool = False) -> None:
-        """``reserved``: whether a part of the budget is for one trial of something else."""
+        """
+        Start the time limit of the search.
+
+        :param reserved: whether to keep a part of the budget for the trial of another policy
+        """
         self._trial = trial
         self._budget = budget
         self._reserved = int(reserved)
@@ -155,7 +163,7 @@ class _Search:
 
     @property
     def count(self) -> int:
-        """How many trials were run."""
+        """The number of trials that were run."""
         return len(self._known) + self._others
 
     def run(self, kept: frozenset[str]) -> Check | None:
@@ -197,7 +205,7 @@ class _Search:
         except WorkerError as error:
             if error.ended:
                 self.is_exhausted = True
-            return None  # such as an op of Keras 2, whose inputs now differ in their dtypes
+            return None  # for example, inputs of an op of Keras 2 now have different dtypes
         except (ModelFileError, UsageError):
             return None
 
@@ -217,7 +225,10 @@ def _find(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str]
 
 
 def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
-    """Keep the layers that cause the error, then those that cause the next one, until it passes."""
+    """
+    Return a set with which the check passes, or None: keep the layers that cause the error, and
+    then the layers that cause the next one.
+    """
     kept: frozenset[str] = frozenset()
     check: Check | None = diagnosis
     run = _failed_run(diagnosis)
@@ -240,7 +251,10 @@ def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> froz
 
 
 def _follow_losses(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
-    """Keep the layers that lose most: one, then twice as many each time."""
+    """
+    Return a set with which the check passes, or None: keep the layers with the largest losses,
+    first one of them, and then twice as many in each trial.
+    """
     ranked = origins.units_by_loss(_failed_run(diagnosis), choices)
     count = 1
     while count < len(ranked) and not search.is_exhausted:
@@ -255,8 +269,8 @@ def _shrink(
     search: _Search, kept: frozenset[str], run: CheckRun, choices: Choices
 ) -> frozenset[str]:
     """
-    Return a smaller set with which the check passes, as far as the budget goes: parts of it are
-    left out, halves first (delta debugging, Zeller and Hildebrandt 2002).
+    Return a smaller set with which the check passes. Parts of the set are left out, first halves
+    and then smaller parts, until the budget ends (delta debugging, Zeller and Hildebrandt 2002).
     """
     units = _kept_units(kept, run, choices)
     parts = 2
@@ -288,6 +302,6 @@ def _kept_units(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[f
 
 
 def _failed_run(check: Check) -> CheckRun:
-    """Return the first run that failed, or the first one."""
+    """Return the first run that failed, or the first run if none failed."""
     failed: Sequence[CheckRun] = [run for run in check.runs if not run.holds]
     return (failed or check.runs)[0]

@@ -1,4 +1,4 @@
-"""Where migrated files go, and what they are called."""
+"""The directories and names of migrated files."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from policytool.migration.plan import Plan
 
 CONTAINERS: Final = ("h5", "keras", "json", TFJS)
-"""What models are written anew in."""
+"""The file formats in which conversions write models."""
 
 _SUFFIXES: Final = {**SUFFIXES, TFJS: ()}
-"""How what is written anew ends: a new model for TensorFlow.js is a directory."""
+"""The suffixes of converted models: a new model for TensorFlow.js is a directory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Destination:
-    """Where outputs go."""
+    """The options that determine the outputs."""
 
     output: AnyPath | None = None
-    """``-o``: a file, or a directory for as many as there are; either may be remote."""
+    """``-o``: a file, or a directory for any number of outputs; either can be remote."""
 
     is_directory: bool = False
-    """Whether ``output`` is a directory even if there is none yet: ``-o DIR/``."""
+    """Whether ``output`` names a directory that may not exist yet: ``-o DIR/``."""
 
     in_place: bool = False
     backup: bool = True
     overwrite: bool = False
     skip_existing: bool = False
-    """Whether an output that is there is left, and its input is not migrated again."""
+    """Whether to skip inputs whose outputs exist."""
 
     allow_overflow: bool = False
     write: bool = True
@@ -56,9 +56,9 @@ class Destination:
 
 def output_of(output: StrPath | None) -> tuple[AnyPath | None, bool]:
     """
-    Return where ``-o`` writes, and whether it names a directory even if there is none yet.
+    Return the path of ``-o``, and whether it must be a directory because it ends with a slash.
 
-    :raises UsageError: for stdout.
+    :raises UsageError: for ``-``, which means stdout.
     """
     if output is None:
         return None, False
@@ -73,10 +73,12 @@ def output_of(output: StrPath | None) -> tuple[AnyPath | None, bool]:
 
 def default_name(source: AnyPath, suffix: str, container: str | None = None) -> str:
     """
-    Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``,
-    and a SavedModel ``v1.2`` ``v1.2.migrated``.
+    Return the default name of an output, which is written next to its input. For example,
+    ``model.h5`` becomes ``model.mixed_bfloat16.h5``, and a SavedModel ``v1.2`` becomes
+    ``v1.2.migrated``.
 
-    :param container: what the output is where the model is written anew; its suffix says so
+    :param container: the file format of a converted model, which determines the suffix of the name;
+        None for an edited model
     """
     directory = opening.is_directory(source) and opening.is_file(source / GRAPH)
     if container is not None:
@@ -97,10 +99,11 @@ def target_of(
     container: str | None = None,
 ) -> AnyPath:
     """
-    Return where the output of an input goes.
+    Return the path of the output for an input.
 
-    :param container: what the output is where the model is written anew
-    :raises UsageError: where one output is named for several inputs.
+    :param several: whether the run has several inputs
+    :param container: the file format of a converted model; None for an edited model
+    :raises UsageError: if the output is a file, but the run has several inputs.
     """
     if destination.in_place:
         return source
@@ -144,8 +147,8 @@ def output_path(
     source: AnyPath, suffix: str, destination: Destination, *, several: bool
 ) -> AnyPath | None:
     """
-    Return the output of an input that keeps its format, links followed; None if there is no valid
-    output.
+    Return the output for an input that keeps its format, with links resolved; None if there is no
+    valid output.
     """
     target = _target_or_none(source, suffix, destination, several=several)
     return None if target is None else _real(target)
@@ -161,8 +164,8 @@ def touched_paths(
     source: AnyPath, suffix: str, destination: Destination, *, several: bool
 ) -> frozenset[AnyPath]:
     """
-    Return the files and directories, links followed, that are read, written or set aside when an
-    input is rewritten; none if nothing is written.
+    Return the files and directories that are read, written or renamed when an input is rewritten,
+    with links resolved; none if nothing is written.
     """
     if not destination.write:
         return frozenset()
@@ -174,7 +177,7 @@ def touched_paths(
             place = _real(target)
             aside = place.with_name(
                 place.name + ASIDE
-            )  # a directory has it for a moment even without a backup
+            )  # a replaced directory has this name temporarily, even without a backup
             shards = (
                 {_real(target.with_name(name)) for name in _shards(source)}
                 if place.parent != real.parent
@@ -186,10 +189,10 @@ def touched_paths(
 
 def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Destination) -> None:
     """
-    Make sure that an output is not its own input, and that its suffix says what it is: Keras picks
-    the reader by it.
+    Check that the output is not the input, and that its suffix matches its format, because Keras
+    selects the reader by the suffix.
 
-    :raises UsageError: where it is not so.
+    :raises UsageError: if the output is not valid.
     """
     written = plan.written_format
     if destination.in_place:
@@ -219,8 +222,8 @@ def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Dest
 
 def container_of(output: AnyPath | None) -> str | None:
     """
-    Return which container an output's name says; None where it says none that a model is written
-    anew in, or is a directory that exists.
+    Return the file format for conversions that the suffix of an output means; None if it means
+    none, or if the output is an existing directory.
     """
     if output is None or opening.is_directory(output):
         return None
@@ -247,8 +250,8 @@ def _real(path: AnyPath) -> AnyPath:
 
 def _shards(source: AnyPath) -> tuple[str, ...]:
     """
-    Return the files that a TensorFlow.js model has beside it, which a copy elsewhere takes along;
-    none of a remote one, because two tasks are only kept apart where that needs no request.
+    Return the names of the weights files next to a TensorFlow.js model, which are copied with it.
+    Return nothing for other models, and for remote ones, because reading those needs a request.
     """
     if isinstance(source, RemotePath):
         return ()
@@ -256,7 +259,7 @@ def _shards(source: AnyPath) -> tuple[str, ...]:
         if opening.read_head(source, 64).removeprefix(BOM_UTF8).lstrip()[:1] != b"{":
             return ()
         return tfjs.shards(jsontext.parse(opening.read_bounded(source, limits.JSON_BYTES))[0])
-    except (OSError, jsontext.JsonError):  # whoever reads it as a model says what is wrong
+    except (OSError, jsontext.JsonError):  # reading the model will report the error
         return ()
 
 

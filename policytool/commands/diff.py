@@ -1,4 +1,4 @@
-"""``diff``: read two models, and compare them."""
+"""``diff``: reads two models and compares them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policytool import comparison as comparing
-from policytool.commands.batch.isolation import run_isolated
+from policytool.commands.batch.isolation import failure_from, run_isolated
 from policytool.commands.inspect import Failure
 from policytool.comparison.variables import Opened
 from policytool.formats import discovery, format_detection
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffOutcome:
-    """What a call found: a comparison, or why there is none."""
+    """The result of a call: a comparison, or the failures to read the models."""
 
     comparison: Comparison | None = None
     failures: tuple[Failure, ...] = ()
@@ -37,22 +37,23 @@ class DiffOutcome:
 
 def diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Comparison:
     """
-    Return what differs between two saved models.
+    Return the comparison of two saved models.
 
-    :param values: whether to read and compare stored values; without them names, shapes and dtypes
-        of variables are compared
-    :param layer: an exact layer path, else a regular expression that a path must match in full
-    :raises ModelFileError: for what is no model that can be read.
-    :raises UsageError: for a pattern that is not a regular expression, or that no layer matches.
+    :param values: whether to read and compare stored values; otherwise, only names, shapes and
+        dtypes of variables are compared
+    :param layer: compare only the layer with this path, or else the layers whose paths fully match
+        it as a regular expression
+    :raises ModelFileError: if a path is not a readable model.
+    :raises UsageError: if the pattern is not a regular expression, or matches no layer.
     """
     return _compare_sides([_read(path) for path in (a, b)], values=values, layer=layer)
 
 
 def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> DiffOutcome:
     """
-    Return the same, or every file that cannot be read.
+    Do the same as :func:`diff`, and return a failure for each file that cannot be read.
 
-    :raises UsageError: for a pattern that is not a regular expression, or that no layer matches.
+    :raises UsageError: if the pattern is not a regular expression, or matches no layer.
     """
     if lost := crash_guard.split():
         return DiffOutcome(
@@ -78,9 +79,7 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
     try:
         return DiffOutcome(comparison=_compare_sides(sides, values=values, layer=layer))
     except ModelFileError as error:
-        return DiffOutcome(
-            failures=(Failure(path=error.path, code=error.code, message=error.message),)
-        )
+        return DiffOutcome(failures=(failure_from(error.path, error),))
 
 
 def inputs(*paths: str) -> list[Input]:
@@ -98,7 +97,7 @@ def inputs(*paths: str) -> list[Input]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
-    """One of the two files."""
+    """A model to compare, with its path."""
 
     path: AnyPath
     subject: comparing.ComparedModel
@@ -121,7 +120,7 @@ def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Co
     subjects = [side.subject for side in sides]
     keep = _pattern(layer, subjects) if layer is not None else None
     with ExitStack() as stack:
-        # what both need together is bounded as one file is
+        # the limits for one file apply to both models together
         both = dict.fromkeys(subject.document.path for subject in subjects)
         stack.enter_context(steps.budget(" or ".join(both)))
         opened = Opened(reason="--no-values is set")
@@ -139,8 +138,10 @@ def _pattern(
     pattern: str, subjects: list[comparing.ComparedModel]
 ) -> Callable[[frozenset[str]], bool]:
     """
-    Return a test of a layer's paths: whether one of them equals the pattern; if no layer has such a
-    path, whether one of them matches the pattern in full.
+    Return a function that tests the paths of a layer: whether one of them equals the pattern, or,
+    if no layer has this path, whether one of them fully matches the pattern.
+
+    :raises UsageError: if the pattern is not a regular expression, or matches no layer.
     """
     paths = {
         path

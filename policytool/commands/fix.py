@@ -1,7 +1,8 @@
 """
-``audit --fix``: audit each model, carry out remedies by migrate's plan, and audit it again.
+``audit --fix``: audits each model, applies remedies with a plan of ``migrate``, and audits it
+again.
 
-A model is read once for the first audit and the plan, and once more after it was written.
+A model is read once for the first audit and the plan, and again after it was written.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.commands import audit as auditing
 from policytool.commands import migrate
 from policytool.commands.audit import Audit
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.inspect import Failure, failure_of, split_results
@@ -41,10 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixOptions:
-    """Which fixes to apply, and how."""
+    """The options of ``--fix``."""
 
     unsafe: bool = False
-    """Whether remedies that change numerics or training are carried out too."""
+    """Whether to also apply remedies that change predictions or training."""
 
     write: bool = True
     """False for ``--diff``."""
@@ -52,31 +54,31 @@ class FixOptions:
     backup: bool = True
 
     targets: tuple[str, ...] = ()
-    """The loaders that must not lose a model by a fix."""
+    """The releases that must still load a fixed model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixRequest:
-    """What is to be done to each model."""
+    """The options for each model."""
 
     options: FixOptions
     audit_options: AuditOptions
     passing: Suppressions
-    """What lets findings pass, which are then not fixed."""
+    """The suppressions. Suppressed findings are not fixed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixAttempt:
-    """What was done to one model."""
+    """The result of fixing a model."""
 
     audited: Audited
-    """What is found in it now, with what is let pass."""
+    """The findings in the model after the fix, including suppressed findings."""
 
     fixed: FixedModel | None = None
-    """None for a model without findings that count and have remedies."""
+    """The applied fixes; None if no finding that is not suppressed has a remedy."""
 
     migration: Migration | None = None
-    """What would be written, for a diff."""
+    """The planned migration, with ``--diff``."""
 
 
 def attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
@@ -98,28 +100,23 @@ def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
         return failure_of(source, error)
     before = suppress(audited, request.passing)
     if not any(finding.remedy is not None for finding in before.findings):
-        return FixAttempt(audited=_with_commands(audited, case, source, request))
+        return FixAttempt(
+            audited=auditing.with_commands(audited, case, source.path, request.audit_options)
+        )
     crash_guard.set_next_file(source.display_path, TASK.lost)
     fixed, migration = _fix(case, source.local_path, before, request.options)
     if fixed.outcome is FixOutcome.PLANNED:
         return FixAttempt(audited=audited, fixed=fixed, migration=migration)
     if fixed.outcome is not FixOutcome.FIXED:
-        return FixAttempt(audited=_with_commands(audited, case, source, request), fixed=fixed)
+        return FixAttempt(
+            audited=auditing.with_commands(audited, case, source.path, request.audit_options),
+            fixed=fixed,
+        )
     try:
         after = auditing.audit_input(source, request.audit_options)
-    except ModelFileError as error:  # someone else may have removed it meanwhile
-        return Failure(path=error.path, code=error.code, message=error.message)
+    except ModelFileError as error:  # another process may have removed the file
+        return failure_from(source.display_path, error)
     return FixAttempt(audited=after, fixed=_with_remaining(fixed, before, after))
-
-
-def _with_commands(
-    audited: Audited, case: RuleInput, source: Input, request: FixRequest
-) -> Audited:
-    """Return the result of an unchanged model, with the commands that make it pass."""
-    options = request.audit_options
-    return replace(
-        audited, commands=auditing.commands(case, source.path, audited.findings, options)
-    )
 
 
 def _fix(
@@ -207,7 +204,7 @@ def _plan_fixes(
     case: RuleInput, source: Path, audited: Audited, options: FixOptions
 ) -> tuple[Merged, Migration | str]:
     """
-    Return the merged remedies with the planned migration, or with the reason why nothing is done.
+    Return the merged remedies, with the planned migration or the reason why nothing is changed.
     """
     merged = fixes.merge_remedies(audited.findings, unsafe=options.unsafe)
     if merged.options is None:
@@ -303,7 +300,7 @@ _LOSES_NOTHING: Final = frozenset(
 
 
 def _vanished_message(rule: str, count: int) -> str:
-    """Say that something is gone which nothing fixed: what it was about may have been lost."""
+    """Return a warning about findings that disappeared without a fix: a setting may be lost."""
     return (
         f"{rule} no longer occurs ({count} finding{'s' if count > 1 else ''}), although no "
         "applied fix explains this"

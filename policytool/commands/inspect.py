@@ -1,4 +1,4 @@
-"""``inspect``: read models and keep what is asked for."""
+"""``inspect``: reads models and selects layers."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ NO_MODEL: Final = frozenset(
     }
 )
 """
-Codes of files that are no models at all; where they were found and not named, they are passed over.
+Error codes of files that are not models. Such files are skipped if they were found in a directory
+or by a glob.
 """
 
 _DAMAGED: Final = frozenset({"lfs-pointer", "empty", "invalid-json"})
 _MODEL_NAMES: Final = (".h5", ".hdf5", ".keras", "keras_metadata.pb")
 """
-A file of this name, or a model's directory, that has one of these codes was meant to be a model;
-silence about it would let it through a gate.
+Suffixes of model files. A file with such a name, or a model directory, is probably a damaged model
+if its error code is in :data:`_DAMAGED`. It is not skipped, because a CI gate must not pass it.
 """
 
 
 LOST: Final = frozenset({"worker-crashed", "worker-timeout"})
-"""Codes of files over which a process ended."""
+"""Error codes of files that ended the process that read them."""
 
 
 Value = TypeVar("Value")
@@ -66,41 +67,47 @@ class Failure:
     code: str
     message: str
     details: str = ""
-    """What -v shows beside the message, such as a library's own traceback."""
+    """Further information that ``-v`` shows, such as the traceback of a library."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """What a call found."""
+    """The result of a call."""
 
     models: Sequence[Model]
     failures: tuple[Failure, ...]
     passed_over: int = 0
-    """Files found in directories or by globs that are no models."""
+    """The number of skipped files from directories and globs that are not models."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """Which layers to keep; totals are always over all layers."""
+    """The layers to show. Totals always include all layers."""
 
     layer: str | None = None
-    """An exact path, else a regular expression that a path must match in full."""
+    """The path of a layer, or else a regular expression that must fully match a path."""
 
     only: str | None = None
     """``deprecated``, ``mixed``, or the name of a policy."""
 
     depth: int | None = None
-    """How many levels below the model to keep."""
+    """The number of levels below the model to show."""
 
     every_release: bool = False
     """Whether to show the verdicts of all releases."""
 
 
-def attempt(source: Input, _request: None = None) -> Model | Failure | None:
-    """Return the model of an input, its failure, or None for what was found and is not a model."""
+def attempt(source: Input, with_sizes: bool = False) -> Model | Failure | None:  # noqa: FBT001, FBT002
+    """
+    Return the model of an input, its failure, or None for a discovered file that is not a model.
+
+    :param with_sizes: whether to compute the output shapes and the numbers of parameters of the
+        layers, which takes time
+    """
     try:
         with steps.budget(source.display_path):
-            return reading.read(source.path, source.display_path)
+            document = format_detection.document(source.path, source.display_path)
+            return reading.sized_model(document) if with_sizes else reading.model_of(document)
     except ModelFileError as error:
         return failure_of(source, error)
 
@@ -112,13 +119,13 @@ def _identity(source: Input) -> InputIdentity | None:
 
 
 def _refresh(source: Input) -> None:
-    """Have the server of a remote input asked again."""
+    """Discard cached data of a remote input, so that the next read requests it again."""
     if isinstance(source.path, RemotePath):
         opening.forget()
 
 
 def _is_complete(source: Input) -> bool:
-    """Return whether no file of an input names others, which may be any beside it."""
+    """Return whether the files of an input refer to no other files that its identity omits."""
     try:
         detected = format_detection.format_of(Probe(source.path, source.display_path))
     except (OSError, ModelFileError):
@@ -129,20 +136,20 @@ def _is_complete(source: Input) -> bool:
 CACHING: Final[Caching[Input]] = Caching(
     identity=_identity, is_complete=_is_complete, refresh=_refresh
 )
-"""How results of reading a model are kept."""
+"""The functions with which ``--cache`` caches the results of reading a model."""
 
 TASK: Final = Task(
     module=__name__, attempt=attempt, shown=lambda source: source.display_path, caching=CACHING
 )
-"""Reading of one file."""
+"""Reads one file."""
 
 
 def failure_of(source: Input, error: ModelFileError) -> Failure | None:
     """
-    Return the failure of an input; None for what was found and is not a model.
+    Return the failure of an input; None for a discovered file that is not a model.
 
-    :raises KeyboardInterrupt: if a signal has arrived: in the middle of a C library, it makes a
-        healthy file look like a damaged one.
+    :raises KeyboardInterrupt: if a signal has arrived, because a signal during a call of a C
+        library can cause the error.
     """
     interrupts.check()
     if is_passed_over(source, error):
@@ -162,7 +169,7 @@ def is_passed_over(source: Input, error: ModelFileError) -> bool:
 
 
 def collect(results: Iterable[Model | Failure | None]) -> Inspection:
-    """Return the results as one value, in their order."""
+    """Return the results as one value, in the order of the inputs."""
     models = SpilledValues(Model)
     failures, passed_over = separate_failures(results, models.append)
     return Inspection(models=models.all(), failures=failures, passed_over=passed_over)
@@ -201,19 +208,18 @@ def inspect(path: str) -> Model:
     Return the saved model at ``path``, without importing TensorFlow or Keras and without reading
     its weights.
 
-    :raises ModelFileError: for what is no model that can be read, with a sentence and a stable
-        ``code``.
+    :raises ModelFileError: if the path is not a readable model; it has a stable ``code``.
     """
     source = discovery.named_input(path, remote=True)
     with steps.budget(source.display_path):
-        return reading.read(source.path, source.display_path)
+        return reading.sized_model(format_detection.document(source.path, source.display_path))
 
 
 def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:
     """
-    Return the layers of a model that a selection keeps.
+    Return the layers of a model that match a selection.
 
-    :raises UsageError: for a pattern that is not a regular expression.
+    :raises UsageError: if the pattern is not a regular expression.
     :raises ModelFileError: if matching exceeds the limit of steps.
     """
     tests: list[Callable[[Layer], bool]] = []
@@ -232,9 +238,9 @@ def check_selection(
     results: Iterable[Model | Failure | None], selection: Selection
 ) -> Iterator[Model | Failure | None]:
     """
-    Yield each result; a model with too many or too long names for a pattern is a failure.
+    Yield each result, or a failure for a model on which the pattern exceeds the limit of steps.
 
-    :raises UsageError: for a pattern that is not a regular expression.
+    :raises UsageError: if the pattern is not a regular expression.
     """
     for result in results:
         if isinstance(result, Model) and selection.layer is not None:
@@ -251,13 +257,13 @@ class SuggestedFix:
     """The command that ``audit`` prints for a model, or why it could not be planned."""
 
     arguments: tuple[str, ...] | None = None
-    """The words that follow ``policytool migrate PATH``."""
+    """The arguments after ``policytool migrate PATH``; None if no command was planned."""
 
     effect: str = "safe"
-    """``safe`` or ``unsafe``: what the command does to what the model computes."""
+    """``safe`` if predictions stay unchanged, else ``unsafe``."""
 
     obstacle: str | None = None
-    """Why no command was planned, such as a limit."""
+    """Why no command was planned, such as a limit that was exceeded; None if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,11 +273,11 @@ class SelectedInspection:
     inspection: Inspection
     selection: Selection = Selection()
     fixes: Mapping[str, SuggestedFix] = field(default_factory=dict)
-    """The fix of a model that the newest Keras fails to load, by the model's path."""
+    """The fixes for models that the newest Keras fails to load, by the path of the model."""
 
     @property
     def is_selection(self) -> bool:
-        """Whether layers were selected by name or policy, so that each is shown."""
+        """Whether layers were selected by name or policy, so that all of them are shown."""
         return self.selection.layer is not None or self.selection.only is not None
 
     def shown(self) -> Iterator[tuple[Model, tuple[Layer, ...]]]:
@@ -281,7 +287,7 @@ class SelectedInspection:
 
 
 def select(inspection: Inspection, selection: Selection) -> SelectedInspection:
-    """Return the inspection with the layers that a selection keeps."""
+    """Return the inspection with a selection of layers."""
     return SelectedInspection(inspection=inspection, selection=selection)
 
 

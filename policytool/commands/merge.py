@@ -1,9 +1,9 @@
 """
-``merge``: the JSON Lines reports of all shards as the report of one run.
+``merge``: combines the JSON Lines reports of all shards into the report of one run.
 
-Reports come from other machines, so nothing in them is trusted: each line is parsed within the
-limits for JSON, and has to be the next one of its shard. No more than one line and one block of
-each report is in memory.
+Reports are not trusted, because they come from other machines. Each line is parsed with the limits
+for JSON, and its position must be the next one of its shard. Only one line and one block of each
+report are in memory.
 """
 
 from __future__ import annotations
@@ -31,22 +31,25 @@ _HEADER: Final = frozenset(
 _KINDS: Final = ("model", "failure")
 _COUNTS: Final = ("models", "failures", "skipped")
 _SHORT: Final = 2**16
-"""Bytes that the first and the last line of a report cannot exceed."""
+"""Maximum size in bytes of the first line, and of the last line, of a report."""
 
 _BLOCKS: Final = 2**20
-"""Bytes of the blocks of all reports together."""
+"""Total size in bytes of the blocks of all reports."""
 
 _LEAST_BLOCK: Final = 2**12
 _DAMAGED: Final = "; copy it again, or run the shard again"
 _CODES: Final = (70, 2, 3, 1)
-"""Exit codes of complete runs that one shard gives to the whole, the more important one first."""
+"""
+Exit codes that the merged run has if any shard has them, in the order of precedence. Only complete
+runs have these codes.
+"""
 
 _WITHOUT_MODELS: Final = (0, 4)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardReport:
-    """One report, of which the first and the last line were read."""
+    """The report of a shard: its path, and the content of its first and last lines."""
 
     path: Path
     header: Mapping[str, Any]
@@ -57,18 +60,18 @@ class ShardReport:
 
     @property
     def first(self) -> int:
-        """The position of the first input."""
+        """The position of the shard's first input in the run."""
         return self.shard.index - 1 if self.shard is not None else 0
 
     @property
     def step(self) -> int:
-        """The distance between two inputs."""
+        """The distance between the positions of two inputs of the shard."""
         return self.shard.count if self.shard is not None else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergedReport:
-    """The report of the whole run, whose lines are still to be read."""
+    """The report of the whole run. Its lines are read when :meth:`lines` is iterated."""
 
     header: Mapping[str, Any]
     reports: tuple[ShardReport, ...] = field(repr=False)
@@ -79,7 +82,7 @@ class MergedReport:
         """
         Yield the lines of models and failures in the order of the inputs, each with its newline.
 
-        :raises MergeError: for a damaged line.
+        :raises MergeError: if a line is damaged.
         """
         block = max(_LEAST_BLOCK, _BLOCKS // len(self.reports))
         streams = [_results(report, block) for report in self.reports]
@@ -89,10 +92,10 @@ class MergedReport:
 
 def merge(paths: Sequence[Path]) -> MergedReport:
     """
-    Return the report of the run whose shards these are.
+    Return the report of a whole run, from the reports of its shards.
 
-    :raises MergeError: for files that are no complete reports, for shards of different runs, and
-        for a shard that is missing or there twice.
+    :raises MergeError: if a file is not a complete report, if reports are from different runs, or
+        if a shard is missing or has two reports.
     """
     if len(paths) > MOST:
         raise MergeError(f"{len(paths):,} reports are more than a run can have ({MOST:,} shards)")
@@ -146,10 +149,11 @@ def _read_report(path: Path) -> ShardReport:
 
 def _object(line: bytes, place: str = "") -> dict[str, Any] | None:
     """
-    Return the JSON object in a line; None for anything else, and for keys that occur twice.
+    Return the JSON object in a line; None if the line is not an object, or has duplicate keys.
 
-    :param place: what an error calls the line; without it, a line beyond a limit is None too
-    :raises MergeError: for a line beyond a limit.
+    :param place: the name of the line in messages; if empty, a line that exceeds a limit also
+        returns None
+    :raises MergeError: if the line exceeds a limit.
     """
     try:
         value, repeated = jsontext.parse(line)
@@ -203,7 +207,7 @@ def _is_count(value: object) -> bool:
 
 def _check_same_run(first: ShardReport, other: ShardReport) -> None:
     """
-    Make sure that two reports are of one run.
+    Check that two reports are from the same run.
 
     :raises MergeError: if they are not.
     """
@@ -232,7 +236,7 @@ def _check_shards(reports: Sequence[ShardReport]) -> None:
     """
     Check that each shard has exactly one report.
 
-    :raises MergeError: for a missing or duplicate shard.
+    :raises MergeError: if a shard is missing or has two reports.
     """
     for report, other in pairwise(reports):
         if report.first == other.first:
@@ -252,7 +256,7 @@ def _results(report: ShardReport, block: int) -> Iterator[tuple[int, str]]:
     """
     Yield the lines of models and failures, each with the position of its input.
 
-    :raises MergeError: for a damaged or unexpected line.
+    :raises MergeError: if a line is damaged or unexpected.
     """
     name, expected = display_path(report.path), report.first
     counts = dict.fromkeys(_KINDS, 0)
@@ -261,7 +265,7 @@ def _results(report: ShardReport, block: int) -> Iterator[tuple[int, str]]:
     for number, line in _numbered_lines(report.path, block):
         if number == 1:
             continue
-        is_text = line.isascii() and line.decode().isprintable()  # as all lines are written
+        is_text = line.isascii() and line.decode().isprintable()  # as in every written report
         value = _object(line, f"report {name} line {number}") if is_text else None
         if value is None or has_ended:
             raise MergeError(f"report {name} line {number} is damaged{_DAMAGED}")
@@ -289,12 +293,12 @@ def _results(report: ShardReport, block: int) -> Iterator[tuple[int, str]]:
 
 def _numbered_lines(path: Path, block: int) -> Iterator[tuple[int, bytes]]:
     """
-    Yield the lines of a file without their newlines, counted from 1.
+    Yield the lines of a file without newlines, with their numbers from 1.
 
-    :raises MergeError: for a line that is too long, and for a file that cannot be read.
+    :raises MergeError: if a line is too long, or the file cannot be read.
     """
     name, number, size = display_path(path), 0, 0
-    rest: list[bytes] = []  # of the line that is not whole yet; joined once, not for each block
+    rest: list[bytes] = []  # the parts of an incomplete line, which are joined only once
     try:
         for data in opening.blocks(path, block):
             *lines, last = data.split(b"\n")

@@ -1,4 +1,4 @@
-"""``migrate``: plan what changes in one file, and carry the plan out."""
+"""``migrate``: plans the changes in one file, and applies the plan."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands import migration_preview
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.inspect import Failure, failure_of
 from policytool.formats import format_detection
@@ -37,35 +38,35 @@ if TYPE_CHECKING:
 
 
 CONFIG: Final = "config"
-"""What the model's config is called where a whole file is written anew."""
+"""The name of the config in the diff of a converted model."""
 
 
 class Status(StrEnum):
     """How a migration ended."""
 
     UNCHANGED = "unchanged"
-    """The file needs nothing, and was not touched."""
+    """The file needs no changes, and was not written."""
 
     PLANNED = "planned"
-    """The plan was only made."""
+    """The plan was not applied, because of ``--preview``."""
 
     WRITTEN = "written"
 
     SKIPPED = "skipped"
     """
-    There is something of the output's name, and it was left: an earlier run's, for an output has
-    its name only once it is whole.
+    The output exists and was kept. Outputs are renamed into place when complete, so it is a
+    complete output of an earlier run.
     """
 
     BLOCKED = "blocked"
 
     MISSED = "missed"
-    """The predictions were too far from the original's, and nothing was written."""
+    """The predictions differ by more than the tolerance, and nothing was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Migration:
-    """One file's plan and its outcome."""
+    """The plan for a file, and its outcome."""
 
     plan: Plan
     status: Status
@@ -74,38 +75,41 @@ class Migration:
     written: Written | None = None
     counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
     parts: Mapping[str, Json] = field(default_factory=dict)
-    """The JSON documents that change, as they were; none where nobody asked for them."""
+    """The JSON documents that change, before the change; empty if no diff is needed."""
 
     retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
     not_verified: str | None = None
-    """Why the predictions of what was written were not compared, if that is the default."""
+    """Why predictions were not compared, although that is the default; None otherwise."""
 
     memory_limit: int | None = None
     """
-    Bytes that TensorFlow could take to compare predictions, beyond itself; None without a
-    comparison, and for one with a limit of the user's or without any.
+    The default limit for the memory of the comparison in bytes, without the memory of TensorFlow
+    itself; None without a comparison, or if the user set a limit.
     """
 
 
 Result = Migration | Failure | None
-"""None for a path that was found and is no model, or weights alone."""
+"""The result of an input; None for a discovered file that is not a model or has only weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MigrateRequest:
-    """What is to be done to each of several files."""
+    """The options for each file."""
 
     options: Options
     destination: Destination
     several: bool = False
-    """Whether there are several, which then cannot have one output."""
+    """Whether the run has several inputs, which cannot have the same output."""
 
     parts: bool = True
-    """Whether a diff is to be made of the results."""
+    """Whether a diff of the result is needed."""
 
     no_verify_reason: str | None = None
-    """Why no predictions are compared, for all of them; None if they are, or nobody expects it."""
+    """
+    Why predictions of no file are compared, although that is the default; None if they are
+    compared, or if it is not the default.
+    """
 
 
 def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
@@ -126,9 +130,7 @@ def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | Non
     except ModelFileError as error:
         return failure_of(source, error)
     except WorkerError as error:
-        return Failure(
-            path=source.display_path, code=error.code, message=str(error), details=error.details
-        )
+        return failure_from(source.display_path, error)
 
 
 def migrate_loaded(
@@ -177,32 +179,31 @@ LOST: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """A plan and what it is carried out with."""
+    """A plan, with the inputs that are needed to apply it."""
 
     plan: Plan
     source: AnyPath
-    """Remote only for a destination to which nothing is written."""
+    """The path of the model. It must be local if the plan is applied."""
 
     loaded: LoadedModel | None = None
-    """The model of the plan; a new file gets its values from the document of this model."""
+    """The model of the plan, whose document contains the values for a converted model."""
 
     run: TensorFlowRun | None = None
-    """What TensorFlow does of it; None where nothing is asked of it."""
+    """The jobs for TensorFlow; None if there are none."""
 
     parts: bool = False
-    """Whether a diff is to be made of the result."""
+    """Whether a diff of the result is needed."""
 
     no_verify_reason: str | None = None
-    """Why no predictions are compared, if that is the default."""
+    """Why predictions are not compared, although that is the default; None otherwise."""
 
 
 def apply_plan(work: Work, destination: Destination, *, several: bool = False) -> Migration:
     """
-    Return what becomes of a plan: nothing for an empty one, a refusal, a preview, or the written
-    file.
+    Apply a plan, unless it is empty or blocked, or ``--preview`` is set, and return the outcome.
 
-    :raises ModelFileError: where writing fails; the original is what it was.
-    :raises WorkerError: where TensorFlow is needed, and cannot do its part.
+    :raises ModelFileError: if writing fails; the original is unchanged.
+    :raises WorkerError: if TensorFlow is needed and fails.
     """
     plan, source, run = work.plan, work.source, work.run
     done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=_changing_parts(work))
@@ -284,7 +285,7 @@ def _write(work: Work, output: AnyPath, destination: Destination) -> Written:
 
 
 def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
-    """Return a migration with what the child process did for it."""
+    """Return a migration with the results of the child process."""
     plan = done.plan
     if run.retraced is not None and run.after is not None:
         plan = replace(
@@ -306,8 +307,10 @@ def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
 
 def _with_observation(verdict: Verdict, versions: Mapping[str, str]) -> Verdict:
     """
-    Return the verdict of a release on a result; nothing is open of the release that predicted with
-    it.
+    Return the verdict of a release on the written model. The verdict is no longer unknown for the
+    release that loaded the model to compare predictions.
+
+    :param versions: the library that loaded the model, and its releases
     """
     library, version = library_and_version(versions)
     release = f"{library}{'.'.join((version or '').split('.')[:2])}"

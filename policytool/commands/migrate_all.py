@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.commands import inspect, remote_migration, saved_plans, tensorflow
 from policytool.commands.arguments.declaration import as_texts
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.commands.arguments.migrate import MigrateArguments
+    from policytool.commands.batch.parallel import Jobs
     from policytool.commands.migrate import Result
     from policytool.commands.saved_plans import SavedPlan
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.workers import Interpreter
+
+ON_A_CLUSTER: Final = "a Dask cluster (--jobs ADDRESS) runs no TensorFlow"
 
 
 def migrate_all(
@@ -43,23 +46,23 @@ def migrate_all(
     destination: Destination,
     tools: TensorFlowTools | None = None,
     *,
-    jobs: int | None = 1,
-    scheduler: str | None = None,
+    jobs: Jobs = 1,
     parts: bool = True,
     several: bool | None = None,
 ) -> Iterator[Result]:
     """
-    Migrate each input and yield its result. ``tools`` are started only if TensorFlow is needed.
-
-    ``several`` says whether the run has several inputs, of which these may be only a shard.
+    Migrate each input and yield its result.
 
     Migrations that need TensorFlow run in this process, one file after the other, because
-    TensorFlow has its own process. All others run in ``jobs`` processes, or on the workers of the
-    Dask ``scheduler``. Inputs that share files, such as two with one output, run in their order.
+    TensorFlow has its own process. All others run in ``jobs`` processes. Inputs that share files,
+    such as two with the same output, run in their order.
 
-    :raises UsageError: for one output for many inputs, and for options that contradict the only
+    :param tools: the child processes, which are started only if TensorFlow is needed
+    :param several: whether the run has several inputs, if ``inputs`` is only a shard of them; None
+        to count ``inputs``
+    :raises UsageError: if several inputs have the same output, or if options contradict the only
         model, such as a pattern that matches no layer.
-    :raises WorkerError: where processes are wanted and cannot be started.
+    :raises WorkerError: if the processes cannot be started.
     """
     chosen = without_outputs(inputs, options.suffix, destination)
     if tools is not None:
@@ -71,7 +74,7 @@ def migrate_all(
         parts=parts,
         no_verify_reason=tools.no_verify_reason if tools is not None and options.target else None,
     )
-    if request.several and chosen:  # one output for all inputs is no failure of each
+    if request.several and chosen:  # one error, and not a failure for each input
         target_of(chosen[0].path, options.suffix, destination, several=True)
     if tools is not None and (options.retrace or tools.verify is not False):
         yield from parallel.run_serially(
@@ -81,17 +84,15 @@ def migrate_all(
             lambda source: remote_migration.attempt(source, request, tools),
         )
     else:
-        yield from parallel.run_all(
-            remote_migration.TASK, chosen, request, jobs, scheduler=scheduler
-        )
+        yield from parallel.run_all(remote_migration.TASK, chosen, request, jobs)
 
 
 def saved_plans_in(file: Path, paths: tuple[str, ...]) -> list[SavedPlan]:
     """
-    Return the plans in a file, each with its model; with one path and one plan, that path is
-    migrated in place of the plan's own.
+    Return the plans in a file, each with the path of its model. A single plan is applied to a
+    single path, even if that is not the path in the plan.
 
-    :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
+    :raises UsageError: if the file contains no saved plan, or has no plan for a path.
     """
     return saved_plans.plans_with_paths(saved_plans.read_plans(file), paths)
 
@@ -101,8 +102,7 @@ def migrate_saved(
     destination: Destination,
     tools: TensorFlowTools | None = None,
     *,
-    jobs: int | None = 1,
-    scheduler: str | None = None,
+    jobs: Jobs = 1,
     parts: bool = True,
 ) -> Iterator[Result]:
     """
@@ -110,11 +110,11 @@ def migrate_saved(
 
     :func:`migrate_all` describes which process does the work.
 
-    :raises UsageError: for a plan that needs TensorFlow, on a cluster.
-    :raises WorkerError: where processes are wanted and cannot be started.
+    :raises UsageError: if a plan needs TensorFlow, and ``jobs`` is a cluster.
+    :raises WorkerError: if the processes cannot be started.
     """
-    if scheduler is not None and any(saved.plan.retrace for saved in every):
-        raise UsageError("--scheduler runs no TensorFlow and cannot apply a plan with --retrace")
+    if isinstance(jobs, str) and any(saved.plan.retrace for saved in every):
+        raise UsageError(f"{ON_A_CLUSTER} and cannot apply a plan with --retrace")
     request = SavedPlanRequest(destination=destination, parts=parts)
     if tools is not None:
         tools = tools.decide_verification(None)
@@ -126,7 +126,7 @@ def migrate_saved(
             lambda saved: saved_plans.attempt(saved, request, tools),
         )
     else:
-        yield from parallel.run_all(saved_plans.TASK, every, request, jobs, scheduler=scheduler)
+        yield from parallel.run_all(saved_plans.TASK, every, request, jobs)
 
 
 def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
@@ -134,8 +134,7 @@ def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
     Migrate one model and return the result.
 
     :raises ModelFileError: if the model cannot be read, migrated or written.
-    :raises UsageError: for options that contradict each other, and for patterns that match no
-        layer.
+    :raises UsageError: if options contradict each other, or a pattern matches no layer.
     """
     options, destination = migrate_options(arguments), migrate_destination(arguments)
     model = discovery.named_input(path, remote=True)
@@ -154,8 +153,8 @@ def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
 
 def migrate_interpreters(arguments: MigrateArguments) -> tuple[Interpreter, Interpreter]:
     """
-    Return the interpreters of both sides, with a time limit if predictions are compared only by
-    default.
+    Return the interpreters for the source and the target. They have a time limit if predictions are
+    compared by default, and not because the user requests it.
     """
     is_default = arguments.verify is None and arguments.target is not None and not arguments.retrace
     source, target = tensorflow.interpreters(arguments.python)
@@ -167,9 +166,9 @@ def migrate_interpreters(arguments: MigrateArguments) -> tuple[Interpreter, Inte
 
 def migrate_options(arguments: MigrateArguments) -> Options:
     """
-    Return the options of a migration that arguments ask for.
+    Return the options of a migration from the arguments.
 
-    :raises UsageError: for policies that no layer can have, and for a name that is not a release.
+    :raises UsageError: if no layer can have a policy, or a name is not a release.
     """
     return options_from_arguments(
         arguments.to,
@@ -184,19 +183,19 @@ def migrate_options(arguments: MigrateArguments) -> Options:
 
 def migrate_destination(arguments: MigrateArguments) -> Destination:
     """
-    Return where migrated models are written.
+    Return the destination of migrated models.
 
-    :raises UsageError: for stdout, and for options that contradict each other.
+    :raises UsageError: if the output is stdout, or options contradict each other.
     """
     in_place, output = arguments.in_place, arguments.output
     if in_place and output is not None:
         raise UsageError(
             "--in-place and -o conflict: --in-place replaces the input, and -o leaves it unchanged"
         )
-    if arguments.skip_existing and (in_place or arguments.overwrite):
+    if in_place and arguments.existing == "skip":
         raise UsageError(
-            f"--skip-existing and {'--in-place' if in_place else '--overwrite'} conflict: the "
-            "first keeps existing files, and the second replaces them"
+            "--in-place and --existing skip conflict: the first replaces existing files, and the "
+            "second keeps them"
         )
     path, is_directory = output_of(output)
     return Destination(
@@ -204,8 +203,8 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
         is_directory=is_directory,
         in_place=in_place,
         backup=arguments.backup,
-        overwrite=arguments.overwrite,
-        skip_existing=arguments.skip_existing,
+        overwrite=arguments.existing == "replace",
+        skip_existing=arguments.existing == "skip",
         allow_overflow="overflow" in arguments.allow,
         write=not arguments.preview,
     )
@@ -235,7 +234,7 @@ def the_one_model(
     :raises ModelFileError: if the process that read the model crashed.
     """
     candidates = without_outputs(list(inputs), options.suffix, destination)
-    read = list(parallel.run_all(inspect.TASK, candidates, None, None))
+    read = list(parallel.run_all(inspect.TASK, candidates, False, None))
     models = [
         candidate for candidate, result in zip(candidates, read, strict=True) if result is not None
     ]
@@ -243,7 +242,7 @@ def the_one_model(
         listed = join_first([model.display_path for model in models], 10)
         raise UsageError(f"found {len(models)} models ({listed}); specify one of them{several}")
     for result in read:
-        # the command would lose it again, after the same time
+        # the command would crash on it again, after the same time
         if isinstance(result, Failure) and result.code in LOST:
             raise ModelFileError(result.path, result.code, result.message)
     return models

@@ -1,7 +1,8 @@
 """
-What ``migrate`` would do to one file: its plan, its output, and what prevents it.
+The preview of ``migrate`` for one file: the plan, the output, and the reasons that block the plan.
 
-Nothing is written, and no process starts. ``audit`` and ``inspect`` need no more than this.
+It writes no file and starts no process. ``audit`` and ``inspect`` use only this part of
+``migrate``.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ _NOT_MIGRATABLE: Final = "not-migratable"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preview:
-    """A plan, with its output and what its casts do to the values."""
+    """A plan, with its output and the effects of its casts on values."""
 
     plan: Plan
-    """Its refusals include those that depend on the stored values."""
+    """The plan. Its refusals include those that depend on the stored values."""
 
     target: AnyPath | None = None
-    """The output; None for an empty plan."""
+    """The output; None if the plan is empty."""
 
     is_skipped: bool = False
-    """Whether the output exists and is to be kept."""
+    """Whether the output exists and must be kept."""
 
     counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
 
 
 def check_migratable(document: Document, *, converts: bool = False) -> None:
     """
-    Make sure that a file is of a format that can be migrated.
+    Check that ``migrate`` supports the format of a file.
 
-    :param converts: whether it is to be converted for another release.
-    :raises ModelFileError: where it is not, and for a file that is two models.
+    :param converts: whether the model must be converted for another release
+    :raises ModelFileError: if it does not, or if the file can be read as two different models.
     """
     format_detection.refuse_ambiguity(document)
     if document.config_part is None or document.format == "weights":
@@ -78,10 +79,10 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
 
 def plan_migration(loaded: LoadedModel, options: Options, destination: Destination) -> Plan:
     """
-    Return the plan for a model, for the container that the destination names.
+    Return the plan for a model, in the file format of the destination.
 
-    :raises UsageError: for options that contradict the model.
-    :raises ModelFileError: for a model that has no layers.
+    :raises UsageError: if options contradict the model.
+    :raises ModelFileError: if the model has no layers.
     """
     if not loaded.sites:
         message = "contains no layers that can be changed: its metadata lists no layers"
@@ -97,10 +98,10 @@ def plan_migration(loaded: LoadedModel, options: Options, destination: Destinati
 
 def _check_container(document: Document, container: str | None, output: AnyPath | None) -> None:
     """
-    Check that the suffix of an output's name is not that of another container, unless the input has
-    the same suffix: only a conversion writes another container.
+    Check that the suffix of the output is not that of another file format, unless the input has the
+    same suffix. Only a conversion changes the file format.
 
-    :raises UsageError: if it is.
+    :raises UsageError: if the suffix is that of another file format.
     """
     own = document.format
     if output is None or container in {None, own} or (container == "json" and own == "tfjs"):
@@ -128,11 +129,11 @@ def preview(
     loaded: LoadedModel | None = None,
 ) -> Preview:
     """
-    Return what a plan comes to for a destination.
+    Return the preview of a plan for a destination.
 
-    :param loaded: the model of the plan, if it is at hand
-    :raises UsageError: for an output that contradicts the model or its file.
-    :raises ModelFileError: for values that cannot be read.
+    :param loaded: the model of the plan; None to read values without it
+    :raises UsageError: if the output contradicts the model or its file.
+    :raises ModelFileError: if values cannot be read.
     """
     if plan.is_empty:
         return Preview(plan=plan)
@@ -151,8 +152,8 @@ def preview(
 
 def _exists(target: AnyPath) -> bool:
     """
-    Return whether there is an output; a remote directory counts once it is a model, because its
-    files are written one after another.
+    Return whether an output exists. A remote directory exists only if it is a model, because its
+    files are written one after the other.
     """
     if isinstance(target, RemotePath) and opening.is_directory(target):
         return format_detection.is_model(target)
@@ -164,7 +165,7 @@ def _count_losses(
 ) -> Mapping[tuple[str, ...], Counts]:
     """
     Return the effect of each cast of a plan on the values. Only the tensors that are cast are read.
-    Nothing for a remote file, because its local copy is measured.
+    Return nothing for a remote file, because its values are read later, from a local copy.
     """
     if not plan.casts or isinstance(source, RemotePath):
         return {}
@@ -172,7 +173,7 @@ def _count_losses(
         from policytool.numerics import tensorflow_run  # the values are in a checkpoint
 
         return tensorflow_run.count_casts(plan, loaded, source)
-    from policytool.formats import rewriting  # h5py and ml_dtypes
+    from policytool.formats import rewriting  # imports h5py and ml_dtypes
 
     return rewriting.measure(source, plan.format, plan.casts, display_path=plan.path)
 

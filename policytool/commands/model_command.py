@@ -1,9 +1,9 @@
 """
-The one command of a model that fails its audit: planned, and its result audited, before it is
-printed.
+Finds one command that makes a model pass its audit. The result of the command is audited before
+the command is printed.
 
-``migrate`` plans each attempt as it would carry it out, and the rules look at the planned document.
-Only values that the plan casts are read, and nothing is written.
+``migrate`` plans each attempt, and the rules check the planned document. Only values that the plan
+casts are read, and nothing is written.
 """
 
 from __future__ import annotations
@@ -48,13 +48,16 @@ if TYPE_CHECKING:
     from policytool.rules.base import Severity
 
 _NEWEST: Final = "keras3"
-"""The target of a model of Keras that is audited for none."""
+"""The default target if the user specifies none."""
 
 _UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE})
-"""The options of rules that look at more than a planned document has: only a remedy helps."""
+"""
+The options of rules that need more than the planned document, so that only a remedy can resolve
+their findings.
+"""
 
 _UNREADABLE: Final = frozenset({safety.external_data.id, safety.oversized_dataset.id})
-"""The rules about stored values that no command copies."""
+"""The rules about stored values that no command can copy."""
 
 _LOADING: Final = frozenset(
     {
@@ -67,23 +70,23 @@ _LOADING: Final = frozenset(
         )
     }
 )
-"""The rules whose findings have a remedy if edits of the file suffice, and otherwise none."""
+"""The rules whose findings have a remedy only if edits of the file are sufficient."""
 
 _ARCHIVE: Final = "keras"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Attempt:
-    """One call of ``migrate``."""
+    """A call of ``migrate`` to try."""
 
     target: str | None = None
     allow_weight_rewrite: bool = False
     remedies: tuple[Remedy, ...] = ()
     output: AnyPath | None = None
-    """``-o``; None for the name that migrate gives."""
+    """The value of ``-o``; None for the default name."""
 
     def options(self) -> Options:
-        """Return what migrate is asked for."""
+        """Return the options of ``migrate``."""
         loader, containers = target_and_containers(self.target) if self.target else (None, ())
         scaled = any(remedy.keep_loss_scale for remedy in self.remedies)
         return Options(
@@ -99,13 +102,13 @@ class _Attempt:
     @property
     def suffix(self) -> str:
         """
-        What the output's name says. Plans are made without the target's given name, as those of the
-        rules are, so that each is made once.
+        The suffix of the output's name. It contains the target as the user specified it. The plan
+        does not depend on that name, so that it can be shared with the plans of rules.
         """
         return replace(self.options(), target_name=self.target).suffix
 
     def arguments(self) -> tuple[str, ...]:
-        """Return the words that follow ``policytool migrate PATH``."""
+        """Return the arguments after ``policytool migrate PATH``."""
         options = self.options()
         together = Remedy(
             fix=Fix.UNSAFE,
@@ -120,7 +123,7 @@ class _Attempt:
 
     @property
     def fix(self) -> Fix:
-        """Whether predictions and training stay as they are."""
+        """Whether the call is a safe fix: predictions and training stay unchanged."""
         changes = self.allow_weight_rewrite or any(
             remedy.fix is Fix.UNSAFE for remedy in self.remedies
         )
@@ -133,23 +136,23 @@ class _Attempt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Outcome:
-    """What an attempt comes to."""
+    """The outcome of an attempt, according to its plan."""
 
     attempt: _Attempt
     reason: str | None = None
-    """Why migrate would not carry it out; None if it would."""
+    """Why ``migrate`` would fail or block the plan; None if it would write the result."""
 
     refusals: tuple[str, ...] = ()
-    """The codes of the reason."""
+    """The codes of the refusals of the plan."""
 
     left: tuple[Finding, ...] = ()
-    """The findings with which the result fails."""
+    """The findings because of which the result fails the audit."""
 
     exists: bool = False
-    """Whether the output is there already."""
+    """Whether the output already exists."""
 
     output: tuple[str, ...] = ()
-    """``-o`` with a local name, if migrate cannot write beside the source."""
+    """``-o`` with a local name, if ``migrate`` cannot write next to the source; otherwise empty."""
 
     @property
     def passes(self) -> bool:
@@ -160,11 +163,14 @@ class _Outcome:
 def plan_commands(
     case: RuleInput, source: AnyPath, findings: Sequence[Finding], options: AuditOptions
 ) -> tuple[ModelCommand, ...]:
-    """Return a command for each target for which a model fails; nothing for a model that passes."""
+    """
+    Return a command for each target for which a model fails the audit; nothing for a model that
+    passes.
+    """
     if not any(fails(finding, options.fail_on) for finding in findings):
         return ()
     if not options.names:
-        return (_planned(_Planner(case, source, options, findings), None),)
+        return (_planned(_untargeted_planner(case, source, options, findings), None),)
     if len(options.names) == 1:
         return (_planned(_Planner(case, source, options, findings), options.names[0]),)
     commands: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
@@ -177,10 +183,24 @@ def plan_commands(
     return tuple(commands.values())
 
 
+def _untargeted_planner(
+    case: RuleInput, source: AnyPath, options: AuditOptions, findings: Sequence[Finding]
+) -> _Planner:
+    """
+    Return the planner of a model that is audited for no target: if the newest Keras fails to load
+    it, the one for this target, so that the command is the same.
+    """
+    failing = _failing(findings, options.fail_on)
+    if any(finding.rule == loading.newest_keras_fails.id for finding in failing):
+        options = replace(options, targets=loaders_of((_NEWEST,)), target_names=(_NEWEST,))
+        findings = tuple(rules.findings(case, options))
+    return _Planner(case, source, options, findings)
+
+
 def _planned(planner: _Planner, target: str | None) -> ModelCommand:
     """
-    Return the command for a target; if a limit ends its planning, none, with the limit as the
-    reason: the findings of the model do not depend on it.
+    Return the command for a target. If planning exceeds a limit, the result has no command, and the
+    limit as the reason. The findings of the model are not affected.
     """
     try:
         return planner.command(target)
@@ -191,7 +211,7 @@ def _planned(planner: _Planner, target: str | None) -> ModelCommand:
 
 
 class _Planner:
-    """Looks for the command of one model and one target."""
+    """The search for the command of one model and one target."""
 
     def __init__(
         self, case: RuleInput, source: AnyPath, options: AuditOptions, findings: Iterable[Finding]
@@ -209,7 +229,7 @@ class _Planner:
         for attempt in self._attempts(target):
             outcome = self._outcome(attempt)
             if outcome.passes:
-                overwrite = ("--overwrite",) if outcome.exists else ()
+                overwrite = ("--existing", "replace") if outcome.exists else ()
                 arguments = (*attempt.arguments(), *outcome.output, *overwrite)
                 return ModelCommand(target=target, arguments=arguments, fix=attempt.fix)
             tried.append(outcome)
@@ -220,7 +240,7 @@ class _Planner:
         )
 
     def _attempts(self, target: str | None) -> Iterator[_Attempt]:
-        """Yield the calls to try, those that change least first."""
+        """Yield the calls to try, in the order of how much they change."""
         remedies = [finding.remedy for finding in self.failing if finding.remedy is not None]
         setting = tuple(
             finding.remedy for finding in self.failing if finding.remedy and _sets_dtypes(finding)
@@ -231,31 +251,31 @@ class _Planner:
         if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and not lasting:
             yield _Attempt()
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
-        if target is None and fixed and not lasting:
+        if fixed and not lasting:
             yield _Attempt(remedies=fixed)
         converted = _Attempt(target=target or self._own_target(), remedies=setting)
         yield from self._with_remedies(converted)
         if set(self._outcome(converted).refusals) == {WEIGHT_REWRITE}:
             yield from self._with_remedies(replace(converted, allow_weight_rewrite=True))
-        is_open = setting or self._outcome(converted).left  # edits may refuse what an archive takes
+        is_open = setting or self._outcome(converted).left  # an archive may resolve more than edits
         if is_open and self._case.document.format != _ARCHIVE:
             archive = self._archive(converted)
             yield from self._with_remedies(replace(converted, output=archive))
 
     def _own_target(self) -> str:
-        """Return the target of a model that is audited for none."""
+        """Return the target of the command if the user specified none."""
         fails_in_browsers = any(
             finding.rule == loading.tensorflow_js_fails.id for finding in self.failing
         )
         return TFJS if fails_in_browsers else _NEWEST
 
     def _archive(self, attempt: _Attempt) -> AnyPath:
-        """Return the name of an archive: Keras 3 restores optimizers from nothing else."""
+        """Return the path of a new archive, the only format from which Keras 3 loads optimizers."""
         name = default_name(self._source, attempt.suffix, _ARCHIVE)
         return Path(name) if self._is_read_only else self._source.with_name(name)
 
     def _with_remedies(self, attempt: _Attempt) -> Iterator[_Attempt]:
-        """Yield an attempt, and with the remedies of what it leaves."""
+        """Yield an attempt, and then the attempt with remedies for its remaining findings."""
         yield attempt
         outcome = self._outcome(attempt)
         rules_left = {finding.rule for finding in outcome.left}
@@ -269,7 +289,7 @@ class _Planner:
             yield replace(attempt, remedies=remedies)
 
     def _outcome(self, attempt: _Attempt) -> _Outcome:
-        """Return what one call of migrate would come to, found out once."""
+        """Return the outcome of a call of ``migrate``, which is planned only once."""
         if attempt not in self._outcomes:
             self._outcomes[attempt] = self._find_outcome(attempt)
         return self._outcomes[attempt]
@@ -315,7 +335,7 @@ class _Planner:
         )
 
     def _left(self, preview: Preview, attempt: _Attempt) -> tuple[Finding, ...]:
-        """Return the findings with which a planned result fails."""
+        """Return the findings because of which a planned result fails the audit."""
         loaded = reading.load_model(_result(self._case.document, preview))
         result = RuleInput(
             model=loaded.model, document=loaded.document, loaded=loaded, is_planned=True
@@ -335,14 +355,15 @@ class _Planner:
 
 
 def _is_unplanned(finding: Finding) -> bool:
-    """Return whether a planned document does not show if a finding stays."""
+    """Return whether a planned document cannot show if a finding remains."""
     return finding.rule in _UNREADABLE or rules.BY_ID[finding.rule].needs in _UNPLANNED
 
 
 def _sets_dtypes(finding: Finding) -> bool:
     """
-    Return whether a remedy changes what layers compute in: a conversion that does so unasked, as
-    Keras 3's wrappers do, changes predictions, and fails where these are compared.
+    Return whether the remedy of a finding sets policies of layers. A conversion must not resolve
+    such a finding by itself, as for wrappers of Keras 3: it would change predictions, and the
+    comparison of predictions would fail.
     """
     return finding.remedy is not None and bool(finding.remedy.assignments)
 
@@ -357,8 +378,8 @@ def _result(document: Document, preview: Preview) -> Document:
 
 
 def _is_read_only(source: RemotePath) -> bool:
-    """Return whether nothing can be written beside a remote file."""
-    from policytool.commands.remote_migration import WRITABLE  # transfers, for URLs
+    """Return whether ``migrate`` cannot write next to a remote file."""
+    from policytool.commands.remote_migration import WRITABLE  # only URLs need it
 
     return source.protocol not in WRITABLE
 
@@ -368,7 +389,7 @@ def _failing(findings: Iterable[Finding], fail_on: Severity) -> tuple[Finding, .
 
 
 def _no_command(tried: Sequence[_Outcome]) -> str:
-    """Return why no command helps, by the attempt that leaves least."""
+    """Return why no command helps, according to the attempt with the fewest remaining findings."""
     converted = [outcome for outcome in tried if outcome.attempt.target is not None]
     done = [outcome for outcome in converted if outcome.reason is None]
     if not done:

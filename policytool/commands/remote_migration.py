@@ -1,9 +1,9 @@
 """
 ``migrate`` of remote models and to remote outputs.
 
-A plan is made from ranges of the remote model. If it changes something, the model is copied to a
-temporary directory and migrated there as every local one, and a remote output is uploaded when the
-local one is complete and compared.
+The plan is made from ranges of the remote model. If the plan changes something, the model is
+downloaded to a temporary directory and migrated there like a local model. A remote output is
+uploaded after the local output was written and verified.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool.commands import migrate
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.batch.task import WRITE_GRACE, Task
-from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, MigrateRequest, Migration, Result, Status, places
 from policytool.formats import rewriting
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from policytool.commands.destinations import Destination
 
 WRITABLE: Final = ("s3", "gs", "gcs", "az", "abfs", "memory")
-"""The protocols to which outputs are written: those whose objects appear complete or not at all."""
+"""The protocols with which outputs can be written, because they write objects atomically."""
 
 _MAKES_A_MODEL: Final = frozenset({GRAPH, "config.json"})
-"""The files by which a directory is a model; they are uploaded last."""
+"""The files that make a directory a model, which are uploaded last."""
 
 MigrateLocal: TypeAlias = "Callable[[AnyPath, Destination], Result]"
-"""Migrates what a path leads to."""
+"""Migrates the model at a path."""
 
 
 def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
@@ -53,7 +53,7 @@ def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | Non
 
     def act(path: AnyPath, destination: Destination) -> Result:
         copy = replace(source, path=path, shown=source.display_path)
-        # the output of a copy is named in full
+        # the output of a copy is a complete path, even if the run has several inputs
         several = request.several and destination.output == request.destination.output
         copy_request = replace(request, destination=destination, several=several)
         return migrate.attempt(copy, copy_request, tools)
@@ -63,9 +63,10 @@ def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | Non
 
 def check(sources: Iterable[AnyPath], destination: Destination) -> None:
     """
-    Make sure that outputs can go where they are to go, before anything is read.
+    Check that outputs can be written, before anything is read.
 
-    :raises UsageError: if a remote file would be replaced in place, or a protocol is only read.
+    :raises UsageError: if a remote file would be replaced in place, or if the protocol of an output
+        is read-only.
     """
     if not destination.write:
         return
@@ -97,8 +98,8 @@ def with_local_copy(
     source: AnyPath, display_path: str, destination: Destination, act: MigrateLocal
 ) -> Result:
     """
-    Return what ``act`` returns for a model. If the model or the output is remote, ``act`` is called
-    for the plan first, and then for a local copy.
+    Return the result of ``act`` for a model. If the model or the output is remote, call ``act``
+    first for the plan, and then for a local copy.
 
     :raises UsageError: for an invalid output.
     """
@@ -113,13 +114,13 @@ def with_local_copy(
         with report_failures(display_path, Path(tempfile.gettempdir())):
             return _migrate_copy(source, planned, destination, act)
     except ModelFileError as error:
-        return Failure(path=error.path, code=error.code, message=error.message)
+        return failure_from(display_path, error)
 
 
 def _migrate_copy(
     source: AnyPath, planned: Migration, destination: Destination, act: MigrateLocal
 ) -> Result:
-    """Migrate a local copy; its output goes where ``planned`` says."""
+    """Migrate a local copy, and write its output to the target of ``planned``."""
     target = planned.target
     if destination.write and target is not None:
         _check_free(target, destination)
@@ -132,7 +133,7 @@ def _migrate_copy(
             )
         if local.is_dir():
             _check_links(local)
-        # beside the copy where it goes beside the original: the files that it needs are there
+        # an output next to its source needs files that are next to the copy too
         beside = _is_beside(source, target)
         folder = local.parent if beside else Path(scratch, "output")
         folder.mkdir(exist_ok=True)
@@ -148,9 +149,9 @@ def _migrate_copy(
 
 def _check_free(target: AnyPath, destination: Destination) -> None:
     """
-    Make sure that an output may have its name, before a model is copied for it.
+    Check that an output can have its name, before the model is downloaded.
 
-    :raises WriteError: if something of that name stays.
+    :raises WriteError: if a file or directory of that name exists and cannot be replaced.
     """
     if not opening.is_taken(target):
         return
@@ -165,13 +166,16 @@ def _check_free(target: AnyPath, destination: Destination) -> None:
 
 
 def _is_beside(source: AnyPath, target: AnyPath | None) -> bool:
-    """Return whether a remote output lies in the directory of its remote source."""
+    """Return whether a remote output is in the directory of its remote source."""
     remote = isinstance(source, RemotePath) and isinstance(target, RemotePath)
     return remote and target is not None and target.parent == source.parent
 
 
 def _local_copy(source: AnyPath, planned: Migration, folder: Path) -> Path:
-    """Return a local copy of what a plan needs of a model; a local model itself."""
+    """
+    Return the path of a local copy of a model, with the files that the plan needs; for a local
+    model, its own path.
+    """
     if not isinstance(source, RemotePath):
         return source
     folder.mkdir()
@@ -182,9 +186,7 @@ def _local_copy(source: AnyPath, planned: Migration, folder: Path) -> Path:
     transfers.download({name: source}, folder)
     if planned.plan.conversion is None and _is_beside(source, planned.target):
         return folder / name
-    rewriter = rewriting.rewriter_for(planned.plan.format, is_directory=False)
-    if rewriter is not None and rewriter.companions is not None:
-        names = rewriter.companions(folder / name)
+    if names := rewriting.companions(planned.plan.format, folder / name):
         transfers.download({other: source.with_name(other) for other in names}, folder)
     return folder / name
 
@@ -193,11 +195,11 @@ def _upload(
     output: Path, target: RemotePath, companions: Iterable[Path], *, overwrite: bool
 ) -> None:
     """
-    Write an output to a server, and files that it needs beside it; if one cannot be written, none
-    stays.
+    Upload an output, and the files that it needs next to it. If an upload fails, remove the new
+    files.
 
-    :raises ModelFileError: if one cannot be written.
-    :raises WriteError: if one exists, or what was written cannot be removed.
+    :raises ModelFileError: if a file cannot be written.
+    :raises WriteError: if a file exists, or if a new file cannot be removed after a failure.
     """
     files = {
         **{file: target.with_name(file.name) for file in companions},
@@ -229,8 +231,8 @@ def _remove(objects: Sequence[RemotePath]) -> None:
 
 def _uploads(output: Path, target: RemotePath) -> dict[Path, RemotePath]:
     """
-    Return the files of an output and their objects, those last by which a directory is a model: an
-    upload that is interrupted leaves no model.
+    Return the files of an output with their remote paths. The files that make a directory a model
+    are last, so that an interrupted upload leaves no model.
     """
     if not output.is_dir():
         return {output: target}
@@ -241,10 +243,10 @@ def _uploads(output: Path, target: RemotePath) -> dict[Path, RemotePath]:
 
 def _check_links(model: Path) -> None:
     """
-    Make sure that a directory to upload has no links: one in a model from a stranger would publish
-    any file of this machine.
+    Check that a directory to upload contains no links, because a link in an untrusted model could
+    publish any file of this machine.
 
-    :raises WriteError: if it has one.
+    :raises WriteError: if it contains a link.
     """
     link = next((file for file in sorted(model.rglob("*")) if file.is_symlink()), None)
     if link is not None:

@@ -1,9 +1,9 @@
 """
-A plan that was saved with ``--format json`` and is to be carried out later: read back, and held
-against the file.
+Reads plans that were saved with ``--format json``, compares them with their files, and applies
+them.
 
-A plan file is checked like any other input. The writers compare every value with what the plan says
-stood there, so a plan for another file, or for one that has changed, does nothing.
+A plan file is not trusted, like any other input. Writers compare every value with the old value in
+the plan, so a plan for a different or a changed file has no effect.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, touched_paths
-from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.commands.remote_migration import with_local_copy
 from policytool.formats import format_detection
@@ -40,12 +40,12 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedPlan:
-    """One plan, and the file that it is to be carried out on."""
+    """A plan, and the file to apply it to."""
 
     plan: Plan
     path: AnyPath
     shown: str | None = None
-    """What reports show in place of the path, such as the URL of which it is a local copy."""
+    """The path in reports if it differs, such as the URL of a local copy."""
 
     @property
     def display_path(self) -> str:
@@ -55,11 +55,11 @@ class SavedPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedPlanRequest:
-    """What is to be done with each plan."""
+    """The options for each plan."""
 
     destination: Destination
     parts: bool = True
-    """Whether a diff is to be made of the results."""
+    """Whether a diff of the result is needed."""
 
 
 def attempt(
@@ -68,7 +68,7 @@ def attempt(
     """
     Apply one saved plan, and return the outcome.
 
-    :raises UsageError: for an output that is not possible.
+    :raises UsageError: if the output is not valid.
     """
 
     def act(path: AnyPath, destination: Destination) -> Result:
@@ -112,12 +112,8 @@ def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools
             Work(plan=current, source=path, loaded=loaded, run=run, parts=request.parts),
             request.destination,
         )
-    except ModelFileError as error:
-        return Failure(path=error.path, code=error.code, message=error.message)
-    except WorkerError as error:
-        return Failure(
-            path=saved.display_path, code=error.code, message=str(error), details=error.details
-        )
+    except (ModelFileError, WorkerError) as error:
+        return failure_from(saved.display_path, error)
 
 
 def places(saved: SavedPlan, request: SavedPlanRequest) -> frozenset[AnyPath]:
@@ -141,7 +137,7 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
     """
     Return the plans of a file that ``migrate --format json`` wrote.
 
-    :raises UsageError: for anything else.
+    :raises UsageError: if the file cannot be read, or contains no such plans.
     """
     try:
         value, _ = jsontext.parse(opening.read_user_file(file, limits.JSON_BYTES))
@@ -189,9 +185,10 @@ def plans_with_paths(plans: tuple[Plan, ...], paths: tuple[str, ...]) -> list[Sa
 
 def _check(document: Document, plan: Plan) -> None:
     """
-    Hold a plan against a file.
+    Check that a plan matches a file.
 
-    :raises ModelFileError: where a value is not what the plan found there.
+    :raises ModelFileError: if a value of the file differs from the old value in the plan, or if the
+        plan is blocked.
     """
     if document.format != plan.format:
         raise ModelFileError(
@@ -199,7 +196,7 @@ def _check(document: Document, plan: Plan) -> None:
             "plan-stale",
             (f"is {document.format}, but the plan is for {plan.format}; run again with --preview"),
         )
-    if plan.refusals:  # a refused plan says why
+    if plan.refusals:  # a blocked plan contains the reason
         raise ModelFileError(
             document.path,
             "plan-blocked",
@@ -241,7 +238,7 @@ def _check_policies(before: Model, after: Model) -> None:
     """
     Check that a plan gives no layer an unknown policy.
 
-    :raises ModelFileError: if it does; policytool writes no such plan.
+    :raises ModelFileError: if it does, because the user edited the plan.
     """
     known = {layer.path for layer in before.layers if layer.source is not Source.UNKNOWN}
     lost = next(
@@ -276,19 +273,19 @@ _READ: Final = {
     "generation": "written_by",
     "refusals": "blockers",
 }
-"""A plan's fields to their keys in the report."""
+"""The key of each field of a plan in the JSON report."""
 
 _DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64", None})
 
 
 def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
     """
-    Return one plan.
+    Return one plan of the JSON report.
 
-    :raises KeyError: if something is missing.
-    :raises TypeError: if something is of another type.
-    :raises ValueError: if an edit is of no known kind.
-    :raises UsageError: for a conversion.
+    :raises KeyError: if a key is missing.
+    :raises TypeError: if a value has the wrong type.
+    :raises ValueError: if an edit has an unknown kind.
+    :raises UsageError: if the plan contains a conversion, which cannot be applied.
     """
     if isinstance(item, dict) and item.get("conversion") is not None:
         raise UsageError(

@@ -1,8 +1,9 @@
 """
-A model with the command that ``audit`` prints for it, if the newest Keras fails to load it.
+Reads the only model of ``inspect``. If the newest Keras fails to load it, also plans the command
+that ``audit`` prints.
 
-``inspect`` of a single model shows both. The rules and the planner are imported only if there is a
-command to plan: they take as long to import as ``inspect`` does.
+Rules and plans are imported only if a command must be planned, because their import takes as long
+as ``inspect`` does.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InspectedModel:
-    """A model, and its fix."""
+    """A model, and the command that fixes it."""
 
     model: Model
     fix: SuggestedFix | None = None
-    """None for a model that the newest Keras loads, and if no command is known to help."""
+    """None if the newest Keras loads the model, or if no command is known to help."""
 
 
-def attempt(source: Input, _request: None = None) -> InspectedModel | Failure | None:
+def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure | None:  # noqa: FBT001, FBT002
     """
-    Return the model of an input with its fix, its failure, or None for what was found and is no
-    model.
+    Return the model of an input with its fix, its failure, or None for a discovered file that is
+    not a model.
+
+    :param with_sizes: as for :func:`policytool.commands.inspect.attempt`
     """
     try:
         with steps.budget(source.display_path):
@@ -47,7 +50,7 @@ def attempt(source: Input, _request: None = None) -> InspectedModel | Failure | 
             if document.config_part is None or document.format not in REWRITTEN:
                 return InspectedModel(model=reading.model_of(document))
             loaded = reading.load_model(document)
-            model = loaded.model
+            model = loaded.sized_model if with_sizes else loaded.model
     except ModelFileError as error:
         return failure_of(source, error)
     newest_keras = newest(KERAS3).id
@@ -64,7 +67,7 @@ def attempt(source: Input, _request: None = None) -> InspectedModel | Failure | 
 TASK: Final = Task(
     module=__name__, attempt=attempt, shown=lambda source: source.display_path, caching=CACHING
 )
-"""Reading of the only file, with its fix."""
+"""Reads the only file and plans its fix."""
 
 
 def models(

@@ -1,8 +1,7 @@
 """
-``inspect --summary``: one summary of many models, in memory that does not grow with their number.
+``inspect --summary``: summarizes many models. The memory for it does not depend on their number.
 
-The process that reads a model returns a short record of it, and the records are counted as they
-arrive.
+A worker process returns a short record of each model, and the records are counted as they arrive.
 """
 
 from __future__ import annotations
@@ -40,28 +39,28 @@ POLICIES: Final = (
 """The policies whose savings are computed, each with its variable dtype."""
 
 LARGEST: Final = 10
-"""Models that are named for their size."""
+"""The number of models in the list of the largest models."""
 
 DISTINCT: Final = 1_000
 """
-Policies, dtypes and reasons that are counted by name, of each kind: names come from files, and a
-summary must not grow with what they contain.
+Maximum number of policies, dtypes or reasons that are counted separately. Names come from files,
+and must not make a summary arbitrarily large.
 """
 
 OTHER: Final = "other"
-"""The name under which all further ones are counted together; no policy or dtype has it."""
+"""The name for the total of all others, which no policy or dtype has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryRequest:
-    """What a summary counts."""
+    """The options of a summary."""
 
     every_release: bool = False
-    """Whether it has the verdicts of all releases, and not only those of current ones."""
+    """Whether to include the verdicts of all releases, and not only of current ones."""
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """The releases whose verdicts it has."""
+        """The releases whose verdicts the summary includes."""
         return LOADERS if self.every_release else CURRENT
 
 
@@ -72,14 +71,14 @@ class ReleaseOutcome:
     release: str
     loading: Outcome
     cause: Obstacle | None = None
-    """What of the model the reason is about; None if the release loads it."""
+    """The property of the model that is the reason; None if the release loads the model."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRecord:
-    """What a summary has to know of one model."""
+    """The values of a model that a summary counts."""
 
     path: str
     format: str
@@ -87,26 +86,26 @@ class ModelRecord:
     layers: int
     parameters: int
     policies: Mapping[str, int]
-    """Layers by policy; layers without a policy are not counted."""
+    """The number of layers with each policy; layers without a policy are not counted."""
 
     stored: Mapping[str, int]
-    """Bytes of the stored variables by dtype."""
+    """The size of the stored variables in bytes, by dtype."""
 
     outcomes: tuple[ReleaseOutcome, ...]
-    """One for each release; none for formats that ``load_model`` does not read."""
+    """The outcome for each release; empty for formats that ``load_model`` does not read."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of all stored variables, without optimizer state and file headers."""
+        """The size of all stored variables in bytes, without optimizer state and file headers."""
         return sum(self.stored.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyCount:
-    """How many models and layers have a policy."""
+    """The numbers of models and layers that have a policy."""
 
     policy: str | None
-    """None for layers without a policy; ``OTHER`` for those beyond ``DISTINCT``."""
+    """None for layers without a policy; ``OTHER`` for policies after the first ``DISTINCT``."""
 
     models: int
     layers: int
@@ -114,11 +113,11 @@ class PolicyCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReasonCount:
-    """How many models a release may not load for one reason; each model has one reason."""
+    """The number of models with a reason why a release may not load them; a model has only one."""
 
     loading: Outcome
     cause: Obstacle | None
-    """What of the models it is about; None for reasons beyond ``DISTINCT``."""
+    """The property of the models that is the reason; None for reasons after ``DISTINCT``."""
 
     reason: str
     models: int
@@ -126,17 +125,17 @@ class ReasonCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseCount:
-    """How many models a release loads."""
+    """The number of models for each outcome of a release."""
 
     release: str
     loads: int
     incompatible: int
     unknown: int
     not_applicable: int
-    """Models in formats that ``load_model`` does not read."""
+    """The number of models in formats that ``load_model`` does not read."""
 
     reasons: tuple[ReasonCount, ...]
-    """Of the incompatible and the unknown models, the most frequent reasons first."""
+    """The reasons for the incompatible and unknown models, most frequent first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +144,7 @@ class Saving:
 
     policy: str
     models: int
-    """Models that would become smaller."""
+    """The number of models that would become smaller."""
 
     bytes: int
 
@@ -153,8 +152,7 @@ class Saving:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetSummary:
     """
-    What many models have in common. Counts are in descending order, and equal counts in the order
-    of their names.
+    The summary of many models. Counts are in descending order, and equal counts are sorted by name.
     """
 
     models: int
@@ -162,27 +160,27 @@ class FleetSummary:
     parameters: int
     formats: Mapping[str, int]
     generations: Mapping[str | None, int]
-    """Models by the releases that may have written them; None if unknown."""
+    """The number of models by the releases that may have written them; None if unknown."""
 
     policies: tuple[PolicyCount, ...]
     releases: tuple[ReleaseCount, ...]
     stored: Mapping[str, int]
-    """Bytes of the stored variables by dtype."""
+    """The size of the stored variables in bytes, by dtype."""
 
     savings: tuple[Saving, ...]
     largest: tuple[ModelRecord, ...]
-    """The models with most stored bytes, up to ``LARGEST``."""
+    """The models with the largest stored variables, at most ``LARGEST``."""
 
     failures: tuple[Failure, ...] = ()
     passed_over: int = 0
-    """Files found in directories or by globs that are no models."""
+    """The number of skipped files from directories and globs that are not models."""
 
     records: tuple[ModelRecord, ...] = ()
-    """All models in the order of the inputs, if a report has a row for each."""
+    """All models in the order of the inputs, if a report has a row for each model; else empty."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of all stored variables."""
+        """The size of all stored variables in bytes."""
         return sum(self.stored.values())
 
 
@@ -198,11 +196,11 @@ def attempt(source: Input, request: SummaryRequest) -> ModelRecord | Failure | N
 TASK: Final = Task(
     module=__name__, attempt=attempt, shown=lambda source: source.display_path, caching=CACHING
 )
-"""Reading of one file."""
+"""Reads one file."""
 
 
 def model_record(model: Model, request: SummaryRequest) -> ModelRecord:
-    """Return what a summary has to know of a model."""
+    """Return the values of a model that a summary counts."""
     stored = Counter[str]()
     for layer in model.layers:
         for variable in layer.variables:
@@ -235,10 +233,10 @@ def _outcome(verdict: Verdict) -> ReleaseOutcome:
 
 def saved_bytes(stored: Mapping[str, int], variable_dtype: str) -> int:
     """
-    Return the bytes that are saved if each floating-point variable in a wider dtype is stored in
-    ``variable_dtype``; others stay as they are.
+    Return the number of bytes that are saved if each float variable in a wider dtype is stored in
+    ``variable_dtype``. Other variables are unchanged.
 
-    :param stored: bytes by dtype
+    :param stored: the size of the variables in bytes, by dtype
     """
     size = dtypes.itemsize(variable_dtype)
     return sum(
@@ -255,9 +253,9 @@ def summarize(
     keeps_records: bool = False,
 ) -> FleetSummary:
     """
-    Return the summary of results, which are counted as they arrive.
+    Count results as they arrive, and return the summary.
 
-    :param keeps_records: whether the summary has the record of each model
+    :param keeps_records: whether the summary includes the record of each model
     """
     counts = _Counts()
     records: list[ModelRecord] = []
@@ -292,7 +290,7 @@ def summarize(
 
 
 class _Counts:
-    """What is counted while records arrive."""
+    """The counts over the records that were added so far."""
 
     def __init__(self) -> None:
         self.models = self.layers = self.parameters = 0
@@ -343,7 +341,7 @@ class _Counts:
         ] += 1
 
     def release(self, name: str) -> ReleaseCount:
-        """Return how many models a release loads."""
+        """Return the counts of a release."""
         loads, incompatible, unknown = (self.loading[name, loading] for loading in Outcome)
         reasons = self.reasons.get(name, Counter())
         return ReleaseCount(
@@ -360,7 +358,7 @@ class _Counts:
 
 
 def _known(name: Key, counts: Counter[Key], other: Key) -> Key:
-    """Return the name under which something is counted."""
+    """Return the name to count: ``other`` if it is new and there are ``DISTINCT`` names already."""
     return name if name in counts or len(counts) < DISTINCT else other
 
 

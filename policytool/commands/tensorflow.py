@@ -1,4 +1,4 @@
-"""The processes with TensorFlow that a command may start, as its arguments say."""
+"""The child processes with TensorFlow of a command, from its arguments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from policytool.numerics.workers import Worker
 
 _BOTH = ""
-"""The side of an interpreter that both sides of a conversion use."""
+"""The key of an interpreter for both sides of a conversion."""
 
 
 def interpreter(arguments: TensorFlowArguments) -> Interpreter:
-    """Return the interpreter of a command that runs one process."""
+    """Return the interpreter of a command that runs one child process."""
     return _with_bounds(arguments.python or sys.executable)
 
 
@@ -29,7 +29,7 @@ def interpreters(python: str | Mapping[str, str] | None) -> tuple[Interpreter, I
     """
     Return the interpreters that load the source and the target of a conversion.
 
-    :param python: the interpreter of both, or of each side by its name
+    :param python: the interpreter for both sides, or a mapping with one for each side
     """
     sides = {_BOTH: python} if isinstance(python, str) else python or {}
     both = sides.get(_BOTH, sys.executable)
@@ -54,8 +54,8 @@ def tools(
     no_verify_reason: str | None = None,
 ) -> TensorFlowTools:
     """
-    Return what operations do with child processes; a module of the user's is found as ``python -m``
-    finds it.
+    Return the child processes with the options for their jobs. The user's modules are also searched
+    in the working directory, as ``python -m`` does.
     """
     custom_objects = tuple(arguments.custom_objects or ())
     return TensorFlowTools(

@@ -1,4 +1,4 @@
-"""``tune``: find the layers that have to stay in float32, and write the model with them."""
+"""``tune``: finds the layers that must stay in float32, and writes the model with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.destinations import Destination
     from policytool.commands.migrate import Migration
-    from policytool.commands.tune_options import TuneOptions
+    from policytool.commands.tune_run import TuneOptions
     from policytool.formats.discovery import Input
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import Check
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from policytool.numerics.tuning.results import Trial
 
     Report = Callable[[str], None]
-    """Hears how far the search is: the number of trials and the best set."""
+    """Called with the progress of the search: the number of trials and the best set."""
 
 
 _NARROW: Final = 0.8
 """
-From this share of the limit on, a note says that other inputs may exceed it.
-docs/evidence/benchmarks.md shows by how much inputs did that no search had used.
+If the result uses more than this share of the limit, a note warns that other inputs may exceed the
+limit. docs/evidence/benchmarks.md shows by how much other inputs exceeded it.
 """
 
 _LOST: Final = "could not be tuned: the worker process {how}"
@@ -62,12 +62,12 @@ def tune(
     report: Report = lambda _: None,
 ) -> Tuning:
     """
-    Find the layers that have to stay in float32 so that a model meets an objective.
+    Find the layers that must stay in float32, so that a model meets an objective.
 
-    Ctrl-C ends the search, and its best set so far is returned.
+    Ctrl-C ends the search, and the best set so far is returned.
 
     :raises ModelFileError: if a file cannot be read, changed or run.
-    :raises UsageError: for options that contradict the model or each other.
+    :raises UsageError: if options contradict the model or each other.
     :raises WorkerError: if the child process fails.
     """
     with tools.hand_over() as hand_over:
@@ -93,7 +93,7 @@ def _search(
     with TrialRuns(source, candidates, options, *means) as runs:
         report("reference")
         everything = frozenset(candidates.paths)
-        first = runs.measure(everything)  # what fails here does not depend on the set
+        first = runs.measure(everything)  # a failure here does not depend on the set
         notes = _about_outputs(model, runs.not_comparable)
         check, more = _diagnosis(model, candidates, options, *means)
         measured = candidate_layers.evidence(check, candidates.paths) if check is not None else {}
@@ -143,8 +143,7 @@ def tune_and_write(
     found.
 
     :raises ModelFileError: if a file cannot be read, changed, run or written.
-    :raises UsageError: for options that contradict the model or each other, and for an invalid
-        output.
+    :raises UsageError: if options contradict the model or each other, or the output is invalid.
     :raises WorkerError: if the child process fails.
     """
     if lost := crash_guard.split():
@@ -152,7 +151,7 @@ def tune_and_write(
     crash_guard.set_next_file(model.display_path, _LOST)
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
-        # A search may take hours, so report first whatever would prevent writing its result
+        # a search may take hours, so check first that its result can be written
         candidates = _candidates(source, options)
         planned = _write(source, candidates, frozenset(), replace(destination, write=False), tools)
         if planned.status is Status.BLOCKED:
@@ -216,15 +215,16 @@ def _candidates(source: CheckSource, options: TuneOptions) -> Candidates:
 
 
 def _loaded(source: CheckSource) -> LoadedModel:
-    assert source.loaded is not None  # noqa: S101  # readable_source() made sure
+    assert source.loaded is not None  # noqa: S101  # readable_source() checked it
     return source.loaded
 
 
 def _about_outputs(model: Input, why: NotComparable | None) -> tuple[CheckNote, ...]:
     """
-    Return what to know about outputs that show little.
+    Return a note if all outputs are constant.
 
-    :raises ModelFileError: if they show nothing.
+    :param why: why no output is comparable; None if an output is
+    :raises ModelFileError: if no output has a finite value.
     """
     if why is None:
         return ()
@@ -243,7 +243,7 @@ def _about_outputs(model: Input, why: NotComparable | None) -> tuple[CheckNote, 
 
 
 def _about_margin(search: Search) -> tuple[CheckNote, ...]:
-    """Return what to know about a set whose error is close to its limit."""
+    """Return a note if the error of the best set is close to the limit."""
     best = search.best
     if best is None:
         return ()

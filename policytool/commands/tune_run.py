@@ -1,6 +1,8 @@
 """
-Runs the trials of a search in the child process, which keeps the reference loaded; and records them
-in a file, from which ``tune --resume`` continues.
+Runs the trials of a search in the child process, which keeps the reference loaded. Records the
+trials in a file, from which ``tune --resume`` continues.
+
+The options say what a search measures, and where its result goes.
 """
 
 from __future__ import annotations
@@ -11,25 +13,34 @@ import os
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.commands.check_options import CheckOptions
 from policytool.commands.check_run import check_job, check_readable, reference_options
+from policytool.commands.destinations import Destination, output_of
+from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import CheckSide
+from policytool.numerics.check_sides import file_or_function, parse_batches
+from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.objectives import (
     gradient_error,
     largest_error,
     not_comparable,
+    objective,
     objective_excess,
     smallest_agreement,
 )
 from policytool.numerics.tuning.results import Split, Trial
+from policytool.numerics.tuning.search import Budget, parse_budget
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.safety import SafetyRule
-from policytool.numerics.verdicts.tolerances import Tolerances
+from policytool.numerics.verdicts.task_metric import metric_and_drop
+from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.support.files import opening
@@ -39,23 +50,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
-    from policytool.commands.tune_options import TuneOptions
+    from policytool.commands.arguments.running import TuneArguments
     from policytool.formats.discovery import Input
+    from policytool.migration.planning.options import Options
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.metrics import TaskMetric
     from policytool.numerics.check_results.verdicts import NotComparable
-    from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.check_sides import CheckSource, PreparedSide, UserFunction
     from policytool.numerics.hand_over import HandOver, PrivateCopy
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidate_layers import Candidates
-
+    from policytool.numerics.tuning.objectives import Objective
 
 SYNTHETIC_BATCHES: Final = 4
-"""Batches of synthetic inputs: two for the search and two that validate its result."""
+"""Number of synthetic batches: two for the search, and two to validate its result."""
 
 
 def check_options(options: TuneOptions, candidates: Candidates) -> CheckOptions:
-    """Return the options of the check that the search starts from, with everything converted."""
+    """Return the options of a check in which all candidates are converted."""
     batches = options.batches
     if batches is None and options.inputs is None:
         batches = SYNTHETIC_BATCHES
@@ -76,9 +88,9 @@ def check_options(options: TuneOptions, candidates: Candidates) -> CheckOptions:
 
 def readable_source(model: Input, options: TuneOptions, hand_over: HandOver) -> CheckSource:
     """
-    Return a model that may be run, and whose layers have policies in the file.
+    Return a copy of the model, which TensorFlow may run and whose layers have policies in the file.
 
-    :raises ModelFileError: for any other model, and if another input file cannot be read.
+    :raises ModelFileError: if the model does not meet this, or an input file cannot be read.
     """
     check_readable(
         CheckOptions(
@@ -97,7 +109,7 @@ def readable_source(model: Input, options: TuneOptions, hand_over: HandOver) -> 
 
 
 class TrialRuns:
-    """The trials of one search, as a context manager: what they write goes with it."""
+    """The trials of one search, as a context manager that removes their files."""
 
     def __init__(
         self,
@@ -151,10 +163,11 @@ class TrialRuns:
 
     def run(self, kept: frozenset[str]) -> Trial:
         """
-        Return the trial of a set; one that the model cannot run with is a failed one.
+        Run the trial of a set, and return it. If the model cannot run with the set, the trial has
+        failed.
 
         :raises WorkerError: if the child process ended.
-        :raises UsageError: for an objective that the model's outputs do not have.
+        :raises UsageError: if the outputs of the model do not support the objective.
         """
         try:
             return self.measure(kept)
@@ -167,11 +180,11 @@ class TrialRuns:
 
     def measure(self, kept: frozenset[str]) -> Trial:
         """
-        Return the trial of a set with which the model must be able to run.
+        Run the trial of a set with which the model must be able to run, and return it.
 
         :raises ModelFileError: if the policies of the set cannot be applied.
         :raises WorkerError: if the model cannot be run.
-        :raises UsageError: for an objective that the model's outputs do not have.
+        :raises UsageError: if the outputs of the model do not support the objective.
         """
         with self.hand_over.temporary_folder() as folder:
             with steps.budget(self.source.input.display_path):
@@ -215,7 +228,7 @@ class TrialRuns:
         )
 
     def side(self) -> CheckSide:
-        """Return the reference, as reports show it."""
+        """Return the reference for reports."""
         return CheckSide(
             path=self.source.input.display_path,
             policy=self.reference.policy,
@@ -250,7 +263,7 @@ class TrialRuns:
 VERSION: Final = 1
 
 _BLOCK: Final = 2**20
-"""Bytes that are read at a time."""
+"""Size in bytes of one read."""
 
 _SEARCH: Final = codec.reader(Mapping[str, str])
 _TRIALS: Final = codec.reader(tuple[Trial, ...])
@@ -258,11 +271,14 @@ _TRIALS: Final = codec.reader(tuple[Trial, ...])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """The file, and what its search is about."""
+    """The file with the trials of a search."""
 
     path: Path
     search: Mapping[str, str]
-    """Digests of what two searches have in common if the trials of one hold for the other."""
+    """
+    Digests of the options and inputs of the search. Its trials are valid for another search only if
+    all digests are equal.
+    """
 
     def read(self) -> tuple[Trial, ...]:
         """
@@ -301,11 +317,11 @@ class Record:
 
     def write(self, trials: Sequence[Trial]) -> None:
         """
-        Replace the file in one step.
+        Replace the file atomically.
 
-        :raises ModelFileError: if that fails; the file is what it was.
+        :raises ModelFileError: if writing fails; the file is unchanged.
         """
-        # hashlib, random and socket, only where a file is written
+        # imports hashlib, random and socket, which are only needed to write a file
         from policytool.support.files.atomic import Draft, remove_stale
 
         values = {"version": VERSION, "search": self.search, "trials": trials}
@@ -356,7 +372,7 @@ def record_of(
 
 def _digest(paths: Iterable[object]) -> str:
     """
-    Return the digest of the contents of files; of a function of the user's, that of its name.
+    Return the digest of the contents of files, and of the names of user functions.
 
     :raises ModelFileError: if a file cannot be read.
     """
@@ -375,3 +391,72 @@ def _digest(paths: Iterable[object]) -> str:
                 str(path), "unreadable", f"cannot be read: {error.strerror or error}"
             ) from error
     return whole.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneOptions:
+    """The options of a search."""
+
+    candidate: Options
+    """The policy of the converted layers, and the policies that the user sets for layers."""
+
+    objective: Objective
+    weights: Path | None = None
+    inputs: Path | UserFunction | None = None
+    """A file with arrays, or a function that returns batches; None for synthetic inputs."""
+
+    batches: int | None = None
+    batch_size: int | None = None
+    seed: int = 1
+    budget: Budget = field(default_factory=Budget)
+    record: Path | None = None
+    """The file in which trials are recorded, and from which an earlier search continues."""
+
+    device: str = "auto"
+
+
+def tune_options(arguments: TuneArguments) -> TuneOptions:
+    """
+    Return the options of a search from the arguments.
+
+    :raises UsageError: if an option has an invalid value, or lacks another option that it needs.
+    """
+    batches, batch_size = parse_batches(arguments.batches)
+    metric, max_drop = metric_and_drop(arguments.metric)
+    return TuneOptions(
+        candidate=options_from_arguments(
+            tuned_policy(arguments.to),
+            as_texts(arguments.set),
+            include=arguments.include,
+        ),
+        objective=objective(
+            tuple(parse_tolerance(text) for text in as_texts(arguments.tolerance)),
+            labels=as_path(arguments.labels),
+            metric=metric,
+            max_drop=max_drop,
+            gradients=arguments.gradients,
+            has_inputs=arguments.inputs is not None,
+        ),
+        weights=as_path(arguments.weights),
+        inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
+        batches=batches,
+        batch_size=batch_size,
+        budget=parse_budget(str(arguments.budget)),
+        record=as_path(arguments.resume),
+        device=arguments.device,
+    )
+
+
+def tune_destination(arguments: TuneArguments) -> Destination:
+    """
+    Return the destination of the tuned model.
+
+    :raises UsageError: if the output is stdout.
+    """
+    output, is_directory = output_of(arguments.output)
+    return Destination(
+        output=output,
+        is_directory=is_directory,
+        overwrite=arguments.existing == "replace",
+        write=not arguments.preview,
+    )

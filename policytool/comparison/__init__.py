@@ -1,7 +1,7 @@
 """
 Pairs the layers and variables of two models, and compares them.
 
-Nothing here reads files.
+No module of this package reads files.
 """
 
 from __future__ import annotations

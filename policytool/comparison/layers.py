@@ -1,8 +1,8 @@
 """
-What two layers that belong together say differently.
+Compares two paired layers: policies, configs and inputs.
 
-An axis counted from the end is known only if the layers before it prove how many dimensions the
-input has.
+An axis that is counted from the end equals one counted from the start only if the preceding layers
+determine the number of dimensions of the input.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def input_rank(subject: ComparedModel, layer: ComparedLayer) -> int | None:
 
 @once_per_model
 def _input_ranks(loaded: LoadedModel) -> Mapping[int, int | None]:
-    """Return the ranks of what layers get, by their sites; of a shared layer at all its places."""
+    """Return the rank of each layer's input, by site; None if it is unknown or differs by call."""
     inputs: dict[int, set[int | None]] = defaultdict(set)
     outputs: dict[int, int | None] = {}
     for model, graph in reversed(
         list(loaded.graphs.items())
-    ):  # nested models before those around them
+    ):  # nested models before the models that contain them
         ranks = _Ranks(loaded, graph, outputs)
         calls = merged_graph({node.name: node.parents for node in graph.nodes.values()})
         known = follow(calls, ranks.output, walk="ranks")
@@ -76,15 +76,15 @@ def _input_ranks(loaded: LoadedModel) -> Mapping[int, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """The transfer function of one model's graph."""
+    """The transfer function for ranks in the graph of a model."""
 
     loaded: LoadedModel
     graph: Graph
     nested: Mapping[int, int | None]
-    """By a model's site, the rank of all that it gives."""
+    """The rank of the outputs of each nested model, by site; None if it is unknown or differs."""
 
     def input(self, name: str, known: TensorValues[int | None]) -> int | None:
-        """Return the rank of what a layer gets; a chain's first layer says it itself."""
+        """Return the rank of a layer's input. The config of a first layer contains the shape."""
         node = self.graph.nodes[name]
         if len(node.parents) == 1:
             return known.of(Reference(layer=node.parents[0]))
@@ -93,7 +93,7 @@ class _Ranks:
     def output(
         self, node: Node, _call: Call | None, known: TensorValues[int | None]
     ) -> Sequence[int | None]:
-        """Return the rank of what a layer gives."""
+        """Return the rank of a layer's output."""
         layer = self.graph.nodes[node[0]]
         if layer.site is None or self.loaded.layers[layer.site].opaque:
             return (None,)
@@ -133,18 +133,18 @@ def _resolve_axes(
 _ELSEWHERE: Final = frozenset(
     {"name", "dtype", "input_dtype", "layers", "input_layers", "output_layers"}
 )
-"""Keys of a config that are compared as what they stand for: names, policies, layers, wiring."""
+"""Keys of a config that are compared separately, as names, policies, layers or inputs."""
 
 _ASSETS: Final = frozenset({"vocabulary", "has_input_vocabulary"})
-"""Keys of lookup layers whose values a SavedModel keeps in files of their own."""
+"""Keys of lookup layers whose values a SavedModel stores in separate files."""
 
 _BUILT: Final = {
     "forward_layer": frozenset({"zero_output_for_mask"}),
     "backward_layer": frozenset({"zero_output_for_mask", "go_backwards"}),
 }
 """
-Keys that a Bidirectional sets in the layers it builds: some releases write what they are built
-from.
+Keys that a Bidirectional sets in the layers that it builds. Some releases write the values of the
+original layer instead.
 """
 
 
@@ -191,7 +191,8 @@ def configs(
     classes: tuple[str | None, str | None] = (None, None),
 ) -> Iterator[ValueChange]:
     """
-    Yield the keys whose values or spelling differ between two configs, those of A in their order.
+    Yield the keys whose values or formats differ between two configs: first the keys of A in their
+    order, and then the keys that only B has.
     """
     entries_a, entries_b = (
         normalization.normal_entries(a, classes[0]),
@@ -200,7 +201,7 @@ def configs(
     for key in (*entries_a, *(key for key in entries_b if key not in entries_a)):
         if key in _ELSEWHERE:
             continue
-        if key in entries_a and key in entries_b:  # Python's == takes a boolean for a number
+        if key in entries_a and key in entries_b:  # in Python, True == 1
             is_spelling = normalization.is_same_value(entries_a[key][2], entries_b[key][2])
             if is_spelling and entries_a[key][:2] == entries_b[key][:2]:
                 continue
@@ -222,8 +223,8 @@ def configs(
 
 def is_asset(change: ValueChange, a: ComparedModel, b: ComparedModel) -> bool:
     """
-    Return whether a vocabulary is missing from a SavedModel's config because it lies in the assets,
-    which are not read.
+    Return whether a vocabulary is missing from the config of a SavedModel because it is in the
+    assets, which are not read.
     """
     if change.key not in _ASSETS or a.is_graph == b.is_graph:
         return False
@@ -280,7 +281,7 @@ def _identity(pair: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterato
     built = [side.names[-1] if side.names else side.layer.name for side in pair]
     if (
         built[0] != built[1]
-    ):  # a direction of a Bidirectional has one name in the file and another when it is built
+    ):  # the file and the built model have different names for the layers of a Bidirectional
         yield ValueChange(
             aspect=Aspect.NAME,
             a=built[0],

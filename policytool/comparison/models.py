@@ -1,6 +1,8 @@
 """
-Two models compared: layer by layer, then the optimizer and the signatures; and what was not
-compared, with the reason, as a file that cannot hold something is not different for it.
+Compares two models: the layers, the optimizer and the signatures.
+
+If the format of one file cannot store a part, the other file's part is not a difference. A note
+says that the part was not compared, and why.
 """
 
 from __future__ import annotations
@@ -46,13 +48,13 @@ if TYPE_CHECKING:
 _WORDS: Final = {**TITLES, "savedmodel": "a SavedModel", "tfjs": "a TensorFlow.js model"}
 
 _NAMED: Final = 3
-"""How many layers a note names."""
+"""Maximum number of layers that a note lists."""
 
 
 def comparison_notes(
     a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]
 ) -> Iterator[ComparisonNote]:
-    """Yield a note for each thing that one file has and the comparison left out."""
+    """Yield a note for each part of a file that was not compared."""
     yield from _unsupported_parts("A", a, b)
     yield from _unsupported_parts("B", b, a)
     if (
@@ -94,8 +96,8 @@ def _has_only_policy_changes(
     a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]
 ) -> bool:
     """
-    Return whether policies differ although graphs do not, as after ``migrate``, which does not
-    retrace a model unless asked.
+    Return whether policies differ although graphs do not. This is the case after ``migrate``
+    without ``--retrace``.
     """
     aspects = {change.aspect for layer in layers for change in layer.differences}
     return a.is_traced and b.is_traced and Aspect.POLICY in aspects and Aspect.TRACED not in aspects
@@ -190,7 +192,7 @@ def _unread(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
 
 _SEQUENTIAL: Final = "Sequential"
 _NAMED_BY_CONFIG: Final = frozenset({Layout.LEGACY_H5, Layout.OBJECT_PATHS})
-"""Layouts whose variables can be told apart with the config of another file."""
+"""Layouts whose variables can be assigned to layers with the config of another file."""
 
 
 def compare_models(
@@ -202,8 +204,8 @@ def compare_models(
     """
     Compare two models.
 
-    :param keep: whether to compare a layer with these paths; None compares all, and the optimizer
-        and the signatures too
+    :param keep: returns whether to compare a layer with these paths; None to compare all layers,
+        the optimizer and the signatures
     """
     if a.described != b.described:
         a, b = _read_by_each_other(a, b)
@@ -228,8 +230,8 @@ def _side(subject: ComparedModel) -> Side:
 
 def _read_by_each_other(a: ComparedModel, b: ComparedModel) -> tuple[ComparedModel, ComparedModel]:
     """
-    Return weights alone as the layers of the other file, where their names can be told by its
-    config.
+    Return the models, with the variables of a weights-only file assigned to the layers of the other
+    file if its layout allows it.
     """
     if not a.described and a.document.layout in _NAMED_BY_CONFIG and b.sites:
         return read_by(a, b), b
@@ -239,7 +241,7 @@ def _read_by_each_other(a: ComparedModel, b: ComparedModel) -> tuple[ComparedMod
 
 
 class _ModelComparison:
-    """The comparison of two models' layers."""
+    """The comparison of the layers of two models."""
 
     def __init__(self, a: ComparedModel, b: ComparedModel, pairs: Pairs, opened: Opened) -> None:
         self._a, self._b, self._pairs, self._opened = a, b, pairs, opened
@@ -252,7 +254,7 @@ class _ModelComparison:
         self._moves = self._orders()
 
     def layers(self, keep: Callable[[frozenset[str]], bool] | None) -> Iterator[LayerPair]:
-        """Yield the layers with paths to compare, in the order of A."""
+        """Yield the comparisons of layers in the order of A, without layers that are left out."""
         for a, b in self._order():
             sides = [
                 *([self._a.layers[a]] if a is not None else []),
@@ -328,13 +330,13 @@ class _ModelComparison:
 
     def _is_wired(self, a: int, b: int) -> bool:
         """
-        Return whether two models say what feeds each layer, so that the order in which they list
-        them says nothing.
+        Return whether both models store the inputs of each layer, so that the order of their layers
+        has no meaning.
         """
         return self._a.layers[a].ends is not None and self._b.layers[b].ends is not None
 
     def _one_sided(self, compared: ComparedLayer, side: Presence, *, listed: bool) -> LayerPair:
-        """Return a layer that is in one file only."""
+        """Return the comparison of a layer that is in one file only."""
         reason = self._no_variables() or (
             None if listed else "the other file does not list this layer"
         )
@@ -351,7 +353,10 @@ class _ModelComparison:
         )
 
     def _further(self, a: ComparedLayer, b: ComparedLayer) -> LayerPair:
-        """Return a further place of a shared layer, whose variables the file stores again."""
+        """
+        Return the comparison of another place of a shared layer, for which one file lists the layer
+        and its variables again.
+        """
         return LayerPair(
             a=a.layer.path,
             b=b.layer.path,
@@ -392,8 +397,8 @@ class _ModelComparison:
 
     def _orders(self) -> dict[int, tuple[int, int]]:
         """
-        Return the layers of A whose position among their siblings differs in B, with both
-        positions, counted among the siblings that are in both models.
+        Return the layers of A whose order among their siblings differs in B, with both positions.
+        Only siblings in both models are counted.
         """
         moves = {}
         below_b = children_of(self._b.sites)
@@ -417,7 +422,7 @@ class _ModelComparison:
         return moves
 
     def _places(self, layer_a: ComparedLayer, layer_b: ComparedLayer) -> Iterator[ValueChange]:
-        """Yield the places of a shared layer at which the other file has no layer."""
+        """Yield a change if a shared layer has places at which the other file has no layer."""
         places_a = sorted(
             "/".join(place)
             for place in layer_a.places - layer_b.places
@@ -441,7 +446,7 @@ def _paths(*compared_layers: ComparedLayer) -> frozenset[str]:
 
 
 def _is_in_layer_list(subject: ComparedModel, index: int) -> bool:
-    """Return whether a layer stands in a list whose order means something: attributes have none."""
+    """Return whether a layer is in the list of layers, in which the order has a meaning."""
     return subject.layers[index].attribute == LAYERS
 
 
@@ -452,7 +457,10 @@ def _named_variables(compared: ComparedLayer) -> list[Named]:
 def _unpaired_layers(
     subject: ComparedModel, other: ComparedModel, known: set[int]
 ) -> dict[int, bool]:
-    """Return the layers that are in one file only, and whether the other file could list them."""
+    """
+    Return the layers that are in this file only, each with whether the format of the other file can
+    list such a layer.
+    """
     listable: dict[int, bool] = {}
     for index, compared in enumerate(subject.layers):
         if index in known:
@@ -476,8 +484,8 @@ def _fold_variables(
     subject: ComparedModel, alone: dict[int, bool], known: dict[int, int]
 ) -> dict[int, list[Named]]:
     """
-    Return the variables of layers that the other file does not list, by the layer that contains
-    them; in the other file, that layer has these variables itself.
+    Return the variables of layers that the other file cannot list, by the innermost listed layer
+    that contains them. In the other file, this layer has the variables itself.
     """
     folded: dict[int, list[Named]] = defaultdict(list)
     for index, listed in alone.items():

@@ -1,8 +1,9 @@
 """
-Configs in one spelling, so that what two generations write for the same thing compares as the same.
+Normalizes configs, so that values with the same meaning are equal although releases write them in
+different formats.
 
-:data:`RULES` lists what is normalised, in the words of ``docs/how-to/diff.md``. A value of a custom
-class keeps its package and its module: there the name is all that tells one class from another.
+:data:`RULES` lists the rules, with the text of ``docs/how-to/diff.md``. Objects of custom classes
+keep their package and module, because these distinguish classes with the same name.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ RULES: Final = (
     ),
     ("cells", "the number in the name of an RNN cell is ignored if the RNN creates the cell"),
 )
-"""What is normalised: a name for the rule, and what it takes to be the same."""
+"""The rules of normalization, each with its name and description."""
 
 _KEYS: Final = {"batch_input_shape": "batch_shape", "lr": "learning_rate"}
 _INITIALIZERS: Final = {"OrthogonalInitializer": "Orthogonal", "IdentityInitializer": "Identity"}
@@ -129,7 +130,7 @@ _SCALINGS: Final = {
     (1.0, "fan_in", "normal"): "LecunNormal",
     (1.0, "fan_in", "truncated_normal"): "LecunNormal",
 }
-"""Scale, mode and distribution of a VarianceScaling to the class that Keras has for them."""
+"""The specific class in Keras for the scale, mode and distribution of a VarianceScaling."""
 
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape", "__list__"})
 
@@ -187,7 +188,10 @@ UNSAID: Final[Mapping[str, tuple[Json, ...]]] = {
     "oov_method": ("floormod",),
     "output_mode": ("int",),
 }
-"""Key to the values that stand for the key's absence: what releases without the argument do."""
+"""
+The values of each key that have the same meaning as a missing key, because releases without the
+argument behave as with this value.
+"""
 
 DERIVED: Final = frozenset(
     {
@@ -202,13 +206,13 @@ DERIVED: Final = frozenset(
     }
 )
 """
-Keys that follow from the rest of the model, or say how something is computed and not what: one file
-may lack them.
+Keys that may be missing in one file, because they can be derived from the rest of the model or do
+not affect results.
 """
 
 
 def normalized_value(value: Json) -> Json:
-    """Return a value in the one spelling that stands for all that mean the same."""
+    """Return the normal form of a value, which all values with the same meaning have."""
     match value:
         case float() if math.isfinite(value):
             return _single(value)
@@ -223,8 +227,8 @@ def normal_entries(
     config: Mapping[str, Json], class_name: str | None = None
 ) -> dict[str, tuple[str, Json, Json]]:
     """
-    Return the entries of a config by normal key, each with the key and the value as written, and
-    the normal value; layers are left out.
+    Return the entries of a config by normalized key: the original key, the original value, and the
+    normalized value of each. Layers are left out.
     """
     renamed = {**_KEYS, **layer_facts(class_name or "").renamed_arguments}
     normalized = {}
@@ -244,21 +248,24 @@ def normal_entries(
 
 def is_derived(key: str, class_name: str | None) -> bool:
     """
-    Return whether a key that only one file has repeats what the other file states elsewhere.
+    Return whether the value of a key that only one file has can be derived from the rest of the
+    model.
     """
     return key in DERIVED or (
         key == "batch_shape" and class_name != INPUT_CLASS
-    )  # of the first layer of a Sequential
+    )  # in the first layer of a Sequential
 
 
 def is_default(key: str, value: Json) -> bool:
-    """Return whether a key with this normal value means the same as a missing key."""
+    """Return whether this normalized value of a key has the same meaning as a missing key."""
     return value is None or any(is_same_value(value, unsaid) for unsaid in UNSAID.get(key, ()))
 
 
 def is_layer(value: Json, *, slot: bool = False) -> bool:
     """
-    Return whether a value is a serialised layer, or a list of them: layers are compared as layers.
+    Return whether a value is a serialized layer or a list of layers, which are compared separately.
+
+    :param slot: whether the value is in a key for layers; otherwise, a layer has a name
     """
     if isinstance(value, list):
         return slot and bool(value) and all(is_layer(item, slot=True) for item in value)
@@ -269,7 +276,7 @@ def is_layer(value: Json, *, slot: bool = False) -> bool:
 
 
 def is_same_value(value: Json, other: Json) -> bool:
-    """Return whether two normal values are the same; a boolean never equals a number."""
+    """Return whether two normalized values are equal; a bool never equals a number."""
     return bool(_freeze(value) == _freeze(other))
 
 
@@ -294,10 +301,10 @@ def _freeze(value: Json) -> Any:  # noqa: ANN401  # nested tuples
 
 
 def _single(number: float) -> float:
-    """Return a number rounded to float32, and one that float32 cannot hold as it is."""
+    """Return a number rounded to float32, or unchanged if float32 cannot represent it."""
     try:
         rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
-    except (OverflowError, struct.error):  # the second for integers beyond float64
+    except (OverflowError, struct.error):  # struct.error if an integer is too large for float64
         return number
     return rounded if rounded or not number else number
 
@@ -376,7 +383,7 @@ def _initialiser(class_name: str, config: Json) -> tuple[str, Json]:
 
 def _policy_name(value: dict[str, Json]) -> str | None:
     """
-    Return the name of a policy without a loss scale; None for one that says more than its name.
+    Return the name of a policy; None if the policy has a loss scale, or no release supports it.
     """
     if "loss_scale" in keras_objects.arguments_of(value):
         return None
@@ -389,7 +396,7 @@ def _policy_name(value: dict[str, Json]) -> str | None:
 
 
 def class_of(name: str | None) -> str | None:
-    """Return a class by the name that it has today."""
+    """Return the current name of a class, which may have been renamed."""
     return _present_name(name) if name is not None else None
 
 

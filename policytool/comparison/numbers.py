@@ -1,5 +1,6 @@
 """
-Stored values side by side, block by block: equal, one the other rounded, or by how much different.
+Compares stored values in blocks: they are equal, one is the other after rounding, or they differ by
+some amount.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 from policytool.comparison.result import ComparisonVerdict, Presence, ValueComparison
 from policytool.formats import casting
-from policytool.formats.stored_values import ValuesError
+from policytool.formats.document import ValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 _INTEGERS = "iub"
-"""NumPy's kinds of integers, signed and not, and of booleans."""
+"""The NumPy dtype kinds of signed and unsigned integers and bools."""
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class _BlockDifferences:
     b_is_rounded: bool = True
 
     def add(self, a: Array, b: Array, differs: npt.NDArray[np.bool_]) -> None:
-        """Count the elements that differ."""
+        """Count the elements of two blocks that differ, and update the largest difference."""
         self.elements += a.size
         count = int(np.count_nonzero(differs))
         if count:
@@ -106,9 +107,9 @@ def _add_across(
     differences: _BlockDifferences, block_a: Array, block_b: Array, dtypes: tuple[str, str]
 ) -> None:
     """
-    Compare values of two dtypes.
+    Compare blocks of different dtypes.
 
-    :raises ValuesError: for dtypes that have no numbers in common.
+    :raises ValuesError: if one dtype cannot be cast to the other.
     """
     if all(dtype in casting.DTYPES for dtype in dtypes):
         a_cast, b_cast = (
@@ -128,7 +129,7 @@ def _add_across(
 
 
 def _differing_elements(a: Array, b: Array) -> npt.NDArray[np.bool_]:
-    """Return where two arrays of the same dtype have different bytes."""
+    """Return a mask of the elements whose bytes differ between arrays of the same dtype."""
     if a.dtype.kind == "c":
         half = f"u{a.dtype.itemsize // 2}"
         return np.asarray((a.view(half) != b.view(half)).reshape(-1, 2).any(axis=1))
@@ -137,8 +138,8 @@ def _differing_elements(a: Array, b: Array) -> npt.NDArray[np.bool_]:
 
 def _bits(array: Array) -> Array:
     """
-    Return the bits as numbers, which compare equal where bytes do: NaNs to themselves, zeros of two
-    signs not.
+    Return floats as unsigned integers with the same bits. They are equal if all bits are equal: NaN
+    equals itself, and 0 does not equal -0.
     """
     size = array.dtype.itemsize
     return array.view(f"u{size}") if array.dtype.kind in "fV" and size in {1, 2, 4, 8} else array
@@ -146,14 +147,14 @@ def _bits(array: Array) -> Array:
 
 def _equal_elements(a: Array, b: Array) -> npt.NDArray[np.bool_]:
     """
-    Return where two arrays of the same dtype have the same bits, or are both NaN: casts need not
-    keep the payload of a NaN.
+    Return a mask of the elements that have the same bits or are both NaN, because a cast may change
+    the payload of NaN.
     """
     return np.asarray((_bits(a) == _bits(b)) | (np.isnan(a) & np.isnan(b)))
 
 
 def _integers(array: Array) -> Array:
-    """Return integers of any width as Python has them where NumPy would compare them as floats."""
+    """Return integers as int64, or uint64 as Python integers, which NumPy compares exactly."""
     return array.astype(object) if array.dtype == np.uint64 else array.astype(np.int64)
 
 
@@ -176,7 +177,7 @@ def _largest(a: Array, b: Array) -> float | None:
 
 
 def _number(array: Array) -> Array | None:
-    """Return numbers in a dtype that NumPy subtracts; None for what is not a number."""
+    """Return an array in a dtype that NumPy can subtract; None if its values are not numbers."""
     if array.dtype == casting.DTYPES[casting.BFLOAT16]:
         return casting.convert(array, casting.BFLOAT16, "float32")
     return array if array.dtype.kind in f"cf{_INTEGERS}" else None

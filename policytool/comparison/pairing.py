@@ -1,8 +1,8 @@
 """
-The models that are compared, and which layer of one is which of the other: by path first, then by
-rules that leave no choice.
+The models of a comparison, and the pairing of their layers: first by path, and then by rules that
+are not ambiguous.
 
-The rules are the same read from either side, so that comparing B with A mirrors comparing A with B.
+The rules are symmetric, so that comparing B with A gives the same pairs as comparing A with B.
 """
 
 from __future__ import annotations
@@ -32,27 +32,33 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Pairs:
-    """The layers that belong together, by index."""
+    """The pairs of layers, by index."""
 
     of_a: dict[int, int] = field(default_factory=dict)
     of_b: dict[int, int] = field(default_factory=dict)
     by: dict[int, Pairing] = field(default_factory=dict)
-    """What paired a layer of A."""
+    """How each layer of A was paired."""
 
     further_a: dict[int, int] = field(default_factory=dict)
-    """A further place that A lists of a layer that B lists once, to the layer of B."""
+    """
+    Shared layers that A lists again for each further place, and B lists once: the index in A of
+    each further entry, with the index in B of the layer.
+    """
 
     further_b: dict[int, int] = field(default_factory=dict)
-    """The same the other way round."""
+    """Shared layers that B lists again, and A lists once, by the index in B."""
 
     def paired_index_of_a(self, a: int) -> int | None:
-        """Return the paired layer of A that a layer of A is; None for one that is only there."""
+        """
+        Return the index of the paired layer in A for an entry of A, which may list a shared layer
+        again; None for a layer that is only in A.
+        """
         return (
             a if a in self.of_a else self.of_b[self.further_a[a]] if a in self.further_a else None
         )
 
     def paired_index_of_b(self, b: int) -> int | None:
-        """Return the paired layer of A that a layer of B is; None for one that is only in B."""
+        """Return the index of the paired layer in A for an entry of B; None if it is only in B."""
         return self.of_b.get(b, self.further_b.get(b))
 
     def add(self, a: int, b: int, by: Pairing) -> None:
@@ -61,7 +67,7 @@ class Pairs:
 
 
 def pair_layers(a: ComparedModel, b: ComparedModel) -> Pairs:
-    """Return which layers belong together."""
+    """Return the pairs of layers of two models."""
     work = _Pairing(a, b)
     if a.is_rooted and b.is_rooted:
         work.pairs.add(0, 0, Pairing.ROOT)
@@ -111,7 +117,7 @@ class _Pairing:
             ]
 
     def places(self) -> None:
-        """Pair shared layers that the two files list at different places of the layer."""
+        """Pair shared layers that the two files list at different places."""
         by_place = {
             place: index
             for index, layer in enumerate(self._b.layers)
@@ -137,7 +143,7 @@ class _Pairing:
         )
 
     def pair_shared(self) -> None:
-        """Pair the further places of layers that the other file lists at each of their places."""
+        """Pair the further entries of a shared layer with the layer, which the other file lists."""
         places_a = {
             place: index
             for index, layer in enumerate(self._a.layers)
@@ -171,8 +177,10 @@ class _Pairing:
         only: bool = False,
     ) -> None:
         """
-        Pair, in their order, the remaining layers of each key that both lists contain equally
-        often; with ``only``, exactly once.
+        Pair the unpaired layers with equal keys, in their order, if both lists have the same number
+        of layers with the key.
+
+        :param only: whether to pair layers only if both lists have exactly one with the key
         """
         groups_a, groups_b = (
             self._group(self._a, indices_a, self.pairs.of_a, key),
@@ -217,11 +225,11 @@ class _Pairing:
 
 def out_of_order(places: Sequence[int]) -> frozenset[int]:
     """
-    Return the positions of a permutation whose elements moved: those that are not in every longest
-    increasing subsequence.
+    Return the positions of a permutation whose elements moved: the elements that are not part of
+    all longest increasing subsequences.
 
-    Of two neighbours that changed places both have moved, and read from the other side the same
-    elements have.
+    If two neighbors are swapped, both have moved. The result is the same for the inverse
+    permutation.
     """
     ahead, behind = (
         _increasing_lengths(places),
@@ -242,7 +250,7 @@ def out_of_order(places: Sequence[int]) -> frozenset[int]:
 
 def _increasing_lengths(places: Sequence[int]) -> list[int]:
     """
-    Return for each element the length of the longest increasing subsequence that ends with it.
+    Return, for each element, the length of the longest increasing subsequence that ends with it.
     """
     from bisect import bisect_left
 
@@ -260,68 +268,67 @@ Sources: TypeAlias = "tuple[int | str, ...]"
 
 _AUTOMATIC_CASTS: Final = frozenset({"Cast"})
 """
-Operations that Keras 3.5 to 3.8 put into functional graphs by themselves, one at each change of
-dtype.
+Operations that Keras 3.5 to 3.8 automatically add to functional graphs, at each change of dtype.
 """
 
 _SEEDS: Final = "seed_generator"
 """
-The scope of the states of Keras 3's random layers in an export; in other files the layers hold
-them.
+The scope for the states of random layers in an export of Keras 3. In other files, the layers
+contain these states.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedLayer:
-    """One layer of a compared model, by its index."""
+    """A layer of a compared model, by its index."""
 
     subject: ComparedModel
     index: int
 
     @property
     def site(self) -> Site:
-        """Its place in the model; for variables without a layer, their scope."""
+        """The site of the layer; for variables without a layer, their scope."""
         return self.subject.sites[self.index]
 
     @property
     def layer(self) -> Layer:
-        """What reports show of it."""
+        """The description of the layer in reports."""
         return self.subject.descriptions[self.index]
 
     @property
     def parent(self) -> int | None:
-        """The index of the layer that it is in."""
+        """The index of the layer that contains this layer; None if no layer does."""
         return self.site.parent
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names from below the model down; none for the model itself."""
+        """The path of names below the model; empty for the model itself."""
         return self.site.names[1:]
 
     @property
     def places(self) -> frozenset[tuple[str, ...]]:
-        """All its places, as names from below the model down."""
+        """All paths of names below the model; a shared layer has several."""
         return frozenset(names[1:] for names in (self.site.names, *self.site.also_at))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """For each variable, what it was read from."""
+        """The stored tensor of each variable."""
         return self.subject.tensors.get(self.index, ())
 
     @property
     def config(self) -> Mapping[str, Json] | None:
-        """Its config; None where the file has none."""
+        """The config of the layer; None if the file has no configs."""
         return self.site.config if self.subject.described else None
 
     @property
     def attribute(self) -> str:
-        """What the parent holds it by."""
+        """The attribute or config key of the parent that contains the layer."""
         return self.site.attribute
 
     @property
     def implicit(self) -> bool:
         """
-        Whether no config describes it: a layer that its parent makes by itself, and the states of
+        Whether no config describes the layer: its parent creates it, or it stands for the states of
         random layers in an export.
         """
         in_scope = not self.subject.described and self.names[:1]
@@ -331,20 +338,20 @@ class ComparedLayer:
 
     @property
     def before(self) -> int | None:
-        """The layer that its parent lists before it."""
+        """The index of the previous layer in the same parent; None for the first layer."""
         return self.subject.before.get(self.index)
 
     @property
     def inputs(self) -> Sources | None:
         """
-        The layers that feed it; None for a shared layer, which others feed at each place, and where
-        the model is no functional one.
+        The layers whose outputs are its inputs. None for a shared layer, whose inputs differ
+        between its places, and if the model is not functional.
         """
         return self.subject.inputs.get(self.index) if not self.site.also_at else None
 
     @property
     def ends(self) -> Mapping[str, Sources] | None:
-        """Of a functional model: the layers that are its inputs and its outputs."""
+        """The input and output layers of a functional model; None for other layers."""
         graph = self.subject.graphs.get(self.index)
         return (
             {
@@ -357,7 +364,7 @@ class ComparedLayer:
 
     @property
     def operations(self) -> Mapping[str, Json] | None:
-        """Of a functional model of Keras 3: its operations by name."""
+        """The operations in a functional model of Keras 3, by name; None for other layers."""
         graph = self.subject.graphs.get(self.index)
         return (
             {
@@ -372,22 +379,22 @@ class ComparedLayer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparedModel:
-    """One model."""
+    """One of the two models of a comparison."""
 
     document: Document
     model: Model
     sites: tuple[Site, ...]
     descriptions: tuple[Layer, ...]
-    """What reports show of its layers, with the same indices."""
+    """The descriptions of the layers in reports, with the same indices as ``sites``."""
 
     tensors: Mapping[int, tuple[Tensor, ...]]
-    """By index, for each variable of a layer what it was read from."""
+    """The stored tensor of each variable of a layer, by the index of the layer."""
 
     described: bool = True
-    """Whether the file describes its layers; False where it holds variables alone."""
+    """Whether the file describes its layers; False if it contains only variables."""
 
     loaded: LoadedModel | None = None
-    """The whole model; None where the file describes no layers."""
+    """The model with its configs; None if the file does not describe its layers."""
 
     is_rooted: bool = False
     """Whether the first layer is the model, and all others are below it."""
@@ -395,21 +402,21 @@ class ComparedModel:
     @property
     def is_graph(self) -> bool:
         """
-        Whether the layers are those of a SavedModel's object graph, which has more of them than a
+        Whether the layers are from the object graph of a SavedModel, which has more layers than a
         config.
         """
         return bool(self.document.nodes)
 
     @property
     def is_traced(self) -> bool:
-        """Whether the file has a graph, and it was read."""
+        """Whether the file contains a graph that was read."""
         return bool(self.document.traces)
 
     @property
     def has_unknown_scales(self) -> bool:
         """
-        Whether the file does not tell TF 2.3, whose ``mixed_float16`` scales losses by itself, from
-        TF 2.4, whose does not.
+        Whether it is unknown if TF 2.3 or TF 2.4 wrote the file. ``mixed_float16`` has a loss scale
+        in TF 2.3, but not in TF 2.4.
         """
         return any(
             observation.code == "loss-scale-unknown" for observation in self.model.observations
@@ -422,23 +429,23 @@ class ComparedModel:
 
     @property
     def optimizer(self) -> Json:
-        """The serialised optimizer; None where the model was not compiled."""
+        """The serialized optimizer; None if the model was not compiled."""
         return optimizer_config.optimizer_config(self.document)
 
     @cached_property
     def layers(self) -> tuple[ComparedLayer, ...]:
-        """Its layers."""
+        """The layers of the model."""
         return tuple(ComparedLayer(self, index) for index in range(len(self.sites)))
 
     @cached_property
     def graphs(self) -> Mapping[int, Graph]:
-        """The graphs of functional models, by the model's index."""
+        """The graphs of functional models, by the index of the model."""
         graphs = self.loaded.graphs if self.loaded is not None else {}
         return {index: graph for index, graph in graphs.items() if graph.source is not None}
 
     @cached_property
     def inputs(self) -> Mapping[int, Sources]:
-        """The layers that feed each layer of functional models."""
+        """The layers whose outputs are the inputs of each layer in functional models."""
         inputs: dict[int, Sources] = {}
         for graph in self.graphs.values():
             for node in graph.nodes.values():
@@ -448,7 +455,7 @@ class ComparedModel:
 
     @cached_property
     def before(self) -> Mapping[int, int]:
-        """The layer before each layer that has the same parent."""
+        """The previous layer in the same parent, for each layer but the first."""
         return {
             index: previous
             for below in children_of(self.sites).values()
@@ -458,9 +465,9 @@ class ComparedModel:
 
 def compared_model(document: Document) -> ComparedModel:
     """
-    Return a document as it is compared.
+    Return a document as one model of a comparison.
 
-    :raises ModelFileError: for a config that is not a serialised model.
+    :raises ModelFileError: if its config is not a serialized model.
     """
     if document.config_part is None:
         return _weights_only(document)
@@ -478,7 +485,8 @@ def compared_model(document: Document) -> ComparedModel:
 
 def read_by(weights: ComparedModel, other: ComparedModel) -> ComparedModel:
     """
-    Return variables alone as those of another file's layers: what a loader does that is given both.
+    Return a weights-only file with its variables assigned to the layers of another file, as Keras
+    does when it loads the weights into that model.
     """
     placed = storage.place(weights.document, other.sites)
     layers = tuple(
@@ -503,8 +511,9 @@ def read_by(weights: ComparedModel, other: ComparedModel) -> ComparedModel:
 
 def _weights_only(document: Document) -> ComparedModel:
     """
-    Return variables by their scopes; several may have one name, as in what ``tf.Module`` leaves
-    unnamed. Scopes of a graph without variables come last, and are not compared.
+    Return a file that contains only variables, with a layer for each scope. Several variables can
+    have the same name, because ``tf.Module`` does not name them. The scopes of a graph without
+    variables come last and are left out.
     """
     model, groups = reading.model_of(document), reading.group_variables(document)
     return ComparedModel(
@@ -518,7 +527,7 @@ def _weights_only(document: Document) -> ComparedModel:
 
 
 def _scope(names: tuple[str, ...]) -> Site:
-    """Return the place of variables whose layer no config describes."""
+    """Return a site for a scope of variables that no config describes."""
     return Site(
         names=("", *names),
         class_name="",
@@ -531,16 +540,15 @@ def _scope(names: tuple[str, ...]) -> Site:
 
 def _nameless(config: Mapping[str, Json]) -> Json:
     """
-    Return the config of an operation without its name, which some releases write there and all of
-    them beside it.
+    Return the config of an operation without its name. All releases write the name next to the
+    config, and only some also in the config.
     """
     return {key: value for key, value in config.items() if key != "name"}
 
 
 def _sources(graph: Graph, names: tuple[str, ...]) -> Sources:
     """
-    Return layers by index and operations by name, with what an automatic cast is fed by in its
-    place.
+    Return layers as indices and operations as names. Automatic casts are replaced by their inputs.
     """
     sources: dict[int | str, None] = {}
     pending = list(reversed(names))

@@ -1,9 +1,9 @@
 """
-What differs between two saved models, A and B, as values.
+The result of a comparison of two saved models, A and B.
 
-Each thing that can be said of one model is either equal, spelled differently and the same in
-meaning, different, in one of them only, or not compared, with the reason: what a file cannot hold
-is no difference, and what was not read is never called equal.
+A part of the models is equal, has a different format with the same meaning, differs, is in one
+model only, or is not compared for a stated reason. A part that the format of a file cannot store is
+not a difference, and values that were not read are not reported as equal.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class Aspect(StrEnum):
-    """What a change is about."""
+    """The property of a layer, optimizer or signature that differs."""
 
     CLASS = "class"
     NAME = "name"
     PLACE = "place"
-    """The parent that holds the layer."""
+    """The parent that contains the layer."""
 
     ORDER = "order"
-    """The layer's place among its siblings."""
+    """The position of the layer among its siblings."""
 
     SHARED = "shared"
-    """The further places of a shared layer."""
+    """The places of a shared layer."""
 
     POLICY = "policy"
     COMPUTE = "compute-dtype"
@@ -39,7 +39,7 @@ class Aspect(StrEnum):
     AUTOCAST = "autocast"
     TRACED = "traced-dtypes"
     WIRING = "wiring"
-    """The layers whose outputs it takes."""
+    """The layers whose outputs are the inputs of the layer."""
 
     CONFIG = "config"
     """A key of a config."""
@@ -57,12 +57,12 @@ POLICIES: Final = frozenset(
         Aspect.AUTOCAST,
     }
 )
-"""What is decided by a layer's policy."""
+"""The properties that the policy of a layer determines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValueChange:
-    """One thing that A and B say differently."""
+    """A value that differs between A and B."""
 
     aspect: Aspect
     key: str | None = None
@@ -71,39 +71,39 @@ class ValueChange:
     a: Json | Absent
     b: Json | Absent
     spelling: bool = False
-    """Whether both mean the same, and only the spelling differs."""
+    """Whether only the format differs, and both values have the same meaning."""
 
 
 class Pairing(StrEnum):
-    """What made two layers one."""
+    """How two layers were paired."""
 
     ROOT = "root"
     """Both are the model itself."""
 
     PATH = "path"
-    """The same names from the root down."""
+    """Both have the same path."""
 
     NAME = "name"
-    """The same name in the file, below the same layer, where built names differ."""
+    """Both have the same name in the file and the same parent, but different built names."""
 
     POSITION = "position"
     """
-    The same place among the layers of one parent that no name pairs, the same class, and variables
-    of the same shapes.
+    Both have the same parent, class and shapes of variables, and the same position among the layers
+    that no name pairs.
     """
 
     MOVED = "moved"
     """
-    The same name, class and variables' shapes under another parent, and no other such layer in
-    either model.
+    Both have the same name, class and shapes of variables, but different parents. No other layer of
+    either model has them.
     """
 
     SHARED = "shared"
-    """One of several places of a layer that the other file tells to be shared."""
+    """One file lists a shared layer at each of its places, and the other file lists it once."""
 
 
 class Presence(StrEnum):
-    """Which of the two has something."""
+    """The models that contain a layer, a variable or another part."""
 
     BOTH = "both"
     A = "a"
@@ -111,13 +111,13 @@ class Presence(StrEnum):
 
 
 class ComparisonVerdict(StrEnum):
-    """How the values of two variables compare."""
+    """The result of comparing the values of two variables."""
 
     EQUAL = "equal"
-    """The same bytes."""
+    """The bytes are equal."""
 
     ROUNDED = "rounded"
-    """One is the other, cast to its dtype."""
+    """The values of one variable are those of the other, cast to its dtype."""
 
     DIFFERENT = "different"
     NOT_COMPARED = "not-compared"
@@ -125,24 +125,27 @@ class ComparisonVerdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValueComparison:
-    """What a comparison of stored values found."""
+    """The result of a comparison of stored values."""
 
     verdict: ComparisonVerdict
     rounded: Presence | None = None
-    """Which of the two is the other rounded; both where the cast loses nothing either way."""
+    """
+    The model whose values are the rounded values of the other; both if the casts are exact in both
+    directions.
+    """
 
     elements: int | None = None
     differing: int | None = None
-    """How many elements differ."""
+    """The number of elements that differ."""
 
     largest: float | None = None
     """
-    The largest absolute difference of elements that are finite in both; None where no number says
-    it.
+    The largest absolute difference of elements that are finite in both; None if there are none, or
+    if the values are not numbers.
     """
 
     reason: str | None = None
-    """Why they were not compared, or why they differ where no elements were counted."""
+    """Why values were not compared, or why they differ although no elements were counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,18 +157,18 @@ class VariablePair:
     values: ValueComparison
     paired: str | None = None
     """
-    By what: ``name``, ``order`` among those of one shape, or ``slot``, what an optimizer keeps of
-    two weights that are paired; None for a variable of one file.
+    How the variables were paired: by ``name``, by ``order`` among variables of the same shape, or
+    as a ``slot`` of an optimizer, whose weights are paired. None for a variable of one model.
     """
 
     @property
     def presence(self) -> Presence:
-        """Which of the two has it."""
+        """The models that contain the variable."""
         return Presence.BOTH if self.a and self.b else Presence.A if self.a else Presence.B
 
     @property
     def differs(self) -> bool:
-        """Whether the models differ in it, as far as it was compared."""
+        """Whether a compared property of the variable differs."""
         if self.a is None or self.b is None:
             return self.values.verdict is not ComparisonVerdict.NOT_COMPARED
         return (
@@ -180,17 +183,17 @@ class LayerPair:
     """A layer in both models, or in one."""
 
     a: str | None
-    """Its path in A."""
+    """The path in A."""
 
     b: str | None
     class_name: str | None
-    """A's, or B's for a layer that is only there."""
+    """The class in A, or in B for a layer that is only in B."""
 
     paired: Pairing | None = None
     listed: bool = True
     """
-    Whether both files can have such a layer listed; where one cannot, a layer in the other is no
-    difference.
+    Whether the formats of both files can list such a layer. If not, a layer in only one file is not
+    a difference.
     """
 
     changes: tuple[ValueChange, ...] = ()
@@ -198,12 +201,12 @@ class LayerPair:
 
     @property
     def path(self) -> str:
-        """The path in A, or in B where A has none."""
+        """The path in A, or in B for a layer that is only in B."""
         return self.a if self.a is not None else self.b or ""
 
     @property
     def presence(self) -> Presence:
-        """Which of the two has it."""
+        """The models that contain the layer."""
         return (
             Presence.BOTH
             if self.a is not None and self.b is not None
@@ -214,12 +217,12 @@ class LayerPair:
 
     @property
     def differences(self) -> tuple[ValueChange, ...]:
-        """The changes beyond spelling."""
+        """The changes, without those of formats only."""
         return tuple(change for change in self.changes if not change.spelling)
 
     @property
     def differs(self) -> bool:
-        """Whether the models differ in it."""
+        """Whether the layer differs between the models."""
         return (
             (self.presence is not Presence.BOTH and self.listed)
             or bool(self.differences)
@@ -238,12 +241,12 @@ class Section:
 
     @property
     def differences(self) -> tuple[ValueChange, ...]:
-        """The changes beyond spelling."""
+        """The changes, without those of formats only."""
         return tuple(change for change in self.changes if not change.spelling)
 
     @property
     def differs(self) -> bool:
-        """Whether the models differ in it."""
+        """Whether the section differs between the models."""
         return (
             self.presence is not Presence.BOTH
             or bool(self.differences)
@@ -263,7 +266,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonNote:
-    """What was not compared, and why."""
+    """A note about a part that was not compared, and the reason."""
 
     code: str
     message: str
@@ -271,20 +274,20 @@ class ComparisonNote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Two models, and all that was compared of them, equal or not."""
+    """The comparison of two models, including their equal parts."""
 
     a: Side
     b: Side
     layers: tuple[LayerPair, ...]
     optimizer: Section | None = None
-    """None where neither has one, or where one of the files can hold none."""
+    """The optimizer; None if neither model has one, or if one of the formats cannot store it."""
 
     signatures: tuple[Section, ...] = ()
     notes: tuple[ComparisonNote, ...] = ()
 
     @property
     def differs(self) -> bool:
-        """Whether the models differ in anything that was compared."""
+        """Whether any compared part of the models differs."""
         sections = (*self.signatures, *([self.optimizer] if self.optimizer else []))
         return any(layer.differs for layer in self.layers) or any(
             section.differs for section in sections
@@ -297,7 +300,7 @@ class Comparison:
 
     @property
     def spellings(self) -> int:
-        """How much is spelled differently and means the same."""
+        """The number of values that differ only in their format."""
         sections = (*self.signatures, *([self.optimizer] if self.optimizer else []))
         changes = [
             *(change for layer in self.layers for change in layer.changes),

@@ -1,8 +1,8 @@
 """
-Which stored variables of two layers or optimizers belong together, and how their values compare;
-also the optimizer with its state, and the signatures.
+Pairs the stored variables of two layers or optimizers, and compares their values; also compares
+optimizers with their states, and signatures.
 
-The slots of an optimizer belong together if their weights do, whatever each file calls them.
+Two slots of an optimizer are paired if their weights are paired, even if their names differ.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from policytool.formats.document import Tensor
-    from policytool.formats.stored_values import Values as Stored
+    from policytool.formats.document import Values as Stored
 
     Named = tuple[Variable, Tensor]
     from collections.abc import Iterator, Mapping
@@ -57,20 +57,22 @@ UNREAD: Final = "values were not read"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Opened:
     """
-    The values of both models; None for one that stores none, or whose values were not asked for.
+    The opened values of both models; None for a model that stores no values, or if values are not
+    compared.
     """
 
     a: Stored | None = None
     b: Stored | None = None
     reason: str = UNREAD
-    """Why values are not compared where one is None."""
+    """Why values are not compared, if ``a`` or ``b`` is None."""
 
 
 def pair_variables(
     a: Sequence[Named], b: Sequence[Named], opened: Opened
 ) -> tuple[VariablePair, ...]:
     """
-    Pair the variables of two layers: those of A in their order, then those that are only in B.
+    Pair and compare the variables of two layers: first the variables of A in their order, and then
+    those that are only in B.
     """
     matched = _match_variables(a, b, opened)
     at = {id(named_a): (named_b, by) for named_a, named_b, by in matched}
@@ -98,7 +100,7 @@ def pair_variables(
 
 
 def paired_by_slot(a: Named | None, b: Named | None, opened: Opened) -> VariablePair:
-    """Return two variables that mean the same, or one that is in one file only."""
+    """Return a pair of corresponding optimizer variables, or a variable in one file only."""
     if a is None or b is None:
         return VariablePair(a=a[0] if a else None, b=b[0] if b else None, values=_missing())
     return VariablePair(a=a[0], b=b[0], values=compare_variables(a, b, opened), paired="slot")
@@ -113,8 +115,9 @@ def one_sided(
     a: Sequence[Named], b: Sequence[Named], reason: str | None = None
 ) -> tuple[VariablePair, ...]:
     """
-    Return variables that are in one file; with a reason they are not compared, as the other could
-    not hold them.
+    Return variables that are in one file only.
+
+    :param reason: why the variables are not compared; None to report them as different
     """
     values = (
         ValueComparison(verdict=ComparisonVerdict.NOT_COMPARED, reason=reason)
@@ -180,7 +183,12 @@ def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[N
 def _pair_by(
     a: Sequence[Named], b: Sequence[Named], what: str, key: Callable[[Named], Hashable]
 ) -> list[tuple[Named, Named, str]]:
-    """Pair, in their order, the variables of each key that both layers have equally often."""
+    """
+    Pair the variables with equal keys, in their order, if both layers have the same number of
+    variables with the key.
+
+    :param what: how the variables are paired, for the report
+    """
     groups: dict[Hashable, tuple[list[Named], list[Named]]] = defaultdict(lambda: ([], []))
     for side, named in ((0, a), (1, b)):
         for variable in named:
@@ -203,23 +211,23 @@ def _unpaired_variables(
 
 
 _FORMER_DECAY: Final = "schedule_decay"
-"""What standalone Keras calls the ``decay`` of Nadam."""
+"""The name of the ``decay`` of Nadam in standalone Keras."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadState:
-    """The state of one file's optimizer."""
+    """The optimizer of a file, with its state."""
 
     optimizer: StyledOptimizer
     state: OptimizerState
 
     def keeps(self, weight: Tensor, kind: str) -> bool:
-        """Return whether a slot is one that steps of training read."""
+        """Return whether training steps read a slot of a weight."""
         return is_in_use(self.optimizer, kind, weight.shape or ())
 
 
 def stored_variables(subject: ComparedModel) -> list[Named]:
-    """Return the optimizer's stored variables, by their whole path."""
+    """Return the stored variables of the optimizer, with their paths as names."""
     document = subject.document
     below = [
         tensor
@@ -230,12 +238,12 @@ def stored_variables(subject: ComparedModel) -> list[Named]:
 
 
 def optimizer_of(subject: ComparedModel) -> StyledOptimizer | None:
-    """Return a file's optimizer; None where it has none that a release writes."""
+    """Return the optimizer of a file; None if it has none, or one that no release writes."""
     if subject.loaded is None:
         return None
     try:
         return read_optimizer(subject.loaded, subject.optimizer)
-    except SpellingError:  # an observation of the file tells it
+    except SpellingError:  # an observation reports it
         return None
 
 
@@ -264,7 +272,7 @@ def optimizer_configs(
 
 
 def read_optimizer_state(subject: ComparedModel) -> ReadState | None:
-    """Return a file's state; None where it is not known what its variables are."""
+    """Return the optimizer with its state; None if the meaning of its variables is unknown."""
     optimizer = optimizer_of(subject)
     if optimizer is None or subject.loaded is None:
         return None
@@ -278,8 +286,9 @@ def read_optimizer_state(subject: ComparedModel) -> ReadState | None:
 
 def have_same_naming(a: ComparedModel, b: ComparedModel) -> bool:
     """
-    Return whether the names of variables whose meaning is not known tell which belong together:
-    HDF5 has names, an archive numbers. A file without variables lacks those of the other.
+    Return whether optimizer variables of unknown meaning can be paired by name. HDF5 files store
+    names, and archives only numbers, which must then belong to the same shapes. If only one file
+    has variables, they are reported as missing in the other.
     """
     if not a.document.format == b.document.format == "keras":
         return a.document.format == b.document.format == "h5"
@@ -344,11 +353,11 @@ def _named_tensor(tensor: Tensor) -> Named:
 
 
 def holds_optimizer(subject: ComparedModel) -> bool:
-    """Return whether the format can hold an optimizer."""
+    """Return whether the file can contain an optimizer."""
     document = subject.document
     if (
         document.format == "tfjs"
-    ):  # save_keras_model drops it, and the converter of HDF5 files keeps it
+    ):  # save_keras_model drops the optimizer, but the converter of HDF5 files keeps it
         return document.training_part is not None
     return document.format in {"h5", "keras", "savedmodel"} and document.config_part is not None
 
@@ -414,13 +423,13 @@ def _state(
 
 
 def has_like_state(a: ComparedModel, b: ComparedModel) -> bool:
-    """Return whether it is known which variables of both optimizers belong together."""
+    """Return whether the variables of the two optimizers can be paired."""
     known = [read_optimizer_state(side) is not None for side in (a, b)]
     return all(known) or have_same_naming(a, b)
 
 
 def signature_sections(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...]:
-    """Return how the signatures differ of two files that can have some."""
+    """Return the differences between signatures; nothing unless both files are SavedModels."""
     if not (a.document.format == b.document.format == "savedmodel"):
         return ()
     ones, others = (

@@ -5,13 +5,13 @@ To add a format, write its module and add one line to :data:`FORMATS`. The modul
 ``FORMAT``, says which files are of the format, and names the functions for what the format can do:
 
 - ``read`` returns a document,
-- ``rewriter`` returns how models are rewritten,
+- ``file_changes`` returns the files that change in a rewritten model,
 - ``creator`` returns how models are written from nothing,
 - ``open_values`` opens the values of the variables.
 
 ``tests/formats/FORMAT/test_read.py`` tries the format on fixtures. What formats share is in
 :mod:`~policytool.formats.rewriting`, :mod:`~policytool.formats.creating` and
-:mod:`~policytool.formats.stored_values`. h5py, protobuf, PyYAML and NumPy are imported when a file
+:mod:`~policytool.formats.document`. h5py, protobuf, PyYAML and NumPy are imported when a file
 needs them.
 """
 
@@ -31,8 +31,7 @@ from policytool.formats import (
     tfjs,
     yaml_architecture,
 )
-from policytool.formats.base import Probe
-from policytool.formats.format import Format
+from policytool.formats.base import Format, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,12 +1,14 @@
 """
-What several formats read alike: the probe, what Keras' JSON has in common, and what people hand to
-a model loader by mistake, told by its first bytes.
+What the formats share: the declaration of a format, the probe, what Keras' JSON has in common, and
+files that users pass to a model loader by mistake, which their first bytes show.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from policytool.formats.document import Observation, Writer
@@ -17,9 +19,18 @@ from policytool.support.files import opening
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from policytool.formats.document import Document, Values
+    from policytool.formats.writers import Creator, FindChanges
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
     from policytool.support.text.jsontext import Json
+
+    OpenValues = Callable[["Probe", Document, ExitStack], Values]
+    """Opens the values of a document's variables; the stack closes what it opened."""
 
 
 TAIL_BYTES: Final = 8
@@ -237,3 +248,107 @@ def foreign_file(head: bytes) -> tuple[str, str]:
         if head[offset:].startswith(signature):
             return "foreign", f"is {what}; {EXPECTED}"
     return "foreign", f"has an unrecognized file format; {EXPECTED}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """
+    A way in which models are stored; the module or package of each format declares one as
+    ``FORMAT``.
+
+    That module says which files are of the format. What the format can do with them is given as
+    ``MODULE:FUNCTION`` and imported when it is used: it costs time at start, and a file is of one
+    format. An empty text stands for what it cannot do.
+    """
+
+    package: str
+    """The full name of the module or package."""
+
+    reader: str
+    """Its function that reads a document."""
+
+    changes_finder: str = ""
+    """Its function that returns the files of a model that change."""
+
+    companions_finder: str = ""
+    """
+    Its function that returns the files that a model names relative to its directory, and that a
+    copy of it needs beside itself.
+    """
+
+    creator_maker: str = ""
+    """Its function without arguments that returns how models are written from nothing."""
+
+    values_opener: str = ""
+    """Its function that opens the values of the variables."""
+
+    document_format: str
+    """What :attr:`policytool.formats.document.Document.format` says of its whole models."""
+
+    title: str
+    """What reports call its documents."""
+
+    suffixes: tuple[str, ...] = ()
+    """How its files end, the usual suffix first; empty for directories and where any will do."""
+
+    recognise: Callable[[Probe], bool]
+    """By content; exactly one format recognises a file."""
+
+    owns: Callable[[Path], bool] | None = None
+    """
+    Whether a file or folder with this relative path in the directory is part of the model; None for
+    a format whose models are files.
+    """
+
+    whole: Callable[[AnyPath], AnyPath | None] | None = None
+    """Return the model that a file is a part of; None for a file that is no part of one."""
+
+    parts_are_models: bool = False
+    """Whether a part is a model itself if a user names it, as a shard of HDF5 is."""
+
+    names_parts: bool = False
+    """Whether its models are files that name others, which may have any name."""
+
+    def read(self, probe: Probe) -> Document:
+        """
+        Return the document of a file, without executing code and without following links out of the
+        file.
+
+        :raises ModelFileError: with a specific code and message for each kind of invalid file.
+        """
+        document: Document = resolve_name(self.reader)(probe)
+        return document
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether its models are directories."""
+        return self.owns is not None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether its models can be rewritten; others are only read."""
+        return bool(self.changes_finder)
+
+    @property
+    def file_changes(self) -> FindChanges | None:
+        """The function that returns the files that change; None if models cannot be rewritten."""
+        return resolve_name(self.changes_finder) if self.changes_finder else None
+
+    def companions(self, path: Path) -> tuple[str, ...]:
+        """
+        Return the files that a model names, and that a copy of it needs beside itself.
+
+        :raises WriteError: for a file that lies elsewhere.
+        """
+        names: tuple[str, ...] = ()
+        return resolve_name(self.companions_finder)(path) if self.companions_finder else names
+
+    @property
+    def creator(self) -> Creator | None:
+        """The creator of new models; None if the format cannot be created."""
+        return resolve_name(self.creator_maker)() if self.creator_maker else None
+
+    @property
+    def open_values(self) -> OpenValues | None:
+        """The function that opens the values of its variables; None if there are none."""
+        return resolve_name(self.values_opener) if self.values_opener else None

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 import ml_dtypes
 import numpy as np
 
+from policytool.formats.document import ValuesError
 from policytool.formats.edits import Counts
-from policytool.formats.stored_values import ValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.formats.stored_values import Array, DType
+    from policytool.formats.document import Array, DType
 
 __all__ = ["BFLOAT16", "DTYPES", "Counts", "cast", "convert", "count"]
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS, format_detection
-from policytool.formats.document import Tensor
+from policytool.formats.document import Tensor, ValuesError
 from policytool.formats.edits import WriteOptions
 from policytool.formats.format_detection import open_values
-from policytool.formats.stored_values import ValuesError
 from policytool.formats.writers import Creator, flat, refuse_collisions
 from policytool.formats.writing import (
     Output,
@@ -32,9 +31,8 @@ from policytool.support.files import atomic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.formats.document import Document
+    from policytool.formats.document import Document, Values
     from policytool.formats.edits import Content, Counted, Placement, Written
-    from policytool.formats.stored_values import Values
     from policytool.formats.writing import AnyOutput, OutputPlace
 
 

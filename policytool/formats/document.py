@@ -3,6 +3,10 @@ A model file as a format hands it over: named JSON parts, stored tensors, signat
 odd about the file.
 
 A document knows nothing of Keras generations; a generation knows nothing of files.
+
+A document has the names, shapes and dtypes of variables, and :class:`Values` their numbers.
+No link and no external storage is followed, and no more than a block of a tensor is in memory at
+once. :func:`policytool.formats.format_detection.open_values` opens them.
 """
 
 from __future__ import annotations
@@ -10,13 +14,22 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from policytool.support.errors import PolicytoolError
 from policytool.support.steps import spend
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+
     from policytool.support.text.jsontext import Json
+
+    Array = npt.NDArray[Any]
+    DType = np.dtype[Any]
 
 _CHARACTERS: Final = 8
 """Characters of an address that count as one step."""
@@ -217,7 +230,7 @@ class Document:
     path: str
     format: str
     """
-    The ``document_format`` of a :class:`policytool.formats.format.Format`; ``weights`` for a file
+    The ``document_format`` of a :class:`policytool.formats.base.Format`; ``weights`` for a file
     that holds nothing else.
     """
 
@@ -315,3 +328,44 @@ class Document:
             ValueError,
         ):  # a plan by another hand can leave nothing there
             return None
+
+
+BLOCK: Final = 4 * 2**20
+"""The most bytes of a tensor that are held at once, but for chunks, which no release writes."""
+
+
+class ValuesError(PolicytoolError):
+    """Values that cannot be read; the message is a reason that follows ``not compared:``."""
+
+
+class Values(Protocol):
+    """The values of one file's variables."""
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """
+        Yield a tensor's values in C order, as flat arrays in the machine's byte order.
+
+        bfloat16 comes as ``ml_dtypes`` has it, floats of eight bits as their bits.
+
+        :raises ValuesError: for values that are not in the file, or of a kind that is not read.
+        """
+
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """
+        Return one layer's tensors in the layer's own order, as far as the file tells it: as they
+        are, in the order of the document, where nothing else is said.
+        """
+        return tensors
+
+
+def by_number(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """
+    Return tensors by their paths, whose last parts are numbers in Keras 3's files; ``10`` comes
+    behind ``9``.
+    """
+    return tuple(sorted(tensors, key=_numbers))
+
+
+def _numbers(tensor: Tensor) -> tuple[tuple[str, ...], int]:
+    last = tensor.path[-1]
+    return tensor.path[:-1], int(last) if last.isdigit() and len(last) < 10 else 0  # noqa: PLR2004  # longer ones are no numbers of Keras

@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import FORMATS, checkpoint, hdf5, keras_archive, keras_metadata
 from policytool.formats.base import EXPECTED, Probe, foreign_file
 from policytool.formats.checkpoint import MAGIC
-from policytool.formats.document import Observation
+from policytool.formats.document import Observation, ValuesError
 from policytool.formats.hdf5 import superblocks
 from policytool.formats.keras_archive import CONFIG, METADATA
 from policytool.formats.saved_model import GRAPH, SPLIT_GRAPH, TEXT_GRAPH
-from policytool.formats.stored_values import ValuesError
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
@@ -39,11 +38,10 @@ from policytool.support.files.remote_path import RemotePath
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.formats.document import Document, Tensor
-    from policytool.formats.format import Format
-    from policytool.formats.stored_values import Values
+    from policytool.formats.base import Format
+    from policytool.formats.document import Document, Tensor, Values
     from policytool.support.files.random_access import PositionedRead
-    from policytool.support.files.remote_path import AnyPath
+    from policytool.support.files.remote_path import AnyPath, Status
 
 
 AMBIGUOUS: Final = "ambiguous-format"
@@ -276,14 +274,20 @@ def _document(path: AnyPath, display_path: str) -> Document:
     with reading_failures(probe):
         file_format = detect_format(probe)
         # taken before reading, to detect a model that is replaced meanwhile
-        before = tuple(_identities(probe, file_format)) if isinstance(path, RemotePath) else ()
+        before = _statuses(path, file_format) if isinstance(path, RemotePath) else {}
         read = file_format.read(probe)
         complete = replace(
             read,
             adapted=adapted_values(probe, file_format, read),
             observations=(*read.observations, *observe_ambiguity(probe, file_format)),
         )
-        _check_unchanged(probe, file_format, before)
+        if isinstance(path, RemotePath):
+            opening.forget()
+            # its ranges were read one after another
+            if before != _statuses(path, file_format):
+                raise probe.failure(
+                    "changed", "changed while policytool read it; run the command again"
+                )
         return complete
 
 
@@ -343,33 +347,21 @@ def reading_failures(probe: Probe) -> Iterator[None]:
         ) from error
 
 
-def _identities(
-    probe: Probe, file_format: Format
-) -> Iterator[opening.Identity | opening.RemoteIdentity]:
+def _statuses(path: RemotePath, file_format: Format) -> dict[RemotePath, Status]:
     """
-    Yield the identities of the files of a remote model: the file itself, or the files in its
+    Return the statuses of the files of a remote model: of the file itself, or of the files in its
     directory that contain config or weights.
     """
-    if file_format.owns is None:
-        yield opening.identity(probe.path)
-        return
-    for name in sorted(probe.names):
-        if file_format.owns(Path(name)) and opening.is_file(probe.path / name):
-            yield opening.identity(probe.path / name)
-
-
-def _check_unchanged(
-    probe: Probe, file_format: Format, before: tuple[opening.Identity | opening.RemoteIdentity, ...]
-) -> None:
-    """
-    Raise if a remote model was replaced while it was read: its ranges are read one after another,
-    and an open file of another machine may change.
-    """
-    if not isinstance(probe.path, RemotePath):
-        return
-    opening.forget()
-    if before != tuple(_identities(Probe(probe.path, probe.shown), file_format)):
-        raise probe.failure("changed", "changed while policytool read it; run the command again")
+    files = (
+        [path]
+        if file_format.owns is None
+        else [
+            path / name
+            for name in sorted(opening.names(path))
+            if file_format.owns(Path(name)) and opening.is_file(path / name)
+        ]
+    )
+    return {file: opening.session().existing_status(file) for file in files}
 
 
 def _missing(path: AnyPath) -> str:

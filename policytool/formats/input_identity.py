@@ -23,7 +23,6 @@ from policytool.formats.saved_model import GRAPH
 from policytool.support.errors import ModelFileError
 from policytool.support.files import listings, opening
 from policytool.support.files.remote_path import ZIP
-from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,14 +195,14 @@ def _remote_rows(path: RemotePath) -> Iterator[_RemoteRow]:
 
 def _remote_rows_below(root: RemotePath) -> Iterator[_RemoteRow]:
     """Yield what identifies each file and directory below a directory."""
-    for number, (name, path, is_directory) in enumerate(tree(root)):
+    for number, (name, path, is_directory) in enumerate(opening.remote_tree(root)):
         if number >= _FILES:
             raise _UnclearError
         yield (name, None, "") if is_directory else _remote_row(path, name)
 
 
 def _remote_row(path: RemotePath, name: str) -> _RemoteRow:
-    found = opening.identity(path)
-    if not isinstance(found, opening.RemoteIdentity) or not found.is_exact:
+    status = opening.session().existing_status(path)
+    if not status.is_exact:
         raise _UnclearError
-    return (name, found.size, found.version)
+    return (name, status.size, status.version)

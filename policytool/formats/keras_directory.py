@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import ASSETS, escaping_asset
-from policytool.formats.format import Format
+from policytool.formats.base import ASSETS, Format, escaping_asset
 from policytool.formats.keras_archive import CONFIG, METADATA, NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.support import limits
 from policytool.support.files import opening
@@ -22,11 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.base import Probe
-    from policytool.formats.document import Document, Observation
+    from policytool.formats.document import Document, Observation, Values
     from policytool.formats.hdf5.rebuild import Rebuild
     from policytool.formats.keras_archive.npz import Arrays
-    from policytool.formats.stored_values import Values
-    from policytool.formats.writers import Changes, FileChange, Rewriter
+    from policytool.formats.writers import Changes, FileChange
     from policytool.support.files.remote_path import AnyPath
 
 _JSON_FILES: Final = frozenset({CONFIG, METADATA})
@@ -108,14 +106,7 @@ def _assets(probe: Probe) -> Iterator[Observation]:
             )
 
 
-def rewriter() -> Rewriter:
-    """Return how the files of a directory are rewritten."""
-    from policytool.formats.writers import Rewriter  # what writes is imported to write
-
-    return Rewriter(files=_file_changes)
-
-
-def _file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """Return the changes to files of the directory, JSON and weights, by file name."""
     from policytool.formats.hdf5 import storage
     from policytool.formats.hdf5.rewrite import Hdf5Change
@@ -153,7 +144,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}:read",
-    rewriter_maker=f"{__name__}:rewriter",
+    changes_finder=f"{__name__}:file_changes",
     values_opener=f"{__name__}:open_values",
     document_format="keras",
     title=".keras",

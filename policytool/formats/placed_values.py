@@ -11,7 +11,7 @@ import numpy as np
 
 from policytool.formats import casting
 from policytool.formats.casting import numpy_dtype
-from policytool.formats.stored_values import BLOCK, ValuesError
+from policytool.formats.document import BLOCK, ValuesError
 from policytool.formats.writing import WriteError
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from policytool.formats.casting import Counts
+    from policytool.formats.document import Values
     from policytool.formats.edits import Assembly, Placement
-    from policytool.formats.stored_values import Values
 
     Array = npt.NDArray[Any]
 

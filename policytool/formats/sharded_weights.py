@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import parse_json
+from policytool.formats.base import Format, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.format import Format
 from policytool.support import limits, steps
 from policytool.support.files import opening
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from policytool.formats.base import Probe
-    from policytool.formats.stored_values import Values
+    from policytool.formats.document import Values
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 

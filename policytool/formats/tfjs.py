@@ -21,10 +21,16 @@ from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
-from policytool.formats.document import Document, Layout, Observation, Tensor
-from policytool.formats.format import Format
-from policytool.formats.stored_values import BLOCK, ValuesError, by_number
+from policytool.formats.base import Format, Probe, is_serialised, parse_json, writer_of
+from policytool.formats.document import (
+    BLOCK,
+    Document,
+    Layout,
+    Observation,
+    Tensor,
+    ValuesError,
+    by_number,
+)
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
@@ -36,9 +42,9 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from policytool.formats.casting import Counts
+    from policytool.formats.document import Array, Values
     from policytool.formats.edits import Cast, Content, Counted
-    from policytool.formats.stored_values import Array, Values
-    from policytool.formats.writers import Creator, Rewriter
+    from policytool.formats.writers import Changes, Creator, FileChange
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 
@@ -336,7 +342,7 @@ class TfjsValues:
         self._probe = probe
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
-        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
         place = self._places.get(tensor)
         if place is None:
             raise ValuesError("the file contains no values for this variable")
@@ -404,11 +410,12 @@ class TfjsValues:
         return path
 
 
-def rewriter() -> Rewriter:
-    """Return how models are rewritten."""
-    from policytool.formats.writers import text_rewriter
+def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return how a model is rewritten."""
+    from policytool.formats.writers import text_change
 
-    return text_rewriter(PART, refuse=_refuse_casts, companions=_companions)
+    _refuse_casts(path, changes.casts)
+    return text_change(PART, path, changes)
 
 
 _SHARD_BYTES: Final = 4 * 2**20
@@ -496,7 +503,7 @@ def _refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
         )
 
 
-def _companions(path: Path) -> tuple[str, ...]:
+def companions(path: Path) -> tuple[str, ...]:
     """
     Return the shards that a copy needs, relative to the model's directory.
 
@@ -525,7 +532,8 @@ def _companions(path: Path) -> tuple[str, ...]:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}:read",
-    rewriter_maker=f"{__name__}:rewriter",
+    changes_finder=f"{__name__}:file_changes",
+    companions_finder=f"{__name__}:companions",
     creator_maker=f"{__name__}:creator",
     values_opener=f"{__name__}:open_values",
     document_format="tfjs",

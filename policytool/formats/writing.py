@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 from policytool.formats.edits import WriteOptions, Written
-from policytool.support.errors import ModelFileError, PolicytoolError
+from policytool.support.errors import CodedError, ModelFileError, PolicytoolError
 from policytool.support.files import atomic, opening
-from policytool.support.files.byte_ranges import same_bytes
+from policytool.support.files.atomic import same_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,15 +32,11 @@ _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_WRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-class WriteError(PolicytoolError):
+class WriteError(CodedError, PolicytoolError):
     """
     A file that cannot be written as asked, or that does not read back as it was written; ``code``
     is stable.
     """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def difference_error(where: str) -> WriteError:
@@ -65,8 +61,8 @@ def already_exists_error(name: str) -> WriteError:
     """Return the error for an output whose name something has that is not to be replaced."""
     return WriteError(
         "target-exists",
-        f"would be written to {name}, which already exists; use --overwrite to replace it, or -o "
-        "for another name",
+        f"would be written to {name}, which already exists; use --existing replace, or -o for "
+        "another name",
     )
 
 

@@ -78,12 +78,49 @@ class LoadedModel:
     @cached_property
     def loaders(self) -> tuple[Verdict, ...]:
         """The verdict of each loader on the file."""
-        return compatibility.verdicts(self.document, self.origins, self.traits, self.placed)
+        return compatibility.verdicts(self.stored)
+
+    @cached_property
+    def stored(self) -> compatibility.StoredVariables:
+        """The stored variables, and those that its layers create."""
+        return compatibility.StoredVariables(
+            document=self.document, placed=self.placed, origins=self.origins, traits=self.traits
+        )
 
     @cached_property
     def model(self) -> Model:
-        """The model as reports have it."""
-        return replace(self.description, loaders=self.loaders)
+        """The model as reports have it, without what only ``inspect`` shows."""
+        return replace(self.description, loaders=self.loaders, executed_code=self._executed_code())
+
+    def _executed_code(self) -> tuple[str, ...]:
+        """
+        Return a clause for each layer with code in the file that runs when the model is loaded.
+
+        It takes time to look for such code, and in its presence some verdict is open.
+        """
+        if self.loaders and not any(verdict.doubts for verdict in self.loaders):
+            return ()
+        from policytool.model.hazards import Harm  # its lists, which few models need
+
+        return tuple(
+            f"{self.layers[hazard.site].path} {hazard.what}"
+            for hazard in self.hazards
+            if hazard.harm is Harm.CODE and hazard.site is not None
+        )
+
+    @cached_property
+    def sized_model(self) -> Model:
+        """The model with the output shape and the number of parameters of each layer."""
+        stored = self.stored
+        layers = tuple(
+            replace(
+                layer,
+                output_shape=stored.shapes.output(index),
+                created_parameters=None if layer.variables else stored.parameters(index),
+            )
+            for index, layer in enumerate(self.layers)
+        )
+        return replace(self.model, layers=layers)
 
     @property
     def generation(self) -> Generation:

@@ -117,7 +117,31 @@ class Layer:
     """Of those ops, the ones that mixed precision has an opinion on."""
 
     variables: tuple[Variable, ...] = ()
+    created_parameters: int | None = None
+    """
+    How many parameters the layer itself creates, by its config; None where that is not known, and
+    for a layer with stored variables.
+    """
+
+    output_shape: tuple[int | None, ...] | None = None
+    """
+    The shape of the output, of the first output if there are several; None where it is not known.
+    """
+
     address: Address | None = None
+
+    @property
+    def parameters(self) -> int | None:
+        """
+        How many parameters the layer itself has: stored ones, or else those that it creates; None
+        where that is not known.
+        """
+        if not self.variables:
+            return self.created_parameters
+        is_known = all(
+            variable.shape is not None and -1 not in variable.shape for variable in self.variables
+        )
+        return sum(variable.parameters for variable in self.variables) if is_known else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -293,6 +317,9 @@ class Model:
     observations: tuple[Observation, ...] = ()
     loaders: tuple[Verdict, ...] = ()
     """What each loader makes of the file, as far as its policies and its container decide it."""
+
+    executed_code: tuple[str, ...] = ()
+    """A clause for each layer with code in the file that runs when the model is loaded."""
 
     @property
     def summary(self) -> Summary:

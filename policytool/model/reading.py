@@ -58,6 +58,17 @@ def model_of(document: Document) -> Model:
     return _without_config(document) if document.config_part is None else load_model(document).model
 
 
+def sized_model(document: Document) -> Model:
+    """
+    Return what a document says as a model, with the output shape and the parameters of each layer.
+
+    :raises ModelFileError: for a config that is not a serialised model.
+    """
+    if document.config_part is None:
+        return _without_config(document)
+    return load_model(document).sized_model
+
+
 def load_model(document: Document) -> LoadedModel:
     """
     Return the model of a document that has a config, with what it was read from.
@@ -118,7 +129,11 @@ def verdicts(document: Document) -> tuple[Verdict, ...]:
         placed = tree.build(document, origins[-1])
     except SpellingError as error:
         raise _not_keras(document, error) from error
-    return compatibility.verdicts(document, origins, traits, placed)
+    return compatibility.verdicts(
+        compatibility.StoredVariables(
+            document=document, placed=placed, origins=origins, traits=traits
+        )
+    )
 
 
 def _traits(document: Document) -> ConfigTraits:
@@ -312,7 +327,14 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=compatibility.verdicts(document, (), writer_version.of(None), storage.NO_VARIABLES),
+        loaders=compatibility.verdicts(
+            compatibility.StoredVariables(
+                document=document,
+                placed=storage.NO_VARIABLES,
+                origins=(),
+                traits=writer_version.of(None),
+            )
+        ),
     )
 
 

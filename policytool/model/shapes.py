@@ -11,7 +11,7 @@ differently, or that a layer with code of its own may change, is not known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from policytool.model.calls import (
     TENSOR,
     UNKNOWN_SHAPE,
     Reference,
+    call_tensors,
     layer_entries,
     model_calls,
     tensors,
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.document import Address, Document
-    from policytool.model.calls import Call
+    from policytool.model.calls import Call, ModelCalls
     from policytool.model.flow import Node, TensorValues
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
-    from policytool.releases.layer_variables import Shape
+    from policytool.releases.output_shapes import Shape
     from policytool.support.text.jsontext import Json
 
 Inputs = dict[str, "Shape"]
@@ -68,6 +69,9 @@ class LayerShapes:
     _outputs: dict[int, Sequence[Shape | None]] = field(default_factory=dict)
     """What the networks return, by the sites of models."""
 
+    _given_shapes: dict[int, Shape | None] = field(default_factory=dict)
+    """What layers return, by their sites; without the sizes that calls disagree on."""
+
     _called: set[int] = field(default_factory=set)
     """The sites of models that were followed for what a call of them takes."""
 
@@ -82,7 +86,20 @@ class LayerShapes:
         known = _built(entry) or _first_call(self.sites[index], entry)
         if known:
             return known
-        return self._followed_inputs.get(index, {})
+        taken, _ = self._followed
+        return taken.get(index, {})
+
+    def output(self, index: int) -> Shape | None:
+        """
+        Return the shape of what a layer returns, of the first tensor if it returns several; None if
+        its rank is not known.
+        """
+        _, returned = self._followed
+        site = self.sites[index]
+        if site.is_model:
+            outputs = self._outputs.get(index) or (None,)
+            return outputs[0]
+        return returned.get(index) or _input_shape(site)
 
     def is_built(self, index: int) -> bool:
         """Return whether the file says for which shapes a layer was built."""
@@ -108,12 +125,15 @@ class LayerShapes:
         return entries_of(layer_objects(self.document, self.sites))
 
     @cached_property
-    def _followed_inputs(self) -> Mapping[int, Inputs]:
-        """What layers take at their calls, followed through all networks, inner ones first."""
+    def _followed(self) -> tuple[Mapping[int, Inputs], Mapping[int, Shape | None]]:
+        """
+        What layers take at their calls, and what they return, followed through all networks, inner
+        ones first.
+        """
         for index in reversed(range(len(self.sites))):
             if self.sites[index].is_model and not custom_classes.is_opaque(self.sites[index]):
                 self._run(index, [], 0)
-        return self._taken
+        return self._taken, self._given_shapes
 
     def _run(self, index: int, taken: Sequence[Shape | None], depth: int) -> None:
         """Follow the shapes through a model's network."""
@@ -155,14 +175,17 @@ class LayerShapes:
         if site.entry is None:
             return
         base = site.entry
+        below = {self.sites[child].name: child for child in self.placed.children[index]}
         layers = {
             layer.name: self._entries.get(
                 type(base)(
                     part=base.part, pointer=f"{base.pointer}/config/{LAYERS}/{layer.position}"
-                )
+                ),
+                below.get(layer.name),  # in a SavedModel, each layer has metadata of its own
             )
             for layer in calls.layers
         }
+        shifted = _shifted_layers(calls)
         stored = {layer.name: _stored_shapes(layer.entry) for layer in calls.layers if calls.keras3}
 
         def transfer(
@@ -176,13 +199,16 @@ class LayerShapes:
             named = _named(self.sites[layer], call)
             shapes = stored.get(node[0], {})
             taken = [
-                (name, shapes.get((node[1], tensor)) or known.of(tensor)) for name, tensor in named
+                (name, shapes.get((node[1], tensor)) or known.of(_unshifted(tensor, shifted)))
+                for name, tensor in named
             ]
             return self._call(layer, taken, depth)
 
         graph = CallGraph({layer.name: layer.calls for layer in calls.layers})
         values = follow(graph, transfer, walk="shapes")
-        self._outputs[index] = [values.of(tensor) for tensor in tensors(calls.outputs)]
+        self._outputs[index] = [
+            values.of(_unshifted(tensor, shifted)) for tensor in tensors(calls.outputs)
+        ]
 
     def _call(
         self, index: int, taken: Sequence[tuple[str, Shape | None]], depth: int
@@ -192,7 +218,12 @@ class LayerShapes:
         for name, shape in taken:
             first.setdefault(name, shape)
         self._take(index, _with_keys({name: shape for name, shape in first.items() if shape}))
-        return self._given(index, [shape for _, shape in taken], depth)
+        given = self._given(index, [shape for _, shape in taken], depth)
+        shape = given[0]
+        before = self._given_shapes.setdefault(index, shape)
+        if shape != before:
+            self._given_shapes[index] = _agreed(before or (), shape or ())
+        return given
 
     def _take(self, index: int, inputs: Inputs) -> None:
         known = self._taken.get(index)
@@ -266,6 +297,30 @@ class LayerShapes:
         return (given[0] if given[0] == given[1] else None, None)
 
 
+def _shifted_layers(calls: ModelCalls) -> frozenset[str]:
+    """
+    Return the layers whose calls Keras 2 counts from 1: nested models, whose own input and output
+    are the call 0.
+    """
+    counts = {layer.name: len(layer.calls) for layer in calls.layers}
+    references = [
+        *tensors(calls.outputs),
+        *(
+            tensor
+            for layer in calls.layers
+            for call in layer.calls
+            for tensor in call_tensors(call)
+        ),
+    ]
+    return frozenset(
+        tensor.layer for tensor in references if 0 < counts.get(tensor.layer, 0) <= tensor.call
+    )
+
+
+def _unshifted(tensor: Reference, shifted: frozenset[str]) -> Reference:
+    return replace(tensor, call=tensor.call - 1) if tensor.layer in shifted else tensor
+
+
 def _built(entry: Mapping[str, Json]) -> Inputs:
     """Return the shapes in the ``build_config`` of a layer."""
     build = entry.get("build_config")
@@ -312,6 +367,8 @@ def _with_keys(inputs: Inputs) -> Inputs:
 
 def _shape(value: Json) -> Shape | None:
     """Return a shape with the batch; None for anything else, such as a list of shapes."""
+    if isinstance(value, dict) and keras_objects.class_of(value) == keras_objects.TUPLE:
+        value = value.get("items")  # in the metadata of a SavedModel
     if not isinstance(value, list) or value == UNKNOWN_SHAPE:
         return None
     sizes = [size for size in value if size is None or type(size) is int]
@@ -326,6 +383,12 @@ def _declared(site: Site) -> Shape | None:
     """Return the shape that a config declares, of an input or of the first layer of a chain."""
     config = site.config or {}
     return next((shape for key in _DECLARED if (shape := _shape(config.get(key)))), None)
+
+
+def _input_shape(site: Site) -> Shape | None:
+    """Return the shape that an input layer declares; None for any other layer."""
+    is_input = layer_facts(site.class_name).category is Category.INPUT
+    return _declared(site) if is_input else None
 
 
 def _agreed(first: Shape, second: Shape) -> Shape:

@@ -1,14 +1,15 @@
 """
-The job of a check: the two sides as the child process takes them (what is loaded, with which
-library, and with which policies), the training that a file records, and the user's functions
-(``MODULE:FUNCTION``), which the child imports.
+The parts of a check's job: the two sides (the file, the library and the policies of each), the
+training config of the file, and the user's functions (``MODULE:FUNCTION``), which the child
+process imports.
 
-Policies are changed by migrate's plan, in a copy. A SavedModel and an architecture are built from a
-changed config instead, because a SavedModel's graph would keep its dtypes.
+The plan of ``migrate`` changes the policies in a copy of the file. A SavedModel and an architecture
+are built from a changed config instead, because the graph of a SavedModel would keep its dtypes.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from policytool.model import reading
 from policytool.model.optimizer_config import configuration
 from policytool.releases.policy import loss_scale_values
 from policytool.support import steps
-from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.errors import ModelFileError, UsageError, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,61 +36,61 @@ if TYPE_CHECKING:
 
 
 ARCHITECTURES: Final = frozenset({"json", "yaml"})
-"""Formats that hold no weights."""
+"""Formats without weights."""
 
 GRAPH: Final = "graph"
-"""How a SavedModel is run that no Keras can build anew."""
+"""The value of ``how`` in the job for a SavedModel that Keras cannot rebuild from configs."""
 
 _ROUNDING: Final = ("int8", "int4", "float8")
 """
-Modes in which quantised layers of Keras 3 may round their inputs; in others they dequantise their
-weights and compute in floats.
+Quantization modes in which layers of Keras 3 may round their inputs. In other modes, they
+dequantize their weights and compute in floats.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckSource:
-    """A file that may be run."""
+    """A file that TensorFlow may run."""
 
     input: Input
     copy: PrivateCopy
-    """What is run in its place."""
+    """The private copy, which TensorFlow runs."""
 
     @property
     def document(self) -> Document:
-        """What was read of it."""
+        """The content of the copy."""
         return self.copy.document
 
     @property
     def loaded(self) -> LoadedModel | None:
-        """The model in it; None for a SavedModel that is a graph alone."""
+        """The model in the copy; None for a SavedModel that has only a graph."""
         return self.copy.loaded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedSide:
-    """One side."""
+    """The reference or the candidate, ready to run."""
 
     job: Mapping[str, Any]
-    """What the child gets."""
+    """The part of the job for this side."""
 
     loaded: LoadedModel | None
-    """The model as it runs; None for a graph."""
+    """The model with its changed policies; None for a graph."""
 
     plan: Plan | None
     """
-    What its policies were changed by; None for a graph, whose policy TensorFlow changes as a whole.
+    The plan that changes the policies; None for a graph, which TensorFlow changes as a whole.
     """
 
     policy: str | None
-    """The policy that its layers were given; None where they have those of the file."""
+    """The policy that the check sets for the layers; None if they keep those of the file."""
 
     dequantized: tuple[str, ...] = ()
-    """The modes of quantised layers that run as if they were not quantised."""
+    """The quantization modes of layers that run dequantized, in floats."""
 
     @property
     def is_graph(self) -> bool:
-        """Whether the model runs as the graph that the file holds."""
+        """Whether the model runs as the graph in the file."""
         return bool(self.job["how"] == GRAPH)
 
 
@@ -108,11 +109,11 @@ def read_weights(
     weights: Path | None, *sources: CheckSource, hand_over: HandOver
 ) -> PrivateCopy | None:
     """
-    Return the weights that are named, for the architecture among the models.
+    Return a copy of the weights file that the user specified for an architecture; None without one.
 
-    :raises UsageError: where each model has its own.
-    :raises ModelFileError: for a file without weights, and without ``--trust`` for weights in
-        another file.
+    :raises UsageError: if none of the models is an architecture.
+    :raises ModelFileError: if the file contains no weights, or if it refers to other files and
+        ``--trust`` is not set.
     """
     if weights is None:
         return None
@@ -133,13 +134,13 @@ def prepare_side(
     dequantize: bool = False,
 ) -> PreparedSide:
     """
-    Return a side of the check: the model with its policies changed as the options say.
+    Return a side of the check: the model with the policies that the options set.
 
-    :param dequantize: whether quantised layers compute in floats with dequantised weights
-    :param scratch: what makes changed copies, and a directory of this side's own for them
+    :param dequantize: whether quantized layers compute in floats with dequantized weights
+    :param scratch: the creator of copies, and a directory for the changed copy of this side
     :param weights: the weights of an architecture
-    :raises ModelFileError: for what cannot be changed so, and what cannot be written.
-    :raises UsageError: for options that contradict the model.
+    :raises ModelFileError: if the policies cannot be changed, or the copy cannot be written.
+    :raises UsageError: if the options contradict the model.
     """
     with steps.budget(source.input.display_path):
         return _prepare_side(source, options, scratch, weights, dequantize=dequantize)
@@ -169,7 +170,10 @@ def _prepare_side(
     job: dict[str, Any] = {"family": loaded.family, "policy": planned.layers[0].policy}
     match loaded.document.format:
         case "savedmodel" if loaded.document.nodes:
-            job |= _rebuild_job(source.copy, loaded, planned)
+            from policytool.numerics import reexport  # protobuf, for SavedModels alone
+
+            arguments = reexport.build_arguments(loaded, planned)
+            job |= {**arguments, "how": "rebuilt", "path": source.copy}
         case form if form in ARCHITECTURES:
             job |= {
                 "how": "config",
@@ -207,8 +211,8 @@ def _rounding_modes(loaded: LoadedModel) -> tuple[str, ...]:
 
 def _without_compile_config(config: Json) -> Json:
     """
-    Return an architecture without the training configuration that Keras 3 writes beside it, which
-    its loader would compile the model with.
+    Return the config of an architecture without its training config, with which Keras 3 would
+    compile the model.
     """
     return (
         {key: value for key, value in config.items() if key != "compile_config"}
@@ -217,18 +221,12 @@ def _without_compile_config(config: Json) -> Json:
     )
 
 
-def _rebuild_job(copy: PrivateCopy, before: LoadedModel, planned: LoadedModel) -> dict[str, Any]:
-    from policytool.numerics import reexport  # protobuf, for SavedModels alone
-
-    return {**reexport.build_arguments(before, planned), "how": "rebuilt", "path": copy}
-
-
 def recorded_training(loaded: LoadedModel) -> dict[str, Any]:
     """
-    Return the losses and the loss scale of a file.
+    Return the losses and the loss scale that a file records.
 
-    The optimizer's scale wins over that of the model's policy, as it does in training; layer
-    policies scale nothing.
+    The loss scale of the optimizer takes precedence over that of the model's policy, as in
+    training. Policies of layers have no loss scale.
     """
     optimizer = loaded.optimizer
     scale = optimizer.loss_scale if optimizer is not None else None
@@ -246,7 +244,7 @@ def recorded_training(loaded: LoadedModel) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserFunction:
-    """A function by the name of its module and its own."""
+    """A Python function of the user: the names of its module and of the function."""
 
     module: str
     name: str
@@ -255,12 +253,12 @@ class UserFunction:
         return f"{self.module}:{self.name}"
 
     def toml(self) -> str:
-        """Return it as it is written in a settings file."""
+        """Return the function as a value of a settings file."""
         return f'"{self}"'
 
 
 def function_named(text: str) -> UserFunction | None:
-    """Return the function that ``MODULE:FUNCTION`` names; None for text of another form."""
+    """Return the function of a text ``MODULE:FUNCTION``; None if the text has another form."""
     module, colon, name = text.partition(":")
     is_function = colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
     return UserFunction(module=module, name=name) if is_function else None
@@ -268,8 +266,27 @@ def function_named(text: str) -> UserFunction | None:
 
 def file_or_function(text: str) -> Path | UserFunction:
     """
-    Return what a text names: an existing file, a function if the text has the form of one, else a
-    file that does not exist.
+    Return the file or function that a text names: an existing file, or else a function if the text
+    is ``MODULE:FUNCTION``, or else a file that does not exist.
     """
     path, function = Path(text), function_named(text)
     return path if function is None or path.exists() else function
+
+
+def parse_batches(batches: int | str | None) -> tuple[int | None, int | None]:
+    """
+    Return the number of batches and the examples per batch that ``--batches`` sets, each None if
+    it does not.
+
+    :raises UsageError: for a text of another form, and for zero.
+    """
+    if batches is None:
+        return None, None
+    match = re.fullmatch(r"([1-9][0-9]{0,8})?(?:x([1-9][0-9]{0,8}))?", str(batches))
+    if not match or not match[0]:
+        raise UsageError(
+            f"the batches {short(str(batches))!r} are neither a number, such as 4, nor a number "
+            "with the examples per batch, such as 4x32 or x32"
+        )
+    count, size = (int(number) if number else None for number in match.groups())
+    return count, size

@@ -1,15 +1,14 @@
 """
-How a model or a weights file gets to the process with TensorFlow: as a private copy, and in no
-other way.
+Private copies of models and weights files, which are the only files that TensorFlow loads.
 
-The bytes are copied into a temporary directory that only the user can enter, under a name with the
-suffix of the format that was recognised, because loaders pick their reader by suffix. The copy is
-what is read and checked, and the copy is what is loaded: a file that two readers take for two
-models is refused, and nothing that happens to the original afterwards matters.
+The bytes are copied into a temporary directory that only the user can enter. The name of the copy
+has the suffix of the detected format, because Keras selects its reader by suffix. policytool checks
+the copy, and TensorFlow loads the same copy, so later changes of the original have no effect. A
+file that different readers could read as different models is rejected.
 
-Of a directory only the files of the model are copied, with the content of links among its own
-files. A link of an asset that leads out of the model stays a link while the copy is read, so that
-its reader sees it as it would in the original, and is removed before the copy is handed over.
+Only the files of the model are copied from a directory, and links among them are replaced by their
+content. An asset that is a link out of the model stays a link while policytool reads the copy, as
+in the original. The link is removed before TensorFlow loads the copy.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ from policytool.support.processes import interrupts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from policytool.formats.base import Format
     from policytool.formats.document import Document
-    from policytool.formats.format import Format
     from policytool.migration.plan import Plan
     from policytool.model.loaded_model import LoadedModel
 
 _NAME: Final = "model"
-"""What a copy is called before its suffix: no name of the user's gets to a loader."""
+"""The name of a copy without its suffix, so that TensorFlow gets no name from the user."""
 
 _NOT_RUN: Final = {
     "weights": (
@@ -70,7 +69,7 @@ _NOT_RUN: Final = {
     ),
     "tfjs": "is a TensorFlow.js model, which Keras cannot run; convert it to HDF5 first",
 }
-"""Document formats that no library runs, and why."""
+"""Document formats that no library can run, with the reason."""
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -78,25 +77,25 @@ _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateCopy:
     """
-    What a library may load: made by :class:`HandOver` alone, and the only kind of path to a model
-    that a job holds.
+    A copy that a library may load. Only :class:`HandOver` creates copies, and a job refers to
+    models only by them.
     """
 
     path: Path
-    """What loaders are called with: a file, a directory, or the prefix of a checkpoint."""
+    """The path that the library loads: a file, a directory, or the prefix of a checkpoint."""
 
     document: Document
-    """What was read of the copy, and checked."""
+    """The document that was read from the copy and checked."""
 
     loaded: LoadedModel | None
-    """The model in it; None for a graph or weights alone."""
+    """The model in the copy; None for a graph without a config, and for weights without a model."""
 
     @property
     def model(self) -> LoadedModel:
         """
-        The model in it.
+        The model in the copy.
 
-        :raises ModelFileError: where there is none.
+        :raises ModelFileError: if the copy contains no Keras model.
         """
         if self.loaded is None:
             raise ModelFileError(
@@ -106,7 +105,7 @@ class PrivateCopy:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Its files, in order."""
+        """The files of the copy, sorted by path."""
         if self.path.is_dir():
             return tuple(sorted(path for path in self.path.rglob("*") if path.is_file()))
         return tuple(sorted(self.path.parent.iterdir()))
@@ -114,9 +113,9 @@ class PrivateCopy:
 
 def encoded_job(job: Mapping[str, Any]) -> bytes:
     """
-    Return a job as the process with TensorFlow gets it, with the paths of its copies.
+    Return a job as JSON for the child process, with the path of each copy.
 
-    :raises TypeError: for a job that holds anything but JSON and copies, such as a path.
+    :raises TypeError: if the job contains anything but JSON values and copies, such as a path.
     """
     return json.dumps(job, default=_copy_path).encode()
 
@@ -128,12 +127,12 @@ def _copy_path(value: object) -> str:
 
 
 class HandOver(ExitStack):
-    """A private directory with the copies of a run, as a context manager: they go with it."""
+    """A private directory with the copies of a run, as a context manager that removes it."""
 
     def __init__(self, *, trust: bool = False, custom_objects: bool = False) -> None:
         """
-        :param trust: whether code that a file holds may run.
-        :param custom_objects: whether the user names modules that define classes.
+        :param trust: whether code in a file may run
+        :param custom_objects: whether the user specified modules that define classes
         """
         super().__init__()
         self._trust = trust
@@ -143,18 +142,18 @@ class HandOver(ExitStack):
     @cached_property
     def path(self) -> Path:
         """
-        The directory. It is created at its first use, by the process that uses it, so that the list
-        of what a signal must remove is the list of this process.
+        The directory. It is created at its first use by the process that uses it, so that it is in
+        this process's list of files to remove after a signal.
         """
         return Path(self.enter_context(interrupts.temporary_directory()))
 
     def folder(self) -> Path:
-        """Return a new, empty directory, for what a job reads and writes beside models."""
+        """Return a new, empty directory, for files of a job other than its copies."""
         return Path(tempfile.mkdtemp(dir=self.path))
 
     @contextmanager
     def temporary_folder(self) -> Iterator[Path]:
-        """Give a new, empty directory for the length of a block."""
+        """Create an empty directory, and remove it at the end of the block."""
         with tempfile.TemporaryDirectory(dir=self.path, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
@@ -212,7 +211,7 @@ class HandOver(ExitStack):
         self, copied: Path, display_path: str, *, is_model: bool = True, compiles: bool = False
     ) -> PrivateCopy:
         """
-        Return a copied file, read and checked, without its links.
+        Read and check a copied file, and remove its links.
 
         :param is_model: whether TensorFlow will run it; otherwise it contains only weights
         :raises ModelFileError: if the copy cannot be read or run, or needs trust.
@@ -245,15 +244,15 @@ class HandOver(ExitStack):
         self, copy: PrivateCopy, changed: LoadedModel, plan: Plan, folder: Path
     ) -> PrivateCopy:
         """
-        Return a copy with the changes of a plan; the same where nothing changes.
+        Return a copy with the changes of a plan; the same copy if the plan has no changes.
 
         :param changed: the model with these changes
-        :param folder: where it is written, such as a temporary one of :meth:`temporary_folder`
-        :raises ModelFileError: for what cannot be written.
+        :param folder: the directory for the new copy, such as one of :meth:`temporary_folder`
+        :raises ModelFileError: if the changes cannot be written.
         """
         if not (plan.edits or plan.casts or plan.state is not None):
             return copy
-        from policytool.formats import rewriting  # h5py, where a copy is written
+        from policytool.formats import rewriting  # imports h5py, which only a changed copy needs
 
         target = folder / copy.path.name
         rewriting.write(
@@ -292,12 +291,12 @@ class HandOver(ExitStack):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Part:
-    """A file of a model, and what its copy is called."""
+    """A file of a model, and the path of its copy in the private directory."""
 
     source: Path
     name: Path
     is_link: bool = False
-    """Whether it is copied as a link, because it leads out of the model."""
+    """Whether the copy is also a link, because the link leads out of the model."""
 
 
 def _copy_name(model_format: Format) -> str:
@@ -341,7 +340,7 @@ def _parts(probe: Probe, model_format: Format, *, follow: bool) -> Iterator[_Par
 
 
 class _Walk:
-    """The files of a directory, links followed as readers and loaders of its format do."""
+    """The files of a directory, with links followed as in policytool's reader and in Keras."""
 
     def __init__(self, root: Path, model_format: Format, *, follow: bool) -> None:
         self._root = root
@@ -359,9 +358,10 @@ class _Walk:
 
     def parts(self, name: Path, above: frozenset[str] = frozenset()) -> Iterator[_Part]:
         """
-        Yield a file, or the files below a folder.
+        Yield a file, or the files below a directory.
 
-        :param above: the folders that are being walked, into which no link is followed again
+        :param above: the resolved paths of the parent directories. A link to one of them is not
+            followed, because it would never end.
         """
         path = self._root / name
         is_link = path.is_symlink() and self._stays_link(name)
@@ -373,15 +373,15 @@ class _Walk:
 
     def _stays_link(self, name: Path) -> bool:
         """
-        Return whether a link stays one: that of an asset which leads out of the model, and whose
-        target is not trusted. The targets of its other files are read as part of it.
+        Return whether the copy of a link is also a link: if it is an asset that leads out of the
+        model, and its target is not trusted. Links in other files of the model are followed.
         """
         is_own = self._owns is not None and self._owns(name) and name.parts[0] != ASSETS
         return not (is_own or self._follow) and opening.links_out(self._root / name, self._root)
 
 
 def _copy_part(part: _Part, home: Path) -> None:
-    """Copy a file with its holes, or a link with an absolute path."""
+    """Copy a file and keep its holes, or create a link to the absolute path of the target."""
     target = home / part.name
     target.parent.mkdir(parents=True, exist_ok=True)
     if part.is_link:
@@ -396,9 +396,9 @@ def _copy_part(part: _Part, home: Path) -> None:
 
 def _check_space(parts: tuple[_Part, ...]) -> None:
     """
-    Make sure that there is room for the files, so that no copy fills the disk.
+    Check that the disk has enough free space for copies of the files.
 
-    :raises OSError: where there is not.
+    :raises OSError: if it has not.
     """
     needed = sum(_stored_size(part.source) for part in parts if not part.is_link)
     free = shutil.disk_usage(tempfile.gettempdir()).free
@@ -407,10 +407,10 @@ def _check_space(parts: tuple[_Part, ...]) -> None:
 
 
 def _stored_size(path: Path) -> int:
-    """Return how many bytes a file takes, without its holes."""
+    """Return the size of a file on disk in bytes, without its holes."""
     try:
         status = path.stat()
-    except OSError:  # copying it reports what is wrong
+    except OSError:  # the copy fails and reports the error
         return 0
     blocks = getattr(status, "st_blocks", None)
     return min(status.st_size, blocks * 512) if blocks is not None else status.st_size
@@ -437,7 +437,7 @@ def _reporting_full_disk(display_path: str, home: Path) -> Iterator[None]:
 
 
 def _remove_links(copied: Path) -> None:
-    """Remove the links that led out of a model: nothing of it refers to them."""
+    """Remove the links of a copy, which lead out of the model."""
     entries = copied.rglob("*") if copied.is_dir() else copied.parent.iterdir()
     for path in tuple(entries):
         if stat.S_ISLNK(path.lstat().st_mode):

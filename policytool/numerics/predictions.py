@@ -1,16 +1,16 @@
 """
-Predictions of two files of one model, compared: for the same inputs, each file by the library that
-loads it, and how far outputs may be apart, relative to each output's largest value.
+Compares the predictions of two files of a model for the same inputs. The tolerance is relative to
+the largest value of each output.
 
-A child process loads the first file, draws the inputs and saves them; the same process, or for a
-converted result that of the other library, loads the second file and takes them. If only policy
-formats changed, the predictions are the same bit for bit.
+A child process loads the first file, draws the inputs at random, and saves them. The same process
+loads the second file and predicts for the saved inputs. A converted result is loaded in a process
+of the other library instead. If only policy formats changed, predictions must be identical.
 
-If a dtype changed, each output may be off by ``8 u sqrt(n)``: u is the largest unit roundoff of
-what the changed layers compute and store in, before or after, and n is how many layers have
-weights, whose roundings add up as random ones do. If another library loads the result, every layer
-counts as changed. If any of them computes or stores in 16 bits, the bound is at least ``32 u``, 16
-eps: libraries choose for themselves what they compute in float32 inside.
+If a dtype changed, the tolerance is ``8 u sqrt(n)``. u is the largest unit roundoff of the dtypes
+in which the changed layers compute and store, before or after. n is the number of layers with
+weights: their rounding errors add up like random errors. If another library loads the result, every
+layer counts as changed. If any of them computes or stores in 16 bits, the tolerance is at least
+``32 u``, which is 16 eps, because libraries differ in the steps that they compute in float32.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 _ROWS: Final = 3
-"""Rows of a batch where one library loads both files; another library takes its usual number."""
+"""Rows of a batch if one library loads both files; converted models use the usual number."""
 
 
 _BLOCK: Final = 2**20
-"""Values that are compared at once."""
+"""Number of values that are compared together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,17 +53,17 @@ class PredictedOutput:
     dtype_after: str
     values: int
     equal: bool
-    """Bit for bit, the dtype included."""
+    """Whether all values and the dtype are identical."""
 
     max_abs: float | None
-    """The largest difference of two finite values; None where the values are no floats."""
+    """The largest absolute difference of two finite values; None if the values are not floats."""
 
     relative: float | None
-    """The same, over the largest value of the original."""
+    """``max_abs`` divided by the largest absolute value of the original."""
 
     differing: int
     not_finite: tuple[int, int]
-    """How many values are NaN or infinite, before and after."""
+    """The number of values that are NaN or infinite, before and after."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,41 +76,45 @@ class PredictedCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictionComparison:
-    """What ``--verify`` found."""
+    """The result of ``--verify``."""
 
     tolerance: float
-    """Relative to each output's largest value; 0 where it has to be the same bit for bit."""
+    """Relative to the largest value of each output; 0 if outputs must be identical."""
 
     samples: int
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of what loaded the original, or both files."""
+    """The releases of the library that loaded the original, or both files."""
 
     calls: tuple[PredictedCall, ...] = ()
     versions_after: Mapping[str, str] | None = None
-    """Of what loaded the result, where that was another library."""
+    """The releases of the library that loaded the result; None if it is the same library."""
 
     keeps_dtypes: bool = False
     """
-    Whether a float output is a miss if it has another dtype than before, whatever its values are,
-    or fewer values that are not finite.
+    Whether float outputs must keep their dtype and their number of NaN and infinite values.
     """
+
+    @property
+    def retyped(self) -> tuple[str, ...]:
+        """The outputs that have to keep their dtypes and do not, as sentences' parts."""
+        return tuple(
+            f"{_place(call, output)} is {output.dtype_after} instead of {output.dtype_before}"
+            for call in self.calls
+            for output in call.outputs
+            if self.keeps_dtypes
+            and output.relative is not None
+            and output.dtype_after != output.dtype_before
+        )
 
     @property
     def missed(self) -> tuple[str, ...]:
         """What is farther apart than it may be, as sentences' parts."""
-        every = [(call, output) for call in self.calls for output in call.outputs]
-        retyped = [
-            (f"{_place(call, output)} is {output.dtype_after} instead of {output.dtype_before}")
-            for call, output in every
-            if self.keeps_dtypes
-            and output.relative is not None
-            and output.dtype_after != output.dtype_before
-        ]
         missed = (
             _excess(_place(call, output), output, self.tolerance, exact=self.keeps_dtypes)
-            for call, output in every
+            for call in self.calls
+            for output in call.outputs
         )
-        return (*retyped, *(text for text in missed if text is not None))
+        return (*self.retyped, *(text for text in missed if text is not None))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,20 +122,20 @@ class PredictionSide:
     """One of the two files."""
 
     which: str
-    """``the original`` or ``the source``, and ``the result``, as sentences name it."""
+    """The name in messages: ``the original``, ``the source`` or ``the result``."""
 
     copy: PrivateCopy
     family: str
     """
     :data:`~policytool.releases.releases.KERAS2` or :data:`~policytool.releases.releases.KERAS3`:
-    whose library loads it.
+    the library that loads the file.
     """
 
     model: Model
     is_converted: bool = False
     """
-    Whether the two sides are of different libraries: then each loads its file without help, and no
-    signature is called.
+    Whether the two sides need different libraries. Each library then loads its file without
+    workarounds, and no signature is called.
     """
 
     def job(
@@ -143,15 +147,16 @@ class PredictionSide:
         memory: MemoryLimit | None = None,
     ) -> dict[str, Any]:
         """
-        Return the job that predicts with the file, the arrays going through ``folder``.
+        Return the job that predicts with the file.
 
-        It is loaded under the policy that its own model has: that is what the layers get that a
-        class's own code makes.
+        The global policy while loading is the policy of the model, which layers get that the code
+        of a class creates.
 
-        :param like: the ``calls`` of the other side's answer, whose inputs it takes
-        :param rows: how many a batch has; None for the usual number
-        :param memory: what it may take
-        :raises ModelFileError: for a file that holds no weights to predict with.
+        :param folder: the directory for the arrays of inputs and outputs
+        :param like: the ``calls`` of the other side's answer, to predict for the same inputs
+        :param rows: the number of rows in a batch; None for the usual number
+        :param memory: the memory limit; None for no limit
+        :raises ModelFileError: if the file contains no weights.
         """
         if self.model.format in WITHOUT_WEIGHTS:
             raise ModelFileError(
@@ -176,7 +181,7 @@ class PredictionSide:
         }
 
     def outputs(self, folder: Path) -> Path:
-        """Return where its predictions are."""
+        """Return the path of the file with the predictions."""
         return folder / f"{self.which.rpartition(' ')[2]}.npz"
 
 
@@ -189,11 +194,11 @@ def compare_predictions(
     keeps_dtypes: bool = False,
 ) -> PredictionComparison:
     """
-    Return how far the predictions of two sides are apart.
+    Return the comparison of the predictions of two sides.
 
-    :raises ModelFileError: where the result gives other outputs: their number, or their shapes.
+    :raises ModelFileError: if the number or the shapes of the outputs differ.
     """
-    import numpy as np  # takes 70 ms, which only verifying is worth
+    import numpy as np  # the import takes 70 ms, and only this comparison needs it
 
     before, after = answers
     with (
@@ -321,7 +326,7 @@ def _blocks(
 
 
 def _comparable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return floats as float64, which holds them all, and texts as bytes."""
+    """Return floats as float64, which is exact, and texts as bytes."""
     import numpy as np
 
     if values.dtype.kind == "U":
@@ -362,7 +367,7 @@ UNIT_ROUNDOFF: Final = {
 """Half the distance from 1 to the next number."""
 
 _SLACK: Final = 8.0
-"""Several times what the fixtures of every release and policy were measured to need."""
+"""Factor of the tolerance: several times the measured need of the fixtures of all releases."""
 
 _EPS: Final = 32.0
 
@@ -385,8 +390,9 @@ def rewritten_tolerance(before: Model, after: Model, *, reexported: bool = False
 
 def converted_tolerance(before: Model, after: Model, *, numerics: bool) -> float:
     """
-    Return how far an output may be from the source's where the library of the target loads the
-    result; ``numerics`` where the conversion was asked to change what layers compute in.
+    Return the tolerance for outputs if the target library loads the result.
+
+    :param numerics: whether the conversion also changes the dtypes that layers compute in
     """
     coarsest = _coarsest(
         dtype

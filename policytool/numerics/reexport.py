@@ -1,9 +1,9 @@
 """
-SavedModels that a child process with TensorFlow re-exports: the job that it gets, and the
-comparison of its result with the original's variables and signatures, and with the plan.
+Re-exports of SavedModels: the job for the child process, and the comparison of the result with the
+plan, and with the variables and signatures of the original.
 
-This process reads the checkpoints without TensorFlow, so that it does not depend on what the child
-says of its result.
+This process reads the checkpoints itself, without TensorFlow, so that the comparison does not
+depend on the child's answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
-    """Return the model as the plan wants it."""
+    """Return the model with the edits of the plan."""
     return reading.load_model(apply_edits(loaded.document, plan.edits, ()))
 
 
@@ -73,8 +73,8 @@ def reexport_job(
     before: LoadedModel, planned: LoadedModel, source: PrivateCopy, draft: Path
 ) -> dict[str, Any]:
     """
-    Return the job that writes the ``planned`` model to ``draft``, in the private directory of its
-    source.
+    Return the job that writes the ``planned`` model to ``draft``, which must be in the private
+    directory of the source.
 
     :raises ModelFileError: as :func:`build_arguments`.
     """
@@ -93,25 +93,25 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReexportComparison:
-    """What was compared of a re-exported model, for the report."""
+    """The comparison of a re-exported model with the original, for the report."""
 
     variables: int
-    """Variables of layers that were compared, value by value."""
+    """The number of variables of layers whose values were compared."""
 
     identical: int
-    """Of these, bit for bit what they were; the others are exactly the planned cast."""
+    """The number of unchanged variables. The others have exactly the planned cast."""
 
     retyped: tuple[str, ...] = ()
-    """Outputs of signatures whose dtype is another than it was, as sentences' parts."""
+    """Outputs of signatures with a new dtype, as parts of sentences."""
 
     other_policies: tuple[str, ...] = ()
     """
-    Parts of built-in layers that this release of the library builds in another policy than the one
-    that wrote the file, as sentences' parts.
+    Layers inside built-in layers that this release builds with another policy than the release that
+    wrote the file, as parts of sentences.
     """
 
     judged: int = 0
-    """Layers whose traced ops are in the dtype that the plan wants."""
+    """The number of layers whose traced ops were compared, and have the planned dtype."""
 
 
 def compare_result(
@@ -121,7 +121,7 @@ def compare_result(
     Return the comparison for the report, or the first difference between the result and the plan,
     as a sentence.
 
-    :raises BundleError: where a checkpoint cannot be read.
+    :raises BundleError: if a checkpoint cannot be read.
     """
     names = _matching_paths(planned.model, after.model)
     difference = next(
@@ -171,10 +171,10 @@ def _value_differences(
     old: Mapping[Key, StoredVariable], new: Mapping[Key, StoredVariable | None], count: int
 ) -> Iterator[str]:
     """
-    Yield a sentence for each variable with other values in the result.
+    Yield a sentence for each variable whose values differ in the result.
 
-    :param new: by the keys of the original, what the result has
-    :param count: how many variables the result has
+    :param new: the variables of the result, by the keys of the original
+    :param count: the number of variables in the result
     """
     for key, stored in old.items():
         other = new[key]
@@ -196,9 +196,9 @@ def count_casts(
     """
     Return how many values each planned cast changes in a SavedModel.
 
-    :raises BundleError: where the checkpoint cannot be read.
+    :raises BundleError: if the checkpoint cannot be read.
     """
-    from policytool.formats import casting  # ml_dtypes, which most runs do without
+    from policytool.formats import casting  # imports ml_dtypes, which most runs do not need
 
     stored = _stored_variables(loaded, source)
     by_tensor = {tensor.path: key for key, tensor in _keyed_tensors(loaded)}
@@ -211,19 +211,19 @@ def count_casts(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredVariable:
-    """A variable's values where they are stored."""
+    """The location of a variable's values in a checkpoint."""
 
     bundle: Bundle
     key: str
-    """In the checkpoint."""
+    """The key in the checkpoint."""
 
     @property
     def dtype(self) -> str:
-        """The dtype that they are stored in."""
+        """The stored dtype."""
         return self.bundle.entries[self.key].dtype
 
     def array(self) -> Any:  # noqa: ANN401  # an array of any float dtype
-        """Return them, flat."""
+        """Return the values as an array of one dimension."""
         import numpy as np
 
         from policytool.formats import casting
@@ -234,10 +234,10 @@ class StoredVariable:
 
 def _stored_variables(loaded: LoadedModel, directory: Path) -> dict[Key, StoredVariable]:
     """
-    Return where the values of each layer's variables are stored; an integer or a string has no
-    policy, and is compared all the same.
+    Return where the values of each layer's variables are stored. Integers and strings are included:
+    they follow no policy, but their values are compared too.
     """
-    from policytool.formats.checkpoint import bundle as checkpoints  # protobuf, for SavedModels
+    from policytool.formats.checkpoint import bundle as checkpoints  # imports protobuf
 
     bundle = checkpoints.open_bundle(directory.joinpath(*CHECKPOINT))
     keys = checkpoints.keys_of(
@@ -251,7 +251,7 @@ def _stored_variables(loaded: LoadedModel, directory: Path) -> dict[Key, StoredV
 
 
 def _keyed_tensors(loaded: LoadedModel) -> Iterator[tuple[Key, Tensor]]:
-    """Yield each layer's variables, a name that a layer has twice with its number."""
+    """Yield each layer's variables with a key; a repeated name in a layer gets a number."""
     for index, tensors in loaded.placed.tensors.items():
         path, seen = loaded.layers[index].path, defaultdict[str, int](int)
         for tensor in tensors:
@@ -262,8 +262,8 @@ def _keyed_tensors(loaded: LoadedModel) -> Iterator[tuple[Key, Tensor]]:
 
 def hold_same_values(variable: StoredVariable, other: StoredVariable) -> bool:
     """
-    Return whether two variables have the same values: bit for bit, or, if their dtypes differ, bit
-    for bit after the first is cast to the dtype of the second.
+    Return whether two variables have identical values, after the first is cast to the dtype of the
+    second if their dtypes differ.
     """
     first, second = variable.bundle.entries[variable.key], other.bundle.entries[other.key]
     if first.shape != second.shape:
@@ -283,8 +283,7 @@ def hold_same_values(variable: StoredVariable, other: StoredVariable) -> bool:
 
 def _fingerprint(stored: StoredVariable) -> tuple[str, int, int]:
     """
-    Return what two variables have alike where they are the same bit for bit: their checksums cover
-    every byte.
+    Return a value that is equal for identical variables: the checksum in it covers every byte.
     """
     entry = stored.bundle.entries[stored.key]
     return entry.dtype, entry.size, entry.checksum

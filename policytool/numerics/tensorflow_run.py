@@ -1,6 +1,6 @@
 """
-What migrate asks the child process with TensorFlow for: a re-exported model, and predictions that
-are compared.
+The jobs of ``migrate`` for the child process with TensorFlow: re-exporting a model, and computing
+predictions for a comparison.
 """
 
 from __future__ import annotations
@@ -54,46 +54,45 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 _FIRST_WITH_NAMES = (2, 5)
-"""The first TensorFlow that reads a mixed policy by its bare name."""
+"""The first TensorFlow release that reads a policy such as mixed_float16 from its name."""
 
 _ROWS: Final = (None, 3, 1)
-"""Rows of a batch, the usual number first; the next one is tried where memory ran out."""
+"""Batch sizes to try, until memory suffices; None is the usual size."""
 
-_NOT_HANDED_OVER: Final = frozenset({"runs-code", "no-space"})
-"""The codes of a result that no library gets, and of which nothing is known then."""
+_NOT_COPIED: Final = frozenset({"runs-code", "no-space"})
+"""Error codes of a result that could not be copied, so that its predictions are unknown."""
 
 _UNUSABLE: Final = frozenset({"not-loadable", "not-callable"})
-"""The codes of a file that a library cannot load, or cannot predict with."""
+"""Error codes of a file that a library cannot load, or cannot predict with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorFlowTools:
-    """The child, and what the user allows it."""
+    """The child processes of a call of ``migrate``, and the options for their jobs."""
 
     worker: Worker
     target: Worker | None = None
-    """
-    The child that loads what models were converted to; None where that is the one of everything
-    else.
-    """
+    """The child that loads converted models; None if ``worker`` also loads them."""
 
     verify: bool | None = False
-    """Whether predictions are compared; None if that is possible, for what has a target."""
+    """
+    Whether to compare predictions; None to compare those of converted models if it is possible.
+    """
 
     no_verify_reason: str | None = None
-    """Why they are not, although that is the default."""
+    """Why predictions are not compared although that is the default; None if they are."""
 
     libraries: tuple[InstalledLibraries, InstalledLibraries] | None = None
-    """What the interpreters of the two sides have; None if nobody looked."""
+    """The libraries of the source's and the target's interpreter; None if they are unknown."""
 
     custom_objects: tuple[str, ...] = ()
-    """``MODULE`` or ``MODULE:NAME``: what defines the classes that files name."""
+    """``MODULE`` or ``MODULE:NAME``: modules that define the custom classes of models."""
 
     path: tuple[str, ...] = ()
-    """Directories that these modules are looked for in, after those of the child's own."""
+    """Directories in which the child looks for these modules, after its own directories."""
 
     trust: bool = False
-    """Whether code that a file holds may run."""
+    """Whether code in a file may run."""
 
     def hand_over(self) -> HandOver:
         """Return a new private directory for the copies that the child loads."""
@@ -101,8 +100,8 @@ class TensorFlowTools:
 
     def decide_verification(self, target: str | None) -> TensorFlowTools:
         """
-        Return the tools with a decision for a call: ``verify`` is None only if the libraries for a
-        target are here.
+        Return the tools for one call. In the result, ``verify`` is None only if the libraries that
+        load the source and the target are installed.
         """
         if self.verify is not None:
             return self
@@ -124,18 +123,19 @@ class Reexport:
     held: ReexportComparison
     versions: Mapping[str, str]
     traces: bool
-    """Whether there is a graph; a file without functions gets none."""
+    """Whether the result contains traced functions; not if the original contains none."""
 
     signatures: tuple[str, ...]
     optimizer: Mapping[str, int] | None
     """
-    How many values of the optimizer's state came over, and how many did not; None without an
+    How many values of the optimizer state were restored, and how many were lost; None without an
     optimizer.
     """
 
     load_under: str | None = None
     """
-    The policy to load the model under, where classes of someone else's build layers by themselves.
+    The global policy to load the model under, because custom classes in it create layers; None if
+    it has no such classes.
     """
 
     def notes(self) -> Iterator[Note]:
@@ -175,7 +175,7 @@ class Reexport:
 
 
 class ToleranceMissedError(PolicytoolError):
-    """Predictions that are farther apart than they may be; nothing is written then."""
+    """Predictions differ by more than the tolerance, so nothing is written."""
 
     def __init__(self, comparison: PredictionComparison) -> None:
         super().__init__("; ".join(comparison.missed))
@@ -184,22 +184,22 @@ class ToleranceMissedError(PolicytoolError):
 
 @dataclass(kw_only=True, slots=True)
 class TensorFlowRun:
-    """What the child is asked for with one file, and what it answered."""
+    """The jobs for one file, and their results."""
 
     plan: Plan
     loaded: LoadedModel
     source: AnyPath
-    """Remote only while nothing is asked of the child."""
+    """The path of the file. It must be local if a job needs it."""
 
     tools: TensorFlowTools
     retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
     after: LoadedModel | None = field(default=None)
     obstacle: str | None = None
-    """Why predictions were not compared, if that is done where it is possible."""
+    """Why predictions could not be compared, if the user did not request the comparison."""
 
     memory_limit: int | None = None
-    """Bytes that TensorFlow could take for the comparison, if nobody set a limit."""
+    """The default memory limit of the comparison in bytes; None if the user set a limit."""
 
     _predicts_with_result: bool = False
 
@@ -215,11 +215,11 @@ class TensorFlowRun:
 
     def reexport(self, _: OutputPlace) -> Output[DirectoryDraft]:
         """
-        Return the re-exported model as an output: the child fills its draft.
+        Return the output whose draft the child fills with the re-exported model.
 
-        To fill it raises :class:`policytool.support.errors.WorkerError` where the child cannot do
-        it, and to compare it raises :class:`policytool.support.errors.ModelFileError` where it
-        differs from the original or the plan.
+        Its ``fill`` raises :class:`policytool.support.errors.WorkerError` if the child fails. Its
+        ``compare`` raises :class:`policytool.support.errors.ModelFileError` if the model differs
+        from the original or the plan.
         """
         from policytool.formats.writing import Output
         from policytool.numerics import reexport
@@ -246,9 +246,9 @@ class TensorFlowRun:
 
     def _note_reexport(self, planned: LoadedModel, draft: Path, result: Mapping[str, Any]) -> None:
         """
-        Note how a model was re-exported, and what its comparison says.
+        Record how a model was re-exported, and the result of its comparison.
 
-        :raises ModelFileError: where it differs from the original or the plan.
+        :raises ModelFileError: if the model differs from the original or the plan.
         """
         from policytool.numerics import reexport
 
@@ -279,7 +279,7 @@ class TensorFlowRun:
         )
 
     def verifies(self) -> bool:
-        """Return whether predictions are to be compared; if not, ``obstacle`` may say why."""
+        """Return whether to compare predictions; if not, set ``obstacle`` to the reason, if any."""
         if self.tools.verify is not None:
             return self.tools.verify
         distrusted = self.refusal()
@@ -295,9 +295,9 @@ class TensorFlowRun:
         """
         Compare the predictions of a result with the original's.
 
-        By default, a failure of the child process is recorded as the obstacle. So are different
-        predictions of a release that is known to compute differently. A result that the target
-        release cannot use is always an error.
+        If the user did not request the comparison, a failure of the child process is recorded as
+        the obstacle. So are different predictions of a release that is known to compute
+        differently. A result that the target release cannot use is always an error.
 
         :raises ToleranceMissedError: if the predictions differ by more than the tolerance.
         :raises ModelFileError: if the result has other outputs than the original.
@@ -311,7 +311,7 @@ class TensorFlowRun:
                 raise
             self.comparison, self.obstacle = None, disagreement
         except ModelFileError as error:
-            if self.tools.verify or error.code not in _NOT_HANDED_OVER:
+            if self.tools.verify or error.code not in _NOT_COPIED:
                 raise
             self.obstacle = error.message
         except WorkerError as error:
@@ -320,7 +320,7 @@ class TensorFlowRun:
             self.obstacle = str(error)
 
     def _disagreeing_release(self, comparison: PredictionComparison) -> str | None:
-        """Return why predictions may differ: a release that ran computes otherwise."""
+        """Return why predictions may differ: a release that is known to compute differently."""
         conversion = self.plan.conversion
         if conversion is None:
             return None
@@ -337,8 +337,8 @@ class TensorFlowRun:
 
     def _is_unusable_in_target(self, error: WorkerError) -> bool:
         """
-        Return whether the result is what fails, in the very release that it is for: not if the
-        process lacks the code of the model's own classes, with which the release may load it.
+        Return whether the result fails in the target release itself. This is unknown if the model
+        has custom classes, because the child lacks their code.
         """
         conversion, libraries = self.plan.conversion, self.tools.libraries
         return (
@@ -355,12 +355,12 @@ class TensorFlowRun:
         """
         Compare the predictions of a result with the original's.
 
-        A result that was converted is loaded by the library that it was converted for, in a process
-        of its own. Both files are handed over as copies.
+        The target library loads a converted result in a separate process. The child processes load
+        private copies of both files.
 
-        :raises ToleranceMissedError: where they are too far apart.
-        :raises ModelFileError: where the result gives other outputs than the original.
-        :raises WorkerError: where the child cannot compare them.
+        :raises ToleranceMissedError: if the predictions differ by more than the tolerance.
+        :raises ModelFileError: if the outputs of the result do not match those of the original.
+        :raises WorkerError: if a child process fails.
         """
         with self.tools.hand_over() as hand_over:
             result = hand_over.take(path, self.plan.path, is_own=True)
@@ -401,7 +401,8 @@ class TensorFlowRun:
         self, sides: tuple[PredictionSide, PredictionSide], folder: Path
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """
-        Return what the child answers for each side, with fewer rows where memory does not suffice.
+        Return the answer for each side. If the child runs out of memory, predict again with fewer
+        rows.
         """
         is_unlimited = self.tools.verify is not None or self.tools.worker.has_memory_limit
         limit = (
@@ -414,7 +415,7 @@ class TensorFlowRun:
             except WorkerError as error:
                 for worker in (self.tools.worker, self.tools.target):
                     if error.lacked_memory and worker is not None:
-                        worker.close()  # it may keep what it took; the next job starts anew
+                        worker.close()  # a child may keep its memory; the next job starts a new one
                 if not error.lacked_memory or rows == _ROWS[-1]:
                     raise
         raise AssertionError  # the last number of rows returns or raises
@@ -427,8 +428,8 @@ class TensorFlowRun:
         limit: MemoryLimit | None,
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """
-        Return what the child answers for each side; files that different libraries load have a
-        process each.
+        Return the answer for each side. Files that different libraries load have separate child
+        processes.
         """
         first, second = sides
         names = ("source", "target") if second.is_converted else ("", "")
@@ -466,7 +467,7 @@ class TensorFlowRun:
         *,
         side: str = "",
     ) -> Mapping[str, Any]:
-        """Return the answer to a job about a copy."""
+        """Run a job with the user's options for a copy, and return the answer."""
         return (worker or self.tools.worker).run(
             {
                 **job,
@@ -481,8 +482,9 @@ class TensorFlowRun:
 
     def _normalize_policies(self, model: Path, versions: Mapping[str, str]) -> None:
         """
-        Write the policies of a result as migrate writes them, so that migrating it again changes
-        nothing; TF 2.4 and older read their own alone.
+        Write the policies of a result in the format of ``migrate``, so that migrating the result
+        again changes nothing. Results of TF 2.4 and older stay unchanged, because these releases
+        read only their own format.
         """
         major, minor = (int(part) for part in versions["tensorflow"].split(".")[:2])
         if (major, minor) < _FIRST_WITH_NAMES:
@@ -502,11 +504,11 @@ class TensorFlowRun:
 
 def count_casts(plan: Plan, loaded: LoadedModel, source: Path) -> Counted:
     """
-    Return what the casts of a plan that re-exports do to the values.
+    Return how the casts of a plan change the values of a model that is re-exported.
 
-    :raises ModelFileError: where the checkpoint cannot be read.
+    :raises ModelFileError: if the checkpoint cannot be read.
     """
-    from policytool.numerics import reexport  # as above
+    from policytool.numerics import reexport  # only re-exports need it
 
     try:
         return reexport.count_casts(loaded, source, plan.casts)

@@ -1,9 +1,9 @@
 """
-Whether a conversion can be verified here, although nobody asked for it: the libraries that the
-interpreters have, and the size of the model.
+Whether ``migrate --target`` can verify a conversion by default. This depends on the libraries of
+the interpreters and on the size of the model.
 
-Nothing is imported to find out. This interpreter is asked where TensorFlow would come from; another
-one runs ``tf_runtime/__main__.py installed``, once per call.
+TensorFlow is not imported for this. If this interpreter has no TensorFlow, importlib finds out;
+otherwise, the interpreter runs ``tf_runtime/__main__.py installed``, once per call.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from policytool.releases.releases import Release
 
 _MOST: Final = 2**30
-"""Bytes of weights; the processes hold them twice, and whoever has more waits for minutes."""
+"""
+Maximum size of the weights in bytes. The processes load the weights twice, and larger models take
+minutes.
+"""
 
 _LOOK: Final = 30.0
-"""Seconds for an interpreter to start."""
+"""Maximum time in seconds for an interpreter to report its libraries."""
 
 _MODULES: Final = {"tf": "tensorflow", "tf_keras": "tf_keras", "keras": "keras"}
-"""By :attr:`~policytool.releases.releases.Release.library`, the module that has its release."""
+"""The module of each :attr:`~policytool.releases.releases.Release.library`."""
 
 _FIRST_WITHOUT_KERAS2: Final = (2, 16)
 """The first TensorFlow whose ``tf.keras`` is Keras 3."""
@@ -48,19 +51,19 @@ _FIRST_WITHOUT_KERAS2: Final = (2, 16)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledLibraries:
-    """What an interpreter can import of TensorFlow and Keras."""
+    """The modules of TensorFlow and Keras that an interpreter can import."""
 
     where: str
-    """The interpreter, as sentences name it."""
+    """The name of the interpreter in messages."""
 
     releases: Mapping[str, str | None]
-    """By module; None for a release that the environment does not record."""
+    """The release of each module; None if the environment does not record it."""
 
     problem: str | None = None
-    """Why nothing is known; None if the interpreter answered."""
+    """Why the libraries are unknown; None if the interpreter answered."""
 
     def lack(self, family: str) -> str | None:
-        """Return why no file of a family can be loaded; None if it can, for all that is known."""
+        """Return why the interpreter cannot load files of a family; None if no reason is known."""
         if self.problem is not None:
             return self.problem
         if "tensorflow" not in self.releases:
@@ -79,13 +82,16 @@ class InstalledLibraries:
         return f"{self.where} has TensorFlow, but not {missing}" if missing is not None else None
 
     def has(self, release: Release) -> bool:
-        """Return whether a release is the one that loads files here."""
+        """Return whether the interpreter has a release."""
         version = self.releases.get(_MODULES[release.library])
         return version is not None and f"{version}.".startswith(f"{release.version}.")
 
 
 def installed_libraries(python: str) -> InstalledLibraries:
-    """Return what an interpreter has; a process starts if it is another one, or has TensorFlow."""
+    """
+    Return the libraries of an interpreter. This starts a process, unless the interpreter is that of
+    this process and has no TensorFlow.
+    """
     where = "this environment" if python == sys.executable else python
     if python == sys.executable and importlib.util.find_spec("tensorflow") is None:
         return InstalledLibraries(where=where, releases={})
@@ -114,12 +120,12 @@ def installed_libraries(python: str) -> InstalledLibraries:
 
 
 def format_obstacle(*formats: str | None) -> str | None:
-    """Return why no release of Keras predicts with a model of one of these formats."""
+    """Return why Keras cannot predict with one of these formats; None if it can with all."""
     return "Keras cannot run TensorFlow.js models" if TFJS in formats else None
 
 
 def size_obstacle(model: Model) -> str | None:
-    """Return why a model has nothing to compare, or too much; None if it is neither."""
+    """Return why a model without weights, or with too many, is not verified; None otherwise."""
     if model.format in WITHOUT_WEIGHTS:
         return f"the file contains no weights ({model.format})"
     size = model.summary.bytes
@@ -135,11 +141,12 @@ def disagreeing_release(
     versions: Mapping[str, str], agreeing: Sequence[str], *, side: str
 ) -> str | None:
     """
-    Return why the predictions of a release do not count: measurements show that it computes some
-    layers differently from the release of the file. None if they count.
+    Return why different predictions do not mean that the conversion is wrong: measurements show
+    that a release computes some layers differently from the release of the file. Return None if
+    they do not.
 
     :param versions: the library that ran, and its releases
-    :param agreeing: the releases that compute the same; empty if they are unknown
+    :param agreeing: the releases with equal results; empty if they are unknown
     :param side: ``source`` or ``target``: the side whose interpreter the option sets
     """
     library, version = library_and_version(versions)
@@ -158,9 +165,9 @@ def disagreeing_release(
 
 def _releases(answer: Any) -> Mapping[str, str | None]:  # noqa: ANN401  # checked here
     """
-    Return an interpreter's answer.
+    Return the release of each module from an interpreter's answer.
 
-    :raises ValueError: for anything else.
+    :raises ValueError: if the answer has another form.
     """
     if not isinstance(answer, dict) or not all(
         isinstance(version, str | None) for version in answer.values()
@@ -170,7 +177,7 @@ def _releases(answer: Any) -> Mapping[str, str | None]:  # noqa: ANN401  # check
 
 
 def _major_and_minor(version: str | None) -> tuple[int, int] | None:
-    """Return the beginning of a release's number; None if it is not known."""
+    """Return the first two numbers of a version; None if they are unknown."""
     parts = (version or "").split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):  # noqa: PLR2004  # two
         return None

@@ -1,16 +1,16 @@
 """
-A child process that has TensorFlow, and does one job after the other: what it is given and what it
-answers is JSON, one line each.
+Runs jobs in a child process that has TensorFlow. Jobs and answers are lines of JSON.
 
-The child runs ``policytool/tf_runtime`` under an interpreter of the user's choice, in an empty
-directory and with no more of the environment than TensorFlow needs. It starts with the first job
-and stays for the next ones; one that crashed is started anew. It ends with this process, whichever
-way that ends.
+The child runs ``policytool/tf_runtime`` under an interpreter that the user selects, in an empty
+directory, with only the environment variables that TensorFlow needs. It starts with the first job
+and also runs the next ones; after a crash, the next job starts a new child. The child ends when
+this process ends, even if this process is killed.
 
-If the user sets no memory limit, a job that compares predictions has one: what a model of its size
-needs, and never more than a share of the machine. It counts from what the process has once
-TensorFlow has started (0.3 GiB with TensorFlow 2.21 on two cores), because that depends on cores
-and devices and not on the model. It holds on Linux, where the system says what a process has.
+If the user sets no memory limit, a job that compares predictions still has one: the amount that a
+model of its size needs, but at most a share of the machine's memory. The limit does not include the
+memory in use once TensorFlow has started (0.3 GiB with TensorFlow 2.21 on two cores), because that
+depends on cores and devices and not on the model. The limit has an effect only on Linux, which
+reports the memory of a process.
 """
 
 from __future__ import annotations
@@ -43,48 +43,52 @@ GIBIBYTE: Final = 2**30
 
 LEAST: Final = TENSORFLOW_BYTES.default
 """
-For inputs and what layers return.
+Minimum memory in bytes, for inputs and the outputs of layers.
 
-Of the models of ``keras.applications``, NASNetLarge needs most besides its weights, measured with
-Keras 3.15 and TensorFlow 2.21: 1 GiB for each row. A comparison that does not fit is repeated with
-3 rows and with 1.
+Of the models in ``keras.applications``, NASNetLarge needs the most memory in addition to its
+weights: 1 GiB for each row, measured with Keras 3.15 and TensorFlow 2.21. A comparison that runs
+out of memory is repeated with 3 rows, and then with 1.
 """
 
 TIMES_WEIGHTS: Final = 6
 """
-VGG19 has 548 MiB of weights and takes 3.3 GiB with Keras 3.15 and 4.2 GiB with tf_keras 2.21,
-inputs and outputs of 16 rows included: loaders hold weights as they are read, as arrays and as
-variables.
+Allowed memory as a multiple of the size of the weights.
+
+VGG19 has 548 MiB of weights, and needs 3.3 GiB with Keras 3.15 and 4.2 GiB with tf_keras 2.21,
+including inputs and outputs of 16 rows: while loading, Keras keeps the weights several times, as
+read, as arrays and as variables.
 """
 
 _SHARE: Final = 2
-"""The part of the machine's memory that is left to everything else."""
+"""The memory of the machine is divided by this number for the maximum of a job."""
 
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
-"""What a container may have, with control groups of version 2; ``max`` for everything."""
+"""The memory limit of a container in bytes (control groups, version 2); ``max`` for no limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryLimit:
-    """A limit for one job."""
+    """A memory limit for one job."""
 
     bytes: int
-    """Beyond what the process has once TensorFlow has started."""
+    """Bytes in addition to the memory in use once TensorFlow has started."""
 
     most: int
-    """In all."""
+    """Maximum of the whole process in bytes."""
 
 
 def memory_limit(weights: int) -> MemoryLimit | None:
     """
-    Return the limit for a model with so many bytes of weights; None where the system has none.
+    Return the limit for a job with a model; None if the system does not support limits.
+
+    :param weights: the size of the model's weights in bytes
     """
     machine = machine_memory()
     return limit_of(weights, machine) if machine is not None else None
 
 
 def limit_of(weights: int, machine: int) -> MemoryLimit:
-    """Return the same for a machine with so many bytes of memory."""
+    """Return the limit for a model whose weights have this size, on a machine with this memory."""
     most = machine // _SHARE
     return MemoryLimit(bytes=min(LEAST + TIMES_WEIGHTS * weights, most), most=most)
 
@@ -102,7 +106,7 @@ def machine_memory() -> int | None:
 
 
 def shown_size(count: int) -> str:
-    """Return a number of bytes as sentences have it."""
+    """Return a number of bytes in GiB, for messages."""
     return f"{count / GIBIBYTE:.1f} GiB"
 
 
@@ -128,20 +132,20 @@ _KEPT_PREFIXES: Final = (
     "XLA_",
 )
 """
-What libraries, devices and interpreters are found by; credentials of other programs are none of the
-child's business.
+Prefixes of environment variables that the child gets, because libraries, devices and interpreters
+need them. Other variables are left out, because they may contain credentials.
 """
 
 _TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
 """
-Where the child puts its temporary files: below what goes with it, for TensorFlow removes its own
-only where it ends by itself.
+Variables with the directory for temporary files. The child uses a directory that this process
+removes, because TensorFlow does not remove its files if it is killed.
 """
 
 _QUIET: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "PYTHONUTF8": "1"}
 
 _TICK: Final = 0.5
-"""Seconds between looks at the clock."""
+"""Seconds between two checks of the time limit."""
 
 _MISSING: Final = {
     "no-tensorflow": "has no TensorFlow",
@@ -152,34 +156,38 @@ _MISSING: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
-    """What runs the child, and its bounds."""
+    """The interpreter of a child process, with the limits of its jobs."""
 
     python: str = sys.executable
-    """A path or a name on PATH; an environment of its own may have any release of TensorFlow."""
+    """A path or a name on PATH. The interpreter may have any release of TensorFlow."""
 
     memory_limit: int | None = None
-    """Bytes that the child may have."""
+    """Maximum memory of the child in bytes; None for no limit."""
 
     timeout: float | None = None
-    """Seconds that one job may take."""
+    """Maximum time of a job in seconds; None for no limit."""
 
     script: Path = RUNTIME
 
 
 class Worker:
-    """The child, as a context manager; nothing is started before the first job."""
+    """A child process with TensorFlow, as a context manager. The first job starts the process."""
 
     def __init__(
         self, interpreter: Interpreter, report: Callable[[str], None] = lambda _: None
     ) -> None:
-        """``report`` hears of each step of a job, and an empty text at its end."""
+        """
+        Set the interpreter; this starts no process.
+
+        :param report: called with the text of each step of a job, and with an empty text at the end
+        """
         self._interpreter = interpreter
         self._report = report
         self._stack = contextlib.ExitStack()
         self._child: Child | None = None
         self._side = ""
         self._bound: int | None = None
-        """Bytes that the current job may take beyond the libraries."""
+        """The memory limit of the current job in bytes, without the memory of the libraries."""
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +201,7 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """End the child, with all that it started."""
+        """End the child and the processes that it started."""
         self._stack.close()
 
     @property
@@ -203,19 +211,19 @@ class Worker:
 
     @property
     def python(self) -> str:
-        """The interpreter of the child."""
+        """The path or name of the child's interpreter."""
         return self._interpreter.python
 
     def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
         """
-        Return what the child made of a job.
+        Run a job in the child, and return the result.
 
         :param job: JSON, with a :class:`~policytool.numerics.hand_over.PrivateCopy` for each model
             or weights file
-        :param side: ``source`` or ``target`` where the job is about one side of a conversion:
-            sentences about the interpreter name it.
-        :raises WorkerError: with a sentence, where it refused, failed, crashed, took too long, or
-            could not be started.
+        :param side: ``source`` or ``target``, for messages, if the job runs one side of a
+            conversion; otherwise empty
+        :raises WorkerError: if the child cannot be started, crashes, exceeds a limit, or reports an
+            error.
         """
         self._side = side
         bound = job.get("memory")
@@ -225,7 +233,7 @@ class Worker:
             return self._result(child, encoded_job(job))
         except BaseException as error:
             if not isinstance(error, WorkerError) or error.ended:
-                self.close()  # Ctrl-C, or a child that nothing more can be expected of
+                self.close()  # after Ctrl-C, or if the child cannot run another job
             raise
         finally:
             self._report("")
@@ -259,7 +267,11 @@ class Worker:
         raise self._crash(child)
 
     def _answers(self, child: Child) -> Iterator[object]:
-        """Yield what the child says, until it is gone."""
+        """
+        Yield each line of the child as JSON, until the child ends.
+
+        :raises WorkerError: if the job takes too long.
+        """
         timeout = self._interpreter.timeout
         deadline = time.monotonic() + (timeout or 0)
         with selectors.DefaultSelector() as selector:
@@ -347,11 +359,11 @@ class Worker:
 
     @property
     def _option(self) -> str:
-        """What names another interpreter on the command line."""
+        """The option that sets the interpreter on the command line."""
         return f"--python {self._side}=PYTHON" if self._side else "--python"
 
     def _limit(self) -> str:
-        """Return how a sentence goes on about the limit; nothing where there is none."""
+        """Return the memory limit as the end of a sentence; empty if there is no limit."""
         if (limit := self._interpreter.memory_limit) is not None:
             return f" (memory limit {TENSORFLOW_BYTES.amount(limit)}; {_raise_memory(limit)})"
         if self._bound is not None:
@@ -360,24 +372,24 @@ class Worker:
 
 
 def _raise_memory(limit: int) -> str:
-    """Return how to double a limit of memory, as the end of a sentence."""
+    """Return how to double a memory limit, as the end of a sentence."""
     amount = TENSORFLOW_BYTES.amount(2 * limit, gap="")
     return f"raise it with --limit {TENSORFLOW_BYTES.name}={amount}"
 
 
 def child_environment(scratch: str) -> dict[str, str]:
-    """Return the variables of a child whose temporary files go to ``scratch``."""
+    """Return the environment of a child whose temporary files are in ``scratch``."""
     return {**environment(os.environ), **dict.fromkeys(_TEMPORARY, scratch)}
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a child gets."""
+    """Return the environment variables for a child, selected from those of this process."""
     kept = {
         name: value
         for name, value in own.items()
         if name in _KEPT or name.startswith(_KEPT_PREFIXES)
     }
-    if own.get("PYTHONPATH"):  # the child's working directory is another
+    if own.get("PYTHONPATH"):  # absolute, because the child has a different working directory
         kept["PYTHONPATH"] = os.pathsep.join(
             str(Path(entry).absolute()) for entry in own["PYTHONPATH"].split(os.pathsep) if entry
         )
@@ -386,8 +398,8 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
 
 def interpreter_path(python: str) -> str:
     """
-    Return an interpreter as the child's working directory finds it; not resolved, because a virtual
-    environment's is a link out of it.
+    Return the path of an interpreter as an absolute path; a name on PATH stays a name. Links are
+    not resolved, because the interpreter of a virtual environment is a link out of it.
     """
     return str(Path(python).absolute()) if os.sep in python else python
 

@@ -228,7 +228,7 @@ class MaskRule:
     """:attr:`clears` for the masks that are attached to tensors while the model runs."""
 
     written: frozenset[str]
-    """The arguments by which a mask stands in the layer's node, such as ``query_mask``."""
+    """The arguments of the layer's node that contain masks, such as ``query_mask``."""
 
     errors: Mapping[str, str]
     """By subset, the message of the library that cannot call the layer on such masks."""

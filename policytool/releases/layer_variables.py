@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from operator import floordiv
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
 from policytool.releases.layer_classes import layer_facts, layer_of_cell
 from policytool.releases.output_shapes import (
     SEVERAL,
+    Shape,
     all_known,
     concatenated,
     equation_of,
@@ -214,9 +215,6 @@ def _measured_release(release: str) -> str:
         measured_releases[0],
     )
 
-
-Shape: TypeAlias = "tuple[int | None, ...]"
-"""The sizes of a tensor, None for a size that is not known."""
 
 INPUT: Final = "input"
 """The name of the input of a layer that is called on one tensor, or of the first of several."""

@@ -12,14 +12,15 @@ import re
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from policytool.releases.layer_classes import layer_facts
 
+Shape: TypeAlias = "tuple[int | None, ...]"
+"""The sizes of a tensor, None for a size that is not known."""
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from policytool.releases.layer_variables import Shape
 
     Inputs = Sequence[Shape | None]
     Config = Mapping[str, object]

@@ -72,6 +72,10 @@ class Unscaled:
 LossScale: TypeAlias = Dynamic | Fixed | Auto | Unscaled
 
 
+GLOBAL_SOURCE: Final = "(global)"
+"""The source of a quantized policy that the file leaves to the program that loads it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantization:
     """How a quantised layer of Keras 3 stores its kernel."""
@@ -85,7 +89,7 @@ class Quantization:
     source: str
     """
     The name of the policy that the layer had before it was quantised; it gives the compute and the
-    variable dtype.
+    variable dtype. :data:`GLOBAL_SOURCE` is the policy that is global when the file is loaded.
     """
 
     amax_history_length: int | None = None
@@ -281,7 +285,10 @@ def quantized_policy(mode: str, source: str, *, amax_history_length: int | None 
     :raises PolicyNameError: for a mode that no release has, and for a source that is no policy of
         Keras 3.
     """
+    quantization = Quantization(mode=mode, source=source, amax_history_length=amax_history_length)
     name = f"{mode}_from_{source}"
+    if source == GLOBAL_SOURCE and _QUANTIZED.fullmatch(f"{mode}_from_float32"):
+        return Policy(name=name, compute_dtype=None, variable_dtype=None, quantization=quantization)
     match = _QUANTIZED.fullmatch(name)
     if (
         match is None
@@ -295,9 +302,7 @@ def quantized_policy(mode: str, source: str, *, amax_history_length: int | None 
         name=name,
         compute_dtype=base.compute_dtype,
         variable_dtype=base.variable_dtype,
-        quantization=Quantization(
-            mode=mode, source=source, amax_history_length=amax_history_length
-        ),
+        quantization=quantization,
     )
 
 

@@ -1,8 +1,8 @@
 """
 The classes of the values that the Python functions return, for scripts and notebooks.
 
-Each holds the value of one command and shows it: in a line, as HTML in a notebook, as the JSON
-report, and as a pandas DataFrame. Reports and pandas are imported when they are used.
+Each contains the value of one command and converts it to a line of text, to HTML for a notebook, to
+the JSON report, and to a pandas DataFrame. Reports and pandas are imported when they are used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results about a change of a model: ``diff``, ``check``, ``migrate``, ``tune``."""
+"""The results of ``diff``, ``check``, ``migrate`` and ``tune``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS: Final = (
     *("values.verdict", "values.elements", "values.differing", "values.largest"),
 )
 _NOTHING: Final = [None] * 4
-"""The columns of values, in the rows that are not about a variable."""
+"""The values columns of rows that are not about a variable."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -192,8 +192,8 @@ class Check(Result):
     @property
     def advice(self) -> Advice | None:
         """
-        The ``layers`` that have to stay in float32, found in ``trials`` runs; None if nothing had
-        to be tried, or could be. The origin of the error is in each run.
+        The ``layers`` that must stay in float32, found in ``trials`` runs; None if no layers were
+        tried. Each run contains the origin of its error.
         """
         return self._value.advice
 

@@ -1,6 +1,6 @@
 """
-Results of functions that only read: ``inspect``, ``audit`` and ``explain``; and what the results of
-all functions have in common.
+The results of ``inspect``, ``audit`` and ``explain``, and the base class of the results of all
+functions.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _MOST: Final = 200
-"""Characters of a line that describes a result."""
+"""Maximum number of characters in the ``repr`` of a result."""
 
 _NAME: Final = 60
-"""Characters of a path in such a line."""
+"""Maximum number of characters for the paths in it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class Report(Generic[Value]):
 
 
 class Result(ABC):
-    """A value that a function returned, and the ways to show it."""
+    """The base class of results: the value of a command, and its representations."""
 
     __slots__ = ()
 
@@ -82,11 +82,11 @@ class Result(ABC):
 
     @abstractmethod
     def _line(self) -> tuple[tuple[str, ...], str]:
-        """Return the paths that the result is about, and what is true of them."""
+        """Return the paths of the models, and a summary of the result in one line."""
 
     @abstractmethod
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
-        """Return the names of the columns of a table, and its rows."""
+        """Return the column names and the rows of the DataFrame."""
 
     def __repr__(self) -> str:
         return in_one_line(type(self).__name__, *self._line())
@@ -123,9 +123,9 @@ class Result(ABC):
 
 def in_one_line(name: str, paths: Sequence[str], text: str) -> str:
     """
-    Return a value of a class in one printable line; paths and text that are too long are shortened.
+    Return the ``repr`` of a value in one printable line. Long paths and text are shortened.
 
-    :param name: the class
+    :param name: the name of the class
     :param paths: the files or layers that the value is about
     """
     from policytool.reports.layout import View, shorten
@@ -140,7 +140,7 @@ def in_one_line(name: str, paths: Sequence[str], text: str) -> str:
 
 
 def number_at(values: dict[str, Any], column: str) -> float | None:
-    """Return the number that a column names: JSON reports write NaN and infinity as strings."""
+    """Return the number in a column. JSON reports write NaN and infinity as strings."""
     from policytool.reports.rows import value_at
 
     value = value_at(values, column)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.formats import casting
+from policytool.formats.document import ValuesError
 from policytool.formats.format_detection import open_values
-from policytool.formats.stored_values import ValuesError
 from policytool.model.tree import NOT_WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.casting import Counts
-    from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values import Values
+    from policytool.formats.document import Document, Tensor, Values
     from policytool.support.files.remote_path import AnyPath
 
 

@@ -1,9 +1,9 @@
 """
-Bounds for files from strangers, each with a name and the reason for its size.
+Limits for untrusted files, each with a name and the reason for its default.
 
-They are far above what any published model needs and far below what would hurt the machine that
-reads it. Who runs the tool may set another bound, by ``--limit NAME=VALUE`` or an argument of the
-Python API: it holds within :func:`given`, and whoever checks a bound asks it for what counts now.
+The defaults are far above the needs of published models, and low enough to protect the machine. The
+user can set other values with ``--limit NAME=VALUE`` or an argument of the Python API, which
+:func:`override` applies. :attr:`Limit.value` is the value in effect.
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ if TYPE_CHECKING:
 BYTES: Final = "bytes"
 
 _FEW: Final = 10
-"""Of a unit of bytes: fewer are told in the next smaller one."""
+"""Minimum amount in a unit of bytes: smaller amounts use the next smaller unit."""
 
 RATIO: Final = "times"
-"""The unit of limits whose value says nothing about the time or memory that a file needs."""
+"""The unit of limits whose value does not determine the time or memory that a file needs."""
 
 _FARTHEST: Final = 1_000
 """Messages suggest values up to this multiple of the default; larger values take days."""
 
 _GIVEN: ContextVar[Mapping[str, int]] = ContextVar("policytool.support.limits")
-"""What whoever runs the tool asked for, by name."""
+"""The values that the user set, by the name of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One bound."""
+    """A limit, with its default and the reason for it."""
 
     name: str
     default: int
     unit: str
-    """What is counted, in the plural."""
+    """The unit of the value, in the plural."""
 
     reason: str
     fixed: str = ""
-    """What makes it one that nobody can raise; empty for those that can be raised."""
+    """Why the limit cannot be raised above its default; empty if it can be raised."""
 
     @property
     def value(self) -> int:
-        """The bound that counts now."""
+        """The value in effect."""
         return _GIVEN.get({}).get(self.name, self.default)
 
     @property
     def user_value(self) -> int | None:
-        """The bound that the user set; None if the default counts."""
+        """The value that the user set; None if the default is in effect."""
         return _GIVEN.get({}).get(self.name)
 
     def exceeded_message(self, count: int, *, counting: bool = False) -> str:
         """
-        Return the count, the limit and how to raise it, as the end of a sentence; empty within the
-        limit.
+        Return the count, the limit and how to raise it, as the end of a sentence. Return an empty
+        text if the count does not exceed the limit.
 
-        :param counting: whether there may be more than ``count``, because counting stopped at the
-            limit
+        :param counting: whether the real number may be larger than ``count``, because counting
+            stopped at the limit
         """
         most = self.value
         if count <= most:
             return ""
-        enough = 2 * most if counting else count
+        enough = max(2 * most, count) if counting else count
         if self.fixed and counting:
             enough = min(enough, self.default)
         if self.fixed and (most >= self.default or enough > self.default):
@@ -82,7 +82,11 @@ class Limit:
         return f"{amount}, above the {self.name} limit of {self.amount(most)}{way}"
 
     def amount(self, count: int, gap: str = " ") -> str:
-        """Return a count as text, bytes in units and rounded up; ``gap`` is put before the unit."""
+        """
+        Return a count as text. Bytes are rounded up to a unit such as MiB.
+
+        :param gap: the text between the number and the unit
+        """
         if self.unit != BYTES:
             return str(count)
         size, word = next(
@@ -97,9 +101,9 @@ class Limit:
 
     def check(self, value: int) -> int:
         """
-        Return a bound that somebody asks for.
+        Return a value for this limit that the user requests.
 
-        :raises UsageError: for one that is none, or beyond what is fixed.
+        :raises UsageError: if the value is below 1, or above the default of a fixed limit.
         """
         if value < 1:
             raise UsageError(f"the limit {self.name} cannot be {value}; the minimum is 1")
@@ -536,14 +540,14 @@ TENSORFLOW_BYTES: Final = Limit(
 LIMITS: Final = {
     limit.name: limit for limit in tuple(globals().values()) if isinstance(limit, Limit)
 }
-"""All of them by name."""
+"""All limits by name."""
 
 
 def limit_from_name(name: str) -> Limit:
     """
-    Return the limit of a name.
+    Return the limit with a name.
 
-    :raises UsageError: where none has it.
+    :raises UsageError: if there is none.
     """
     if name not in LIMITS:
         raise UsageError(
@@ -556,10 +560,10 @@ def limit_from_name(name: str) -> Limit:
 @contextmanager
 def override(values: Mapping[str, int]) -> Iterator[None]:
     """
-    Let these bounds count, by name, in place of the usual ones; other bounds that are given around
-    this stay.
+    Set limits by name for the duration of a block. Other limits that an enclosing block set stay in
+    effect.
 
-    :raises UsageError: for a name that no limit has, and a value that it cannot take.
+    :raises UsageError: for an unknown name or an invalid value.
     """
     token = _GIVEN.set(
         {

@@ -2,24 +2,378 @@
 The jobs ``check`` and ``trial``. A check runs a reference and a candidate on the same inputs, and
 compares them layer by layer, on each device that is asked for. A trial compares only the outputs;
 the reference stays loaded with its inputs for the next trials.
+
+:class:`DeviceRun` is the part of a check on one device: both models, their inputs, and everything
+that is measured of them, such as the effect of TF32 on the reference.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import devices
-from .engine.model_run import DeviceRun
+from . import devices, model_calls, op_placement
+from .engine import layer_operations, overflow_probe, tensor_errors
+from .engine.call_pairs import Pair
+from .engine.comparisons import exponents_to_json
+from .engine.layer_hooks import Tape, layer_paths_by_id
+from .engine.measurements import LayerRows
 from .engine.output_trials import Trials
-from .engine.sides import Sides
+from .engine.sides import Sides, weight_rounding
 from .engine.task_metrics import Task
 from .feeding import inputs as fed
+from .feeding.reached_layers import last_activations
 from .feeding.user_functions import OPTION, load_function
+from .gradients import backward
 from .graphs import graph_check
-from .library import Refused
+from .library import Refused, paths, refusing, refusing_calls, sentence
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping
+    from typing import Any, Callable, Mapping, Sequence
+
+    from .engine.call_pairs import Row, Trace
+    from .engine.measurements import Measured
+    from .feeding.batches import FedInputs
+    from .library import Library
+
+
+def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]:
+    """
+    Return the reductions of each output of each call, by the call's key and the output's place.
+
+    Whether float32 is multiplied in TF32 is a setting of the process, so the model runs twice, and
+    all activations of a batch stay in memory meanwhile.
+    """
+    tf = library.tf
+    keys: list[Any] = []
+
+    def tapped(inputs: Any) -> list[Any]:
+        tape = Tape(library, model, layer_paths_by_id(model))
+        with tape.watching():
+            model_calls.call(model, inputs)
+        flat = [
+            ((call.key, place), tensor)
+            for call in tape.calls.values()
+            for place, tensor in enumerate(tf.nest.flatten(call.outputs, expand_composites=True))
+            if tf.is_tensor(tensor) and tensor.dtype.is_floating
+        ]
+        keys[:] = [key for key, _ in flat]
+        return [tensor for _, tensor in flat]
+
+    function = tf.function(tapped, autograph=False)
+    compared = tf.function(
+        lambda ones, others: tf.stack(
+            [
+                tensor_errors.compare_tensors(tf, tensor, other)
+                for tensor, other in zip(ones, others)
+            ]
+        ),
+        autograph=False,
+    )
+    total: Any = None
+    for batch in fed.all:
+        plain = function(batch)
+        with devices.tf32(tf):
+            coarse = function(batch)
+        vectors = compared(plain, coarse).numpy()
+        total = (
+            vectors
+            if total is None
+            else [tensor_errors.merge(vector, other) for vector, other in zip(total, vectors)]
+        )
+    return {key: tensor_errors.to_json(vector) for key, vector in zip(keys, total)}
+
+
+REPEATS = 20
+"""Calls of each model that are timed, at most."""
+
+
+class DeviceRun:
+    """A reference and a candidate, loaded and traced on one device."""
+
+    def __init__(
+        self, sides: Sides, device: str, step: Callable[[str], None], task: Task | None = None
+    ) -> None:
+        self.job = sides.job
+        self.device = device
+        self.step = step
+        step("loading the reference")
+        first, self.reference = sides.load("reference")
+        step("loading the candidate")
+        second, self.candidate = sides.load("candidate")
+        self.libraries = first, second
+        self.tf = first.tf
+        self.notes: list[dict[str, str]] = []
+        """Why something that was asked for besides could not be measured."""
+
+        step("creating inputs")
+        with first.global_policy(
+            sides.policies[0]
+        ):  # a class may make its layers in its first call
+            self.fed = fed.feed_model(first, self.reference, self.job["inputs"])
+        if (
+            sides.made_up
+        ):  # after the inputs: a model that does not say which it takes has no weights yet
+            self._share_weights()
+        step("tracing both models")
+        self.pair = Pair(
+            self.libraries,
+            (self.reference, self.candidate),
+            sides.policies,
+            isolated=self.job["isolated"],
+            counts_exponents=self.job["exponents"],
+            diagnosed=self.job["diagnosis"],
+        )
+        explains = self.job["isolated"] or self.job["diagnosis"]
+        try:
+            self.pair.trace(LayerRows(self.tf, self.fed, explains=explains))
+        except Refused:
+            raise
+        except (
+            Exception
+        ) as error:  # a layer's own code, in a dtype that it may not have been written for
+            raise Refused(
+                "not-traceable",
+                "the {} cannot be traced: {}".format(self.pair.traced, sentence(error)),
+            ) from error
+        self.metrics = task.metrics(self.pair.output_names()) if task is not None else None
+        self.missing = op_placement.missing_kernels(
+            self.tf,
+            self.pair.operations(),
+            devices.short_name(device).partition(":")[0],
+            self.pair.layer_of,
+        )
+
+    @property
+    def lacking(self) -> list[dict[str, Any]]:
+        """The ops that no device has a kernel for; with them, the model cannot run."""
+        return [op for op in self.missing if not op["elsewhere"]]
+
+    def compare(self) -> Measured | None:
+        """
+        Run both models and compare them; nothing where a kernel is missing.
+
+        :raises Refused: where the models do not take the inputs.
+        """
+        if self.lacking:
+            return None
+        with self.tf.device(self.device), refusing_calls(self.tf, "the models"):
+            return self.pair.measure(self.fed, self.step, self.metrics)
+
+    def told(self, measured: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Return the device's run as JSON, with the additional measurements of the job; ``about`` is
+        the device, as :func:`..devices.list_devices` returns it.
+        """
+        report = {
+            "device": about,
+            "signature": None,
+            "inputs": self.fed.told,
+            "missing": self.lacking,
+            "fallbacks": [op for op in self.missing if op["elsewhere"]],
+            "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
+            "random": layer_operations.layers(self.pair),
+        }
+        if measured is None:
+            return {
+                **report,
+                "calls": [],
+                "outputs": [],
+                "gradients": None,
+                "timings": {},
+                "metric": None,
+                "overflow_probe": None,
+                "notes": [],
+            }
+        with self.tf.device(self.device):
+            finer = self._tf32(about)
+            calls = [self._call(row, measured, finer) for row in self.pair.rows]
+            for output, whole in zip(calls[-1]["outputs"], self.pair.outputs_of_all_rows(measured)):
+                output.update(whole)
+            traces = self.pair.traces()
+            for call, row, trace in zip(calls, self.pair.rows, traces):
+                call["trace"] = {**trace, **_spoiled(row.trace, measured)}
+            return {
+                **report,
+                "calls": calls,
+                "outputs": self._outputs(calls[-1], measured),
+                "gradients": self._gradients(),
+                "timings": self._timings(),
+                "metric": self.metrics.told() if self.metrics is not None else None,
+                "overflow_probe": self._probe(measured),
+                "notes": self.notes,
+            }
+
+    def _call(self, row: Row, measured: Measured, finer: Any) -> dict[str, Any]:
+        """Return what was measured of one call of a layer."""
+        layer = row.candidate.layer
+        outputs = [
+            {
+                "shape": row.shapes[place],
+                "dtype_reference": reference,
+                "dtype_candidate": candidate,
+                "accumulated": _errors_json(measured, row.accumulated[place]),
+                "isolated": _errors_json(measured, _number_at(row.isolated, place)),
+                "tf32": finer.get((row.reference.key, place)),
+                **_split(row.trace, place, measured),
+                "exponents": _histogram(measured, _number_at(row.exponents, place)),
+            }
+            for place, (reference, candidate) in enumerate(row.dtypes)
+        ]
+        return {
+            **row.candidate.layer_id.fields(),
+            "number": row.candidate.key[1],
+            "compute_reference": _compute(row.reference.layer),
+            "compute_candidate": _compute(layer),
+            "inputs": row.inputs,
+            "within": sorted(
+                {
+                    name
+                    for side in (row.reference.layer, layer)
+                    for _, inner in paths(side)
+                    for name in _computed(inner)
+                }
+            ),
+            "depth": layer_operations.depth(self.pair.graph, row.reference),
+            "weight_rounding": weight_rounding(row.reference.layer, layer),
+            "children": len(row.reference.children),
+            "is_model": isinstance(layer, self.libraries[1].keras.Model),
+            "outputs": outputs,
+        }
+
+    def _outputs(self, call: Mapping[str, Any], measured: Measured) -> list[dict[str, Any]]:
+        """Return the model's own outputs, with their names."""
+        names = self.pair.output_names()
+        activations = last_activations(self.reference, len(names))
+        return [
+            {**output, "name": name, "activation": activation, "changes": changes.to_json()}
+            for output, name, activation, changes in zip(
+                call["outputs"], names, activations, measured.changes
+            )
+        ]
+
+    def _share_weights(self) -> None:
+        """Set the random weights of the reference on the candidate."""
+        text = (
+            "the architecture contains no weights, and random weights cannot be created for "
+            "it ({}); specify a weights file with --weights"
+        )
+        with refusing("no-weights", text):  # such as a vocabulary table without random values
+            weights = self.reference.get_weights()
+            if [array.shape for array in weights] != [
+                array.shape for array in self.candidate.get_weights()
+            ]:
+                raise Refused(
+                    "weights",
+                    "the weights of the two architectures have different shapes, so they cannot "
+                    "share random weights; specify a weights file with --weights",
+                )
+            self.candidate.set_weights(weights)
+
+    def _tf32(self, about: Mapping[str, Any]) -> Mapping[Any, Any]:
+        """
+        Return how far TF32 changes each output of the reference's calls; nothing if this was not
+        requested, or if the device has no TF32.
+        """
+        why = devices.without_tf32(self.tf, about) if self.job["tf32"] else None
+        if why is not None:
+            self.notes.append({"code": "tf32", "message": why})
+        if why is not None or not self.job["tf32"]:
+            return {}
+        self.step("running the reference with TF32")
+        return measure_tf32(self.libraries[0], self.reference, self.fed)
+
+    def _gradients(self) -> Any:
+        options = self.job["gradients"]
+        if options is None:
+            return None
+        try:
+            return backward.compare_gradients(
+                self.libraries[1],
+                self.reference,
+                self.candidate,
+                self.fed.batches,
+                options,
+                self.step,
+            )
+        except Refused as error:  # the comparison stands without
+            self.notes.append(
+                {"code": error.code, "message": "no gradients were measured: {}".format(error)}
+            )
+            return None
+
+    def _probe(self, measured: Measured) -> dict[str, Any] | None:
+        """
+        Return the factor by which synthetic inputs may be scaled; the user's inputs are not scaled.
+        """
+        if not self.job["overflow_probe"] or self.fed.told["kind"] != "synthetic":
+            return None
+        return overflow_probe.probe_overflow(
+            self.tf, self.pair, self.fed, measured.vectors, self.step
+        )
+
+    def _timings(self) -> dict[str, Any]:
+        """Return how long each model takes for one batch."""
+        if not self.job["timing"]:
+            return {}
+        timings = {}
+        for name, library, model in zip(
+            ("reference", "candidate"), self.libraries, (self.reference, self.candidate)
+        ):
+            self.step("timing the " + name)
+            function = self.tf.function(
+                lambda inputs, model=model: model_calls.call(model, inputs), autograph=False
+            )
+            timings[name] = devices.time_calls(
+                library, function, self.fed.batches[0], self.device, REPEATS
+            )
+        return timings
+
+
+def _number_at(numbers: Sequence[int | None] | None, place: int) -> int | None:
+    return numbers[place] if numbers is not None and place < len(numbers) else None
+
+
+def _errors_json(measured: Measured, number: int | None) -> Any:
+    return None if number is None else tensor_errors.to_json(measured.vectors[number])
+
+
+def _histogram(measured: Measured, number: int | None) -> Any:
+    return None if number is None else exponents_to_json(measured.histograms[number])
+
+
+def _split(trace: Trace | None, place: int, measured: Measured) -> dict[str, Any]:
+    """Return the two parts of an isolated error, in a diagnosis."""
+    if trace is None:
+        return {}
+    return {
+        name: _errors_json(measured, _number_at(numbers, place))
+        for name, numbers in (("own", trace.own), ("rounding", trace.rounding))
+    }
+
+
+def _spoiled(trace: Trace | None, measured: Measured) -> dict[str, bool]:
+    """Return whether the candidate's inputs have NaN or infinity where the reference's do not."""
+    return {
+        "gets_nonfinite": any(
+            (tensor_errors.to_json(measured.vectors[number])["overflowed"] or 0) > 0
+            for number in (trace.entering if trace is not None else ())
+        )
+    }
+
+
+def _computed(layer: Any) -> list[str]:
+    """
+    Return the dtype that a layer computes in, and the mode in which its products are quantised.
+    """
+    return [
+        str(name)
+        for name in (_compute(layer), getattr(layer, "quantization_mode", None))
+        if name is not None
+    ]
+
+
+def _compute(layer: Any) -> Any:
+    return getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", None)
 
 
 GRAPH = "graph"

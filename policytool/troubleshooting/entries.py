@@ -1,24 +1,25 @@
 """
-The error messages that people search for, each with its cause, a check and a fix; and the entries
-that a pasted error message or traceback matches.
+The entries of ``explain`` for error messages, each with its cause, a check and a fix, and the
+search for the entries that match a pasted error message or traceback.
 
-They are in ``data/FAMILY.toml``, as ``data/schemas/`` describes them, and refer to the steps and
-expressions of ``data/shared.toml`` by name.
+The entries are in ``data/FAMILY.toml``, with the schema in ``data/schemas/``. They refer by name to
+the steps and expressions in ``data/shared.toml``.
 
 The confidence of an entry is the product of two numbers:
 
 - the specificity of the pattern that matches: 0.95 if only one cause prints the message, 0.75 if it
   is the usual cause, 0.4 if several causes print it
-- the place of the match: 1 in the last exception of a traceback, 0.8 in an earlier one, such as the
-  first of a chain (``During handling of the above exception, ...``), and 0.5 outside of an
-  exception if the text contains one. In a text without an exception, every place counts 1.
+- the position of the match: 1 in the last exception of a traceback, 0.8 in an earlier exception,
+  such as the first of a chain (``During handling of the above exception, ...``), and 0.5 outside of
+  exceptions. In a text without an exception, all positions have the weight 1.
 
-Of several matches of one entry, the best counts. Equal confidences are ordered by the line of the
-match, the last first, and then by the order of the entries. An entry is left out if its confidence
-is at most half of the best, or if a better entry matches the same line.
+If an entry matches several times, the match with the highest confidence counts. Matches of equal
+confidence are sorted by line, the last line first, and then by the order of the entries. An entry
+is left out if its confidence is at most half of the highest one, or if an entry with a higher
+confidence matches the same line.
 
-The text is as a user copied it: with colors, prefixes of log lines, frames of tracebacks, and lines
-that a terminal broke.
+The text may contain colors, prefixes of log lines, frames of tracebacks, and lines that a terminal
+broke.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Specificity(Enum):
-    """How much a pattern reveals about the cause; the value is the confidence of a full match."""
+    """How well a pattern identifies the cause. The value is a factor of the confidence."""
 
     EXACT = 0.95
     """Only this cause prints the message."""
@@ -64,14 +65,14 @@ class Pattern:
     specificity: Specificity
     needs: str = ""
     """
-    A regular expression that the text must also contain, anywhere; empty for nothing. It is
-    compiled only if ``regex`` matches.
+    A regular expression that must also match anywhere in the text; empty if there is no such
+    condition. It is compiled only if ``regex`` matches.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """Something to do: a sentence, and a command if one does it."""
+    """An instruction for the user: a sentence, and a command if there is one for it."""
 
     text: str
     command: str = ""
@@ -89,7 +90,7 @@ class Entry:
     """A stable name in kebab case, and the anchor in the documentation."""
 
     title: str
-    """The message as people see it."""
+    """The message as Keras or TensorFlow prints it."""
 
     patterns: tuple[Pattern, ...]
     releases: str
@@ -104,7 +105,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """Entries about one subject."""
+    """The entries about one subject, from one data file."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -114,7 +115,7 @@ FAMILIES: Final = ("policies", "layers", "formats", "files", "optimizers", "nume
 """The files of entries, in the order of the documentation."""
 
 _REFERENCE: Final = re.compile(r"\(\?&(\w+)\)")
-"""A reference to an expression, as regular expressions of Perl refer to groups."""
+"""A reference to a shared expression, in Perl's syntax for references to groups."""
 
 
 @cache
@@ -193,8 +194,8 @@ _ESCAPES: Final = re.compile(
 
 _LONGEST: Final = 2_000
 """
-Characters of a line that are searched. Messages of Keras begin with what is wrong, and continue
-with configs of any length.
+Maximum number of characters of a line that are searched. Messages of Keras begin with the problem,
+and may continue with long configs.
 """
 
 _HEADER: Final = re.compile(
@@ -214,7 +215,7 @@ _RAISED: Final = re.compile(
 
 _SPACES: Final = re.compile(r"\s+")
 _SEPARATORS: Final = (" ", "")
-"""What joins lines: people break messages at spaces, and terminals anywhere."""
+"""Separators to join lines with: users break messages at spaces, and terminals anywhere."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,27 +223,28 @@ class Message:
     """Lines that belong together: the message of an exception, or a paragraph."""
 
     lines: tuple[tuple[int, str], ...]
-    """The lines with their numbers from 1, without colors, each run of white space one space."""
+    """The lines with their numbers from 1, without colors, and with white space collapsed."""
 
     is_exception: bool
-    """Whether it begins with the type of an exception."""
+    """Whether the message begins with the type of an exception."""
 
     is_last: bool
-    """Whether no exception follows."""
+    """Whether no exception follows in the text."""
 
     def joined(self) -> tuple[str, ...]:
         """
-        Return the lines as one line: with a space between them, and if there are several, also
-        without, as a terminal broke them.
+        Return the lines joined with spaces, and, if there are several, also joined without spaces,
+        because a terminal may have broken the line.
         """
         texts = tuple(separator.join(self._pieces(separator)) for separator in _SEPARATORS)
         return texts[: len(self.lines)]
 
     def line_at(self, offset: int, text: int) -> int:
         """
-        Return the number of the line that has a character of a joined line.
+        Return the number of the line that contains a character of a joined text.
 
-        :param text: which of the joined lines
+        :param offset: the position of the character in the joined text
+        :param text: the index of the joined text in :meth:`joined`
         """
         separator = _SEPARATORS[text]
         end = 0
@@ -257,7 +259,7 @@ class Message:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text without colors; escaped line breaks of a log count as such."""
+    """Return the lines of a text without colors; escaped line breaks in a log are line breaks."""
     plain = _ESCAPES.sub("", text)
     if "\n" not in plain.strip() and "\\n" in plain and "Traceback (most" in plain:
         plain = plain.replace("\\n", "\n").replace('\\"', '"')
@@ -266,8 +268,7 @@ def plain_lines(text: str) -> list[str]:
 
 def messages(lines: list[str]) -> list[Message]:
     """
-    Return the messages in lines, in their order; frames and the source lines below them are left
-    out.
+    Return the messages in the lines of a text, without frames and their source lines.
     """
     groups = [*_grouped(lines)]
     last = max((number for number, (raised, _) in enumerate(groups) if raised), default=-1)
@@ -278,7 +279,7 @@ def messages(lines: list[str]) -> list[Message]:
 
 
 def _grouped(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
-    """Yield groups of lines, each with whether it begins with an exception."""
+    """Yield the lines of each message, and whether the message begins with an exception."""
     raised, group, in_frame = False, list[tuple[int, str]](), False
     for number, whole in enumerate(lines, 1):
         line = whole[:_LONGEST]
@@ -309,7 +310,7 @@ OUTSIDE: Final = 0.5
 """The weight of a match outside of an exception, in a text that contains one."""
 
 MOST: Final = 3
-"""Entries that are returned."""
+"""Maximum number of entries in the result."""
 
 _SHARE: Final = 0.5
 """Matches with at most this share of the best confidence are left out."""
@@ -327,7 +328,7 @@ class Match:
     """The number of the line in which the match begins, from 1."""
 
     text: str
-    """That line, without colors."""
+    """The text of this line, without colors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -339,7 +340,7 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """A message, and how much a match in it counts."""
+    """A message of the text, and the weight of matches in it."""
 
     message: Message
     texts: tuple[str, ...]
@@ -373,7 +374,7 @@ def explain_text(text: str) -> Explanation:
 
 
 def _worth_showing(best: Sequence[Match]) -> Iterator[Match]:
-    """Yield the matches, the best first, that others do not make superfluous."""
+    """Yield the matches to report, the best first, as the docstring of the module describes."""
     highest: dict[int, float] = {}
     for match in best:
         if match.confidence > best[
@@ -385,7 +386,7 @@ def _worth_showing(best: Sequence[Match]) -> Iterator[Match]:
 
 
 def _weights(messages: Sequence[Message]) -> list[float]:
-    """Return how much a match in each message counts."""
+    """Return the weight of matches in each message."""
     if not any(message.is_exception for message in messages):
         return [1.0] * len(messages)
     return [
@@ -397,7 +398,7 @@ def _weights(messages: Sequence[Message]) -> list[float]:
 def _best_match(
     entry: Entry, places: Sequence[_Place], whole: str, lines: Sequence[str]
 ) -> Match | None:
-    """Return the best match of an entry; of equal ones the last."""
+    """Return the match of an entry with the highest confidence; the last of equal matches."""
     best: tuple[float, int] | None = None
     for pattern in entry.patterns:
         hits = [

@@ -48,8 +48,8 @@ _MIB: Final = 2**20
 
 AUDIT: Final = ("audit", "--fail-on", "never")
 VALUES: Final = ("audit", "--weights", "--fail-on", "never")
-MIGRATE: Final = ("migrate", "--to", "mixed_float16", "-o", "out", "--overwrite")
-CONVERT: Final = ("migrate", "--target", "keras3", "-o", "converted", "--overwrite")
+MIGRATE: Final = ("migrate", "--to", "mixed_float16", "-o", "out", "--existing=replace")
+CONVERT: Final = ("migrate", "--target", "keras3", "-o", "converted", "--existing=replace")
 LIGHT: Final = (AUDIT,)
 ALL: Final = (VALUES, MIGRATE, CONVERT)
 

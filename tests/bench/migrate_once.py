@@ -14,7 +14,7 @@ from policytool.commands.migrate_all import migrate_one
 
 source, target, result = sys.argv[1:]
 done = migrate_one(
-    source, MigrateArguments(to="mixed_bfloat16", output=target, overwrite=True, verify=False)
+    source, MigrateArguments(to="mixed_bfloat16", output=target, existing="replace", verify=False)
 )
 if done.written is None:
     sys.exit(f"{source} was not written: {done.status}")

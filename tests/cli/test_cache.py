@@ -235,17 +235,17 @@ def test_every_file_of_a_directory_counts(tmp_path: Path, part: str) -> None:
 
 
 def test_output_of_a_suggested_command_counts(models: Path) -> None:
-    """A report suggests --overwrite if the file exists."""
+    """A report suggests --existing replace if the file exists."""
     shutil.copyfile(FIXTURES / "tf2.15/rnn.h5", models / "r.h5")
     time.sleep(MOMENT)
     arguments = ("audit", "models/r.h5", "--target", "keras3", "--format", "json")
-    assert "--overwrite" not in run(*arguments, "--cache", "cache").out
+    assert "--existing" not in run(*arguments, "--cache", "cache").out
     shutil.copyfile(MIXED_KERAS, models / "r.keras3.h5")
     shutil.copyfile(MIXED_KERAS, models / "r.keras3.keras")
     time.sleep(MOMENT)
     ended = run(*arguments, "--cache", "cache")
     assert ended.out == run(*arguments).out
-    assert "--overwrite" in ended.out
+    assert '"--existing", "replace"' in ended.out
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ DELAY: Final = (
         ("-o", "out.h5"),
         ("--preview",),
         ("--preview", "--format", "diff"),
-        ("--to", "float32", "--report", "diff=plan.diff", "--report", "json=plan.json"),
+        ("--to", "float32", "--format", "diff=plan.diff", "--format", "json=plan.json"),
         ("--format", "json"),
         ("--format", "markdown", "--color", "always"),
     ],
@@ -184,7 +184,7 @@ def test_a_second_call_finds_the_outputs_of_the_first(
     _, again, once_more = both(
         tmp_path,
         monkeypatch,
-        *(("migrate", ".", *options) for options in ((), (), ("--overwrite",))),
+        *(("migrate", ".", *options) for options in ((), (), ("--existing=replace",))),
     )
     assert again.err.count("[target-exists]") > 3
     assert "[target-exists]" not in once_more.err
@@ -198,7 +198,7 @@ def test_what_was_interrupted_goes_on_where_it_was(
     """
     place = filled(tmp_path / "one")
     (place / "out/m0.h5").write_bytes(b"an earlier run's")
-    options = ("--to", "float32", "-o", "out", "--skip-existing", "--format", "json")
+    options = ("--to", "float32", "-o", "out", "--existing=skip", "--format", "json")
     first, again = both(
         tmp_path, monkeypatch, ("migrate", ".", *options), ("migrate", ".", *options)
     )
@@ -217,10 +217,9 @@ def test_what_was_interrupted_goes_on_where_it_was(
     assert "target-exists" not in first.err + again.err
 
 
-@pytest.mark.parametrize("other", ["--in-place", "--overwrite"])
-def test_leaving_and_replacing_contradict_each_other(other: str) -> None:
+def test_skipping_and_replacing_contradict_each_other() -> None:
     """One of both was not meant."""
-    ended = run("migrate", OLD, "--skip-existing", other)
+    ended = run("migrate", OLD, "--existing=skip", "--in-place")
     assert (ended.code, ended.err.count(" conflict: ")) == (2, 1)
 
 
@@ -341,7 +340,7 @@ def test_inputs_that_meet_are_done_in_their_order(
     both(
         tmp_path,
         monkeypatch,
-        *(("migrate", *models, *rest, *options) for options in ((), ("--overwrite",))),
+        *(("migrate", *models, *rest, *options) for options in ((), ("--existing=replace",))),
     )
 
 

@@ -1,4 +1,4 @@
-"""``--scheduler``: what is refused before a cluster is asked for anything."""
+"""``--jobs ADDRESS``: what is refused before a cluster is asked for anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = ("inspect", "audit", "migrate")
 @pytest.mark.usefixtures("impatient_dask")
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    "address", ["tcp://127.0.0.1:9", "nonsense://x", "", "\x1b[31m", "a" * 9999]
+    "address", ["tcp://127.0.0.1:9", "nonsense://x", "\x1b[31m:1", f"tcp://{'a' * 9999}"]
 )
 def test_an_address_that_leads_nowhere_is_a_sentence(
     command: str, address: str, tmp_path: Path
@@ -29,7 +29,7 @@ def test_an_address_that_leads_nowhere_is_a_sentence(
     """Exit code 3, without control characters, and nothing is written."""
     model = tmp_path / "model.h5"
     shutil.copy(MIXED_H5, model)
-    ended = run(command, str(model), "--scheduler", address)
+    ended = run(command, str(model), "--jobs", address)
     assert ended.code == 3
     (line,) = ended.err.splitlines()
     assert line.startswith("error: Cannot connect to the Dask scheduler at ")
@@ -38,17 +38,21 @@ def test_an_address_that_leads_nowhere_is_a_sentence(
     assert [one.name for one in tmp_path.iterdir()] == ["model.h5"]
 
 
-def test_an_address_is_needed() -> None:
-    """A usage error."""
-    assert run("inspect", str(MIXED_H5), "--scheduler").code == 2
+@pytest.mark.parametrize("value", ["", "0", "-1", "many", "1.5", "a" * 9999])
+def test_neither_a_number_nor_an_address_is_a_usage_error(value: str) -> None:
+    """The message names both."""
+    ended = run("inspect", str(MIXED_H5), "--jobs", value)
+    assert ended.code == 2
+    assert "is neither a number of processes nor the address of a Dask scheduler" in ended.err
+    assert len(ended.err) < 500
 
 
 @pytest.mark.parametrize("option", ["--verify", "--retrace"])
 def test_workers_run_no_tensorflow(option: str) -> None:
     """What needs it is refused."""
-    ended = run("migrate", str(MIXED_H5), "--scheduler", "tcp://127.0.0.1:9", option)
+    ended = run("migrate", str(MIXED_H5), "--jobs", "tcp://127.0.0.1:9", option)
     assert ended.code == 2
-    assert f"--scheduler runs no TensorFlow and cannot be combined with {option}" in ended.err
+    assert f"(--jobs ADDRESS) runs no TensorFlow and cannot be combined with {option}" in ended.err
 
 
 def test_a_found_settings_file_may_not_name_one(
@@ -57,11 +61,12 @@ def test_a_found_settings_file_may_not_name_one(
     """A stranger's file would send paths to a stranger's machine."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(MIXED_H5, tmp_path / "model.h5")
-    (tmp_path / "policytool.toml").write_text('scheduler = "tcp://127.0.0.1:9"\n', encoding="utf-8")
+    (tmp_path / "policytool.toml").write_text('jobs = "tcp://127.0.0.1:9"\n', encoding="utf-8")
     ended = run("inspect", "model.h5")
     assert ended.code == 2
-    assert "sets 'scheduler', which only a settings file specified with --config may set" in (
-        ended.err.replace("\n", " ")
+    assert (
+        'sets jobs = "tcp://127.0.0.1:9", which only a settings file specified with --config'
+        in ended.err.replace("\n", " ")
     )
 
 
@@ -70,7 +75,8 @@ def test_a_variable_and_a_named_settings_file_may(
 ) -> None:
     """Both are the user's own."""
     file = tmp_path / "own.toml"
-    file.write_text('scheduler = "tcp://127.0.0.1:9"\n', encoding="utf-8")
+    file.write_text('jobs = "tcp://127.0.0.1:9"\n', encoding="utf-8")
+    monkeypatch.delenv("POLICYTOOL_JOBS", raising=False)
     assert "127.0.0.1:9" in run("inspect", "--show-settings", "--config", str(file)).out
-    monkeypatch.setenv("POLICYTOOL_SCHEDULER", "tcp://127.0.0.1:8")
+    monkeypatch.setenv("POLICYTOOL_JOBS", "tcp://127.0.0.1:8")
     assert "127.0.0.1:8" in run("inspect", "--show-settings").out

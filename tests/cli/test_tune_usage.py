@@ -108,7 +108,7 @@ def test_an_output_that_exists_is_told_before_the_search(place: Path) -> None:
     (place / "a.mixed_float16.h5").write_bytes(b"someone's")
     ended = tune("a.h5", *TO)
     assert ended.code == 3
-    assert "Use --overwrite to replace it" in ended.err
+    assert "Use --existing replace, or -o" in ended.err
     assert (place / "a.mixed_float16.h5").read_bytes() == b"someone's"
 
 
@@ -141,27 +141,6 @@ def test_a_record_does_not_replace_what_is_read(place: Path) -> None:
         ended = tune("a.h5", *TO, "--inputs", "x.npz", "--resume", file)
         assert ended.code == 2, ended.err
         assert (place / file).read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        'inputs = "mod:f"',
-        'metric = "mod:f"',
-        'resume = "trials.json"',
-        'output = "elsewhere.h5"',
-        "overwrite = true",
-        "budget = 1",
-        'tolerance = ["1"]',
-        "gradients = true",
-    ],
-)
-def test_a_found_settings_file_sets_no_search(setting: str, place: Path) -> None:
-    """Neither what runs, nor what is written, nor what counts as a result."""
-    (place / "policytool.toml").write_text(f"{setting}\n")
-    ended = tune("a.h5", *TO)
-    assert ended.code == 2
-    assert "--config" in ended.err
 
 
 def test_settings_that_the_user_names_set_a_search(place: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_conversion_is_verified_where_the_libraries_are(fake: Make, place: Pat
     ended = converted("--python", python.path)
     assert (ended.code, last(ended)) == (0, VERIFIED + LIMIT)
     assert (place / RESULT).exists()
-    told = converted("--python", python.path, "--format", "json", "--overwrite")
+    told = converted("--python", python.path, "--format", "json", "--existing=replace")
     assert verified(told) == {
         "outcome": "verified",
         "reason": None,
@@ -148,7 +148,7 @@ def test_a_change_of_policies_is_verified_if_somebody_asks(fake: Make) -> None:
     assert "verified" not in plain.out
     ended = run(
         *("migrate", "model.h5", "--to", "mixed_float16", "--python", python.path),
-        *("--verify", "--overwrite"),
+        *("--verify", "--existing=replace"),
     )
     assert ended.code == 0, ended
     assert (
@@ -217,7 +217,7 @@ def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
         "memory_limit": None,
     }
     assert Path(RESULT).exists()
-    assert last(converted("--overwrite")).startswith("not verified: this environment has no")
+    assert last(converted("--existing=replace")).startswith("not verified: this environment has no")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_an_interpreter_that_is_none(python: str, reason: str) -> None:
     """Nobody asked for it to run, so the file is written; with --verify it is a failure."""
     ended = converted("--python", python)
     assert (ended.code, last(ended)) == (0, f"not verified: {reason}")
-    assert converted("--python", python, "--verify", "--overwrite").code == 3
+    assert converted("--python", python, "--verify", "--existing=replace").code == 3
 
 
 BROKEN: Final[dict[str, tuple[dict[str, Any], str]]] = {
@@ -322,7 +322,7 @@ def test_a_comparison_that_takes_too_long(
     )
     assert (place / RESULT).exists()
     assert last(
-        converted("--python", python.path, "--overwrite", "--limit", "tensorflow-seconds=30")
+        converted("--python", python.path, "--existing=replace", "--limit", "tensorflow-seconds=30")
     ) == (VERIFIED + LIMIT)
 
 
@@ -412,8 +412,8 @@ def test_code_in_the_file_is_not_run(fake: Make, place: Path) -> None:
     assert last(ended).startswith("not verified: mlp/dense_a ")
     assert "allow everything in the file with --trust" in last(ended)
     assert python.log("which") == []
-    assert run(*call, "--verify", "--overwrite").code == 3
-    assert last(run(*call, "--trust", "--overwrite")).startswith("verified: tf_keras 2.21.0")
+    assert run(*call, "--verify", "--existing=replace").code == 3
+    assert last(run(*call, "--trust", "--existing=replace")).startswith("verified: tf_keras 2.21.0")
 
 
 def test_a_large_model_is_compared_if_somebody_asks(
@@ -426,7 +426,7 @@ def test_a_large_model_is_compared_if_somebody_asks(
         converted("--python", python.path)
     )
     assert python.log("which") == []
-    assert last(converted("--python", python.path, "--verify", "--overwrite")) == VERIFIED
+    assert last(converted("--python", python.path, "--verify", "--existing=replace")) == VERIFIED
 
 
 def test_an_architecture_predicts_nothing(fake: Make) -> None:
@@ -498,19 +498,19 @@ def test_a_found_file_starts_nothing(fake: Make, monkeypatch: pytest.MonkeyPatch
     settings.write_text("verify = false\n", encoding="utf-8")
     assert last(converted()) == "not verified: verify = false in policytool.toml"
     settings.write_text('target = "keras3"\nverify = "auto"\n', encoding="utf-8")
-    ended = run("migrate", "model.h5", "--overwrite")
+    ended = run("migrate", "model.h5", "--existing=replace")
     assert last(ended).startswith(
         "not verified: policytool.toml sets the target, but was not specified"
     )
     for value in ("true", "1", '"yes"', "[true]"):
         settings.write_text(f"verify = {value}\n", encoding="utf-8")
-        ended = converted("--overwrite")
+        ended = converted("--existing=replace")
         assert (ended.code, ended.out) == (2, "")
         assert "which only a settings file specified with --config may set" in ended.err
     assert python.log("script") == []
     settings.write_text('target = "keras3"\n', encoding="utf-8")
-    assert last(run("migrate", "model.h5", "--overwrite", "--verify")) == VERIFIED
-    assert last(converted("--overwrite")) == VERIFIED + LIMIT
+    assert last(run("migrate", "model.h5", "--existing=replace", "--verify")) == VERIFIED
+    assert last(converted("--existing=replace")) == VERIFIED + LIMIT
 
 
 # The API
@@ -522,12 +522,14 @@ def test_python_verifies_as_the_command_does(fake: Make, place: Path) -> None:
     plain = policytool.migrate("model.h5", target="keras3", verify=False, python=str(python.path))
     assert (plain.status, plain.is_verified, plain.not_verified) == (Status.WRITTEN, False, None)
     assert python.log("script") == []
-    done = policytool.migrate("model.h5", target="keras3", python=str(python.path), overwrite=True)
+    done = policytool.migrate(
+        "model.h5", target="keras3", python=str(python.path), existing="replace"
+    )
     assert done.is_verified
     without = policytool.migrate("model.h5", target="keras3", output=place / "b.keras")
     assert without.not_verified is not None
     assert "has no TensorFlow" in without.not_verified
     with pytest.raises(ModelFileError, match="cannot be run"):
         policytool.migrate(
-            "model.h5", target="keras3", verify=True, python=f"{os.sep}none", overwrite=True
+            "model.h5", target="keras3", verify=True, python=f"{os.sep}none", existing="replace"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from policytool.commands import every_layer
+from policytool.commands.check import follow_note, follow_options
 from policytool.commands.check_options import CheckOptions
 from policytool.migration.planning.options import Assignment, Options, Outputs
 from policytool.numerics.check_results.checks import MissingKernel
@@ -48,7 +48,7 @@ def test_kept_layers_are_told_to_follow() -> None:
     """Only those for which the user did not decide, and with nothing measured beside."""
     mine = Assignment(pattern="net/sc.*", policy="float32")
     wanted = replace(WANTED, candidate=replace(WANTED.candidate, assignments=(mine,)))
-    found = every_layer.follow_options(wanted, made(usual(1e-4), {"net/norm": KEPT["net/norm"]}))
+    found = follow_options(wanted, made(usual(1e-4), {"net/norm": KEPT["net/norm"]}))
     assert found is not None
     assert found.candidate.outputs is Outputs.FOLLOW
     assert found.candidate.assignments == (
@@ -80,7 +80,7 @@ def test_kept_layers_are_told_to_follow() -> None:
 )
 def test_nothing_more_is_measured(wanted: CheckOptions, kept: Mapping[str, str]) -> None:
     """On the user's data, without a policy, and where the user decided for every layer."""
-    assert every_layer.follow_options(wanted, made(usual(1e-4), kept)) is None
+    assert follow_options(wanted, made(usual(1e-4), kept)) is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_nothing_more_is_measured(wanted: CheckOptions, kept: Mapping[str, str])
 )
 def test_what_differs_is_said(followed: CheckRun, told: str | None) -> None:
     """Nothing where it is much the same."""
-    note = every_layer.follow_note(made(usual(1e-4)), lambda: made(followed))
+    note = follow_note(made(usual(1e-4)), lambda: made(followed))
     said = note.message if note is not None else None
     assert said == (f"if every layer followed mixed_float16, {told}" if told is not None else None)
 
@@ -112,6 +112,6 @@ def test_what_cannot_run_is_said() -> None:
     def fail() -> Check:
         raise WorkerError("not-runnable", "there is no kernel")
 
-    note = every_layer.follow_note(made(usual(1e-4)), fail)
+    note = follow_note(made(usual(1e-4)), fail)
     assert note is not None
     assert note.message.endswith("it could not run: there is no kernel")

@@ -77,7 +77,7 @@ def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
     """So that the command works when it is run again."""
     source = tmp_path / "m.h5"
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", source)
-    for last in ("weight-rewrite", "--overwrite"):
+    for last in ("weight-rewrite", "replace"):
         (command,) = policytool.audit(source, target="keras3").commands
         assert command.arguments is not None
         assert command.arguments[-1] == last

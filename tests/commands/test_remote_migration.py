@@ -164,17 +164,17 @@ def test_a_model_that_needs_nothing_is_not_copied(bucket: Any) -> None:
 
 
 def test_an_existing_object_stays(bucket: Any) -> None:
-    """Unless --overwrite replaces it; --skip-existing leaves it without reading further."""
+    """It stays without --existing replace; with skip, nothing else is read."""
     url = put(bucket, MODEL, "model.h5")
     put(bucket, FIXTURES / "keras3.15/default_float32.h5", "other.h5")
     before = contents(bucket)
     with mock.patch.object(transfers, "download", side_effect=AssertionError):
         ended = run("migrate", url, "-o", f"{HOME}/other.h5", "--format", "json")
         assert (ended.code, ended.json["failures"][0]["code"]) == (3, "target-exists")
-        skipped = run("migrate", url, "-o", f"{HOME}/other.h5", "--skip-existing")
+        skipped = run("migrate", url, "-o", f"{HOME}/other.h5", "--existing=skip")
         assert skipped.code == 0
     assert contents(bucket) == before
-    assert run("migrate", url, "-o", f"{HOME}/other.h5", "--overwrite").code == 0
+    assert run("migrate", url, "-o", f"{HOME}/other.h5", "--existing=replace").code == 0
     assert contents(bucket)["other.h5"] != before["other.h5"]
 
 
@@ -184,7 +184,7 @@ def test_a_remote_directory_is_never_replaced(bucket: Any) -> None:
     put(bucket, DIRECTORY, "b/model")
     before = contents(bucket)
     options = ("--to", "mixed_bfloat16", "-o", f"{HOME}/b/")
-    ended = run("migrate", url, *options, "--overwrite", "--format", "json")
+    ended = run("migrate", url, *options, "--existing=replace", "--format", "json")
     assert (ended.code, ended.json["failures"][0]["code"]) == (3, "target-exists")
     assert "Remove it" in ended.err
     assert contents(bucket) == before
@@ -435,7 +435,7 @@ def test_many_models_of_a_bucket(bucket: Any) -> None:
     for number in range(3):
         put(bucket, MODEL, f"all/{number}.h5")
     for jobs in ("1", "2"):
-        options = ("--jobs", jobs, "--overwrite", "--format", "jsonl")
+        options = ("--jobs", jobs, "--existing=replace", "--format", "jsonl")
         ended = run("migrate", f"{HOME}/all", *options)
         lines = [json.loads(line) for line in ended.out.splitlines()]
         assert ended.code == 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policytool.comparison import numbers
 from policytool.comparison.result import ComparisonVerdict, Presence
 from policytool.formats import casting
-from policytool.formats.stored_values import ValuesError
+from policytool.formats.document import ValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -103,7 +103,7 @@ def applied(found: Check, model: Path, tools: TensorFlowTools) -> Check:
     program, *words = json.loads(report)["check"]["command"]
     assert program == "policytool"
     output = model.with_stem(f"{model.stem}-written")
-    done = run(*words, "-o", output, "--overwrite")
+    done = run(*words, "-o", output, "--existing=replace")
     assert done.code == 0, done.err
     return checked(tools, output)
 

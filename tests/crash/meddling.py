@@ -123,7 +123,7 @@ def _wrong(
         if data not in whole:
             yield f"{judging.LOST}: {name} has bytes that nobody wrote"
     contents = [data for _, data in found.values()]
-    if foreign and FOREIGN not in contents and "--overwrite" not in subject.path.arguments:
+    if foreign and FOREIGN not in contents and "--existing=replace" not in subject.path.arguments:
         yield f"{judging.LOST}: what someone else wrote is gone"
     if meddler.act is _same_command:
         if found != subject.after:

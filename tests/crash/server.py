@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from policytool.cli.main import main as command
-from policytool.support.files.atomic import _draft
+from policytool.support.files import atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def main() -> None:
 
 def forget_unnamed() -> None:
     """Give drafts names from the beginning, as on systems that have no other files."""
-    _draft._DESCRIPTORS = Path("/nonexistent")  # type: ignore[misc]  # noqa: SLF001  # what tests/conftest.py does too
+    atomic._DESCRIPTORS = Path("/nonexistent")  # type: ignore[misc]  # noqa: SLF001  # what tests/conftest.py does too
 
 
 def _forked(job: dict[str, Any]) -> tuple[int, int, int]:

@@ -135,8 +135,8 @@ def test_small_files_cost_little(name: str, tmp_path: Path) -> None:
     out = str(tmp_path / "out.h5")
     for command in (
         ("audit", "--weights", "--fail-on", "never"),
-        ("migrate", "--to", "float16", "--include", "outputs", "--overwrite", "-o", out),
-        ("migrate", "--target", "keras3", "--overwrite", "-o", out),
+        ("migrate", "--to", "float16", "--include", "outputs", "--existing=replace", "-o", out),
+        ("migrate", "--target", "keras3", "--existing=replace", "-o", out),
         ("diff", str(path)),
     ):
         row = measured(command, path, tmp_path)

@@ -8,14 +8,13 @@ which ``POLICYTOOL_COMPAT`` names. Inputs that broke the contract lie in ``build
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tests.conftest import COMPAT
-from tests.fuzz import drawn, guided, hostile, loading, processes, record, strategies, volume
+from tests.fuzz import drawn, hostile, loading, processes, record, strategies, volume
 from tests.fuzz.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -38,11 +37,9 @@ def _whole(seconds: float, *, copied: bool) -> Runs:
 
 def _jobs(asked: Sequence[str]) -> list[tuple[str, str, Callable[[float], Tally | Runs]]]:
     """Return what is to be run: kind, target, and what runs it for some seconds."""
-    found: list[tuple[str, str, Callable[[float], Tally | Runs]]] = []
-    for name, target in TARGETS.items():
-        found.append(("changed", name, partial(_changed, name)))
-        if not target.forked and importlib.util.find_spec("atheris") is not None:
-            found.append(("guided", name, partial(guided.loop, name)))
+    found: list[tuple[str, str, Callable[[float], Tally | Runs]]] = [
+        ("changed", name, partial(_changed, name)) for name in TARGETS
+    ]
     found += [("drawn", kind, partial(drawn.loop, kind)) for kind in strategies.FORMATS]
     found += [("hostile", kind, partial(hostile.loop, kind)) for kind in hostile.DRAWN]
     found += [("loaded", "all", loading.loop)] if COMPAT is not None else []

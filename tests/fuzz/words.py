@@ -317,10 +317,3 @@ _KINDS: Final[tuple[tuple[Any, ...], ...]] = (
     KEYS,
     LOADERS,
 )
-
-
-def dictionary() -> list[str]:
-    """Return the words for a fuzzer that knows no structure."""
-    return sorted(
-        {*KEYS, *CLASSES, *(text for text in POLICIES if isinstance(text, str)), *LOADERS}
-    )

@@ -436,7 +436,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     import numpy as np
 
     from policytool.formats import casting
-    from policytool.tf_runtime import checkpoint
+    from policytool.tf_runtime import rebuilt_model
 
     random = np.random.default_rng(1)
     values = np.ldexp(random.standard_normal(4000), random.integers(-30, 20, 4000))
@@ -460,7 +460,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     with np.errstate(over="ignore"):
         array = np.concatenate([values, awkward]).astype(casting.DTYPES[before])
     ours, _ = casting.cast(array, before, after)
-    assert checkpoint.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
+    assert rebuilt_model.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
 
 
 def test_the_command_says_it_all(

@@ -107,7 +107,7 @@ def test_no_two_layers_have_the_same_label(selected: SelectedInspection, width: 
     (model,) = selected.inspection.models
     if not model.layers:
         return
-    table = layer_table(model.layers, variables=False, whole=True)
+    table = layer_table(model.layers, variables=False, sizes=True, whole=True)
     labels = [row.cells[0].text for row in table.rows]
     if len({layer.path for layer in model.layers}) == len(model.layers):
         assert len(set(labels)) == len(labels)

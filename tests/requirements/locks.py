@@ -95,7 +95,6 @@ LOCKS: Final = (
     Lock(name="dev", project=True, extras=("dev", "remote", "mlflow", "fleet")),
     Lock(name="user", project=True, like="dev"),
     Lock(name="docs", project=True, extras=("docs",), like="dev"),
-    Lock(name="fuzz", project=True, extras=("fuzz",), like="dev"),
     Lock(name="package", groups=("package",)),
     Lock(name="sbom", groups=("sbom",)),
     Lock(

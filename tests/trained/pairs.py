@@ -46,7 +46,7 @@ def migrate(place: Path) -> None:
     jobs = {"reference": str(model)}
     for policy in POLICIES:
         path = place / f"{policy}{model.suffix}"
-        ended = run("migrate", model, "--to", policy, "-o", path, "--overwrite")
+        ended = run("migrate", model, "--to", policy, "-o", path, "--existing=replace")
         if path.exists():
             jobs[policy] = str(path)
         else:

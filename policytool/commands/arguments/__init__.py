@@ -1,7 +1,7 @@
 """
-What each command can be called with, declared once.
+The options of each command, each declared once.
 
-A command has a class of arguments, and each field of it declares an option: its name, its type, its
-default, its help and its level. From these come the option of the command line, the key of settings
-files, the keyword of the Python function, and the reference page.
+Each command has a class of arguments. Each field of it declares an option with its name, type,
+default, help and level. The option of the command line, the key of settings files, the keyword of
+the Python function, and the reference page are created from these declarations.
 """

@@ -1,7 +1,7 @@
-"""How an option is declared, and what its declaration says about values."""
+"""The declaration of options, and the validation of their values."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY
 from enum import StrEnum
 from pathlib import Path
@@ -33,38 +33,38 @@ class Group(StrEnum):
     POLICY = "Policy"
     FIX = "Fix"
     OUTPUT = "Output"
-    SAFETY = "Safety"
     INPUT = "Input"
     MEASUREMENT = "Measurement"
     SEARCH = "Search"
     TENSORFLOW = "TensorFlow"
+    SAFETY = "Safety"
     REPORTING = "Reporting"
     GENERAL = "General"
 
 
 class Kind(StrEnum):
-    """What a value is if its annotation does not say it: the command line has a type for each."""
+    """The kind of a value that its annotation does not show; the command line has a type for it."""
 
     FILE = "file"
     """A local file."""
 
     LOCAL_OUTPUT = "local output"
-    """A local file or directory that need not exist."""
+    """A local file or directory, which may not exist."""
 
     OUTPUT = "output"
-    """The same, or a URL."""
+    """A local file or directory, which may not exist, or a URL."""
 
     INPUTS = "inputs"
     """A local file, or a function as ``MODULE:FUNCTION``."""
 
     LIMITS = "limits"
-    """Limits by their names."""
+    """Values of limits, by name."""
 
     SIDES = "sides"
     """An interpreter, or one for each side of a conversion."""
 
     SWITCH_OR_AUTO = "switch or auto"
-    """A switch that is None if the call decides."""
+    """A switch, or None for automatic selection."""
 
 
 _LOCAL: Final = frozenset({Kind.FILE, Kind.LOCAL_OUTPUT, Kind.INPUTS})
@@ -73,20 +73,20 @@ _LOCAL: Final = frozenset({Kind.FILE, Kind.LOCAL_OUTPUT, Kind.INPUTS})
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Values:
     """
-    A value with annotated attributes, which type checkers see as a frozen dataclass.
+    The base of classes with annotated attributes, which type checkers see as frozen dataclasses.
 
-    ``dataclasses`` compiles the methods of each class when its module is imported, for which every
-    start of the command line would wait.
+    It replaces ``dataclasses``, which compiles the methods of each class at import and would make
+    each start of the command line slower.
     """
 
     _positional: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, *, kw_only: bool = True) -> None:
         """
-        Note the attributes of a subclass.
+        Record which attributes of a subclass are positional.
 
-        :param kw_only: whether those that the subclass adds can only be named; if not, they are
-            positional up to ``_: KW_ONLY``
+        :param kw_only: whether all attributes are keyword-only; if not, the attributes before
+            ``_: KW_ONLY`` are positional
         """
         if not kw_only:
             names = (*vars(cls)["__annotations__"], "_")
@@ -104,54 +104,57 @@ class Values:
 
 
 class Option(Values, kw_only=False):
-    """What is declared about an option; its field has the name, the type and the default."""
+    """The declaration of an option. The field has the name, the type and the default."""
 
     help: str
     group: Group
     _: KW_ONLY
     essential: bool = False
-    """Whether ``--help`` shows it; ``--help-all`` shows every option."""
+    """Whether ``--help`` shows the option; ``--help-all`` shows every option."""
 
     names: tuple[str, ...] = ()
-    """Further names on the command line, such as ``-o``."""
+    """Additional names on the command line, such as ``-o``."""
 
     metavar: str | None = None
     minimum: int | None = None
     more_than: float | None = None
     default_text: str | None = None
-    """The default in words, if the value does not say it."""
+    """The description of the default in help; None if the value itself describes it."""
 
     kind: Kind | None = None
     is_negatable: bool = False
     """Whether a switch has a name that turns it off, such as ``--no-backup``."""
 
     off_name: str | None = None
-    """The name that turns it off, if it is not the name with ``no``."""
+    """The name that turns the switch off, if it is not the name with ``no``."""
 
     has_variable: bool = False
-    """Whether an environment variable can set it."""
+    """Whether an environment variable can set the option."""
 
     is_setting: bool = True
-    """Whether a settings file can set it."""
+    """Whether a settings file can set the option."""
 
     is_automatic: bool = False
     """
-    Whether an automatically found settings file can set it.
+    Whether an automatically found settings file can set the option.
 
-    A user who runs the tool in a stranger's checkout did not choose that file. It may say which
-    findings count, how results are shown and computed, and what a new file contains. Other options
-    name files to write, replace models, say which code runs, or raise limits.
+    A user who runs policytool in the checkout of someone else did not choose that file. It may
+    select findings, the display and computation of results, and the content of new files. It must
+    not set options that name files to write, replace models, select code to run, or raise limits.
     """
 
+    is_automatic_value: Callable[[object], bool] | None = None
+    """Returns whether such a file can set a value; None if it can set all values."""
+
     completion: str | None = None
-    """What shells offer: the name of a function in ``policytool.cli.completion``."""
+    """The name of a function in ``policytool.cli.completion`` that completes values in shells."""
 
 
 class DeclaredOption(NamedTuple):
-    """An option with what its field says."""
+    """An option with its name, type, default and declaration."""
 
     name: str
-    """The Python name; that of the command line and of settings files has hyphens."""
+    """The Python name. The command line and settings files use hyphens instead of underscores."""
 
     annotation: object
     default: object
@@ -164,34 +167,35 @@ class DeclaredOption(NamedTuple):
 
     @property
     def variable(self) -> str | None:
-        """The environment variable that sets it; None if there is none."""
+        """The environment variable that sets the option; None if there is none."""
         return f"POLICYTOOL_{self.name.upper()}" if self.declaration.has_variable else None
 
     @property
     def types(self) -> tuple[object, ...]:
-        """The types of its values, without None."""
+        """The types of the option's values, without None."""
         is_union = get_origin(self.annotation) in {Union, UnionType}
         parts = get_args(self.annotation) if is_union else (self.annotation,)
         return tuple(part for part in parts if part is not NoneType)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values of a choice, or of the items of a list; nothing for other options."""
+        """The allowed values of a choice, or of the items of a list; empty for other options."""
         parts = (item for part in self.types for item in (part, *get_args(part)))
         return next((get_args(part) for part in parts if get_origin(part) is Literal), ())
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the command line can have it several times."""
+        """Whether the option can be used several times on the command line."""
         return any(
             get_origin(part) in {Collection, Iterable, Mapping, tuple} for part in self.types
         )
 
     def check(self, value: object) -> None:
         """
-        Make sure that a value from Python is one that the command line accepts.
+        Check that the command line would also accept a value from Python.
 
-        :raises UsageError: for another choice, a number outside the range, and another type.
+        :raises UsageError: if the value is not one of the choices, is out of range, or has another
+            type.
         """
         if value is None and self.default is None:
             return
@@ -214,7 +218,7 @@ class DeclaredOption(NamedTuple):
 
     def _check_choice(self, value: object) -> None:
         """
-        Make sure that a value, or each item of a list, is one of the choices.
+        Check that a value, or each item of a list, is one of the choices.
 
         :raises UsageError: if it is not.
         """
@@ -229,7 +233,7 @@ class DeclaredOption(NamedTuple):
                 raise UsageError(f"unknown {self.name} {item!r}; expected {expected}")
 
     def _has_type(self, value: object) -> bool:
-        """Return whether a number is of a type of the option, of which int is also a float."""
+        """Return whether the option supports the type of a number; an int is also a float."""
         if isinstance(value, int) and not isinstance(value, bool):
             return not {int, float}.isdisjoint(self.types)
         return type(value) in self.types
@@ -237,13 +241,13 @@ class DeclaredOption(NamedTuple):
 
 class Arguments(Values):
     """
-    The values of the options of a call: each annotation of a subclass is an argument, whose default
-    is the value of the attribute.
+    The values of the options of a call. Each annotation of a subclass declares an option, and the
+    value of the attribute is its default.
     """
 
     @classmethod
     def options(cls) -> Iterator[DeclaredOption]:
-        """Yield the declared options: first those of the class itself, then those of its bases."""
+        """Yield the declared options: first those of the class itself, and then of its bases."""
         for each in cls.__mro__:
             for name, annotation in vars(each).get("__annotations__", {}).items():
                 if get_origin(annotation) is Annotated:
@@ -252,9 +256,9 @@ class Arguments(Values):
 
     def validate(self) -> None:
         """
-        Make sure that every value is one that the command line accepts.
+        Check that the command line would also accept all values.
 
-        :raises UsageError: for the first that is not.
+        :raises UsageError: for the first value that is not valid.
         """
         for declared in self.options():
             declared.check(getattr(self, declared.name))
@@ -282,7 +286,7 @@ def as_path(value: StrPath | None) -> Path | None:
 
 
 def as_texts(value: Mapping[str, object] | Iterable[str] | float | None) -> tuple[str, ...]:
-    """Return values as the texts that the command line has: ``NAME=VALUE`` for a mapping."""
+    """Return values as arguments of the command line: ``NAME=VALUE`` for an item of a mapping."""
     if value is None:
         return ()
     if isinstance(value, Mapping):

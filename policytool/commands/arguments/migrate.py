@@ -7,8 +7,13 @@ from policytool.commands.arguments.declaration import Group, Kind, LimitArgument
 from policytool.commands.arguments.shared import PolicyArguments, ProcessArguments, WriteArguments
 
 
+def _starts_nothing(verify: object) -> bool:
+    """Return whether this value of ``verify`` never starts an additional process."""
+    return verify in (False, "auto")
+
+
 class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitArguments):
-    """What ``migrate`` can be called with."""
+    """The options of ``migrate``."""
 
     to: Annotated[
         str | None,
@@ -81,12 +86,14 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
         bool,
         Option("With --in-place, keep the original as NAME.bak.", Group.SAFETY, is_negatable=True),
     ] = True
-    skip_existing: Annotated[
-        bool,
+    existing: Annotated[
+        Literal["fail", "skip", "replace"],
         Option(
-            "Skip models whose output exists, for example after an interrupted run.", Group.SAFETY
+            "Fail if an output or a backup exists, skip models whose output exists, for example "
+            "after an interrupted run, or replace existing outputs and backups.",
+            Group.SAFETY,
         ),
-    ] = False
+    ] = "fail"
     verify: Annotated[
         bool | None,
         Option(
@@ -98,6 +105,7 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
             is_negatable=True,
             has_variable=True,
             is_automatic=True,
+            is_automatic_value=_starts_nothing,
             default_text="with --target, if TensorFlow can load the model",
         ),
     ] = None

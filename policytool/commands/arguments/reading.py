@@ -1,4 +1,4 @@
-"""The options of commands that read models and run nothing: inspect, audit, diff and explain."""
+"""The options of commands that do not run models: inspect, audit, diff and explain."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
@@ -7,11 +7,11 @@ from policytool.commands.arguments.declaration import Group, LimitArguments, Opt
 
 
 class InspectArguments(LimitArguments):
-    """What ``inspect`` can be called with."""
+    """The options of ``inspect``."""
 
 
 class AuditArguments(LimitArguments):
-    """What ``audit`` can be called with."""
+    """The options of ``audit``."""
 
     select: Annotated[
         Iterable[str] | None,
@@ -71,7 +71,7 @@ class AuditArguments(LimitArguments):
 
 
 class DiffArguments(LimitArguments):
-    """What ``diff`` can be called with."""
+    """The options of ``diff``."""
 
     layer: Annotated[
         str | None,
@@ -95,4 +95,4 @@ class DiffArguments(LimitArguments):
 
 
 class ExplainArguments(LimitArguments):
-    """What ``explain`` can be called with."""
+    """The options of ``explain``."""

@@ -16,7 +16,7 @@ from policytool.numerics.verdicts.safety import MAX_CHANGE
 
 
 class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitArguments):
-    """What ``check`` can be called with."""
+    """The options of ``check``."""
 
     to: Annotated[
         str | None,
@@ -93,7 +93,7 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
 class TuneArguments(
     PolicyArguments, RunArguments, WriteArguments, TensorFlowArguments, LimitArguments
 ):
-    """What ``tune`` can be called with."""
+    """The options of ``tune``."""
 
     to: Annotated[
         str | None,
@@ -153,6 +153,10 @@ class TuneArguments(
             default_text="next to the input",
         ),
     ] = None
+    existing: Annotated[
+        Literal["fail", "replace"],
+        Option("Fail if the output exists, or replace it.", Group.SAFETY),
+    ] = "fail"
     device: Annotated[
         str,
         Option("Device to run on.", Group.TENSORFLOW, metavar="auto|cpu|gpu:N", is_automatic=True),

@@ -1,4 +1,4 @@
-"""Options that several commands have, and that mean the same in each."""
+"""Options that several commands share with the same meaning."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ from policytool.commands.arguments.declaration import Arguments, Group, Kind, Op
 
 
 class PolicyArguments(Arguments):
-    """Policies of layers."""
+    """The options for policies of layers."""
 
     set: Annotated[
         Mapping[str, str] | Iterable[str] | None,
@@ -33,7 +33,7 @@ class PolicyArguments(Arguments):
 
 
 class RunArguments(Arguments):
-    """The inputs on which a model runs, and where it runs."""
+    """The options for running a model: weights, inputs, labels and metric."""
 
     weights: Annotated[
         StrPath | None,
@@ -57,18 +57,15 @@ class RunArguments(Arguments):
         ),
     ] = None
     batches: Annotated[
-        int | None,
+        int | str | None,
         Option(
-            "Number of synthetic batches, or maximum number of batches from the --inputs function.",
+            "Number of synthetic batches, or maximum number of batches from the --inputs function, "
+            "and examples per batch, such as 4, 4x32 or x32.",
             Group.INPUT,
-            metavar="N",
-            minimum=1,
+            metavar="[N][xSIZE]",
             default_text="1 synthetic batch for check and 4 for tune; all batches from the "
             "function",
         ),
-    ] = None
-    batch_size: Annotated[
-        int | None, Option("Examples per batch.", Group.INPUT, metavar="N", minimum=1)
     ] = None
     labels: Annotated[
         StrPath | None,
@@ -96,7 +93,7 @@ class RunArguments(Arguments):
 
 
 class ProcessArguments(Arguments):
-    """What the process with TensorFlow may do."""
+    """The options for code that the child process with TensorFlow may run."""
 
     custom_objects: Annotated[
         Iterable[str] | None,
@@ -117,7 +114,7 @@ class ProcessArguments(Arguments):
 
 
 class TensorFlowArguments(ProcessArguments):
-    """The same for commands that run one process with TensorFlow."""
+    """The options of commands that run one child process with TensorFlow."""
 
     python: Annotated[
         str | None,
@@ -131,11 +128,8 @@ class TensorFlowArguments(ProcessArguments):
 
 
 class WriteArguments(Arguments):
-    """Whether the new model is written."""
+    """The options for writing the new model."""
 
-    overwrite: Annotated[bool, Option("Replace existing outputs and backups.", Group.SAFETY)] = (
-        False
-    )
     preview: Annotated[
         bool, Option("Show the result without writing files.", Group.OUTPUT, essential=True)
     ] = False

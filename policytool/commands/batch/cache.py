@@ -1,9 +1,9 @@
 """
-Results of earlier runs, in a directory that ``--cache`` names.
+Caches results of earlier runs in the directory of ``--cache``.
 
-An entry is a file whose name is a hash of everything that decides a result. It contains the result
-as JSON, which the codec checks against the type, so that a damaged entry costs time and nothing
-else. Several runs may share the directory: an entry appears whole or not at all.
+An entry is a file. Its name is a hash of all inputs of the result, and it contains the result as
+JSON. The codec checks the type of the result, so a damaged entry only costs time. Several runs can
+share the directory, because entries are written atomically.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ Result = TypeVar("Result")
 
 _FOLDER: Final = ".policytool-cache"
 """
-In the directory that was named: hidden, so that an audit of a directory above does not find it.
+The name of a hidden directory in that of ``--cache``, so that an audit of a parent directory does
+not find the entries.
 """
 
 _HEAD: Final = b"policytool-cache 1 "
@@ -49,40 +50,40 @@ _ENTRY: Final = re.compile(r"[0-9a-f]{62}")
 _DRAFT: Final = re.compile(r"\.[0-9a-f]{62}\.[0-9a-f]{16}")
 _PRIVATE: Final = 0o700
 _DAY: Final = 86_400.0
-"""Seconds after which the time of the last use is written again."""
+"""Minimum time in seconds between two updates of the time of use of an entry."""
 
 _HOUR: Final = 3_600.0
-"""Seconds after which the draft of an entry has been left by a process that was killed."""
+"""Age in seconds from which on a draft of an entry is assumed to be from a killed process."""
 
 _SHARE: Final = 64
-"""An entry may have this part of the bytes of the cache: 16 MiB by default."""
+"""The size limit of the cache divided by that of an entry, which is 16 MiB by default."""
 
 _DAMAGED: Final = (KeyError, TypeError, ValueError, RecursionError, OverflowError)
 _PACKAGES: Final = ("h5py", "numpy", "ml_dtypes", "protobuf", "PyYAML", "google-crc32c")
-"""Libraries whose messages and values are part of results."""
+"""Libraries whose versions can change results, such as error messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedResult(Generic[Result]):
-    """A result, which may be None."""
+    """A result, which may be None; None instead of this object means that no result is cached."""
 
     result: Result
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheEntry:
-    """Where the result of an item is kept."""
+    """The cache entry of an item."""
 
     key: str | None
-    """None if it is not kept."""
+    """The key of the entry; None if the result of the item cannot be cached."""
 
     exists: bool
-    """Whether there is an intact entry."""
+    """Whether an intact entry exists."""
 
 
 class ResultCache:
     """
-    The directory, and how often it helped in a run.
+    The cache directory, with the number of hits in a run.
 
     :raises CacheError: if the directory cannot be created or read.
     """
@@ -90,13 +91,13 @@ class ResultCache:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.asked = 0
-        """Results that were needed."""
+        """The number of requested results."""
 
         self.found = 0
-        """Results that came from the directory."""
+        """The number of results from the cache."""
 
         self.unwritten: OSError | None = None
-        """Why an entry could not be written; no further one is tried then."""
+        """Why an entry could not be written; no further entries are then written."""
 
         self._root = directory / _FOLDER
         try:
@@ -117,18 +118,18 @@ class ResultCache:
     def results(
         self, task: Task[Item, Request, Result], request: Request
     ) -> CachedResults[Item, Request, Result] | None:
-        """Return the results of a task and a request; None if the task's are not kept."""
+        """Return the cached results of a task and a request; None if the task has no caching."""
         if task.caching is None:
             return None
         return CachedResults(self, task, task.caching, request)
 
     def read(self, key: str) -> bytes | None:
-        """Return the body of an entry; None if there is none, or it is damaged."""
+        """Return the body of an entry; None if it does not exist or is damaged."""
         path = self._path(key)
         most = _most_bytes()
         try:
             data = opening.read_head(path, most + 1)
-        except OSError:  # none, or unreadable: the model is read instead
+        except OSError:  # missing or unreadable; the model is read instead
             return None
         head, _, body = data.partition(b"\n")
         if len(data) > most or head != _HEAD + checksum(key, body):
@@ -136,14 +137,14 @@ class ResultCache:
         return body
 
     def mark_used(self, key: str) -> None:
-        """Write the time of use of an entry, once a day; a directory may be read-only."""
+        """Update the time of use of an entry, at most daily. Errors are ignored."""
         path = self._path(key)
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - _DAY:
                 os.utime(path)
 
     def write(self, key: str, body: bytes) -> None:
-        """Write an entry, unless it is too large; what fails is kept in ``unwritten``."""
+        """Write an entry, unless it is too large; if that fails, set ``unwritten`` to the error."""
         data = b"%s%s\n%s" % (_HEAD, checksum(key, body), body)
         if self.unwritten is not None or len(data) > _most_bytes():
             return
@@ -170,10 +171,10 @@ class ResultCache:
 
     def trim(self) -> None:
         """
-        Remove the entries that were not used for longest, until nine tenths of the limit are left,
-        and what processes left that were killed.
+        Remove drafts of killed processes. If the cache exceeds its limit, remove the entries that
+        were not used for the longest time, until its size is at most nine tenths of the limit.
 
-        Only regular files with names of entries are removed, and no link is followed.
+        Only regular files with the names of entries and drafts are removed. Links are not followed.
         """
         most = limits.CACHE_BYTES.value
         old = time.time() - _HOUR
@@ -193,7 +194,7 @@ class ResultCache:
             total -= size
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Yield the regular files in the groups, with their statuses."""
+        """Yield the regular files of the cache with their status."""
         with contextlib.suppress(OSError), os.scandir(self._root) as groups:
             for group in groups:
                 if not _GROUP.fullmatch(group.name) or not group.is_dir(follow_symlinks=False):
@@ -209,7 +210,7 @@ class ResultCache:
 
 
 class CachedResults(Generic[Item, Request, Result]):
-    """The results of one task and one request."""
+    """The cached results of one task and one request."""
 
     def __init__(
         self,
@@ -228,7 +229,7 @@ class CachedResults(Generic[Item, Request, Result]):
         self._about = hashlib.sha256(codec.encode(about).encode())
 
     def entry(self, item: Item) -> CacheEntry:
-        """Return the entry under which an item's result is kept."""
+        """Return the cache entry of an item."""
         identity = self._caching.identity(item)
         if identity is None or not identity.is_settled(time.time_ns()):
             return CacheEntry(key=None, exists=False)
@@ -249,9 +250,9 @@ class CachedResults(Generic[Item, Request, Result]):
 
     def keep(self, item: Item, key: str | None, result: Result | Failure) -> bool:
         """
-        Keep a result if its item is still the same, and return whether that was tried.
+        Cache a result if its item has not changed, and return whether writing it was tried.
 
-        Failures are not kept: many depend on the machine, and a model that cannot be read may be
+        Failures are not cached, because many depend on the machine, and an unreadable model may be
         readable the next time.
         """
         if key is None or isinstance(result, Failure):
@@ -266,7 +267,7 @@ class CachedResults(Generic[Item, Request, Result]):
         return True
 
     def count(self, requested: int, hits: int) -> None:
-        """Add to the numbers of requested and of cached results."""
+        """Add to the numbers of requested results and of hits."""
         self._cache.asked += requested
         self._cache.found += hits
 
@@ -278,8 +279,9 @@ class CachedResults(Generic[Item, Request, Result]):
 
 def _code() -> list[Any]:
     """
-    Return what identifies the code that makes results: policytool's files, as their sizes and times
-    say, Python and libraries. A checkout changes without its version.
+    Return values that identify the code that computes results: the sizes and times of policytool's
+    files, and the versions of Python and libraries. The version of policytool is not sufficient,
+    because files of a checkout change without it.
     """
     from importlib.metadata import PackageNotFoundError, version  # 15 ms, only with --cache
 
@@ -294,12 +296,12 @@ def _code() -> list[Any]:
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             versions.append([package, version(package)])
-    user = os.geteuid() if hasattr(os, "geteuid") else None  # who may read which file
+    user = os.geteuid() if hasattr(os, "geteuid") else None  # decides which files are readable
     return [files, versions, sys.version, sys.platform, user]
 
 
 def checksum(key: str, body: bytes) -> bytes:
-    """Return the checksum of an entry, which is no other entry's."""
+    """Return the checksum of an entry, which depends on its key and body."""
     return hashlib.sha256(key.encode() + b"\n" + body).hexdigest().encode()
 
 
@@ -309,8 +311,8 @@ def _most_bytes() -> int:
 
 def _remove(path: Path) -> None:
     """
-    Remove an entry. Another run may have removed it; one that cannot be removed is tried again
-    later.
+    Remove a file. Errors are ignored: another run may have removed the file, and the next run tries
+    again.
     """
     with contextlib.suppress(OSError):
         path.unlink()

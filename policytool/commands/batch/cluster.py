@@ -1,9 +1,10 @@
 """
-The processes of a Dask cluster, in place of those of this machine.
+Runs tasks on the workers of a Dask cluster, instead of processes on this machine.
 
-A task is a few lines, and its result their answers: bytes of our own codec. On the worker, a
-guarded child process answers them, so that a crash of a C library costs one model and not the
-worker. The workers need the same release of policytool, and the same files under the same paths.
+A Dask task contains some lines, and its result contains their answers, as bytes of policytool's
+codec. A guarded child process of the Dask worker computes the answers, so that a crash of a C
+library affects only one model and not the worker. The workers need the same release of policytool,
+and the same files under the same paths.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ if TYPE_CHECKING:
 
 _LINES: Final = 64
 """
-Lines of a task, at most: starting its child process takes as long as reading some hundred small
-models.
+Maximum number of lines in a task. A task starts a child process, which takes as long as reading
+some hundred small models.
 """
 
 _ROUNDS: Final = 4
-"""Tasks for each thread of the cluster, at least, so that none waits long for a slow one."""
+"""Minimum number of tasks per thread of the cluster, so that no thread is idle for long."""
 
 _AHEAD: Final = 3
-"""Tasks for each thread that are submitted at a time: their results wait in memory."""
+"""Maximum number of submitted tasks per thread, because their results are kept in memory."""
 
 _CLOSING_SECONDS: Final = 0.5
 
 _REPLY_SECONDS: Final = 10.0
-"""How long a scheduler may take to say which workers there are."""
+"""Time limit in seconds for the scheduler to list its workers."""
 
 _PATIENCE_SECONDS: Final = 60.0
-"""How long a cluster may take to start its first worker."""
+"""Time limit in seconds for the cluster to start its first worker."""
 
 _PICKLED_FROM: Final = frozenset({"asyncio", "builtins", "concurrent", "distributed"})
-"""The packages whose exceptions a cluster may send."""
+"""The packages whose exceptions a cluster can send."""
 
 _PICKLED: Final = frozenset(
     {
@@ -66,22 +67,24 @@ _PICKLED: Final = frozenset(
         ),
     }
 )
-"""What answers and these exceptions consist of, beside plain values."""
+"""The classes and functions in pickled answers and exceptions, in addition to plain values."""
 
 _CRASH: Final = "crash"
 _REFUSED: Final = "refused"
 _STARTS: Final = (b'["crash"', b'["refused"')
-"""How answers begin that are not those of the child process."""
+"""The beginnings of lines that are not answers of the child process."""
 
 
 class Cluster:
-    """The cluster, as a context manager that connects to it, used as a ``Pool`` is."""
+    """A Dask cluster with the interface of a ``Pool``, as a context manager that connects to it."""
 
     def __init__(self, address: str, head: bytes, *, together: bool) -> None:
         """
-        ``head`` says what to do with the lines, as it does for a ``Pool``.
+        Set the options; entering the context connects to the cluster.
 
-        :param together: whether a task may be several lines; what writes files is ended after one
+        :param address: the address of the Dask scheduler
+        :param head: the first line for each child process, as for a ``Pool``
+        :param together: whether a task can contain several lines; not if the lines write files
         """
         self._address = address
         self._head = head
@@ -94,12 +97,12 @@ class Cluster:
         try:
             import dask
 
-            # before the import, which sets the levels: what goes wrong is said in a sentence
+            # before the import, which sets the log levels: policytool reports errors itself
             dask.config.set({"logging": {"distributed": "critical"}})
             import distributed
         except ImportError as error:
             raise MissingPackageError(
-                "--scheduler needs Dask, which is not installed; run `pip install "
+                "--jobs ADDRESS needs Dask, which is not installed; run `pip install "
                 "'policytool[fleet]'`"
             ) from error
         self._restricted.enter_context(restricted_unpickling())
@@ -108,7 +111,7 @@ class Cluster:
                 self._address, set_as_default=False, name="policytool"
             )
         except (OSError, ValueError, TypeError, AssertionError) as error:
-            # Dask asserts that its thread begins within ten seconds, which a busy machine misses
+            # Dask asserts that its thread starts within ten seconds, which fails on a busy machine
             self._restricted.close()
             raise WorkerError(
                 "no-cluster",
@@ -131,10 +134,11 @@ class Cluster:
         self, lines: Sequence[bytes], after: Sequence[frozenset[int]]
     ) -> Iterator[tuple[int, bytes | Crash]]:
         """
-        Yield each line's number and the workers' answer to it, in the order of the lines.
+        Run lines on the workers, and yield the number and the answer of each line, in the order of
+        the lines.
 
-        ``after`` has for each line the earlier ones that must be finished before it begins.
-
+        :param after: for each line, the numbers of the earlier lines that must be finished before
+            it is run
         :raises WorkerError: if the workers fail, or if the connection is lost.
         """
         size = min(max(len(lines) // (max(self._threads(), 1) * _ROUNDS), 1), self._lines)
@@ -142,7 +146,7 @@ class Cluster:
             range(first, min(first + size, len(lines))) for first in range(0, len(lines), size)
         )
         while pending or self._futures:
-            most = max(self._threads(), 1) * _AHEAD  # a question to the scheduler
+            most = max(self._threads(), 1) * _AHEAD  # requests the number from the scheduler
             while pending and len(self._futures) < most:
                 numbers = pending.popleft()
                 earlier = frozenset[int]().union(*(after[number] for number in numbers))
@@ -154,7 +158,7 @@ class Cluster:
 
     def _threads(self) -> int:
         """
-        Return how many threads the workers have; 0 without a worker.
+        Return the number of threads of all workers; 0 if there are no workers.
 
         :raises WorkerError: if the scheduler does not answer.
         """
@@ -162,7 +166,7 @@ class Cluster:
             threads = self._client.sync(
                 self._client.scheduler.ncores, workers=None, callback_timeout=_REPLY_SECONDS
             )
-        except OSError as error:  # a time that is over is such an error
+        except OSError as error:  # also if the time limit is reached
             raise self._lost() from error
         return sum(threads.values())
 
@@ -197,8 +201,8 @@ class Cluster:
         """
         Return the answers of a task.
 
-        If several workers crashed on it, or on a task that it waited for, each of its lines becomes
-        a separate task, so that only one model is lost.
+        If several workers crashed on the task, or on a task that it waited for, each of its lines
+        is submitted again as a separate task, so that only one model is lost.
 
         :param again: whether the task is such a single line
         """
@@ -232,7 +236,7 @@ class Cluster:
             raise self._strange() from error
 
     def _strange(self) -> WorkerError:
-        """Return what is said of a result that no task of policytool has."""
+        """Return the error for a result that no task of policytool returns."""
         return WorkerError(
             "no-cluster",
             f"the Dask cluster at {short(self._address)} sent something other than the answers to "
@@ -241,9 +245,10 @@ class Cluster:
 
     def _wait(self, future: Future[bytes]) -> object:
         """
-        Return the result of a task, which a worker may have made anything.
+        Wait for a task and return its result, which can be any object because workers are not
+        trusted.
 
-        :raises WorkerError: if there is no worker for some time.
+        :raises WorkerError: if there is no worker for :data:`_PATIENCE_SECONDS`.
         """
         while True:
             try:
@@ -261,8 +266,8 @@ class Cluster:
 @contextlib.contextmanager
 def restricted_unpickling() -> Iterator[None]:
     """
-    Let Dask unpickle only exceptions and plain values in this process. Everyone who can connect to
-    the scheduler can send objects, and each object could run any function otherwise.
+    Let Dask unpickle only exceptions and plain values in this process. Anyone who can connect to
+    the scheduler can send objects, which could otherwise run any function.
 
     The restriction also applies to other Dask clients of this process; a command has none.
     """
@@ -277,12 +282,12 @@ def restricted_unpickling() -> Iterator[None]:
 
 
 def _load(data: bytes | memoryview, *, buffers: Sequence[Any] = ()) -> object:
-    """Do what ``distributed.protocol.pickle.loads`` does, for what a client has to be sent."""
+    """Replace ``distributed.protocol.pickle.loads``, for the allowed classes only."""
     return _Unpickler(io.BytesIO(data), buffers=buffers).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads exceptions of Python and of Dask, and values of plain types."""
+    """Unpickles exceptions of Python and of Dask, and values of plain types."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as the method of the class
         """Return the class that a pickle names, if it is an allowed exception."""
@@ -299,13 +304,14 @@ def answer_lines(
     version: str, directory: str, head: bytes, lines: Sequence[bytes], _earlier: Sequence[bytes]
 ) -> bytes:
     """
-    Return the answers to lines, one below the other; this runs in a thread of a Dask worker.
+    Return the answers to lines, separated by newlines. This function runs in a thread of a Dask
+    worker.
 
     :param directory: the working directory of the run
     """
     if version != VERSION:
         return _refused(f"has policytool {VERSION} instead of {version}; install the same release")
-    if not os.path.isdir(directory):  # noqa: PTH112  # which raises nothing
+    if not os.path.isdir(directory):  # noqa: PTH112  # os.path raises no errors
         return _refused(f"has no directory {directory}; use a directory that all machines share")
     module, bounds, _ = json.loads(head)
     task: Task[Any, Any, Any] = importlib.import_module(module).TASK
@@ -333,10 +339,10 @@ def _refused(reason: str) -> bytes:
 
 def read(line: bytes) -> bytes | Crash:
     """
-    Return an answer as a ``Pool`` has it.
+    Return an answer in the form of those of a ``Pool``.
 
-    :raises WorkerError: if the worker refused the task.
-    :raises ValueError: for bytes that are no such answer; also TypeError and KeyError.
+    :raises WorkerError: if the worker rejected the task.
+    :raises ValueError: if the bytes are not an answer; also TypeError and KeyError.
     """
     if line.startswith(_STARTS):
         kind, value = json.loads(line)

@@ -1,8 +1,8 @@
 """
-What becomes of one of several files: its result, or its failure if an error is raised over it.
+Converts exceptions while processing a file into the failure of this file.
 
-This is the only place where an exception of one file becomes its entry in reports. It serves files
-that this process, its worker processes and the workers of a cluster process.
+This is the only module that converts exceptions into entries of reports. This process, its worker
+processes and the workers of a cluster use it.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def run_isolated(display_path: str, action: Callable[[], Result]) -> Result | Fa
 
 
 def encode_outcome(outcome: object) -> bytes:
-    """Return a result, or a failure, as one line for another process."""
+    """Return a result or a failure as a line for another process."""
     kind = _IS_FAILURE if isinstance(outcome, Failure) else _IS_RESULT
     return codec.encode([kind, outcome]).encode()
 
 
 def decode_outcome(line: bytes, read_result: codec.Read) -> Any:  # noqa: ANN401  # as the reader
-    """Return the result, or the failure, of a line."""
+    """Return the result or the failure in a line."""
     kind, value = json.loads(line)
     return _read_failure(value) if kind == _IS_FAILURE else read_result(value)
 
@@ -93,7 +93,7 @@ def failure_from(display_path: str, error: Exception) -> Failure:
 
 
 def cause(error: Exception) -> str:
-    """Return why a file could not be processed, as the part of a sentence after a colon."""
+    """Return why a file could not be processed, as a part of a sentence that follows a colon."""
     match error:
         case ModelFileError():
             return error.message
@@ -123,6 +123,6 @@ def _code(error: Exception) -> str:
 
 
 def _traceback(error: Exception) -> str:
-    import traceback  # 5 ms, once at most
+    import traceback  # the import takes 5 ms, and only errors need it
 
     return "".join(traceback.format_exception(error))

@@ -1,8 +1,9 @@
 """
-One thing done to many files: in this process, or in several that each take one file at a time.
+Runs a task for many files: in this process, in worker processes that process one file at a time, or
+on a cluster.
 
-Files with a common place run one after the other. Results of copies of this process come back
-through a file without a name.
+Tasks that read or write the same files run one after the other. A copy of this process returns its
+results through an unnamed temporary file.
 """
 
 from __future__ import annotations
@@ -40,13 +41,19 @@ Item = TypeVar("Item")
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 
+Jobs = int | str | None
+"""
+A number of processes of this machine, or the address of a Dask scheduler whose workers do the work;
+None for as many processes as processors.
+"""
+
 
 class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
     """
-    The results of copies that ended, as a context manager.
+    The results of copies of this process, as a context manager.
 
-    The file of the results of several items has no name, and is open in the original and in each
-    copy.
+    If there are several items, results are in an unnamed temporary file, which is open in the
+    original and in each copy.
     """
 
     def __init__(self, task: Task[Item, Request, Result], count: int) -> None:
@@ -55,17 +62,17 @@ class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
         self._count = count
         self._file: BinaryIO | None = None
         self.known: list[Result | Failure] = []
-        """The results of the first items."""
+        """The results from copies that ended: those of the first items."""
 
     def __enter__(self) -> Self:
         if self._count > 1 and crash_guard.may_split():
-            import tempfile  # hashlib and random, only for several items
+            import tempfile  # imports hashlib and random, which only several items need
 
             self._file = self.enter_context(tempfile.TemporaryFile(buffering=0))
         return self
 
     def write(self, result: Result | Failure) -> None:
-        """Hand a result to the original; the results before have been handed to it."""
+        """Write the next result to the file, from which the original reads it."""
         if self._file is not None:
             left = encode_outcome(result) + b"\n"
             while left:
@@ -73,9 +80,9 @@ class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
 
     def add(self, failure: Failure) -> bool:
         """
-        Add the results of a copy that ended, and the failure of the item over which it ended.
+        Add the results of a copy that crashed, and the failure of the item that it was processing.
 
-        Return whether there is such an item.
+        Return whether there is such an item; if not, the copy crashed after the last item.
         """
         if self._file is not None:
             read = self._task.readers().result
@@ -117,16 +124,16 @@ def predecessors_of(places: Sequence[Iterable[AnyPath]]) -> list[frozenset[int]]
 
 def workers(jobs: int | None, inputs: int) -> int:
     """
-    Return how many further processes read so many inputs; 0 where this one does.
+    Return the number of worker processes for a number of inputs; 0 if this process reads them.
 
-    Unless the user says how many, there are as many as processors, and one input needs none. One
-    file takes less time than a process needs to start, but with several a fault of a library that
-    reads them is not to cost the others' reports.
+    By default, there is one worker for each processor. A single input needs no worker, because
+    starting one takes longer than reading a file. Several inputs need workers, so that a crash of a
+    library affects only the report of one file.
     """
     if jobs is not None:
         return min(jobs, inputs) if jobs > 1 and inputs > 1 else 0
     if (
-        inputs < 2 or os.name != "posix"  # noqa: PLR2004  # one; and a pipe of its own cannot be handed to a process on Windows
+        inputs < 2 or os.name != "posix"  # noqa: PLR2004  # on Windows, a child process cannot inherit the pipe
     ):
         return 0
     return min(processors(), inputs)
@@ -136,27 +143,24 @@ def run_all(
     task: Task[Item, Request, Result],
     items: Sequence[Item],
     request: Request,
-    jobs: int | None,
+    jobs: Jobs,
     *,
-    scheduler: str | None = None,
     cache: ResultCache | None = None,
 ) -> Iterator[Result | Failure]:
     """
-    Yield what becomes of each item, in their order.
+    Run a task for each item, and yield the results in the order of the items.
 
-    ``scheduler`` is the address of a Dask scheduler, whose workers do it in place of ``jobs``
-    processes of this machine. Results that are in the cache are not made again.
+    Cached results are not computed again. If an error occurs for one of several items, its result
+    is a failure, and the other items are still processed.
 
-    Whatever happens to one of several items is its failure, and all others are processed.
-
-    :raises UsageError: for what the task refuses to do to the only item.
-    :raises WorkerError: where processes are wanted and cannot be started.
+    :raises UsageError: if the task raises it for the only item.
+    :raises WorkerError: if the processes cannot be started.
     """
     results = cache.results(task, request) if cache is not None else None
     if cache is None or results is None:
-        yield from _run(task, items, request, jobs, scheduler)
+        yield from _run(task, items, request, jobs)
         return
-    if (yield from _run_missing(task, items, request, jobs, scheduler=scheduler, results=results)):
+    if (yield from _run_missing(task, items, request, jobs, results)):
         cache.trim()
 
 
@@ -164,9 +168,7 @@ def _run_missing(
     task: Task[Item, Request, Result],
     items: Sequence[Item],
     request: Request,
-    jobs: int | None,
-    *,
-    scheduler: str | None,
+    jobs: Jobs,
     results: CachedResults[Item, Request, Result],
 ) -> Generator[Result | Failure, None, bool]:
     """
@@ -181,7 +183,7 @@ def _run_missing(
         for item, entry in zip(items, entries, strict=True)
         if not isinstance(entry, Failure) and not entry.exists
     ]
-    new_results = _run(task, missing, request, jobs, scheduler)
+    new_results = _run(task, missing, request, jobs)
     begun = [next(new_results)] if missing else []  # processes work while entries are read
     others = chain(begun, new_results)
     is_new, found_count = False, 0
@@ -198,7 +200,7 @@ def _run_missing(
                 continue
             # The entry has vanished, or has another type, which is rare. This process may have
             # child processes by now, so it must not continue in a copy of itself.
-            [result] = _run_in_processes(task, [item], request, 1, None)
+            [result] = _run_in_processes(task, [item], request, 1)
         else:
             result = next(others)
         kept = run_isolated(display_path, functools.partial(results.keep, item, entry.key, result))
@@ -216,19 +218,18 @@ def _run(
     task: Task[Item, Request, Result],
     items: Sequence[Item],
     request: Request,
-    jobs: int | None,
-    scheduler: str | None,
+    jobs: Jobs,
 ) -> Iterator[Result | Failure]:
-    """Yield what becomes of each item, as :func:`run_all` without a cache."""
-    count = workers(jobs, len(items)) if scheduler is None else 0
-    if not count and len(items) > 1 and crash_guard.may_split():
-        count = 1  # a copy of this process that crashed would lose the results of other items
-    if scheduler is None and not count:
+    """Run a task for each item and yield the results, like :func:`run_all` without a cache."""
+    processes = jobs if isinstance(jobs, str) else workers(jobs, len(items))
+    if not processes and len(items) > 1 and crash_guard.may_split():
+        processes = 1  # a copy of this process that crashed would lose the results of other items
+    if not processes:
         yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
         return
     untidy = True
     try:
-        untidy = yield from _run_in_processes(task, items, request, count, scheduler)
+        untidy = yield from _run_in_processes(task, items, request, processes)
     finally:
         if untidy:
             _tidy(task, items, request)
@@ -245,14 +246,14 @@ def run_serially(
     created. If the copy crashes on an item, ``task`` provides the message, and another copy
     continues.
 
-    :raises UsageError: for wrong usage with the only item.
-    :raises ModelFileError: if a copy crashes outside any item.
+    :raises UsageError: if ``attempt`` raises it for the only item.
+    :raises ModelFileError: if a copy crashes after the last item.
     """
     with ResultsOfCopies(task, len(items)) as results:
         while len(results.known) < len(items):
             try:
                 lost = crash_guard.split()
-            except KeyboardInterrupt:  # the copy may have been ended before it could tidy up
+            except KeyboardInterrupt:  # the copy may have been killed before it removed its drafts
                 _tidy(task, items, request)
                 raise
             if lost is None:
@@ -279,8 +280,8 @@ def _result_of(
     """
     Return the result of an action for an item, or its failure.
 
-    :param is_only: whether there is no other item, so that wrong usage ends the run
-    :raises UsageError: for wrong usage with the only item.
+    :param is_only: whether there is no other item, so that a usage error ends the run
+    :raises UsageError: if the action raises it for the only item.
     """
     result = run_isolated(display_path, action)
     if is_only and isinstance(result, Failure) and result.code == USAGE:
@@ -292,8 +293,7 @@ def _run_in_processes(
     task: Task[Item, Request, Result],
     items: Sequence[Item],
     request: Request,
-    count: int,
-    scheduler: str | None,
+    processes: int | str,
 ) -> Generator[Result | Failure, None, bool]:
     """
     Yield the results of each item from worker processes, and return whether any of them crashed.
@@ -303,7 +303,7 @@ def _run_in_processes(
     after = predecessors_of([task.places(item, request) for item in items])
     lines = [codec.encode(item).encode() for item in items]
     crashed = False
-    with _helpers(task, head, count, scheduler) as pool:
+    with _helpers(task, head, processes) as pool:
         for number, answer in pool.answers(lines, after):
             display_path = task.shown(items[number])
             if isinstance(answer, Crash):
@@ -324,20 +324,24 @@ def _run_in_processes(
 
 
 def _helpers(
-    task: Task[Item, Request, Result], head: bytes, count: int, scheduler: str | None
+    task: Task[Item, Request, Result], head: bytes, processes: int | str
 ) -> Pool | Cluster:
-    """Return the processes, of this machine or of a cluster."""
-    if scheduler is not None:
-        from policytool.commands.batch.cluster import Cluster  # Dask, only for this option
+    """Return the pool of worker processes, or the cluster."""
+    if isinstance(processes, str):
+        from policytool.commands.batch.cluster import Cluster  # only needed for this option
 
-        return Cluster(scheduler, head, together=not task.grace)
+        return Cluster(processes, head, together=not task.grace)
     from policytool.support.processes.pool import Pool
 
-    return Pool(count, head, time=task.time, grace=task.grace)
+    return Pool(processes, head, time=task.time, grace=task.grace)
 
 
 def line_answerer(head: bytes) -> Callable[[bytes], bytes]:
-    """Return the function that answers an item's line in a process started with ``head``."""
+    """
+    Return the function that runs the task for the item in a line, in a worker process.
+
+    :param head: the first line of the worker: the module of the task, the limits and the request
+    """
     module, bounds, encoded = json.loads(head)
     task: Task[Any, Any, Any] = importlib.import_module(module).TASK
     readers = task.readers()
@@ -357,7 +361,7 @@ def line_answerer(head: bytes) -> Callable[[bytes], bytes]:
 
 
 def _tidy(task: Task[Item, Request, Result], items: Sequence[Item], request: Request) -> None:
-    """Remove the drafts of processes that were ended before they could do so themselves."""
+    """Remove the drafts of processes that crashed or were killed."""
     directories = {
         place.parent
         for item in items
@@ -365,12 +369,12 @@ def _tidy(task: Task[Item, Request, Result], items: Sequence[Item], request: Req
         if isinstance(place, Path)
     }
     if directories:
-        from policytool.support.files import atomic  # only where something is written
+        from policytool.support.files import atomic  # only tasks that write need it
 
         for directory in directories:
             atomic.remove_stale(directory)
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process can use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

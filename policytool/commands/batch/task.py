@@ -1,8 +1,9 @@
 """
-What is done to each of many files: a description that each command's module has as its ``TASK``;
-and the shards into which the files of a run can be split.
+The tasks that commands run for many files, and the shards into which the files of a run can be
+split.
 
-Another process finds it by the name of that module, so that nothing here imports a command.
+The module of a command has its task as ``TASK``. Another process finds the task by the name of this
+module, so that this package does not import commands.
 """
 
 from __future__ import annotations
@@ -34,67 +35,68 @@ Result = TypeVar("Result")
 
 WRITE_GRACE: Final = 5.0
 """
-Seconds: a process that writes is in the middle of a block of some MiB, or waits for the disk, and
-then has a draft to remove.
+Seconds that a process that writes files has to remove its draft, before it is killed. It may first
+have to complete a block of some MiB, or wait for the disk.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caching(Generic[Item]):
-    """Of which items results are kept, and until when."""
+    """The functions that determine whether the result of an item can be cached."""
 
     identity: Callable[[Item], InputIdentity | None]
     """
-    Returns what tells whether everything that decides an item's result is as it was; None if
-    nothing does.
+    Returns a value that changes if the result of the item may change; None if there is no such
+    value.
     """
 
     is_complete: Callable[[Item], bool]
     """
-    Returns, once an item was read, whether its result depends on nothing that the identity omits.
+    Returns, after an item was read, whether its identity covers everything that its result depends
+    on.
     """
 
     refresh: Callable[[Item], None]
-    """Forgets what is known of an item, so that its identity is determined again."""
+    """Discards cached data of an item, so that its identity is determined again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task(Generic[Item, Request, Result]):
-    """One thing that is done to each of many files, on its own."""
+    """An operation that a command runs for each of many files, independently of the others."""
 
     module: str
     """The module whose ``TASK`` this is."""
 
     attempt: Callable[[Item, Request], Result]
     """
-    Returns what became of a file; a failure to read or write it is a result.
+    Returns the result of a file; a failure to read or write the file is also a result.
 
-    Its annotations say how its values go from one process to another.
+    The codec uses the annotations of the function to send values between processes.
     """
 
     shown: Callable[[Item], str]
-    """Returns the file as reports show it."""
+    """Returns the path of an item in reports."""
 
     lost: str = "could not be read: the worker process {how}"
-    """What is said of a file over which a process ended, after its name."""
+    """The message about a file, after its name, if the process crashed or was stopped."""
 
     time: Limit = limits.READ_SECONDS
-    """What one file may take."""
+    """The time limit for one file."""
 
     grace: float = 0.0
-    """Seconds that a process has to take back what it began, when it is ended over a file."""
+    """Seconds that a process has to undo its changes, before it is killed."""
 
     caching: Caching[Item] | None = None
-    """How results are kept for later runs; None if they are not."""
+    """How ``--cache`` caches results; None if it does not."""
 
     places: Callable[[Item, Request], frozenset[AnyPath]] = lambda _, __: frozenset()
     """
-    Returns the files and directories that are read or written; two items with one of them in common
-    are done in their order. Drafts lie beside them.
+    Returns the files and directories that an item reads or writes. Items that share one of them run
+    in their order. Drafts are next to these files.
     """
 
     def readers(self) -> Readers:
-        """Return what reads the values of ``attempt`` in another process."""
+        """Return the codec's readers for the arguments and the result of ``attempt``."""
         hints: dict[str, Any] = typing.get_type_hints(self.attempt)
         result = hints.pop("return")
         item, request, *_ = hints.values()
@@ -102,7 +104,7 @@ class Task(Generic[Item, Request, Result]):
 
 
 class Readers(typing.NamedTuple):
-    """What reads the values of a task."""
+    """The codec's readers for the values of a task."""
 
     item: codec.Read
     request: codec.Read
@@ -110,15 +112,15 @@ class Readers(typing.NamedTuple):
 
 
 MOST: Final = 10_000
-"""Shards of one run; ``merge`` holds one line of each at a time."""
+"""Maximum number of shards of a run; ``merge`` keeps one line of each in memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """One of several parts."""
+    """A shard of a run."""
 
     index: int
-    """From 1 to ``count``."""
+    """The number of the shard, from 1 to ``count``."""
 
     count: int
 
@@ -126,22 +128,22 @@ class Shard:
         return f"{self.index}/{self.count}"
 
     def toml(self) -> str:
-        """Return it as a settings file spells it."""
+        """Return the shard as a value of a settings file."""
         return f'"{self}"'
 
 
 def shard_items(every: Sequence[Item], shard: Shard | None) -> list[Item]:
-    """Return the inputs of a shard; all without one."""
+    """Return the inputs of a shard; all inputs if ``shard`` is None."""
     return list(every) if shard is None else list(every[shard.index - 1 :: shard.count])
 
 
 def position(number: int, shard: Shard | None) -> int:
-    """Return the position among all inputs of an input of a shard, both counted from 0."""
+    """Return the position of a shard's input among all inputs; both are counted from 0."""
     return number if shard is None else shard.index - 1 + number * shard.count
 
 
 def names(inputs: Iterable[Input]) -> list[str]:
-    """Return, for each input, its path and whether it was named, and so must be a model."""
+    """Return, for each input, its path and whether the user named it, which requires a model."""
     return [f"{'named' if source.exact else 'found'} {source.display_path}" for source in inputs]
 
 
@@ -149,30 +151,28 @@ def digest(names: Iterable[str]) -> str:
     """Return the SHA-256 of a list of paths or other texts, as hexadecimal digits."""
     hasher = hashlib.sha256()
     for name in names:
-        hasher.update(os.fsencode(name) + b"\0")  # which no path contains
+        hasher.update(os.fsencode(name) + b"\0")  # no path contains a null byte
     return hasher.hexdigest()
 
 
 def check_outputs(
-    sources: Sequence[AnyPath],
-    suffixes: Sequence[str],
-    destination: Destination,
-    shard: Shard | None,
+    sources: Sequence[tuple[AnyPath, str]], destination: Destination, shard: Shard | None
 ) -> None:
     """
-    Make sure that no two shards write the same file: the last one would win.
+    Check that no two shards write the same file, because the last one would replace it.
 
-    :raises UsageError: if two do.
+    :param sources: the inputs of all shards, each with what the name of its output contains
+    :raises UsageError: if two shards write the same file.
     """
     if shard is None or not destination.write or destination.in_place:
         return
     several = len(sources) > 1
     first: dict[AnyPath, int] = {}
-    for number, (source, suffix) in enumerate(zip(sources, suffixes, strict=True)):
+    for number, (source, suffix) in enumerate(sources):
         output = output_path(source, suffix, destination, several=several)
         earlier = first.setdefault(output, number) if output is not None else number
         if (number - earlier) % shard.count:
             raise UsageError(
-                f"--shard would write {output} from both {sources[earlier]} and {source}; specify "
-                "inputs whose outputs have different names"
+                f"--shard would write {output} from both {sources[earlier][0]} and {source}; "
+                "specify inputs whose outputs have different names"
             )

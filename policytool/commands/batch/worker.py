@@ -1,10 +1,10 @@
 """
-``python -m policytool.commands.batch.worker``: reads or rewrites one file after the other for the
-process that started it.
+The worker process of a pool: ``python -m policytool.commands.batch.worker`` reads or rewrites one
+file after the other for its parent process.
 
-The first line on stdin says what to do with the files that the next lines name. It ends with its
-stdin, in the middle of a file too: whoever wanted the answer is gone. What it began to write it
-takes back, as at a Ctrl-C.
+The first line on stdin contains the task, and each of the next lines contains a file. The worker
+ends when its stdin is closed, even while it processes a file, because the parent process has then
+ended. It first undoes incomplete changes, as after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from policytool.commands.batch import parallel
 from policytool.support.processes import crash_guard
 
 _GRACE: Final = 10.0
-"""Seconds to take back what was begun."""
+"""Seconds to undo incomplete changes."""
 
 _COLLECT_AFTER: Final = 100_000
-"""Objects; see :func:`policytool.cli.main.main`."""
+"""Number of new objects before a garbage collection; see :func:`policytool.cli.main.main`."""
 
 
 def main() -> None:
-    """Answer each line."""
+    """Read lines from stdin, and write an answer to each."""
     gc.set_threshold(_COLLECT_AFTER)
-    vars(platform.uname()).setdefault("processor", "")  # as policytool.cli.main says
+    vars(platform.uname()).setdefault("processor", "")  # policytool.cli.main explains it
     signal.signal(
         signal.SIGINT, signal.default_int_handler
-    )  # which a shell's background job has not
+    )  # background jobs of a shell start with SIGINT ignored
     crash_guard.watch()
     lines = SimpleQueue[bytes]()
-    # Not sys.stdin: the interpreter cannot end while another thread waits in that.
+    # Not sys.stdin: the interpreter cannot exit while another thread reads it.
     threading.Thread(
         target=_listen,
         args=(open(0, "rb", closefd=False), lines),  # noqa: SIM115
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _listen(stream: BinaryIO, lines: SimpleQueue[bytes]) -> None:
-    """Hand over each line as it comes, and end the process after the last."""
+    """Put each line into the queue as it arrives, and end the process when the stream is closed."""
     for line in stream:
         lines.put(line)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -63,7 +63,7 @@ def _listen(stream: BinaryIO, lines: SimpleQueue[bytes]) -> None:
 
 
 def _tell(stream: BinaryIO, line: bytes) -> None:
-    """Write a whole line, in as many pieces as the pipe takes it."""
+    """Write a whole line, in several pieces if the pipe is full."""
     rest = memoryview(line + b"\n")
     while rest:
         rest = rest[stream.write(rest) :]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Probe
-from policytool.formats.format import Format
+from policytool.formats.base import Format, Probe
 from policytool.support.files import listings, opening
 from policytool.support.files.remote_path import RemotePath
 

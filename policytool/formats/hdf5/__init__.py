@@ -9,8 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import HEAD_BYTES
-from policytool.formats.format import Format
+from policytool.formats.base import HEAD_BYTES, Format
 from policytool.releases import data
 from policytool.support.files import opening
 from policytool.support.files.random_access import positioned_read
@@ -88,7 +87,7 @@ def _user_blocks(size: int) -> Iterator[int]:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}.read:read",
-    rewriter_maker=f"{__name__}.rewrite:rewriter",
+    changes_finder=f"{__name__}.rewrite:file_changes",
     creator_maker=f"{__name__}.create:creator",
     values_opener=f"{__name__}.datasets:open_values",
     document_format="h5",

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from policytool.formats.document import Values
     from policytool.formats.edits import Content, Counted, Placement
     from policytool.formats.hdf5.groups import Attributes
-    from policytool.formats.stored_values import Values
 
 _BACKEND: Final = "backend"
 _TENSORFLOW: Final = "tensorflow"

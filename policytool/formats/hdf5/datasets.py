@@ -16,10 +16,10 @@ import numpy as np
 from h5py import h5, h5d, h5g, h5l, h5o, h5p, h5s, h5t
 
 from policytool.formats import casting
+from policytool.formats.document import BLOCK, Values, ValuesError, by_number
 from policytool.formats.hdf5 import library
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.read import WEIGHTS
-from policytool.formats.stored_values import BLOCK, Values, ValuesError, by_number
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.files import opening
@@ -28,8 +28,7 @@ from policytool.support.processes import crash_guard
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.formats.document import Tensor
-    from policytool.formats.stored_values import Array
+    from policytool.formats.document import Array, Tensor
 
     Slab = tuple[tuple[int, ...], tuple[int, ...]]
     """Where a block begins, and its shape."""
@@ -362,7 +361,7 @@ class Hdf5Values:
         self._orders: dict[tuple[str, ...], dict[str, int]] = {}
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
-        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
         return dataset_blocks(
             self._root,
             tensor.path if tensor in self._state else (*self._prefix, *tensor.path),
@@ -399,7 +398,7 @@ class KerasValues:
         self._roots = [file.id for file in files]
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
-        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
         root = next((root for root in self._roots if has_dataset(root, tensor.path)), None)
         if root is None:
             raise ValuesError("the file contains no values for this variable")

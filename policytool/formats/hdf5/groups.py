@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from h5py import h5g
 
+    from policytool.formats.document import Values
     from policytool.formats.edits import Counted, Placement
     from policytool.formats.hdf5.storage import OpenHdf5
-    from policytool.formats.stored_values import Values
 
     Attributes: TypeAlias = Sequence[
         tuple[Sequence[str], Mapping[str, bytes | str | tuple[str, ...] | None]]

@@ -38,10 +38,10 @@ from policytool.formats.hdf5.rebuild import (
     is_scalar,
     rebuild,
 )
-from policytool.formats.writers import Rewriter, edit_texts
+from policytool.formats.writers import edit_texts
 from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic
-from policytool.support.files.byte_ranges import Range, equal
+from policytool.support.files.atomic import Range, same_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -249,7 +249,11 @@ def _has_same_storage(old: Placed, new: Placed) -> bool:
             else _same_chunks(old, new)
         )
     ranges = [_contiguous(*placed) for placed in (old, new)]
-    return equal(ranges[0], ranges[1]) if ranges[0] and ranges[1] else _same_values(old[0], new[0])
+    return (
+        same_ranges(ranges[0], ranges[1])
+        if ranges[0] and ranges[1]
+        else _same_values(old[0], new[0])
+    )
 
 
 def _contiguous(dataset: h5d.DatasetID, storage: Storage) -> Range | None:
@@ -272,7 +276,7 @@ def _same_chunks(old: Placed, new: Placed) -> bool:
     ones, others = _chunks(old[0]), _chunks(new[0])
     return ones.keys() == others.keys() and all(
         mask == others[place][0]
-        and equal(_range(old, start, size), _range(new, *others[place][1:]))
+        and same_ranges(_range(old, start, size), _range(new, *others[place][1:]))
         for place, (mask, start, size) in ones.items()
     )
 
@@ -377,7 +381,7 @@ def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:
     return {cast.tensor: cast_counts(datasets[path], cast) for path, cast in changes.casts.items()}
 
 
-def files(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def file_changes(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """
     Return what changes in the file.
 
@@ -421,14 +425,8 @@ def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
             "this dtype from HDF5",
         )
     return {
-        cast.tensor if _is_state(cast) else (layout.WEIGHTS, *cast.tensor): cast for cast in casts
+        cast.tensor
+        if cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)
+        else (layout.WEIGHTS, *cast.tensor): cast
+        for cast in casts
     }
-
-
-def _is_state(cast: Cast) -> bool:
-    return cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)
-
-
-def rewriter() -> Rewriter:
-    """Return how models of this format are rewritten."""
-    return Rewriter(files=files)

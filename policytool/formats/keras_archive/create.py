@@ -19,9 +19,9 @@ from policytool.support.files import atomic
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from policytool.formats.document import Values
     from policytool.formats.edits import Content, Counted, Placement
     from policytool.formats.hdf5.groups import Attributes
-    from policytool.formats.stored_values import Values
     from policytool.support.text.jsontext import Json
 
 _WEIGHTS: Final = f"model{WEIGHTS_SUFFIX}"

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
+    from policytool.formats.document import Values
     from policytool.formats.hdf5.library import Contents
     from policytool.formats.keras_archive.npz import Arrays
-    from policytool.formats.stored_values import Values
     from policytool.support.files.random_access import PositionedRead
     from policytool.support.limits import Limit
     from policytool.support.text.jsontext import Json

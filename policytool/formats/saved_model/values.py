@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from policytool.formats.base import Probe
-    from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values import Values
+    from policytool.formats.document import Document, Tensor, Values
 
 
 def open_values(probe: Probe, document: Document, _stack: ExitStack) -> Values:

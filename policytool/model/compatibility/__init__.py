@@ -11,6 +11,7 @@ and the optimizer's state.
 
 from __future__ import annotations
 
+from policytool.model.compatibility.stored_variables import StoredVariables
 from policytool.model.compatibility.verdicts import NOT_LOADED, verdicts
 
-__all__ = ["NOT_LOADED", "verdicts"]
+__all__ = ["NOT_LOADED", "StoredVariables", "verdicts"]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Tensor
     from policytool.model.tree import Site
-    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
+    from policytool.releases.output_shapes import Shape
 
 _GATES: Final = frozenset({"LSTM", "LSTMCell", "GRU", "GRUCell"})
 
@@ -48,6 +49,17 @@ class ExpectedVariable:
     slot: VariableSlot
     owner: int
     """The index of the layer's site."""
+
+    quantizes: bool = False
+    """Whether it is one that quantization adds."""
+
+    @property
+    def size(self) -> int | None:
+        """How many parameters it has; None if not all sizes are known."""
+        sizes = [size for size in self.shape or () if size is not None]
+        return (
+            math.prod(sizes) if self.shape is not None and len(sizes) == len(self.shape) else None
+        )
 
     def accepts(self, stored: Tensor, *, keras2: bool) -> bool:
         """
@@ -94,6 +106,9 @@ class LayerVariables:
     more: int | None = 0
     """How many others it has; None if that is not known."""
 
+    added: tuple[ExpectedVariable, ...] = ()
+    """Those of the others whose shapes are known, which quantization adds."""
+
     is_ordered: bool = True
     """Whether their order is that of the list."""
 
@@ -114,6 +129,10 @@ def archive_reason(
             return _missing(site, item, len(found))
         is_first = not variables.more or item.slot.name in _FIRST
         if is_first and not item.accepts(tensor, keras2=False):
+            return _different(site, item, tensor)
+    for item in variables.added:
+        tensor = found.get(item.place)
+        if tensor is not None and not item.accepts(tensor, keras2=False):
             return _different(site, item, tensor)
     pairs = [(item, found[item.place]) for item in variables.expected]
     if variables.more == 0 and not _agrees(pairs, keras2=False):
@@ -162,6 +181,7 @@ def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -
         ((item.owner, item.class_name), (item.slot, tensor.shape))
         for item, tensor in pairs
         if tensor.shape is not None
+        and not item.quantizes
         and not (keras2 and item.class_name in _GATES | _TRANSPOSED)  # which are converted
     )
     return all(agree(class_name, shapes) for (_, class_name), shapes in by_owner.items())

@@ -21,7 +21,6 @@ from policytool.model.compatibility import (
     training_verdicts,
 )
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
-from policytool.model.compatibility.stored_variables import StoredVariables
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
@@ -31,11 +30,9 @@ from policytool.releases.releases import KERAS3, LOADERS, family_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.formats.document import Document
     from policytool.model.compatibility.serialized_objects import ObjectGroup
-    from policytool.model.tree.storage import Placed
+    from policytool.model.compatibility.stored_variables import StoredVariables
     from policytool.model.writer_version import ConfigTraits
-    from policytool.releases.releases import Release
 
 _EVERYWHERE: Final = "float32"
 """
@@ -50,13 +47,13 @@ NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
 """Formats that no ``load_model`` takes: part of a model, or what a converter makes a model of."""
 
 
-def verdicts(
-    document: Document, origins: Sequence[Release], traits: ConfigTraits, placed: Placed
-) -> tuple[Verdict, ...]:
+def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
     """
-    Return the verdict of each loader on the document, in the order of :data:`LOADERS`; empty for
+    Return the verdict of each loader on a document, in the order of :data:`LOADERS`; empty for
     formats that are never loaded.
     """
+    document, origins, placed = stored.document, stored.origins, stored.placed
+    traits = stored.traits
     if document.format in NOT_LOADED:
         return ()
     evidence = Evidence(
@@ -68,7 +65,6 @@ def verdicts(
     groups = serialized_objects.objects(placed.sites)
     open_questions = doubts.of(evidence, origins, placed.sites, groups)
     compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
-    stored = StoredVariables(document=document, placed=placed, origins=origins, traits=traits)
     loader_verdicts = [
         _with_variables(_verdict(loader, evidence, showing, groups, open_questions), stored)
         for loader in LOADERS
@@ -91,6 +87,11 @@ def _verdict(
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
     causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
+    if family_of(loader) == KERAS3:
+        causes += [
+            Cause(kind=Obstacle.CLASS, reason=f"no release known to policytool has {part}")
+            for part in sorted(evidence.traits.unknown_policies)
+        ]
     objections = tuple(_objections(loader, groups))
     left = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
@@ -122,8 +123,8 @@ def _verdict(
 
 def _with_variables(verdict: Verdict, stored: StoredVariables) -> Verdict:
     """
-    Return a verdict with what is wrong with the stored variables, if they may be read: nothing but
-    policies, which fixes rewrite in place, stands in the way.
+    Return a verdict with the defect of the stored variables, if the release would read them: the
+    policies, which fixes rewrite in place, are its only cause of a failure.
     """
     if not all(cause.kind is Obstacle.POLICY for cause in verdict.causes):
         return verdict

@@ -1,7 +1,6 @@
 """
-The result of a check: the compared models, the devices, the inputs, and the runs. A run holds the
-missing kernels, the timings and the rewrite of a graph by TensorFlow's own automatic mixed
-precision.
+The result of a check: the compared models, the devices, the inputs, and the runs. A run includes
+missing kernels, timings, and the rewrite of a graph by TensorFlow's automatic mixed precision.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ if TYPE_CHECKING:
 
 
 class InputKind(StrEnum):
-    """Where inputs are from."""
+    """The source of inputs."""
 
     GIVEN = "given"
-    """The user's own (``--inputs``)."""
+    """The user specifies them (``--inputs``)."""
 
     SYNTHETIC = "synthetic"
-    """Drawn at random, in the range of what the layers that they come to take."""
+    """Random values, in the range that the layers that receive them accept."""
 
 
 class ExtraBatch(StrEnum):
     """Synthetic batches that are not random."""
 
     CONSTANT = "constant"
-    """A positive value everywhere."""
+    """All values are the same positive number."""
 
     EDGES = "edges"
-    """The lowest and the highest values of the range of each input."""
+    """All values are the lowest or the highest value of the range of the input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,60 +52,60 @@ class CheckInput:
     name: str
     shape: tuple[int | None, ...] | None
     """
-    With the batch first; None for a dimension that differs from batch to batch, and in place of all
-    where nothing is known of it.
+    The shape with the batch first; a dimension is None if it differs between batches. None if the
+    shape is unknown.
     """
 
     dtype: str
     how: str
     """
-    Where its values are from, in a few words: how they were drawn, or what they are called in the
-    user's file.
+    The source of the values, in a few words: how they were drawn, or their name in the user's file.
     """
 
     range: tuple[float, float] | None = None
-    """The range of what was drawn, from which the edges are; None for text and given values."""
+    """The range of the drawn values; None for text, and for the user's inputs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverflowProbe:
-    """What larger inputs show: synthetic float inputs, each multiplied by the same factor."""
+    """The result of runs with larger inputs: synthetic floats, all multiplied by a factor."""
 
     factor: float | None
-    """The smallest factor that was tried and overflows float16; None if none does."""
+    """The smallest tried factor that overflows float16; None if no factor does."""
 
     finite_to: float
-    """The largest factor that was tried and does not."""
+    """The largest tried factor that does not overflow."""
 
     path: str | None
-    """The first layer that overflows; None if none does."""
+    """The first layer that overflows; None if no layer does."""
 
     class_name: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckInputs:
-    """All of them."""
+    """All inputs of a run."""
 
     kind: InputKind
     seed: int | None
-    """What they were drawn with; None where nothing was drawn."""
+    """The seed of the random values; None for the user's inputs."""
 
     batches: int
     batch_size: int
     inputs: tuple[CheckInput, ...]
     extra: tuple[ExtraBatch, ...] = ()
-    """Which extra batches were run; ``batches`` counts them too."""
+    """The extra batches; ``batches`` includes their number."""
 
     notes: tuple[str, ...] = ()
     """
-    What is to be said of them: a batch size that the model does not take, batches that were left
-    out, NaN in the user's arrays.
+    Notes on the inputs: a batch size that the model does not support, batches that were left out,
+    or NaN in the user's arrays.
     """
 
     layer_rows: int | None = None
     """
-    In how many rows layers were compared; None for all. Outputs are compared in all rows.
+    The number of rows in which layers were compared; None for all. Outputs are compared in all
+    rows.
     """
 
 
@@ -122,47 +121,46 @@ class CheckSide:
 
     policy: str | None
     """
-    The policy that its layers were given for this check; None where they have those of the file.
+    The policy that the check set for the layers; None if they kept those of the file.
     """
 
     policies: Mapping[str, int]
-    """How many layers compute under each policy."""
+    """The number of layers with each policy."""
 
     kept: Mapping[str, str] = field(default_factory=dict)
     """Layers that do not follow ``policy``, with the reason."""
 
     library: str = ""
-    """What it was loaded with, such as ``tf_keras 2.21.0``."""
+    """The library that loaded the file, such as ``tf_keras 2.21.0``."""
 
     backend: str = "tensorflow"
-    """The backend of Keras that it ran with."""
+    """The backend of Keras that ran the model."""
 
     written_with: str | None = None
-    """The backend that wrote the file; None if the file does not say."""
+    """The backend that wrote the file; None if the file does not record it."""
 
     weights: str = "file"
-    """Where its weights are from: ``file``, or ``random`` for an architecture without any."""
+    """The source of the weights: ``file``, or ``random`` for an architecture without weights."""
 
     dequantized: tuple[str, ...] = ()
     """
-    The modes of quantisation of layers that compute in the reference as if they were not quantised,
-    such as ``int8``.
+    The quantization modes, such as ``int8``, of layers that compute dequantized in the reference.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckRun:
-    """What was measured on one device, of the model's own call or of one signature."""
+    """The measurements on one device, for the call of the model or for one signature."""
 
     device: TensorFlowDevice
     signature: str | None
-    """None for the model's own call."""
+    """The name of the signature; None for the call of the model."""
 
     inputs: CheckInputs
     calls: tuple[LayerCall, ...]
     """
-    Every call of a layer, in the order in which they were made, the innermost first where one holds
-    another; the model itself last.
+    All calls of layers, in the order in which they end: inner calls before the calls that contain
+    them, and the model last.
     """
 
     outputs: tuple[CheckedOutput, ...]
@@ -170,51 +168,50 @@ class CheckRun:
     """Whether rounding explains the errors."""
 
     answers: tuple[OutputAnswer, ...] = ()
-    """What each output says of whether the candidate is safe."""
+    """Whether the candidate is safe, according to each output."""
 
     rewrite: GraphRewrite | None = None
     """
-    What TensorFlow's own automatic mixed precision changed, where the model could only be run as a
-    graph.
+    The changes by TensorFlow's automatic mixed precision; None unless the model ran as a graph.
     """
 
     fallbacks: tuple[MissingKernel, ...] = ()
-    """Ops that run on the CPU instead, for want of a kernel on the device."""
+    """Ops that run on the CPU, because the device has no kernel for them."""
 
     missing: tuple[MissingKernel, ...] = ()
     """
-    Ops of the candidate that have no kernel in their dtype; where there are any nothing was run.
+    Ops of the candidate that have no kernel for their dtype. If there are any, nothing was run.
     """
 
     gradients: Gradients | None = None
     timings: Mapping[str, Timing] = field(default_factory=dict)
-    """``reference`` and ``candidate``."""
+    """The timings of ``reference`` and ``candidate``."""
 
     unmatched: tuple[str, ...] = ()
-    """Layers that one of the two models calls and the other does not."""
+    """Layers that only one of the two models calls."""
 
     origin: Origin | None = None
-    """What causes the error of a run that fails; None if it passes, or nothing is to blame."""
+    """The cause of the error of a failed run; None if the run passes, or no cause is known."""
 
     aliases: tuple[str, ...] = ()
-    """Other signatures with the same graph, which were not run again."""
+    """Other signatures with the same graph, which were not run."""
 
     random: tuple[str, ...] = ()
     """
-    Layers that draw random numbers: those of the candidate need not be those of the reference.
+    Layers that draw random numbers, which may differ between the candidate and the reference.
     """
 
     overflow_probe: OverflowProbe | None = None
-    """What larger inputs show; None if they were not tried, or these overflow."""
+    """The result of larger inputs; None if they were not run, or if the plain inputs overflow."""
 
     @property
     def is_on_data(self) -> bool:
-        """Whether the inputs are the user's."""
+        """Whether the user specified the inputs."""
         return self.inputs.kind is InputKind.GIVEN
 
     @property
     def is_within_rounding(self) -> bool:
-        """Whether an output was compared, and rounding explains every error."""
+        """Whether an output was compared, and rounding explains all errors."""
         return (
             self.verdict.passed
             and not self.verdict.is_inconclusive
@@ -229,12 +226,12 @@ class CheckRun:
 
     @property
     def measured(self) -> Answer:
-        """Whether the candidate is safe on these inputs, whether or not they are real data."""
+        """Whether the candidate is safe on these inputs, even if they are synthetic."""
         return worst(output_answer.answer for output_answer in self.answers)
 
     @property
     def answer(self) -> Answer:
-        """Whether the candidate is safe; synthetic inputs leave it open."""
+        """Whether the candidate is safe; undecided for synthetic inputs."""
         return self.measured if self.is_on_data and not self.missing else Answer.UNDECIDED
 
     @property
@@ -284,27 +281,27 @@ class Check:
     reference: CheckSide
     candidate: CheckSide
     versions: Mapping[str, str]
-    """TensorFlow's and the Keras' releases."""
+    """The releases of TensorFlow and Keras."""
 
     runs: tuple[CheckRun, ...]
     notes: tuple[CheckNote, ...] = ()
     is_same_model: bool = False
     """
-    Whether both are one file with the same policies in every layer, so that nothing was put to the
-    test.
+    Whether both sides are the same file with the same policies in all layers, so that the check
+    tests nothing.
     """
 
     advice: Advice | None = None
-    """Which layers stay in float32 so that it passes; None if it passes, or nothing was tried."""
+    """The layers to keep in float32, so that the check passes; None if no layers were tried."""
 
     migration: Options | None = None
     """
-    What ``migrate`` is asked for to write a candidate that nothing speaks against: this one, or the
-    one of the advice; None if there is none, or nothing to write.
+    The options of ``migrate`` that write a candidate without a known problem: this candidate, or
+    the one of the advice. None if there is no such candidate, or no file to write.
     """
 
     comparison: Comparison | None = None
-    """What changed since an earlier check; None without one."""
+    """The changes since an earlier check; None without one."""
 
     @property
     def is_regressed(self) -> bool:
@@ -319,8 +316,8 @@ class Check:
     @property
     def is_equal(self) -> bool:
         """
-        Whether two files compute in float32 and give the same within its rounding: no precision
-        changes, so that inputs of any kind show it.
+        Whether two files compute in float32, and their outputs differ by at most rounding. Then no
+        precision changes, so that synthetic inputs are sufficient.
         """
         sides = self.reference, self.candidate
         return (
@@ -332,57 +329,57 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that was measured speaks against the candidate."""
+        """Whether no measurement of any run shows a problem of the candidate."""
         return all(run.holds and not run.missing for run in self.runs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptScope:
-    """A scope of a graph, such as a layer's, with ops that stay float32."""
+    """A scope of a graph, such as that of a layer, with ops that stay in float32."""
 
     scope: str
     ops: Mapping[str, int]
-    """These ops by type."""
+    """The number of these ops by type."""
 
     is_whole: bool
-    """Whether none of its ops were changed."""
+    """Whether no op in the scope was changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphRewrite:
-    """What one pass changed in the graph of one signature."""
+    """The changes of a TensorFlow pass in the graph of a signature."""
 
     option: str
     """
-    The pass, as TensorFlow's RewriterConfig calls it, such as
+    The name of the pass in TensorFlow's RewriterConfig, such as
     ``auto_mixed_precision_onednn_bfloat16``.
     """
 
     said: str
-    """The same in words, with what it stands for where it only emulates."""
+    """The description of the pass, with the pass that it emulates if it is an emulation."""
 
     ops: int
-    """How many ops it took to 16 bits; those of loops that are functions among them."""
+    """The number of ops that the pass changed to 16 bits, including ops in functions of loops."""
 
     total: int
-    """How many ops had a float32 type before, without those that only pass on what others made."""
+    """The number of float32 ops before, without ops that pass on their inputs unchanged."""
 
     casts: int
-    """How many casts it added."""
+    """The number of added casts."""
 
     narrow_before: int
-    """How many ops had a 16-bit type before: the plain graph is no float32 reference then."""
+    """The number of 16-bit ops before. If there are any, the reference is not in float32."""
 
     by_type: Mapping[str, int]
-    """The ops that it changed, by their type."""
+    """The number of changed ops by type."""
 
     kept: tuple[KeptScope, ...] = ()
-    """The scopes with ops that it left in float32, in the order of the graph."""
+    """The scopes with ops that stay in float32, in the order of the graph."""
 
     unchanged: str | None
     """
-    Why nothing differs, as a sentence, where it changed nothing; such a run shows nothing of the
-    policy.
+    Why the pass changed nothing, as a sentence; None if it changed the graph. A run of an unchanged
+    graph does not test the policy.
     """
 
     @property
@@ -393,75 +390,78 @@ class GraphRewrite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorFlowDevice:
-    """One device that TensorFlow sees; what it does not say is None."""
+    """A device that TensorFlow detects. Properties that TensorFlow does not report are None."""
 
     name: str
-    """``cpu:0`` or ``gpu:0``, as ``--device`` takes it."""
+    """The value of ``--device``: ``cpu:0`` or ``gpu:0``."""
 
     kind: str
     """``cpu`` or ``gpu``."""
 
     model: str | None
-    """What its maker calls it."""
+    """The product name."""
 
     compute_capability: str | None
-    """Of NVIDIA GPUs, such as ``9.0``."""
+    """The compute capability of an NVIDIA GPU, such as ``9.0``."""
 
     memory: int | None
-    """All bytes that it has."""
+    """The total memory in bytes."""
 
     driver: str | None
-    """The version of the GPU's driver."""
+    """The version of the GPU driver."""
 
     cuda: str | None
-    """The version that TensorFlow was built for, of the GPU's libraries."""
+    """The version of CUDA that TensorFlow was built for."""
 
     cudnn: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MissingKernel:
-    """An op of the traced graph that a kind of device has no kernel for."""
+    """An op of the traced graph for which a device has no kernel."""
 
     op: str
-    """Its name in the graph, after that of the op that calls the function it is in."""
+    """
+    The name in the graph. For an op in a function, the name of the op that calls the function comes
+    first.
+    """
 
     type: str
-    """What it does, such as ``MaxPool3D``."""
+    """The type of the op, such as ``MaxPool3D``."""
 
     dtype: str | None
-    """The dtype that no kernel takes, or the op's own where none alone is to blame."""
+    """The dtype that no kernel supports, or the dtype of the op if no single dtype is the cause."""
 
     layer: str | None
-    """The path of the layer that it belongs to."""
+    """The path of the layer that contains the op."""
 
     elsewhere: bool
-    """Whether it runs on the CPU instead; where not, the graph cannot run."""
+    """Whether the op runs on the CPU instead; otherwise, the graph cannot run."""
 
     in_float32: bool
-    """Whether the device would have a kernel for it in float32."""
+    """Whether the device has a kernel for the op in float32."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """What calls of one model on one batch took."""
+    """The time and memory of a model's calls on one batch."""
 
     latency: float
-    """Seconds of one call, the median."""
+    """The median time of a call in seconds."""
 
     spread: tuple[float, float]
-    """Seconds of the shortest and of the longest call."""
+    """The shortest and the longest time of a call in seconds."""
 
     throughput: float
-    """Examples in a second, at the median."""
+    """Examples per second, at the median time."""
 
     peak_memory: int | None
     """
-    Bytes that tensors took at most during a call, beyond those there before it; None where the
-    device's allocator does not count.
+    The maximum size of tensors during a call in bytes, without those that existed before; None if
+    the allocator of the device does not count them.
 
-    That of a CPU leaves out tensors of less than 256 KiB.
+    On a CPU, tensors of less than 256 KiB are not counted.
     """
 
     how: str | None
-    """``device`` where its allocator counted them."""
+    """``device`` if the allocator of the device counted the memory; None without a count."""

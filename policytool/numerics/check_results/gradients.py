@@ -1,4 +1,4 @@
-"""What one backward step gave under each loss scale that was tried, for each trainable variable."""
+"""The gradients of one backward step, for each tried loss scale and trainable variable."""
 
 from __future__ import annotations
 
@@ -16,35 +16,34 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GradientReductions:
     """
-    The elements of one gradient, or of several, of a candidate against those of the reference; an
-    element counts once for each batch.
+    Counts and sums that compare the elements of one or more gradients of the candidate with the
+    reference. An element counts once for each batch.
     """
 
     elements: int = 0
     undefined: int = 0
-    """Elements whose reference is not finite; none of the counts below has them."""
+    """Elements that are not finite in the reference. The next counts do not include them."""
 
     nonzero: int = 0
-    """Elements whose reference is not zero."""
+    """Elements that are not zero in the reference."""
 
     underflow: int = 0
-    """Of those, the ones that are zero when the optimizer gets them."""
+    """Elements that are not zero in the reference, but zero when the optimizer gets them."""
 
     overflow: int = 0
-    """Elements that are not finite before they are unscaled."""
+    """Elements that are not finite before unscaling."""
 
     subnormal: int = 0
     """
-    Elements that are too small for a normal number of the dtype in which they flowed, before they
-    are unscaled.
+    Elements that are subnormal before unscaling, in the dtype in which the gradient was computed.
     """
 
     squared_error: float = 0.0
-    """The sum of the squared differences, after unscaling, over what is finite."""
+    """The sum of the squared differences after unscaling, over finite elements."""
 
     squared_reference: float = 0.0
     squared_lost: float = 0.0
-    """Of that, what is in elements that underflow."""
+    """The part of ``squared_reference`` in elements that underflow."""
 
     largest: float = 0.0
     """The largest finite magnitude before unscaling."""
@@ -53,7 +52,7 @@ class GradientReductions:
 
     @property
     def underflow_share(self) -> float:
-        """The share of what is not zero that underflows."""
+        """The share of the nonzero elements that underflow."""
         return self.underflow / self.nonzero if self.nonzero else 0.0
 
     @property
@@ -69,11 +68,11 @@ class GradientReductions:
     @property
     def relative_error(self) -> float:
         """
-        The length of the difference over the length of the reference, of what is finite; infinite
-        where a zero reference is missed.
+        The L2 norm of the difference divided by that of the reference, over finite elements;
+        infinite if only the reference is zero.
         """
         if self.overflow and self.overflow + self.undefined >= self.elements:
-            return math.inf  # nothing is left that could be compared
+            return math.inf  # no element can be compared
         if self.squared_reference:
             return math.sqrt(self.squared_error / self.squared_reference)
         return math.inf if self.squared_error else 0.0
@@ -98,53 +97,53 @@ class OutputLoss:
 
     output: str
     loss: str | None
-    """The class or function; None where the output has none."""
+    """The class or function; None if the output has no loss."""
 
     source: str
-    """``recorded`` for the file's own, ``substitute`` for one that stands in for it, ``none``."""
+    """``recorded`` if the file records the loss, ``substitute`` for a replacement, or ``none``."""
 
     targets: str | None
     """
-    What the synthetic targets look like: classes, one-hot, distribution, binary, counts, positive,
+    The kind of the synthetic targets: classes, one-hot, distribution, binary, counts, positive or
     normal.
     """
 
     weight: float | None
     why: str | None
-    """Why it is not the recorded one."""
+    """Why the loss is not the recorded one; None if it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedVariable:
-    """A variable that training changes, and whose gradient there is."""
+    """A trainable variable that has a gradient."""
 
     layer: str
-    """The path of its layer."""
+    """The path of the variable's layer."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     flow: str
-    """The dtype in which its gradient was computed, before the cast to its own."""
+    """The dtype in which the gradient was computed, before the cast to ``dtype``."""
 
     @property
     def path(self) -> str:
-        """Its layer's path and its name."""
+        """The path of the layer, and the name of the variable."""
         return f"{self.layer}/{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """What one loss scale gave."""
+    """The gradients with one loss scale."""
 
     scale: float
-    """1 for none."""
+    """The loss scale; 1 without scaling."""
 
     loss: float
-    """The candidate's, not scaled; the mean over the batches."""
+    """The unscaled loss of the candidate, as the mean over the batches."""
 
     variables: tuple[GradientReductions, ...]
-    """In the order of the measurement's variables."""
+    """The reductions of each variable, in the order of :attr:`Gradients.variables`."""
 
     @property
     def total(self) -> GradientReductions:
@@ -154,67 +153,67 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DynamicScale:
-    """What Keras' rule for a dynamic loss scale comes to on these batches."""
+    """The result of Keras' rule for a dynamic loss scale on these batches."""
 
     initial: float
     multiplier: float
     floor: float
-    """Where the rule, or the measurement, ends."""
+    """The lowest scale of the rule, or of the measurement."""
 
     scale: float | None
-    """The first one with finite gradients; None where there is none."""
+    """The first scale with finite gradients; None if there is none."""
 
     skipped: int
-    """How many steps the optimizer skips until then."""
+    """The number of steps that the optimizer skips before this scale."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gradients:
-    """What was measured of a model's gradients."""
+    """The measurements of a model's gradients."""
 
     recorded: Fixed | Dynamic | None
     """The loss scale that the file records."""
 
     outputs: tuple[OutputLoss, ...]
     reference_loss: float | None
-    """The mean over the batches; None where there is nothing to train."""
+    """The mean over the batches; None if the model has no trainable variables."""
 
     variables: tuple[TrainedVariable, ...]
     trials: tuple[Trial, ...]
-    """By scale, the lowest first; none where there is nothing to train."""
+    """The trials, lowest scale first; empty if the model has no trainable variables."""
 
     dynamic: DynamicScale
     workable: tuple[float, float] | None
     """
-    The lowest and the highest power of two that do: nothing overflows, and underflow is within 1 %
-    of the elements of the least there is. Nothing above 2**24 is tried. None where gradients are
-    not finite under any.
+    The lowest and the highest power of two that work as a loss scale: nothing overflows, and the
+    share of elements that underflow is at most 1 % above the lowest such share. Scales above 2**24
+    are not tried. None if no scale has finite gradients.
     """
 
     quiet: tuple[str, ...]
-    """Paths of layers that ran as in inference, because they draw numbers."""
+    """Paths of layers that ran in inference mode, because they draw random numbers in training."""
 
     own: tuple[str, ...]
     """
-    Methods by which the model's class trains in its own way, such as ``train_step``; the measured
-    step is Keras' own.
+    Methods that the model's class overrides to change training, such as ``train_step``. The
+    measured step is the default of Keras.
     """
 
     random: tuple[str, ...]
-    """Ops that drew numbers all the same, so that the two models may have had different ones."""
+    """Ops that still drew random numbers, which may differ between the two models."""
 
     unconnected: tuple[str, ...]
     """Variables that the loss does not depend on."""
 
     def at(self, scale: float | None) -> Trial | None:
-        """Return what a scale gave; None for one that was not tried."""
+        """Return the trial of a scale; None if the scale was not tried."""
         return next((trial for trial in self.trials if trial.scale == scale), None)
 
     @property
     def recorded_scale(self) -> float | None:
         """
-        The number that the recorded loss scale comes to on these batches; None without one, and
-        where a dynamic one finds none.
+        The value of the recorded loss scale on these batches. None if the file records no scale, or
+        if dynamic scaling reaches no scale with finite gradients.
         """
         return (
             self.recorded.value
@@ -270,7 +269,7 @@ def _recorded_scale(record: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
 
 
 def _reductions(names: Sequence[str], row: Sequence[float]) -> GradientReductions:
-    """Return a row of numbers by their names; what is counted is whole."""
+    """Return the reductions in a row of numbers with these names; counts become integers."""
     whole = {field.name for field in fields(GradientReductions) if isinstance(field.default, int)}
     values: dict[str, Any] = {
         name: int(value) if name in whole else value for name, value in zip(names, row, strict=True)

@@ -1,9 +1,9 @@
 """
-The measurements of a check, for each call of a layer and each output: how far a candidate's tensor
-is from the reference's, how the values of an output changed, and the metric of the model's task.
+The measurements of a check: the error of each tensor of the candidate relative to the reference,
+the changes in the values of each output, and the metric of the model's task.
 
-Sums and distances are over the pairs of elements in which both are finite; counts tell of the
-others. Changes are counted row by row, and summed up over all batches.
+Sums and errors include only pairs of elements that are both finite; the other elements are counted.
+Changes are counted for each row, and added up over all batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LARGEST_FINITE: Final[Mapping[str, float]] = MappingProxyType(
         "float64": (2 - 2.0**-52) * 2.0**1023,
     }
 )
-"""By dtype, from how many bits its fraction and its exponent have: 65504 for float16."""
+"""The largest finite number of each dtype: 65504 for float16."""
 
 NORMAL_EXPONENTS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
@@ -35,13 +35,13 @@ NORMAL_EXPONENTS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         for dtype, largest in LARGEST_FINITE.items()
     }
 )
-"""By dtype, the smallest and the largest binary exponent of a normal number (IEEE 754, 3.3)."""
+"""The smallest and largest binary exponents of normal numbers of each dtype (IEEE 754, 3.3)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorReductions:
     """
-    What the device counted and summed of one tensor, over all batches; None for what was not
+    The counts and sums of a tensor over all batches, from the device; None if they were not
     measured.
     """
 
@@ -50,13 +50,13 @@ class TensorReductions:
     """
     The sum of squared differences.
 
-    A sum is infinite where a square is, which takes float64 values beyond 1e154.
+    A sum is infinite if a square is infinite, which requires float64 values above 1e154.
     """
 
     squared_reference: float | None
     squared_candidate: float | None
     overflowed: int | None
-    """How many values of the candidate are NaN or infinite where the reference is finite."""
+    """The number of values that are finite in the reference, but not in the candidate."""
 
     nan_reference: int | None
     nan_candidate: int | None
@@ -64,44 +64,44 @@ class TensorReductions:
     infinite_candidate: int | None
     subnormal: int | None
     """
-    How many values of the candidate are not 0 and below the smallest normal number of its dtype.
+    The number of values of the candidate that are subnormal in its dtype.
     """
 
     flushed: int | None
     """
-    How many are 0 where the reference is finite and not 0; a reference that is subnormal in float32
-    counts as 0, as it does in TensorFlow's CPU kernels.
+    The number of values that are 0 in the candidate, but finite and not 0 in the reference. A
+    reference that is subnormal in float32 counts as 0, as in TensorFlow's CPU kernels.
     """
 
     largest_reference: float | None
-    """The largest absolute value that is finite; 0 where none is."""
+    """The largest finite magnitude; 0 if no value is finite."""
 
     largest_candidate: float | None
     largest_error: float | None
-    """The largest absolute difference; 0 where there is no pair."""
+    """The largest absolute difference; 0 if no pair is finite."""
 
     reference_at_largest: float | None
     """
-    The reference where the difference is largest: the first such place in one batch, and the first
-    such batch.
+    The reference at the position of the largest difference; the first position if there are
+    several.
     """
 
     candidate_at_largest: float | None
     differing: int | None
     """
-    How many elements are not equal; for tensors that are no floats, of which nothing else is
-    measured.
+    The number of elements that are not equal; only for tensors that are not floats, for which
+    nothing else is measured.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metrics:
     """
-    How far apart two tensors are; None for what was not measured or has no meaning: there is no
-    pair of finite values, or a sum left float64.
+    The errors of a tensor of the candidate. A value is None if it was not measured or is undefined:
+    no pair of values is finite, or a sum exceeds the range of float64.
 
-    A number can be infinite, for which JSON has no word: a relative error from a reference of
-    zeros, the ratio of a signal to no noise, the headroom of zeros.
+    Values can be infinite, which JSON does not support: the relative error if the reference is
+    zero, the ratio of a signal to zero noise, and the headroom of zeros.
     """
 
     elements: int
@@ -110,67 +110,70 @@ class Metrics:
 
     relative: float | None
     """
-    The L2 norm of the difference, over that of the reference: 0 for equal tensors, infinite for a
-    reference of zeros that the candidate does not match.
+    The L2 norm of the difference divided by that of the reference: 0 for equal tensors, infinite if
+    only the reference is zero.
     """
 
     snr_db: float | None
     """
-    The energy of the reference over that of the difference, in decibels: infinite for equal
-    tensors, minus infinity where ``relative`` is infinite.
+    The energy of the reference divided by that of the difference, in decibels: infinite for equal
+    tensors, minus infinity if ``relative`` is infinite.
     """
 
     cosine: float | None
     """
-    The cosine of the angle between the tensors, right to 1e-6: 1 for equal ones, None where one of
-    two unequal tensors is zero.
+    The cosine of the angle between the tensors, accurate to 1e-6: 1 for equal tensors, None if only
+    one of them is zero.
     """
 
     overflow: float | None
     """
-    The share of elements that are NaN or infinite in the candidate and finite in the reference.
+    The share of elements that are finite in the reference, but not in the candidate.
     """
 
     nan: tuple[int, int] | None
-    """How many elements are NaN in the reference, and in the candidate."""
+    """The numbers of NaN elements in the reference and in the candidate."""
 
     infinite: tuple[int, int] | None
-    """How many are infinite, likewise."""
+    """The numbers of infinite elements in the reference and in the candidate."""
 
     subnormal: float | None
     """
-    The share of elements that are subnormal in the candidate's dtype: so small that precision is
-    lost.
+    The share of elements that are subnormal in the candidate's dtype, so that precision is lost.
     """
 
     flushed: float | None
-    """The share of elements that are 0 in the candidate and not in the reference."""
+    """The share of elements that are 0 in the candidate, but not in the reference."""
 
     largest_reference: float | None
-    """The largest absolute value that is finite."""
+    """The largest finite magnitude in the reference."""
 
     largest: float | None
-    """The same, of the candidate."""
+    """The largest finite magnitude in the candidate."""
 
     headroom: float | None
     """
-    How many times as large the candidate's largest value could be before it overflows. Where the
-    candidate overflows it is the reference's value, so that the headroom of a number that the
-    dtype cannot hold is below 1.
+    The factor by which the largest value of the candidate could grow before it overflows. If the
+    candidate overflows, the largest value of the reference counts, so that the headroom is below 1
+    for a number above the range of the dtype.
     """
 
     pair: tuple[float, float] | None
     """
-    The values of the reference and of the candidate where the difference is largest; None where
-    there is no difference.
+    The values of the reference and of the candidate at the largest difference; None if there is no
+    difference.
     """
 
     differing: int | None
-    """How many elements are not equal, of tensors that are no floats."""
+    """The number of elements that are not equal; only for tensors that are not floats."""
 
 
 def metrics(reductions: TensorReductions, dtype: str) -> Metrics:
-    """Return the metrics of a tensor; ``dtype`` is that of the candidate."""
+    """
+    Return the metrics of a tensor.
+
+    :param dtype: the dtype of the tensor in the candidate
+    """
     error, reference, candidate = _sums(reductions)
     return Metrics(
         elements=reductions.elements,
@@ -195,8 +198,7 @@ def metrics(reductions: TensorReductions, dtype: str) -> Metrics:
 
 def _has_finite_pairs(reductions: TensorReductions) -> bool:
     """
-    Return whether some pair of values is finite on both sides, or there are no elements at all. In
-    every other pair, the reference is not finite, or only the candidate is not.
+    Return whether any pair of values is finite on both sides, or the tensor has no elements.
     """
     apart = (
         (reductions.nan_reference or 0)
@@ -208,8 +210,8 @@ def _has_finite_pairs(reductions: TensorReductions) -> bool:
 
 def _sums(reductions: TensorReductions) -> tuple[float, float, float] | tuple[None, None, None]:
     """
-    Return the sums of squares; None for each if they are useless because they left the range of
-    float64 or cover no pairs.
+    Return the sums of squares; None for each if they exceed the range of float64, or if no pair is
+    finite.
     """
     error, reference, candidate = (
         reductions.squared_error,
@@ -242,8 +244,8 @@ def _snr(error: float | None, reference: float | None) -> float | None:
 
 def _cosine(error: float | None, reference: float | None, candidate: float | None) -> float | None:
     """
-    Return the cosine by the law of cosines: if the two norms are nearly equal, their rounding
-    errors cancel out.
+    Return the cosine by the law of cosines, because rounding errors of nearly equal norms cancel
+    out in it.
     """
     if error is None or reference is None or candidate is None:
         return None
@@ -269,7 +271,7 @@ def _cosine(error: float | None, reference: float | None, candidate: float | Non
 def _headroom(reductions: TensorReductions, dtype: str) -> float | None:
     """
     Return the ratio of the largest finite number of the dtype to the largest value. If the
-    candidate overflows, its finite values are the small ones, so the reference counts too.
+    candidate overflows, its large values are not finite, so the values of the reference count too.
     """
     largest, limit = reductions.largest_candidate, LARGEST_FINITE.get(dtype)
     if largest is None or limit is None:
@@ -291,7 +293,7 @@ def _pair_or_none(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """The shares of the rows of each sample that changed: 0 or 1 where a sample is one row."""
+    """Statistics of the share of changed rows in each sample; 0 or 1 for a sample of one row."""
 
     samples: int
     changed: int
@@ -301,7 +303,7 @@ class Shares:
     """The sum of the shares."""
 
     squares: float
-    """The sum of their squares."""
+    """The sum of the squared shares."""
 
     worst: float
     """The largest share."""
@@ -325,10 +327,10 @@ class ChannelErrors:
     """The sum of squared errors."""
 
     worst: float
-    """That of the worst sample."""
+    """The largest sum of squared errors of a sample."""
 
     squares: float
-    """The sum of the squares of each sample's sum."""
+    """The sum of the squares of each sample's sum of squared errors."""
 
     spread: float
     """The sum of the squared distances of the reference's values from their mean."""
@@ -341,16 +343,16 @@ class ChannelErrors:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbabilityErrors:
-    """The differences of values from 0 to 1."""
+    """The differences between values from 0 to 1."""
 
     error: float
     """The sum of absolute differences."""
 
     squares: float
-    """The sum of the squares of each sample's sum."""
+    """The sum of the squares of each sample's sum of absolute differences."""
 
     worst: float
-    """The largest sum for one sample."""
+    """The largest sum of absolute differences of a sample."""
 
     sum: float
     """The sum of the reference's values."""
@@ -362,17 +364,17 @@ class OutputChanges:
 
     samples: int
     compared: int
-    """Samples that are finite in both models."""
+    """The number of samples that are finite in both models."""
 
     spoiled: int
-    """Samples with NaN or infinity in the candidate where the reference is finite."""
+    """The number of samples with values that are finite in the reference only."""
 
     rows: int
     width: int
-    """Values of the last axis."""
+    """The size of the last axis."""
 
     range: tuple[float, float] | None
-    """The lowest and the highest finite value of the reference; None where none is finite."""
+    """The lowest and highest finite values of the reference; None if no value is finite."""
 
     varies: bool
     """Whether samples of the reference differ."""
@@ -381,28 +383,28 @@ class OutputChanges:
     """Whether all values of the reference are from 0 to 1."""
 
     sums_to_one: bool
-    """Whether the values of each row of the reference do."""
+    """Whether the values in each row of the reference sum to 1."""
 
     has_unit_norm: bool
-    """Whether each row of the reference does."""
+    """Whether each row of the reference has the L2 norm 1."""
 
     open_share: float | None
-    """The share of values that are far from 0 and from 1."""
+    """The share of values that are near neither 0 nor 1."""
 
     class_changes: Shares | None
-    """The rows whose largest value is in another place."""
+    """The rows whose largest value has a different index."""
 
     side_changes: Shares | None
-    """The values on the other side of 0.5, of what may be negative of 0."""
+    """The values that moved to the other side of 0.5, or of 0 if values can be negative."""
 
     value_changes: Shares | None
-    """Of integers, words and truth values: the values that differ."""
+    """The values that differ; only for integers, text and bools."""
 
     neighbor_changes: Shares | None
-    """The vectors with another nearest neighbour among the samples."""
+    """The vectors that have a different nearest neighbor among the samples."""
 
     unmatched_masks: Shares | None
-    """One less the intersection over the union of the values above 0.5."""
+    """1 minus the intersection over union of the values above 0.5."""
 
     probability: ProbabilityErrors | None
     class_error: float | None
@@ -413,10 +415,10 @@ class OutputChanges:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputMetric:
-    """What the metric is for one output, or for all outputs together."""
+    """The metric of one output, or of all outputs together."""
 
     output: str | None
-    """None for a function of the user's that gets several outputs."""
+    """The name of the output; None for a user function that gets several outputs."""
 
     reference: float
     candidate: float
@@ -425,18 +427,17 @@ class OutputMetric:
 
     max_drop: float
     passed: bool
-    """Whether it gets worse by no more than ``max_drop``."""
+    """Whether the metric gets worse by at most ``max_drop``."""
 
     names: tuple[str, ...] = ()
-    """The outputs that a function of the user's gets; empty if ``output`` says it."""
+    """The outputs that a user function gets; empty if ``output`` is set."""
 
     rows: int = 0
-    """Rows with labels; 0 if the outputs of the reference took their place."""
+    """The number of rows with labels; 0 if the outputs of the reference replace the labels."""
 
     bounds: tuple[float, float] | None = None
     """
-    The lower and the upper bound of ``drop`` at 95 % confidence; None if it is known for too few
-    rows.
+    The lower and upper bounds of ``drop`` at 95 % confidence; None if there are too few rows.
     """
 
 
@@ -446,14 +447,14 @@ class TaskMetric:
 
     name: str
     higher_is_better: bool
-    """Errors and losses are better if they are lower."""
+    """Whether a higher value is better; False for errors and losses."""
 
     outputs: tuple[OutputMetric, ...]
-    """At least one; the one with the largest drop above what is allowed first."""
+    """At least one output, sorted by the excess of the drop over ``max_drop``, largest first."""
 
     @property
     def worst(self) -> OutputMetric:
-        """The output whose metric gets worse by most."""
+        """The output whose drop exceeds ``max_drop`` by most."""
         return self.outputs[0]
 
     @property
@@ -464,68 +465,68 @@ class TaskMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallTrace:
-    """The place of a call in the candidate; other calls are given by their index in the run."""
+    """The position of a call in the candidate. Other calls are indices in ``CheckRun.calls``."""
 
     begun: int
-    """How many calls began before it."""
+    """The number of calls that began before this call."""
 
     within: int | None
-    """The call that it was made in; None for the model's own."""
+    """The call that contains this call; None for the call of the model."""
 
     producers: tuple[int, ...]
-    """The calls whose tensors it gets, directly or through code between them."""
+    """The calls that compute the inputs of this call, directly or with code in between."""
 
     gets_nonfinite: bool
-    """Whether the candidate's inputs have NaN or infinity where the reference's do not."""
+    """Whether an input has NaN or infinity in the candidate where it is finite in the reference."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedOutput:
-    """One tensor that a call gives, by the reference and by the candidate."""
+    """A tensor that a call returns, compared between the reference and the candidate."""
 
     shape: tuple[int | None, ...]
     dtype_reference: str
     dtype_candidate: str
     accumulated: Metrics | None
     """
-    How far it is from the reference's where both models run from end to end; None where it cannot
-    be compared.
+    The error if both models run from end to end; None if the tensors cannot be compared.
     """
 
     isolated: Metrics | None = None
     """
-    The same where the candidate's layer gets the reference's inputs; None where that was not
+    The error if the candidate's layer gets the inputs of the reference; None if it was not
     measured.
     """
 
     name: str | None = None
-    """The output's name, of the model's own outputs."""
+    """The name of an output of the model; None for other tensors."""
 
     tf32: Metrics | None = None
     """
-    The reference with TF32 against the reference without, from end to end; None where that was not
-    measured.
+    The error of the reference with TF32, relative to the reference without TF32, from end to end;
+    None if it was not measured.
     """
 
     own: Metrics | None = None
     """
-    In a diagnosis: the candidate's layer against the reference's, both called with the reference's
-    inputs as the candidate's layers round them; None where they are not rounded before the call.
+    In a diagnosis, the error of the candidate's layer if both layers get the inputs of the
+    reference, rounded as in the candidate; None if the candidate does not round them before the
+    call.
     """
 
     rounding: Metrics | None = None
-    """The same of the reference's layer, called with its inputs as they are and rounded."""
+    """In a diagnosis, the error of the reference's layer if only its inputs are rounded."""
 
     activation: str | None = None
-    """The last activation of one of the model's own outputs; None if its graph does not tell."""
+    """The last activation of an output of the model; None if the graph does not show it."""
 
     changes: OutputChanges | None = None
-    """What became of the values of one of the model's own outputs."""
+    """The changes in the values of an output of the model; None for other tensors."""
 
     exponents: tuple[tuple[int, int], ...] | None = None
     """
-    The reference's binary exponents in ascending order, each with its number of values that are
-    normal in float32; None if they were not counted.
+    The binary exponents of the reference in ascending order, each with the number of values that
+    have it and are normal in float32; None if they were not counted.
     """
 
 
@@ -535,30 +536,30 @@ class LayerCall:
 
     path: str
     number: int
-    """How often the layer was called before: a shared layer has several calls."""
+    """The number of earlier calls of the layer; a shared layer has several calls."""
 
     class_name: str
     compute_reference: str | None
     compute_candidate: str | None
     inputs: tuple[str, ...]
-    """The float dtypes of what the candidate's layer was called with."""
+    """The float dtypes of the inputs in the candidate."""
 
     depth: int
-    """The terms that its reductions add up, one reduction after the other."""
+    """The number of terms that the reductions of the layer add up, in sequence."""
 
     children: int
-    """How many calls of other layers were made within it."""
+    """The number of calls of other layers in this call."""
 
     within: tuple[str, ...] = ()
     """
-    What it and the layers in it compute in, on either side: dtypes, and modes of quantisation such
-    as ``int8``.
+    The compute dtypes of the layer and of the layers in it, in both models, and quantization modes
+    such as ``int8``.
     """
 
     weight_rounding: float = 0.0
     """
-    The relative error that the rounding of quantised weights explains; 0 if both models have the
-    same weights, or none are quantised.
+    The relative error that the rounding of quantized weights explains; 0 if both models have the
+    same weights, or no weights are quantized.
     """
 
     is_model: bool
@@ -568,5 +569,5 @@ class LayerCall:
 
     @property
     def place(self) -> str:
-        """The layer's path, with the number of the call where it is not the first."""
+        """The path of the layer, with the number of the call unless it is the first."""
         return self.path if not self.number else f"{self.path} (call {self.number + 1})"

@@ -27,30 +27,29 @@ class JudgementSubject(StrEnum):
 
 
 class Ruling(StrEnum):
-    """How a judgement goes."""
+    """The result of a judgement."""
 
     PASSED = "passed"
     MISSED = "missed"
     """The error is above the tolerance."""
 
     NOT_FINITE = "not-finite"
-    """The candidate makes NaN or infinity where the reference does not."""
+    """The candidate computes NaN or infinity where the reference does not."""
 
     NOTHING = "nothing-compared"
     """
-    Every value of an output is NaN or infinite in the reference, so that nothing is known of the
-    candidate.
+    Every value of an output is NaN or infinite in the reference, so that no value was compared.
     """
 
     DIFFERING = "differing"
     """
-    A layer that takes no floats makes other integers, words or truth values of the same ones: ids,
-    for one, that a 16-bit dtype does not hold.
+    A layer without float inputs returns different integers, text or bools for the same inputs, for
+    example because a 16-bit dtype cannot represent an id.
     """
 
 
 class NotComparable(StrEnum):
-    """Why an output shows nothing of the candidate's precision."""
+    """Why an output does not show the precision of the candidate."""
 
     NOT_FINITE = "not-finite"
     """No value of the reference is finite."""
@@ -65,73 +64,79 @@ class NotComparable(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """
-    One error compared with its tolerance.
+    An error compared with its tolerance.
 
-    Errors are relative L2 norms; of tensors that are no floats, the share of values that differ.
+    Errors are relative L2 norms, or shares of differing values for tensors that are not floats.
     """
 
     about: JudgementSubject
     path: str
-    """The layer's place, or the output's name."""
+    """The place of a layer call, or the name of an output."""
 
     ruling: Ruling
     error: float | None
     """
-    None where nothing finite could be compared, and of tensors that are no floats where no
-    tolerance was given.
+    None if no finite values were compared, and for tensors that are not floats unless the user set
+    a tolerance.
     """
 
     tolerance: float
     given: bool
-    """Whether the tolerance was given by ``--tolerance``."""
+    """Whether the user set the tolerance with ``--tolerance``."""
 
     not_comparable: NotComparable | None = None
 
     @property
     def is_missed(self) -> bool:
-        """Whether it is outside its tolerance."""
+        """Whether the judgement does not pass."""
         return self.ruling is not Ruling.PASSED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """The place that causes the error of a failed check."""
+    """The call that causes the error of a failed check."""
 
     path: str
     """The place of the call of a layer or op."""
 
     class_name: str
     in_code: bool
-    """Whether the layer's own code makes the error, and not one of the layers that it calls."""
+    """Whether the code of the layer causes the error, and not a layer that it calls."""
 
     seen_in: str | None
-    """The call that shows the error, if its inputs were rounded too much."""
+    """The call that shows the error, because this call rounds its inputs too much."""
 
     nonfinite: bool
-    """Whether it makes NaN or infinity."""
+    """Whether the call computes NaN or infinity."""
 
     in_reference: bool = False
-    """Whether it does so in the reference already."""
+    """Whether the call computes NaN or infinity in the reference too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """The layers that have to stay in float32, found by running the check with them."""
+    """The layers that must stay in float32, from further runs of the check."""
 
     layers: tuple[str, ...]
     """By the paths of the file; empty if no set of layers makes the check pass."""
 
     trials: int
-    """How many times the check was run again."""
+    """The number of further runs."""
 
     exhausted: bool = False
-    """Whether the trials ended before a set was found; otherwise none exists."""
+    """
+    Whether the limit of runs was reached before a set was found. If not, and ``layers`` is empty,
+    no such set exists.
+    """
 
     choices: int = 0
-    """How many layers of the file follow the policy, each of which could stay in float32."""
+    """The number of layers in the file that follow the policy and could stay in float32."""
 
     policy: str | None = None
-    """The other mixed policy if the check passes with it, which is tried if this one is unfit."""
+    """
+    The other mixed policy, if the check passes with it. It is tried if this policy does not suit
+    the model.
+    """
 
     @property
     def is_unfit(self) -> bool:
@@ -144,17 +149,17 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckVerdict:
-    """Whether the candidate computes what the reference does, as nearly as its dtypes allow."""
+    """Whether the errors of the candidate are within what its dtypes explain."""
 
     judgements: tuple[Judgement, ...]
     first_not_finite: str | None = None
     """
-    The first call, in the order of the model, in which the candidate makes NaN or infinity where
+    The first call, in the order of the model, in which the candidate computes NaN or infinity where
     the reference does not.
     """
 
     nonfinite_reference: str | None = None
-    """The first call in which the reference makes NaN, or infinity if it makes no NaN."""
+    """The first call in which the reference computes NaN, or infinity if it computes no NaN."""
 
     metric: TaskMetric | None = None
     """The task's own metric; None without labels."""
@@ -177,7 +182,7 @@ class CheckVerdict:
 
     @property
     def deciding(self) -> tuple[Judgement, ...]:
-        """The outputs that are outside their tolerance; layers only explain."""
+        """The missed judgements of outputs, which decide the verdict; layers only explain it."""
         return tuple(
             judgement for judgement in self.missed if judgement.about is JudgementSubject.OUTPUT
         )
@@ -192,18 +197,18 @@ class CheckVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing fails the check."""
+        """Whether no output and no metric fails the check."""
         return not (self.deciding or self.is_metric_worse)
 
     @property
     def is_metric_worse(self) -> bool:
-        """Whether the task's own metric gets worse than allowed, which always fails the check."""
+        """Whether the metric of the task gets worse than allowed, which always fails the check."""
         return self.metric is not None and not self.metric.passed
 
 
 def excess(judgement: Judgement) -> float:
     """
-    Return how many times an error is its tolerance; infinity for what is not finite, and for
+    Return an error as a multiple of its tolerance; infinity for new NaN or infinity, and for
     integers that differ.
     """
     if judgement.ruling in {Ruling.NOT_FINITE, Ruling.DIFFERING} or judgement.error is None:
@@ -212,7 +217,7 @@ def excess(judgement: Judgement) -> float:
 
 
 def ratio(used: float, allowed: float) -> float:
-    """Return how many times what is allowed was used; infinity if nothing is allowed."""
+    """Return ``used`` as a multiple of ``allowed``; infinity if ``allowed`` is 0."""
     if used <= 0:
         return 0.0
     return used / allowed if allowed else math.inf
@@ -220,35 +225,38 @@ def ratio(used: float, allowed: float) -> float:
 
 class OutputKind(StrEnum):
     """
-    What the values of an output are, and so what counts as a change of a prediction; the kinds
-    whose changes are counted first.
+    The meaning of an output's values, which determines how a prediction changes. Kinds whose
+    changes are counted come first.
     """
 
     CLASSES = "classes"
-    """A score for each class: the place of the largest counts."""
+    """A score for each class. A prediction changes if another class has the largest score."""
 
     BINARY = "binary"
-    """A probability or a score for each label: the side of 0.5, or of 0, counts."""
+    """
+    A probability or score for each label. A prediction changes if it moves to the other side of
+    0.5, or of 0.
+    """
 
     EMBEDDING = "embedding"
-    """A vector whose nearest neighbour counts."""
+    """A vector. A prediction changes if it has another nearest neighbor."""
 
     VALUES = "values"
-    """Integers, text or truth values, which count as they are."""
+    """Integers, text or bools. A prediction changes if a value differs."""
 
     MASK = "mask"
-    """A probability for each position, of which those above 0.5 are in the mask."""
+    """A probability for each position. Positions above 0.5 are in the mask."""
 
     REGRESSION = "regression"
-    """Numbers whose values count, such as images and scores."""
+    """Numbers such as images and scores. The error of the values is measured."""
 
     PROBABILITY = "probability"
-    """A probability whose value counts."""
+    """A probability. The error of the value is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A value with its bounds at 95 % confidence, each on one side."""
+    """A value with its one-sided bounds at 95 % confidence."""
 
     value: float
     lower: float
@@ -270,7 +278,7 @@ class Open(StrEnum):
     """More samples would decide."""
 
     BETWEEN = "between"
-    """The change is between what is safe and what is not."""
+    """The change is too large to be safe, and too small to be not safe."""
 
     CONSTANT = "constant"
     """The output of the reference does not vary between samples."""
@@ -279,7 +287,7 @@ class Open(StrEnum):
     """The output of the reference is not finite."""
 
     UNFIT = "unfit-kind"
-    """The output has no values of the kind that it is said to be of."""
+    """The values of the output do not match the kind that the user specified."""
 
     KINDS = "kinds"
     """The output may be of several kinds, which have different answers."""
@@ -287,7 +295,7 @@ class Open(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KindAnswer:
-    """What one kind of values says of an output."""
+    """The answer for an output if its values are of one kind."""
 
     kind: OutputKind
     answer: Answer
@@ -300,7 +308,7 @@ class KindAnswer:
     samples: int
     why: Open | None = None
     needed: int | None = None
-    """How many samples would show that it is safe, if the others are like these."""
+    """The number of samples that would show that it is safe, if more samples are like these."""
 
     channel: int | None = None
     """The channel with the largest error; None if all are compared together."""
@@ -308,39 +316,39 @@ class KindAnswer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputAnswer:
-    """What the values of one output say of a candidate."""
+    """Whether the candidate is safe, according to one output."""
 
     name: str
     answer: Answer
     kinds: tuple[KindAnswer, ...]
-    """The one that decides first."""
+    """The answers for each possible kind; the kind that decides is first."""
 
     samples: int
     spoiled: int = 0
-    """Samples with NaN or infinity in the candidate only."""
+    """The number of samples with NaN or infinity in the candidate only."""
 
     why: Open | None = None
     labels: OutputMetric | None = None
-    """The metric with labels if it decides."""
+    """The metric with labels, if it decides."""
 
     @property
     def deciding(self) -> KindAnswer | None:
-        """The kind that decides; None where no kind could be judged."""
+        """The answer of the kind that decides; None if no kind has an answer."""
         return self.kinds[0] if self.kinds else None
 
 
 def worst(answers: Iterable[Answer]) -> Answer:
-    """Return the answer of several outputs or runs together."""
+    """Return the worst of the answers of several outputs or runs."""
     return max(answers, key=severity, default=Answer.UNDECIDED)
 
 
 def severity(answer: Answer) -> int:
-    """Return a number that is larger the more an answer speaks against the candidate."""
+    """Return the rank of an answer, from 0 for safe to the highest number for not safe."""
     return list(Answer).index(answer)
 
 
 class Subject(StrEnum):
-    """What changed."""
+    """What a difference to an earlier check is about."""
 
     OUTPUT = "output"
     LAYER = "layer"
@@ -348,10 +356,10 @@ class Subject(StrEnum):
 
 
 class Change(StrEnum):
-    """How it changed."""
+    """How an error or metric changed since an earlier check."""
 
     EXCEEDS = "exceeds"
-    """It was within its tolerance, and is not any more."""
+    """The error was within its tolerance, and now exceeds it."""
 
     GREW = "grew"
     """The error is much larger."""
@@ -360,7 +368,7 @@ class Change(StrEnum):
     """The metric is worse by more than is allowed."""
 
     WITHIN = "within"
-    """It exceeded its tolerance, and does not any more."""
+    """The error exceeded its tolerance, and is now within it."""
 
     SHRANK = "shrank"
     BETTER = "better"
@@ -372,7 +380,7 @@ REGRESSIONS: Final = frozenset({Change.EXCEEDS, Change.GREW, Change.WORSE})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """One error, or the metric, that is not what it was."""
+    """An error or metric that changed since an earlier check."""
 
     device: str
     signature: str | None
@@ -381,7 +389,10 @@ class Difference:
     """The place of a layer's call, or the name of an output or metric."""
 
     before: float | None
-    """The error, or the candidate's metric; infinite for NaN and infinity, None for unknown."""
+    """
+    The error, or the metric of the candidate, in the earlier check. It is infinite if the candidate
+    was not finite, and None if it is unknown.
+    """
 
     now: float | None
     allowed: float | None
@@ -391,29 +402,29 @@ class Difference:
 
     @property
     def is_regression(self) -> bool:
-        """Whether it fails the check."""
+        """Whether the difference fails the check."""
         return self.change in REGRESSIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """A check and an earlier one."""
+    """The differences between a check and an earlier one."""
 
     file: str
-    """The report of the earlier one."""
+    """The report of the earlier check."""
 
     paired: int
-    """How many outputs and layer calls both have."""
+    """The number of outputs and layer calls that both checks have."""
 
     differences: tuple[Difference, ...]
-    """Regressions first; each kind in the order of the model."""
+    """Regressions first; otherwise in the order of the model."""
 
     only_before: tuple[str, ...]
-    """What only the earlier check has."""
+    """The outputs and layer calls that only the earlier check has."""
 
     only_now: tuple[str, ...]
     notes: tuple[str, ...]
-    """What else is different about the two checks."""
+    """Other differences between the two checks, such as their inputs."""
 
     @property
     def regressions(self) -> tuple[Difference, ...]:
@@ -422,5 +433,5 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing does."""
+        """Whether no difference fails the check."""
         return not self.regressions

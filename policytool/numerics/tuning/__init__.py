@@ -1,4 +1,4 @@
 """
-``tune``: which layers have to stay in float32 for a model to meet an objective under a policy: the
-objective, the search, and what it found.
+The search of ``tune`` for the layers that must stay in float32, so that a model with a 16-bit
+policy meets an objective: the objective, the search, and its result.
 """

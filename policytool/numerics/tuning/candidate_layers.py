@@ -1,6 +1,6 @@
 """
-The layers of a file that may be kept or converted, the options of ``migrate`` for each set of them,
-and what a diagnosis says about them: which to keep first, and what goes wrong in each.
+The candidate layers of ``tune``, which can be kept in float32 or converted: the options of
+``migrate`` for a set of them, and the measurements of a diagnosis that show which to keep first.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 FLOAT32: Final = "float32"
 _CELLS: Final = frozenset({"cell", "cells"})
 _OUTPUTS: Final = frozenset({keep.OUTPUT, keep.SHAPED})
-"""Why layers stay in float32 that are no candidates: ``--include outputs`` makes them some."""
+"""Reasons to keep output layers, which are candidates only with ``--include outputs``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
-    """The layers that a search chooses from."""
+    """The layers among which a search selects those to keep in float32."""
 
     options: Options
-    """Those of the user, by which every candidate but those of a rule is converted."""
+    """The user's options of ``migrate``, which convert all candidates except those in ``rules``."""
 
     paths: tuple[str, ...]
-    """In the order of the model."""
+    """The paths of the candidates, in the order of the model."""
 
     classes: Mapping[str, str]
     rules: Mapping[str, str]
     """The candidates that ``migrate`` keeps in float32 by default, with the reason."""
 
     fixed: Mapping[str, str]
-    """Layers that stay in float32 and are no candidates, with the reason."""
+    """Layers that stay in float32 and are not candidates, with the reason."""
 
     def policies(self, kept: frozenset[str]) -> dict[str, str]:
         """
@@ -96,8 +96,8 @@ def tuned_policy(name: str | None) -> str:
 
 def candidates(loaded: LoadedModel, options: Options) -> Candidates:
     """
-    Return the candidates of a model: the layers whose policy is in the file and that compute in 16
-    bits if the options apply to all of them.
+    Return the candidates of a model: the layers that have a policy in the file, and that would
+    compute in 16 bits if the options applied to all layers.
 
     :raises UsageError: if the options contradict the model, or no layer would be converted.
     :raises ModelFileError: if the policies of the model cannot be changed in this way.
@@ -137,7 +137,7 @@ def candidates(loaded: LoadedModel, options: Options) -> Candidates:
 
 
 def _separate(loaded: LoadedModel) -> Iterator[tuple[int, Layer]]:
-    """Yield the layers that have a policy of their own in the file: no cells of RNNs."""
+    """Yield the layers with a separate policy in the file, which cells of RNNs do not have."""
     for index, layer in enumerate(loaded.layers):
         if (
             loaded.can_say(index)
@@ -158,7 +158,7 @@ def _converted(loaded: LoadedModel, options: Options) -> LoadedModel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerEvidence:
-    """What was measured of a layer in 16 bits."""
+    """The measurements of a layer in 16 bits."""
 
     error: float | None
     is_finite: bool
@@ -168,7 +168,7 @@ class LayerEvidence:
 
 
 def evidence(check: Check, paths: Iterable[str]) -> dict[str, LayerEvidence]:
-    """Return what was measured of each layer; nothing for layers that were not called."""
+    """Return the measurements of each layer that was called."""
     calls: dict[str, list[LayerCall]] = {}
     for call in check.runs[0].calls:
         calls.setdefault(call.path, []).append(call)
@@ -195,8 +195,9 @@ def proposals(
     check: Check, paths: tuple[str, ...], rules: Iterable[str]
 ) -> Iterator[frozenset[str]]:
     """
-    Yield sets to try first: the layers that the diagnosis blames, these with their neighbours, and
-    those that ``migrate`` keeps in float32 by default.
+    Yield sets to try first: the layers that cause errors according to the diagnosis, the layers
+    that ``migrate`` keeps in float32 by default, both together, and the first set with its
+    neighboring layers.
     """
     run, choices = _failed(check), Choices(paths=paths)
     blamed = origins.propose(run, choices)
@@ -209,8 +210,8 @@ def proposals(
 
 def decided_calls(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """
-    Return, for each layer, the blamed calls whose dtype the layer determines because their own
-    policy is not in the file: ops that use its outputs, and layers inside it.
+    Return, for each layer, the calls that cause errors and whose dtype the layer determines. These
+    are ops that use its outputs, and layers inside it, which have no policy in the file.
     """
     run, choices = _failed(check), Choices(paths=paths)
     calls_by_path: dict[str, list[str]] = {}
@@ -223,7 +224,7 @@ def decided_calls(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, 
 
 
 def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
-    """Return the layers that contain others of them, each with those."""
+    """Return a group for each outermost layer that contains other layers, with these layers."""
     choices = Choices(paths=paths)
     outer: list[frozenset[str]] = []
     for path in paths:

@@ -1,6 +1,6 @@
 """
-What a tuned model has to meet, as one number: how many times what is allowed a run uses, at most 1
-if it meets the objective.
+The objective of a tuned model, and the excess of a run: its error as a multiple of what the
+objective allows. A run meets the objective if its excess is at most 1.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.verdicts import Judgement
 
 TOLERANCE: Final = 0.01
-"""The relative error of outputs that is allowed if nothing else is asked for."""
+"""The allowed relative error of outputs, if the options set no objective."""
 
 _AGREEMENT: Final = "agreement"
 AGREEMENT_DROP: Final = 0.01
-"""The share of rows whose largest output may change, unless ``--metric`` names another."""
+"""The share of rows whose class may change, unless ``--metric agreement=DROP`` sets it."""
 
 GRADIENT_ERROR: Final = 0.1
-"""The relative error of all gradients together, at the best loss scale, that is allowed."""
+"""The allowed relative error of all gradients together, at the best loss scale."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
-    """What is asked of the tuned model; everything that is asked for has to be met."""
+    """The requirements for the tuned model, which must meet all of them."""
 
     tolerances: Tolerances | None
-    """The relative error of each output; None if only a metric or the agreement is asked for."""
+    """The allowed relative error of each output; None if there are only other requirements."""
 
     agreement: float | None = None
-    """The share of rows whose largest output has to be the same class."""
+    """The share of rows whose largest output must be the same class."""
 
     metric: MetricOptions | None = None
     gradients: bool = False
-    """Whether gradients have to stay finite and near those of the reference."""
+    """Whether gradients must be finite, and near the gradients of the reference."""
 
 
 def objective(
@@ -101,7 +101,7 @@ def agreement_share(max_drop: float | None) -> float:
     """
     Return the share of rows whose largest output must stay the same.
 
-    :raises UsageError: if all rows may change, or more or fewer than none.
+    :raises UsageError: if the allowed share of changed rows is negative, or not below 1.
     """
     drop = AGREEMENT_DROP if max_drop is None else max_drop
     if not 0 <= drop < 1:

@@ -1,4 +1,4 @@
-"""What ``tune`` found: the layers to keep in float32, why, and every trial of the search."""
+"""The result of ``tune``: the layers to keep in float32, the reasons, and all trials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ending(StrEnum):
     """Why a search ended."""
 
     MINIMAL = "minimal"
-    """Every removal of one layer was tried, and breaks the objective."""
+    """The removal of each single layer was tried, and the objective was then not met."""
 
     IMPOSSIBLE = "impossible"
     """The objective is not met even with every candidate in float32."""
@@ -35,44 +35,44 @@ class Ending(StrEnum):
 
 
 class Split(StrEnum):
-    """Which inputs validate the set that was found."""
+    """The inputs that validate the result of the search."""
 
     BATCHES = "batches"
-    """Every second batch, which the search did not use; a single batch is cut into two."""
+    """Every second batch, which the search does not use; a single batch is split into two."""
 
     NONE = "none"
-    """The inputs of the search: there is one row only, or the batch size is fixed."""
+    """No separate inputs, because there is only one row, or the batch size is fixed."""
 
     USED = "used"
     """
-    The inputs of the search: a set that met the objective failed on the others, so the search went
-    on with all of them.
+    No separate inputs, because a set that met the objective failed on them. The search then
+    continued with all inputs.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One set of layers in float32, and what the model came to with it."""
+    """The measurements of the model with a set of layers in float32."""
 
     kept: tuple[str, ...]
-    """Paths, in the order of the model."""
+    """The paths of the layers in float32, in the order of the model."""
 
     excess: float
     """
-    How many times what the objective allows was used on the inputs of the search: at most 1 if the
-    objective is met; infinite for NaN, and for a model that cannot run so.
+    The error on the inputs of the search as a multiple of what the objective allows: at most 1 if
+    the objective is met; infinite for NaN, and if the model cannot run with this set.
     """
 
     validation: float | None
-    """The same on the other inputs; None if there are none."""
+    """The excess on the validation inputs; None if there are none."""
 
     error: float | None
     """The largest relative error of an output, over all inputs; None if it is not finite."""
 
     agreement: float | None
     """
-    The share of rows whose largest output is the same class, over all inputs, of the output with
-    the smallest; None without an objective for it.
+    The share of rows with the same class over all inputs, for the output with the smallest share;
+    None if the objective is not an agreement.
     """
 
     gradient_error: float | None
@@ -82,7 +82,7 @@ class Trial:
     """
 
     metric: float | None = None
-    """The metric of the task; None without one."""
+    """The metric of the task; None if the objective has none."""
 
     failure: str | None = None
     """Why the model cannot run with this set; None if it can."""
@@ -90,47 +90,47 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedLayer:
-    """A layer that could be kept or converted, with what was measured when all were converted."""
+    """A candidate layer, with its measurements when all candidates are converted."""
 
     path: str
     class_name: str
     kept: bool
-    """Whether it stays in float32."""
+    """Whether the layer stays in float32."""
 
     rule: str | None
-    """Why ``migrate`` would keep it by default; None if it would not."""
+    """Why ``migrate`` would keep the layer in float32 by default; None if it would not."""
 
     error: float | None
     """
-    The relative error that its own calls make of the reference's inputs, the largest; None if that
-    was not measured or is not finite.
+    The largest relative error of the layer's calls with the inputs of the reference; None if it was
+    not measured or is not finite.
     """
 
     is_finite: bool
-    """Whether all values are finite where those of the reference are."""
+    """Whether all values that are finite in the reference are also finite in the candidate."""
 
     largest: float | None
-    """The largest finite magnitude of its outputs in the reference."""
+    """The largest finite magnitude of the layer's outputs in the reference."""
 
     headroom: float | None
-    """How many times as large its values could be before they overflow the 16-bit dtype."""
+    """The factor by which the values could grow before they overflow the 16-bit dtype."""
 
     flushed: float | None
-    """The share of values that become zero and are not zero in the reference."""
+    """The share of values that become zero, but are not zero in the reference."""
 
     excess_if_converted: float | None
     """
-    The excess of the trial that converts this layer of those that were kept; None if the layer is
-    converted, or the search ended before that trial.
+    The excess of the trial that also converts this layer; None if the result converts the layer, or
+    the search ended before that trial.
     """
 
     excess_by_itself: float | None
-    """The excess of the trial that converts this layer alone; None if there was none."""
+    """The excess of the trial that converts only this layer; None if there was none."""
 
     decides: tuple[str, ...]
     """
-    Ops that get its outputs, and layers in it, that the diagnosis blames and whose own policy is
-    not in the file: they compute in the dtype of this layer.
+    The calls that cause errors according to the diagnosis and compute in the dtype of this layer:
+    ops that use its outputs, and layers inside it, which have no policy in the file.
     """
 
 
@@ -140,7 +140,7 @@ class CurvePoint:
 
     converted: int
     share: float
-    """Of all candidates, from 0 to 1."""
+    """The share of candidates that are converted, from 0 to 1."""
 
     excess: float
     error: float | None
@@ -151,7 +151,7 @@ class Tuning:
     """The result of a search."""
 
     policy: str
-    """The policy of the layers that are converted."""
+    """The policy of the converted layers."""
 
     objective: Objective
     reference: CheckSide
@@ -164,14 +164,14 @@ class Tuning:
 
     fixed: Mapping[str, str]
     """
-    Layers that compute in float32 and are no candidates, with the reason: those of outputs.
+    Output layers that compute in float32 and are not candidates, with the reason.
     """
 
     trials: tuple[Trial, ...]
-    """In the order in which they were made; those of a resumed record first."""
+    """All trials in the order of the search. Trials of a resumed record come first."""
 
     resumed: int
-    """How many of them are from the record of an earlier search."""
+    """The number of trials from the record of an earlier search."""
 
     best: Trial | None
     """The smallest set that meets the objective; None if none was found."""
@@ -182,7 +182,7 @@ class Tuning:
     metric: TaskMetric | None
     """
     The metric of the reference and of the model with the layers of ``best``, or of ``closest`` if
-    no set was found; None without one.
+    no set was found; None if the objective has no metric.
     """
 
     options: Options | None
@@ -194,7 +194,7 @@ class Tuning:
     ending: Ending
     is_minimum: bool
     """
-    Whether no smaller set exists, on the assumption that a set passes if a part of it does.
+    Whether no smaller set exists, if additional layers in float32 never increase the error.
     """
 
     seconds: float

@@ -1,9 +1,10 @@
 """
-The search for layers to keep: group testing over sets of layers, each tried once, within a budget.
+The search for layers to keep in float32: group testing with sets of layers, within a budget. Each
+set is tried at most once.
 
-A set *passes* if its trial uses at most what the objective allows. The search assumes that a set
-passes if a part of it does, which errors that cancel can break; every set that it returns was
-tried, and so was each removal of one layer from a set that it calls minimal.
+A set *passes* if its trial meets the objective. The search assumes that a set passes if one of its
+subsets passes, which may be wrong if errors cancel out. Every set that the search returns was
+tried. For a set that it reports as minimal, the removal of each layer was tried too.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ if TYPE_CHECKING:
     """Runs the model with these layers in float32."""
 
 MAX_TRIALS: Final = 100
-"""How many trials there may be by default."""
+"""The default for the maximum number of trials."""
 
 _FEW: Final = 12
-"""Up to so many candidates, each is converted alone, and smaller sets are looked for."""
+"""Up to this number of candidates, the search converts each separately and tries smaller sets."""
 
 _HOPELESS: Final = 3.0
 """
-A smaller set is not tried if its error is expected to be this many times what is allowed: the root
-of the sum of the squared errors of the layers that it converts, each converted alone.
+A smaller set is not tried if its expected excess is above this. The expected excess is the root of
+the sum of the squared excesses of the layers that the set converts, each converted separately.
 """
 
 _MISSES: Final = 30
-"""After so many smaller sets that fail in a row, no further one is tried."""
+"""The search stops after this number of smaller sets that fail in sequence."""
 
 _MANY_KEPT: Final = 6
-"""From so many layers to keep on, the error of each group of layers is measured in the model."""
+"""From this number of kept layers on, the search measures the error of each group of layers."""
 
 _GROUPS: Final = 16
 
@@ -58,10 +59,10 @@ class ExhaustedError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """How much a search may take."""
+    """The limits of a search."""
 
     trials: float = MAX_TRIALS
-    """Infinite if only the time is limited."""
+    """The number of trials; infinite if only the time is limited."""
 
     seconds: float = math.inf
 
@@ -70,7 +71,7 @@ def parse_budget(text: str) -> Budget:
     """
     Return the budget that ``--budget`` describes: a number of trials, or of seconds with ``s``.
 
-    :raises UsageError: for another text, and for zero.
+    :raises UsageError: if the text has another form, or the number is 0.
     """
     match = re.fullmatch(r"([0-9]{1,9})(s?)", text)
     if match is None or not int(match[1]):
@@ -84,10 +85,10 @@ def parse_budget(text: str) -> Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hints:
-    """What is known before the first trial."""
+    """The information for a search before its first trial."""
 
     candidates: tuple[str, ...]
-    """The paths of layers that may be kept or converted, in the order of the model."""
+    """The paths of the candidate layers, in the order of the model."""
 
     groups: tuple[frozenset[str], ...] = ()
     """Candidates that are best kept together, such as a wrapper and its layer."""
@@ -96,11 +97,11 @@ class Hints:
     """Sets to try first."""
 
     losses: Mapping[str, float] = field(default_factory=dict)
-    """How much each candidate is expected to lose in 16 bits, in any unit."""
+    """The expected loss of each candidate in 16 bits, in any unit."""
 
 
 class Trials:
-    """Runs each set once, until the budget ends."""
+    """The trials of a search: runs each set at most once, within the budget."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class Trials:
 
     @property
     def made(self) -> tuple[Trial, ...]:
-        """All trials, in their order."""
+        """All trials in the order in which they ran."""
         return tuple(self._by_set.values())
 
     def known(self, kept: Kept) -> Trial | None:
@@ -141,14 +142,14 @@ class Trials:
 
 
 class Search:
-    """A search, whose best set so far can be read at any time."""
+    """A search. Its best set so far can be read at any time."""
 
     def __init__(self, hints: Hints, trials: Trials) -> None:
         self.hints = hints
         self.trials = trials
         self.uses_validation = False
         """
-        Whether trials are judged by the validation inputs as well, because a set failed on them.
+        Whether a trial must also pass on the validation inputs, because a set failed on them.
         """
 
         self.is_minimum = False
@@ -168,7 +169,7 @@ class Search:
 
     @property
     def _smallest(self) -> Trial | None:
-        """The smallest passing set, from which the search goes on."""
+        """The passing trial with the fewest layers, from which the search continues."""
         return min(self._passing(), key=self._rank, default=None)
 
     @property
@@ -179,11 +180,11 @@ class Search:
         )
 
     def split_of(self, split: Split) -> Split:
-        """Return which inputs validate the set that was found, given how they were split."""
+        """Return the inputs that validate the result, according to the split of the inputs."""
         return Split.USED if self.uses_validation else split
 
     def run(self) -> Ending:
-        """Search until the set is minimal and holds for other inputs, or the budget ends."""
+        """Search until a minimal set passes on the validation inputs, or the budget ends."""
         try:
             ending = self._find()
             if ending is Ending.MINIMAL and not self._is_valid(self._smallest):
@@ -194,7 +195,7 @@ class Search:
         return ending
 
     def _is_shown_minimal(self) -> bool:
-        """Return whether the best set without any one of its layers was tried and failed."""
+        """Return whether the removal of each layer from the best set was tried, and failed."""
         best = self.best
         if best is None or best is not self._smallest:
             return False
@@ -216,7 +217,7 @@ class Search:
         return Ending.MINIMAL
 
     def excess(self, trial: Trial) -> float:
-        """Return what a trial used of what the objective allows, as this search judges it."""
+        """Return the excess of a trial, on the validation inputs too if the search uses them."""
         if self.uses_validation and trial.validation is not None:
             return max(trial.excess, trial.validation)
         return trial.excess
@@ -226,7 +227,7 @@ class Search:
 
     @staticmethod
     def _is_valid(trial: Trial | None) -> bool:
-        """Return whether a set holds for the validation inputs, or there are none."""
+        """Return whether a trial passes on the validation inputs, or there are none."""
         return trial is None or trial.validation is None or trial.validation <= 1
 
     def _passes_with(self, kept: Kept) -> bool:
@@ -243,14 +244,14 @@ class Search:
         return frozenset(smallest.kept) if smallest is not None else self._everything
 
     def _start(self) -> None:
-        """Try what is proposed, then the layers that lose most."""
+        """Try the proposed sets, and then the layers with the largest losses."""
         for kept in self.hints.proposals:
             if kept < self._smallest_passing() and self._passes_with(kept):
                 break
         self._keep_most_lossy()
 
     def _keep_most_lossy(self) -> None:
-        """Find by bisection how many of those that lose most have to be kept."""
+        """Find by bisection how many of the layers with the largest losses must be kept."""
         groups = sorted(
             self._groups(self._everything),
             key=lambda group: (-self._loss(group), len(group), self._places(group)),
@@ -265,8 +266,8 @@ class Search:
 
     def _keep_ends(self) -> None:
         """
-        Keep the first or the last layers instead if fewer of them are enough: where many small
-        errors add up, a layer counts for more the more layers follow it.
+        Keep the first or the last layers instead, if fewer of them are sufficient. If many small
+        errors add up, the effect of a layer depends on the number of layers that follow it.
         """
         order = self.hints.candidates
         if len(order) <= _FEW:
@@ -278,7 +279,13 @@ class Search:
                 self._bisect(sets, 0, len(sets) - 1)
 
     def _bisect(self, sets: Sequence[Kept], failing: int, passing: int) -> None:
-        """Find the smallest of some sets that pass, of which each contains the one before it."""
+        """
+        Find the smallest passing set by bisection.
+
+        :param sets: sets in ascending order, each of which contains the previous one
+        :param failing: the index of a set that fails, or 0
+        :param passing: the index of a set that passes, or the number of sets
+        """
         while passing - failing > 1:
             middle = (passing + failing) // 2
             if self._passes_with(sets[middle]):
@@ -288,8 +295,8 @@ class Search:
 
     def _shrink(self) -> None:
         """
-        Convert more layers of the best set until each further one fails: all that may not be needed
-        at once, else halves of them.
+        Convert more layers of the best set, until the conversion of any other layer fails. First
+        try to convert groups of layers together, and then halves of them.
         """
         while True:
             kept = self._smallest_passing()
@@ -304,7 +311,7 @@ class Search:
                 return
 
     def _without(self, kept: Kept, groups: Sequence[Kept]) -> Kept:
-        """Return a set without those of its groups that it passes without."""
+        """Return a set without the groups that it does not need to pass."""
         if not groups:
             return kept
         rest = kept - _union(groups)
@@ -318,8 +325,8 @@ class Search:
 
     def _weigh_groups(self) -> None:
         """
-        Measure what the rounding of each part of a deep model does to its outputs, rank its layers
-        by that, and search again: where many small errors add up, it matters which are kept.
+        Measure the effect of each part of a deep model on its outputs, rank the layers by it, and
+        search again. If many small errors add up, the effect of a layer depends on its position.
         """
         if len(self._smallest_passing()) < _MANY_KEPT or len(self.hints.candidates) <= _FEW:
             return
@@ -335,7 +342,7 @@ class Search:
         self._keep_most_lossy()
 
     def _minimize(self) -> None:
-        """Look for a smaller set, if there are few candidates."""
+        """Try smaller sets, if there are few candidates."""
         order = self.hints.candidates
         if len(order) > _FEW:
             return
@@ -358,8 +365,8 @@ class Search:
         self, needed: Kept, size: int, alone: Mapping[str, float]
     ) -> Iterator[tuple[Kept, float]]:
         """
-        Yield the sets of a given size that may pass, each with its expected error, the smallest
-        error first.
+        Yield the sets of a size that may pass and were not tried, each with its expected excess,
+        smallest first.
         """
         others = [path for path in self.hints.candidates if path not in needed]
         if size < len(needed):
@@ -377,7 +384,7 @@ class Search:
                 yield kept, expected[kept]
 
     def _is_known_to_fail(self, kept: Kept) -> bool:
-        """Return whether a set that keeps these layers and more was tried and failed."""
+        """Return whether this set, or a larger set that contains it, was tried and failed."""
         return any(
             kept <= frozenset(trial.kept) and not self._passes(trial) for trial in self.trials.made
         )
@@ -396,7 +403,7 @@ class Search:
         return sorted(kept, key=lambda path: self._need(frozenset({path})))
 
     def _need(self, group: Kept) -> tuple[float, ...]:
-        """Return what orders groups: those to convert first have the lowest loss."""
+        """Return the sort key of a group. The group with the lowest loss is converted first."""
         return (self._loss(group), *self._places(group))
 
     def _loss(self, group: Kept) -> float:

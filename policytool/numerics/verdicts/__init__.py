@@ -1,1 +1,1 @@
-"""From what a check measured to its verdict: pure functions."""
+"""Pure functions that compute the verdict of a check from its measurements."""

@@ -1,8 +1,8 @@
 """
-The answers of the child process as values, and the names that the file gives to the layers in them.
+Reads the answers of the child process, and translates their layer paths to the paths in the file.
 
-Layers that a class makes without names get names that count up with every layer of the process:
-``net/dense_2`` of the file runs as ``net_1/dense_5``.
+Keras numbers the layers that a class creates without names, and counts all layers of the process:
+``net/dense_2`` in the file runs as ``net_1/dense_5``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _ERRORS: Final = ("accumulated", "isolated", "own", "rounding", "tf32")
-"""The errors of a tensor, which the child answers as sums and counts."""
+"""The errors of a tensor, which the child returns as sums and counts."""
 
 
 def runs_from_json(
@@ -45,7 +45,7 @@ def runs_from_json(
     max_drop: float | None = None,
 ) -> tuple[CheckRun, ...]:
     """
-    Return the judged measurements of each device and signature.
+    Return the measurements and verdicts of each device and signature.
 
     :raises UsageError: if a tolerance matches nothing in any run, or two tolerances match the same
         name.
@@ -73,7 +73,7 @@ def runs_from_json(
 def _run(
     record: Mapping[str, Any], tolerances: Tolerances, rule: SafetyRule, metric: TaskMetric | None
 ) -> CheckRun:
-    """Return the run, judged with the metric of the task."""
+    """Return the measurements and the verdict of a run."""
     calls = tuple(_call(call) for call in record["calls"])
     outputs = tuple(_output(output) for output in record["outputs"])
     return CheckRun(
@@ -112,7 +112,7 @@ def _call(record: Mapping[str, Any]) -> LayerCall:
 
 
 def _output(record: Mapping[str, Any]) -> CheckedOutput:
-    """Return the measurements of a tensor; the TF32 error is measured on the reference."""
+    """Return the measurements of a tensor. The TF32 error is that of the reference."""
     dtype = record["dtype_candidate"]
     return replace(
         codec.read(CheckedOutput, {**record, **dict.fromkeys(_ERRORS)}),
@@ -149,7 +149,7 @@ def file_paths(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str
         return {}
     root, stored_root = running[-1][0], stored[0][0]
     classes = dict(running)
-    paths = dict.fromkeys(  # those of the layers around it first
+    paths = dict.fromkeys(  # the paths of outer layers come first
         prefix for path in classes for prefix in accumulate(path.split("/"), "{}/{}".format)
     )
     below = _by_parent((path, classes.get(path)) for path in paths)
@@ -169,7 +169,7 @@ def file_paths(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str
 def answered_file_paths(
     answers: Sequence[Mapping[str, Any]], loaded: LoadedModel | None
 ) -> Mapping[str, str]:
-    """Return the path in the file for each path in a child's answers that has another one there."""
+    """Return the path in the file for each layer path in a child's answers, if the two differ."""
     return file_paths(
         [(answer["path"], answer["class_name"]) for answer in answers],
         [(layer.path, layer.class_name) for layer in (loaded.layers if loaded is not None else ())],
@@ -198,7 +198,7 @@ def _names(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, st
 
 
 def _groups(layers: Iterable[Named]) -> Mapping[tuple[str, str | None], list[str]]:
-    """Return names by name without number and by class, in the order of their numbers."""
+    """Return the names in groups by class and name without number, in the order of the numbers."""
     groups: defaultdict[tuple[str, str | None], list[tuple[int, str]]] = defaultdict(list)
     for name, kind in layers:
         matched = _NUMBERED.fullmatch(name)

@@ -1,10 +1,10 @@
 """
-Whether training needs a loss scale under the candidate's policies, whether it matters that the
-recorded one is dropped, and which would do.
+Decides from measured gradients whether training with the candidate's policies needs a loss scale,
+which scales work, and whether dropping the recorded scale matters.
 
-Everything comes from what was measured: float32 and bfloat16 need none because nothing is won back
-there, not because of their names. An element that is zero under every scale (a ReLU that rounding
-has turned off) is no loss of scaling's.
+The decision depends only on measurements, and not on names of dtypes: in float32 and bfloat16, a
+scale recovers nothing. An element that is zero under every scale is not a loss that scaling could
+avoid; for example, rounding may have disabled a ReLU.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ if TYPE_CHECKING:
 
 MATTERS: Final = 0.01
 """
-What a scale has to win back in a variable, or in all of them, to matter: this share of the elements
-that are not zero, or as much of the gradient's length. A rounding to float16 alone is off by 0.0005
-of it, one to bfloat16 by 0.004.
+Minimum effect of a scale that matters, for a variable or for all variables: the scale recovers this
+share of the nonzero elements, or reduces the relative error of the gradient by this amount.
+Rounding to float16 has a relative error of 0.0005, and rounding to bfloat16 of 0.004.
 """
 
 USUAL: Final = 2.0**15
-"""Where dynamic scaling begins in both libraries; it is taken where it does."""
+"""The initial value of dynamic scaling in both libraries, which is suggested if it works."""
 
 MARGIN: Final = 8.0
 """
-How far a scale stays from overflow: gradients of other batches, and of real targets, are larger
-than those that were measured.
+Factor between a suggested scale and the highest one without overflow, because gradients of other
+batches and of real targets can be larger.
 """
 
 LEAST_SHOWN: Final = 0.001
-"""Shares below this are said to be so."""
+"""Smaller shares are reported as less than this."""
 
 
 class ScaleNeed(Enum):
-    """What the candidate needs."""
+    """Whether the candidate needs a loss scale."""
 
     NOTHING_TO_TRAIN = "nothing-to-train"
     NOT_FINITE = "not-finite"
     """
-    The loss, or the reference's own gradients, or gradients under every scale, are not finite.
+    The loss, the gradients of the reference, or the gradients under every scale are not finite.
     """
 
     NONE = "none"
-    """Nothing worth it is won by a scale."""
+    """No scale has an effect that matters."""
 
     SCALE = "scale"
-    """A scale wins something back, or keeps gradients finite."""
+    """A scale recovers elements that underflow, or keeps gradients finite."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GradientLoss:
-    """What a variable, or all of them, lose without a scale and with one."""
+    """The gradients of a variable, or of all variables, without a scale and with one."""
 
     path: str
-    """The layer's path and the variable's name; empty for all."""
+    """The path of the layer and the name of the variable; empty for all variables."""
 
     without: GradientReductions
     scaled: GradientReductions
 
     @property
     def matters(self) -> bool:
-        """Whether the scale wins enough back; one under which anything overflows wins nothing."""
+        """Whether the scale has an effect of at least :data:`MATTERS`, without overflow."""
         if self.scaled.overflow:
             return False
         won = self.without.underflow - self.scaled.underflow
@@ -80,7 +80,7 @@ class GradientLoss:
 
     @property
     def weight(self) -> tuple[float, float]:
-        """By what the worst one is found."""
+        """The sort key: the recovered share of elements, and the error without the scale."""
         return (
             self.without.underflow_share - self.scaled.underflow_share,
             self.without.relative_error,
@@ -89,17 +89,17 @@ class GradientLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossScaleDecision:
-    """What is to be said of loss scaling."""
+    """Whether the candidate needs a loss scale, with the sentences for the report."""
 
     need: ScaleNeed
     matters: bool
-    """Whether training goes on worse where the recorded loss scale is dropped."""
+    """Whether training gets worse if the recorded loss scale is dropped."""
 
     suggested: float | None
-    """A scale that would do; None where none is needed, or none does."""
+    """A scale that works; None if no scale is needed, or no scale works."""
 
     losing: tuple[str, ...] = ()
-    """The variables that lose without a scale what one would keep, the worst first."""
+    """The variables for which a scale matters, most affected first."""
 
     sentences: tuple[str, ...]
 
@@ -147,8 +147,8 @@ def loss_scale_decision(grads: Gradients) -> LossScaleDecision:
 
 def _gradient_losses(grads: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss, ...]:
     """
-    Return the gradient losses that a scale avoids: first that of all variables together, if it
-    matters, then those of single variables, the worst first.
+    Return the gradient losses that a scale avoids: first the loss of all variables together, if it
+    matters, and then the losses of single variables, most affected first.
     """
     if scaled.total.overflow:
         return ()
@@ -168,8 +168,7 @@ def _gradient_losses(grads: Gradients, none: Trial, scaled: Trial) -> tuple[Grad
 
 def _suggestion(lowest: float, highest: float) -> float:
     """
-    Return the usual scale where it is in the range, well below overflow, and the nearest that is
-    where it is not.
+    Return the usual scale, or the nearest scale in the range that works, with a margin to overflow.
     """
     return min(max(USUAL, lowest), max(highest / MARGIN, lowest))
 
@@ -224,7 +223,7 @@ def _about_recorded(grads: Gradients, none: Trial) -> str:
 
 
 def _worst(losing: tuple[GradientLoss, ...]) -> str:
-    """Return the variables that lose the most, as a part of a sentence."""
+    """Return the most affected variables, as a part of a sentence."""
     named = [
         (
             f"{loss.path} {_share(loss.without.underflow, loss.without.nonzero)} (error "
@@ -326,7 +325,7 @@ def _circumstances(grads: Gradients) -> Iterator[str]:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return a share in per cent, as exactly as it needs to be."""
+    """Return a share as a percentage; ``none`` for zero, and "less than ..." for small shares."""
     share = part / whole if whole else 0.0
     return (
         "none"
@@ -339,8 +338,7 @@ def _share(part: int, whole: int) -> str:
 
 def _number(scale: float) -> str:
     """
-    Return a scale as people write it: whole, or one over a whole number, where it is a power of
-    two.
+    Return a scale as text: powers of two below 1 are fractions such as ``1/8``.
     """
     return (
         f"{scale:.0f}"

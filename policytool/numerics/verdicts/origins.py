@@ -1,10 +1,10 @@
 """
-Where the error of a failed check comes from: the call that makes it, as opposed to those that only
-pass it on or show it; and which layers of the file to keep in float32 for that (the pure part of
-the search, whose trials :mod:`policytool.commands.check_trials` runs).
+Finds the cause of the error of a failed check, and the layers of the file to keep in float32
+because of it. :mod:`policytool.commands.check_trials` runs the trials with these layers.
 
-A call that gets NaN or infinity does not make it: the call that made it does, or the code between.
-An error that a call shows because its inputs were rounded belongs to what made these inputs.
+The cause is the call that computes the error, and not a later call that passes it on. If the inputs
+of a call contain NaN or infinity, the cause is an earlier call or the code in between. If a call
+has an error only because its inputs were rounded, the cause is the calls that compute these inputs.
 """
 
 from __future__ import annotations
@@ -34,37 +34,38 @@ if TYPE_CHECKING:
 
 
 class Blame(StrEnum):
-    """What a call does to its results."""
+    """How a call causes an error."""
 
     NONFINITE = "nonfinite"
-    """It makes NaN or infinity."""
+    """The call computes NaN or infinity."""
 
     ERROR = "error"
-    """It makes an error above its tolerance, of inputs that are given."""
+    """The call has an error above its tolerance, with the inputs of the reference."""
 
     ROUNDING = "rounding"
-    """It rounds its outputs, and a later call loses more than its tolerance by that."""
+    """The call rounds its outputs, which causes an error above the tolerance in a later call."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Charge:
-    """One call that is to blame."""
+    """A call that causes an error."""
 
     call: int
-    """Its place in the run."""
+    """The index of the call in the run."""
 
     blame: Blame
     in_code: bool = False
-    """Whether the code of a layer that calls others is to blame, and not one of these."""
+    """Whether the code of the layer is the cause, and not one of the layers that it calls."""
 
     seen_in: int | None = None
-    """For :attr:`Blame.ROUNDING`, the call that shows it."""
+    """For :attr:`Blame.ROUNDING`, the index of the later call that has the error."""
 
 
 def charges(run: CheckRun) -> tuple[Charge, ...]:
     """
-    Return the calls to blame in a diagnosis, in the order of the model: the call that makes NaN or
-    infinity if an output shows it, and every call whose error is above its tolerance.
+    Return the calls that cause errors in a diagnosis, in the order of the model: the call that
+    computes NaN or infinity if an output contains it, and all calls with an error above their
+    tolerance. Return nothing if the run is not a diagnosis.
     """
     if not run.calls or any(call.trace is None for call in run.calls):
         return ()
@@ -74,8 +75,8 @@ def charges(run: CheckRun) -> tuple[Charge, ...]:
 
 def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
     """
-    Return the calls of a run that a diagnosis has too, with their places in the candidate: which
-    calls make the inputs of which is the same whatever they compute in.
+    Return a run with the traces of a diagnosis, and only the calls that both have. The traces also
+    hold for the run, because the calls that compute an input do not depend on dtypes.
     """
     if all(call.trace is not None for call in run.calls):
         return run
@@ -105,7 +106,7 @@ def _renumbered_trace(
 
 
 def origin(run: CheckRun, charge: Charge) -> Origin:
-    """Return the place of a charge, as reports show it."""
+    """Return the origin of a charge, for reports."""
     call = run.calls[charge.call]
     return Origin(
         path=call.place,
@@ -118,8 +119,8 @@ def origin(run: CheckRun, charge: Charge) -> Origin:
 
 def with_reference_nan_origin(run: CheckRun) -> CheckRun:
     """
-    Return a run with the origin of the reference's NaN, if that NaN makes an output incomparable:
-    the layer of the reference that makes it. Return other runs unchanged.
+    Return a run with the first NaN of the reference as its origin, if an output is not comparable
+    because of it. Return other runs unchanged.
     """
     path = run.verdict.nonfinite_reference
     call = next((call for call in run.calls if call.place == path), None)
@@ -145,7 +146,7 @@ def _start_order(call: LayerCall) -> int:
 
 
 def _nonfinite(run: CheckRun) -> Iterator[Charge]:
-    """Yield the first place where the candidate makes NaN or infinity, if an output shows it."""
+    """Yield the first call that computes NaN or infinity, if an output of the model contains it."""
     if not any(
         judgement.ruling is Ruling.NOT_FINITE and judgement.about is JudgementSubject.OUTPUT
         for judgement in run.verdict.judgements
@@ -155,7 +156,7 @@ def _nonfinite(run: CheckRun) -> Iterator[Charge]:
         call = run.calls[place]
         if enters and call.trace is not None and call.trace.gets_nonfinite:
             within = call.trace.within
-            if within is not None:  # else an input of the model itself has it
+            if within is not None:  # otherwise, an input of the model contains it
                 yield Charge(call=within, blame=Blame.NONFINITE, in_code=True)
             return
         if not enters and any(
@@ -166,7 +167,7 @@ def _nonfinite(run: CheckRun) -> Iterator[Charge]:
 
 
 def _events(calls: Sequence[LayerCall]) -> Iterator[tuple[int, bool]]:
-    """Yield each call twice, in the order of the model: where it begins (True) and ends (False)."""
+    """Yield the beginning (True) and the end (False) of each call, in the order of the model."""
     inner: dict[int | None, list[int]] = {}
     for place, call in enumerate(calls):
         within = call.trace.within if call.trace is not None else None
@@ -189,8 +190,8 @@ def _by_start(calls: Sequence[LayerCall], places: Sequence[int]) -> list[int]:
 
 def _errors(run: CheckRun) -> Iterator[Charge]:
     """
-    Yield the calls whose own error is above their tolerance, and those that round too coarsely for
-    a later call.
+    Yield the calls whose own error is above their tolerance, and the calls whose rounding causes
+    such an error in a later call.
     """
     judged = {
         judgement.path: judgement.tolerance
@@ -218,7 +219,7 @@ def _tolerance(call: LayerCall, judged: dict[str, float]) -> float:
 
 
 def _enclosing_calls(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
-    """Yield the calls that a call was made in."""
+    """Yield the calls that contain a call, innermost first."""
     trace = calls[place].trace
     while trace is not None and trace.within is not None:
         yield trace.within
@@ -226,7 +227,7 @@ def _enclosing_calls(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
 
 
 def own_error(call: LayerCall) -> float:
-    """Return the error that a call itself adds to its inputs; 0 if it was not measured."""
+    """Return the error of a call without the errors of its inputs; 0 if it was not measured."""
     return max((_error(output.own or output.isolated) for output in call.outputs), default=0.0)
 
 
@@ -250,7 +251,7 @@ def rounding_producers(calls: Sequence[LayerCall], place: int) -> list[int]:
     pending = list(_producers(calls[place]))
     while pending:
         producer = pending.pop()
-        if producer in visited:  # of a residual stream, each block doubles the paths
+        if producer in visited:  # each residual block doubles the number of paths
             continue
         visited.add(producer)
         call = calls[producer]
@@ -267,13 +268,13 @@ def _producers(call: LayerCall) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """The layers of a candidate whose policy the file holds and that compute in 16 bits."""
+    """The layers that can be kept in float32: they compute in 16 bits, by a policy in the file."""
 
     paths: tuple[str, ...]
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> Choices:
-        """Return the choices among a file's layers."""
+        """Return the choices in a model."""
         return cls(
             paths=tuple(
                 layer.path
@@ -286,7 +287,7 @@ class Choices:
         )
 
     def unit(self, path: str) -> frozenset[str]:
-        """Return the selectable layers among a layer and all layers below it."""
+        """Return the choices among a layer and all layers below it."""
         below = f"{path}/"
         return frozenset(
             candidate
@@ -297,9 +298,9 @@ class Choices:
 
 def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
     """
-    Return the layers to keep in float32 according to the diagnosis: each blamed layer as a whole,
-    for ops the layers that compute their inputs, layers in which the rounding of others shows, and
-    those that cast to infinity what a blamed layer computes in float32.
+    Return the layers to keep in float32 according to the diagnosis. These are layers that cause
+    errors, with all layers below them (for ops, the layers that compute their inputs), layers with
+    errors from rounded inputs, and layers that cast outputs of these layers to infinity.
     """
     layers: set[str] = set()
     blamed = charges(run)
@@ -312,7 +313,7 @@ def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
 
 
 def _overflow_receivers(run: CheckRun, blamed: set[int]) -> Iterator[int]:
-    """Yield the calls whose inputs, computed by blamed calls, leave the range of their dtype."""
+    """Yield the calls whose dtype cannot represent the inputs that blamed calls compute."""
     for place, call in enumerate(run.calls):
         if (
             not call.is_model
@@ -326,9 +327,10 @@ def deciding_layers(
     run: CheckRun, place: int, choices: Choices, *, producers: bool = True
 ) -> frozenset[str]:
     """
-    Return the layers of the file that decide in which dtype a call computes: the layer, or the
-    outermost layer, other than a model, that calls it; for an op, the layers that compute its
-    inputs.
+    Return the layers of the file that determine the dtype of a call: the outermost layer, other
+    than a model, that contains the call; for an op, the layers that compute its inputs.
+
+    :param producers: whether to follow the inputs of ops
     """
     layers: set[str] = set()
     seen: set[int] = set()
@@ -348,7 +350,7 @@ def deciding_layers(
 
 
 def _owner(calls: Sequence[LayerCall], place: int) -> LayerCall:
-    """Return the outermost layer around a call, other than a model, or the call itself."""
+    """Return the outermost layer call, other than a model, that contains a call or is the call."""
     around = takewhile(lambda outer: not calls[outer].is_model, _enclosing_calls(calls, place))
     return calls[[place, *around][-1]]
 

@@ -1,8 +1,8 @@
 """
-What the values of an output are: recognised by the last activation, by the loss that the file
-records, by the shape and by the values.
+Determines the kind of an output's values from the last activation, the loss that the file records,
+the shape, and the values.
 
-Where these leave a choice, an output has several readings.
+If these do not decide, the output has several possible readings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Reading = frozenset[OutputKind]
-"""The kinds that an output has at once: each of them decides."""
+"""The kinds that an output has at the same time; the worst answer decides."""
 
 _SIGMOIDS: Final = frozenset({"sigmoid", "hard_sigmoid"})
 _CATEGORICAL: Final = re.compile(r"categorical_?crossentropy|categorical_?(focal|hinge)")
@@ -35,10 +35,10 @@ _NUMERIC: Final = re.compile(
 )
 
 _CLOSED: Final = 0.1
-"""Fewer open values than this share are those of a mask."""
+"""If the share of values near neither 0 nor 1 is below this, the output is a mask."""
 
 _OPEN: Final = 0.5
-"""More open values than this share are those of an image."""
+"""If the share of values near neither 0 nor 1 is above this, the output is an image."""
 
 _IMAGE_RANK: Final = 4
 _IMAGE_CHANNELS: Final = 4
@@ -48,21 +48,21 @@ _BOTH: Final = frozenset({OutputKind.BINARY, OutputKind.PROBABILITY})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputFacts:
-    """What is known of an output beside its values."""
+    """The properties of an output other than its values."""
 
     shape: tuple[int | None, ...]
     activation: str | None
-    """The last activation; None if the graph of the model does not tell."""
+    """The last activation; None if the graph of the model does not show it."""
 
     loss: str | None
-    """The name of the loss that the file records for it."""
+    """The name of the recorded loss; None if the file records no loss for the output."""
 
 
 def parse_output_kinds(option_values: Iterable[str]) -> dict[str, OutputKind]:
     """
     Return the kind of each output, from the ``NAME=KIND`` values of ``--output-kind``.
 
-    :raises UsageError: for a value of another form, and for an unknown kind.
+    :raises UsageError: if a value has another form, or the kind is unknown.
     """
     kind_by_output = {}
     for text in option_values:
@@ -78,9 +78,9 @@ def parse_output_kinds(option_values: Iterable[str]) -> dict[str, OutputKind]:
 
 def check_names(kinds: Mapping[str, OutputKind], outputs: Iterable[str]) -> None:
     """
-    Make sure that the user names outputs that there are.
+    Check that the names of ``--output-kind`` are outputs of the model.
 
-    :raises UsageError: for another name.
+    :raises UsageError: if a name is not an output.
     """
     known = list(dict.fromkeys(outputs))
     for name in kinds:
@@ -92,14 +92,14 @@ def check_names(kinds: Mapping[str, OutputKind], outputs: Iterable[str]) -> None
 
 
 def possible_readings(facts: OutputFacts, changes: OutputChanges) -> tuple[Reading, ...]:
-    """Return what an output may be; more than one reading where nothing decides between them."""
+    """Return the possible readings of an output; several if nothing decides between them."""
     if changes.value_changes is not None:
         return _single_kind(OutputKind.VALUES)
     rank, last = len(facts.shape), changes.width
     activation, loss = facts.activation, snake_case(facts.loss or "")
     if changes.sums_to_one and activation in (None, "softmax"):
         return _single_kind(OutputKind.CLASSES)
-    if activation == "softmax" and last > 1:  # moved to other axes since
+    if activation == "softmax" and last > 1:  # the axes were changed after the softmax
         return (*_single_kind(OutputKind.CLASSES), *_single_kind(OutputKind.REGRESSION))
     if (changes.has_unit_norm and last > 1) or _ANGULAR.search(loss):
         return _single_kind(OutputKind.EMBEDDING)
@@ -117,7 +117,7 @@ def possible_readings(facts: OutputFacts, changes: OutputChanges) -> tuple[Readi
 def _probability_kinds(
     rank: int, last: int, loss: str, changes: OutputChanges
 ) -> tuple[Reading, ...]:
-    """Return what values from 0 to 1 may be that do not sum to 1."""
+    """Return the possible readings of values from 0 to 1 that do not sum to 1."""
     if rank < _IMAGE_RANK:
         return (_BOTH,)
     if last > _IMAGE_CHANNELS:
@@ -148,8 +148,8 @@ def _single_kind(kind: OutputKind) -> tuple[Reading]:
 
 def losses_by_output(recorded: object, names: Iterable[str]) -> Mapping[str, str]:
     """
-    Return the name of the loss of each output, from the ``loss`` of the file's training config: one
-    for all, a list in the order of the outputs, or one by name.
+    Return the name of the loss of each output, from ``loss`` in the training config of the file,
+    which is one loss for all outputs, a list in the order of the outputs, or an object by name.
     """
     listed = list(names)
     if isinstance(recorded, dict) and not recorded.keys() & set(keras_objects.KEYS):
@@ -165,5 +165,5 @@ def losses_by_output(recorded: object, names: Iterable[str]) -> Mapping[str, str
 
 
 def _loss_name(recorded: object) -> str:
-    """Return the name of a loss: of a function, or the class of an object."""
+    """Return the name of a loss function, or the class of a loss object; empty if there is none."""
     return keras_objects.name_of(recorded) or ""

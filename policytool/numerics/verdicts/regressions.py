@@ -1,10 +1,10 @@
 """
-A check compared with the JSON report of an earlier one: which errors grew or shrank by more than
-noise.
+Compares a check with the JSON report of an earlier one, and reports the errors that changed by more
+than noise.
 
-Kernels of other devices and releases sum in another order, and other checkpoints have other values,
-so that errors of the size of the expected rounding differ by some factor. An error counts as larger
-only if it is more than twice what it was, and at least a quarter of its tolerance: as large as the
+Other devices and releases add up values in a different order, and other checkpoints have different
+values. Therefore, errors of the size of the expected rounding vary. An error counts as larger only
+if it is more than twice the earlier error, and above a quarter of its tolerance, which is the
 rounding that the dtypes explain.
 """
 
@@ -39,18 +39,18 @@ _EXPECTED: Final = "expected the output of `policytool check --format json`"
 _WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 Place = tuple[Subject, str]
-"""An output by its name, or a call of a layer by its path below the model."""
+"""The name of an output, or the path of a layer call without the name of the model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One error, as it was judged."""
+    """An error with its tolerance."""
 
     name: str
-    """The place of the call with the name of the model, or the output's name."""
+    """The place of a call, including the name of the model, or the name of an output."""
 
     error: float | None
-    """Infinite for what is not finite in the candidate only; None if no error is known."""
+    """Infinite if only the candidate is not finite; None if the error is unknown."""
 
     tolerance: float
     is_missed: bool
@@ -58,7 +58,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierMetric:
-    """The task's own metric of the candidate."""
+    """The candidate's metric of the task in an earlier check."""
 
     name: str
     candidate: float
@@ -66,7 +66,7 @@ class EarlierMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRun:
-    """What one run of the earlier check found."""
+    """A run of an earlier check."""
 
     device: str
     signature: str | None
@@ -79,7 +79,7 @@ class EarlierRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierCheck:
-    """An earlier check."""
+    """An earlier check, from its JSON report."""
 
     file: str
     policy: str | None
@@ -87,11 +87,11 @@ class EarlierCheck:
 
     @property
     def has_layers(self) -> bool:
-        """Whether errors of layers can be compared, which ran alone."""
+        """Whether the check measured isolated errors of layers, which can be compared."""
         return any(place[0] is Subject.LAYER for run in self.runs for place in run.findings)
 
 
-class _UnsupportedReport(Exception):  # noqa: N818  # never leaves this module: it becomes one sentence
+class _UnsupportedReport(Exception):  # noqa: N818  # this module converts it to ModelFileError
     """The reason why a file is not a supported report."""
 
 
@@ -99,7 +99,7 @@ def earlier_check(file: str, text: bytes) -> EarlierCheck:
     """
     Return the check in a report.
 
-    :raises ModelFileError: for anything else.
+    :raises ModelFileError: if the text is not a JSON report of a check.
     """
     try:
         value, _ = jsontext.parse(text)
@@ -166,7 +166,11 @@ def _calls(run: Mapping[str, Json]) -> Iterator[tuple[Place, Finding]]:
 
 
 def output_place(name: str, count: int) -> Place:
-    """Return the place of an output; a model's only output has the same place under any name."""
+    """
+    Return the place of an output. The only output of a model has the same place under any name.
+
+    :param count: the number of outputs of the model
+    """
     return Subject.OUTPUT, name if count > 1 else ""
 
 

@@ -1,15 +1,15 @@
 """
-Whether a candidate is safe: whether its predictions stay those of the reference.
+Decides whether a candidate is safe: whether its predictions are those of the reference.
 
-The rule is described, with its reasons, in ``docs/explanation/safe.md``. It has two sides, so that
-it may leave a question open: a candidate is safe if at most a small share of predictions can have
-changed, not safe if more certainly have, and undecided otherwise.
+``docs/explanation/safe.md`` describes the rule and its reasons. A candidate is safe if at most a
+small share of its predictions changes, according to the upper bound. It is not safe if a larger
+share changes, according to the lower bound, and undecided otherwise.
 
-Bounds are at 95 % confidence, on one side, from the samples that were seen. A share of samples has
-the bounds of Clopper and Pearson (Biometrika 26, 1934), which hold for any number of samples. A
-mean of values that differ in size has the bound of the normal approximation, with one addition for
-what was not seen: samples as bad as the worst one may be as frequent as three of the number of
-samples (the rule of three: Hanley and Lippman-Hand, JAMA 249, 1983).
+Bounds are one-sided at 95 % confidence, and estimated from the samples of the run. A share of
+samples has the bounds of Clopper and Pearson (Biometrika 26, 1934), which hold for any number of
+samples. A mean of values has the bounds of the normal approximation. Its upper bound also allows
+for samples that did not occur: samples like the worst one may occur three times in as many samples
+(the rule of three: Hanley and Lippman-Hand, JAMA 249, 1983).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 CONFIDENCE: Final = 0.95
 _RISK: Final = 1 - CONFIDENCE
 _Z: Final = 1.6448536269514722
-"""The quantile of the normal distribution for this confidence, on one side."""
+"""The one-sided quantile of the normal distribution for this confidence."""
 
 UNSEEN: Final = -math.log(_RISK)
-"""About 3: how many samples were to be expected of what was not seen, at most."""
+"""About 3: the upper bound for the expected number of samples of a kind that did not occur."""
 
 _MOST_TIMES: Final = 1e4
 _NEAR: Final = 1.002
@@ -67,7 +67,7 @@ _PRECISION: Final = 1e-14
 
 
 def of_share(changed: int, samples: int) -> Bounds:
-    """Return a share of samples with the bounds of Clopper and Pearson."""
+    """Return the share of changed samples with the bounds of Clopper and Pearson."""
     if not samples:
         return Bounds(0.0, 0.0, 1.0)
     upper = 1.0 if changed == samples else _quantile(CONFIDENCE, changed + 1, samples - changed)
@@ -77,9 +77,10 @@ def of_share(changed: int, samples: int) -> Bounds:
 
 def of_shares(shares: Shares, times: float = 1) -> Bounds:
     """
-    Return the bounds of the mean of shares. The upper bound is at least that of no observed change.
+    Return the mean of shares with its bounds. The upper bound is at least the one for samples
+    without any change.
 
-    :param times: factor on the number of samples, assuming that the other samples are alike
+    :param times: factor for the number of samples, assuming that more samples are like these
     """
     samples = round(shares.samples * times)
     if shares.is_counted or not samples:
@@ -91,8 +92,11 @@ def of_shares(shares: Shares, times: float = 1) -> Bounds:
 
 def of_mean(total: float, squares: float, worst: float, samples: int, times: float = 1) -> Bounds:
     """
-    Return the mean of values that are not negative, from their sums and the largest of them.
+    Return the mean of nonnegative values with its bounds.
 
+    :param total: the sum of the values
+    :param squares: the sum of the squared values
+    :param worst: the largest value
     :param times: as for :func:`of_shares`
     """
     total, squares, samples = total * times, squares * times, round(samples * times)
@@ -104,10 +108,11 @@ def of_mean(total: float, squares: float, worst: float, samples: int, times: flo
 
 def samples_needed(samples: int, upper: Callable[[float], float], most: float) -> int | None:
     """
-    Return about how many samples have an upper bound of at most ``most``, if the others are like
-    these; None for more than ten thousand times as many.
+    Return approximately how many samples are needed for an upper bound of at most ``most``,
+    assuming that more samples are like these. Return None if ten thousand times as many are not
+    enough.
 
-    :param upper: the bound for this many times as many samples
+    :param upper: returns the upper bound if the number of samples is multiplied by a factor
     """
     low, high = 1.0, _MOST_TIMES
     if upper(high) > most:
@@ -119,7 +124,7 @@ def samples_needed(samples: int, upper: Callable[[float], float], most: float) -
 
 
 def least_samples(share: float) -> int:
-    """Return how many samples without any change show that at most this share changes."""
+    """Return the number of samples without a change that show that at most this share changes."""
     return math.ceil(UNSEEN / -math.log1p(-share)) if 0 < share < 1 else 1
 
 
@@ -137,7 +142,7 @@ def _beta(x: float, first: float, second: float) -> float:
     """Return the regularised incomplete beta function (https://dlmf.nist.gov/8.17)."""
     if x in (0.0, 1.0):
         return x
-    if x > (first + 1) / (first + second + 2):  # where the fraction converges slowly
+    if x > (first + 1) / (first + second + 2):  # the fraction would converge slowly
         return 1 - _beta(1 - x, second, first)
     logarithm = first * math.log(x) + second * math.log1p(-x)
     logarithm += math.lgamma(first + second) - math.lgamma(first) - math.lgamma(second)
@@ -146,7 +151,7 @@ def _beta(x: float, first: float, second: float) -> float:
 
 def _fraction(x: float, first: float, second: float) -> float:
     """
-    Return the continued fraction ``1 + d1 / (1 + d2 / (1 + ...))`` of that function
+    Return the continued fraction ``1 + d1 / (1 + d2 / (1 + ...))`` of the incomplete beta function
     (https://dlmf.nist.gov/8.17.E22), by the modified method of Lentz (Thompson and Barnett, 1986).
     """
     value = above = 1.0
@@ -166,39 +171,42 @@ def _fraction(x: float, first: float, second: float) -> float:
 
 
 MAX_CHANGE: Final = 0.01
-"""The share of predictions that may change, and twice the change of numbers by their spread."""
+"""
+The share of predictions that may change. Numbers may change by half of it, relative to their
+spread.
+"""
 
 _SHARES: Final = 2.0
-"""How many times that share has to change, at least, for a candidate that is not safe."""
+"""A candidate is not safe only if at least this multiple of the allowed share changes."""
 
 _NUMBERS: Final = 5.0
-"""The same of kinds that are not counted."""
+"""The multiple for kinds of outputs whose changes are not counted."""
 
 _NEARLY_EXACT: Final = 0.5
 """
-How much of the share numbers may change: with 0.5 % of the spread, the mean squared error of a
-model grows by at most 1 % unless its own error is below 5 % of the spread.
+The factor for numbers. If they change by 0.5 % of their spread, the mean squared error of a model
+grows by at most 1 %, unless its own error is below 5 % of the spread.
 """
 
 _OTHER_VALUES: Final = 0.5
-"""An error of this share of the spread leaves little of what the reference says."""
+"""From this share of the spread on, an error makes the values of an output meaningless."""
 
 _CLASS_ERROR: Final = 0.05
-"""The mean change of the logarithm of a probability with which a classifier is safe."""
+"""The largest mean change in the logarithm of a probability that is safe for a classifier."""
 
 _NO_SPREAD: Final = 1e-6
-"""A spread below this share of the mean is that of rounding."""
+"""A spread below this share of the mean comes from rounding only."""
 
 
 _BY_LABELS: Final = frozenset(
     {OutputKind.REGRESSION, OutputKind.BINARY, OutputKind.PROBABILITY, OutputKind.MASK}
 )
-"""Kinds of which labels say more than how far predictions moved."""
+"""Kinds for which a metric with labels is more significant than the change of predictions."""
 
 _COUNTED: Final = frozenset(
     {OutputKind.CLASSES, OutputKind.BINARY, OutputKind.EMBEDDING, OutputKind.VALUES}
 )
-"""Kinds of which each prediction that changes counts."""
+"""Kinds whose changed predictions are counted."""
 
 _SHARES_OF: Final[Mapping[OutputKind, Callable[[OutputChanges], Shares | None]]] = {
     OutputKind.CLASSES: attrgetter("class_changes"),
@@ -212,11 +220,11 @@ _SHARES_OF: Final[Mapping[OutputKind, Callable[[OutputChanges], Shares | None]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SafetyRule:
-    """What counts as a change."""
+    """The options that determine whether a candidate is safe."""
 
     max_change: float = MAX_CHANGE
     kinds: Mapping[str, OutputKind] = field(default_factory=dict)
-    """The kinds that the user gave, by the name of the output."""
+    """The kinds that the user specified, by the name of the output."""
 
     loss: object = None
     """The losses that the file records."""
@@ -224,9 +232,9 @@ class SafetyRule:
 
 def share_of(percent: float) -> float:
     """
-    Return what ``--max-change`` says as a share.
+    Return the percentage of ``--max-change`` as a share.
 
-    :raises UsageError: for anything but a percentage above 0.
+    :raises UsageError: if it is not above 0 and at most 100.
     """
     if not 0 < percent <= 100:  # noqa: PLR2004  # percent
         raise UsageError(f"--max-change {percent:g} must be above 0 and at most 100")
@@ -268,8 +276,8 @@ def _with_metric_answer(output_answer: OutputAnswer, metric: OutputMetric) -> Ou
     """
     Return the answer of an output with labels.
 
-    If as many predictions become right as wrong, the metric does not change. So the counted
-    predictions have to be safe as well.
+    If equally many predictions become right and wrong, the metric does not change. Therefore, the
+    counted predictions must be safe too.
     """
     is_known = metric.bounds is not None or metric.drop is None
     if output_answer.spoiled or not metric.rows or not is_known:
@@ -296,7 +304,7 @@ def _with_metric_answer(output_answer: OutputAnswer, metric: OutputMetric) -> Ou
 
 
 def _metric_answer(metric: OutputMetric) -> Answer:
-    """Return what a metric says; NaN leaves it open."""
+    """Return whether the candidate is safe, according to a metric; undecided for NaN."""
     lower, upper = metric.bounds or (-math.inf, math.inf)
     if upper <= metric.max_drop:
         return Answer.SAFE
@@ -304,7 +312,7 @@ def _metric_answer(metric: OutputMetric) -> Answer:
 
 
 def _as_undecided(output_answer: OutputAnswer) -> OutputAnswer:
-    """Return the answer as undecided, because of its yes/no predictions."""
+    """Return the answer as undecided because of its yes/no predictions, which then come first."""
     kinds = sorted(
         output_answer.kinds, key=lambda kind_answer: kind_answer.kind is not OutputKind.BINARY
     )
@@ -367,13 +375,13 @@ def _is_unrelated(kind_answers: Sequence[KindAnswer]) -> bool:
 
 def _rank(kind_answer: KindAnswer) -> tuple[int, int]:
     """
-    Return the sort key of an answer: the worst first, and of equal ones, counted predictions first.
+    Return the sort key of an answer: the worst first, and counted predictions first among equals.
     """
     return -severity(kind_answer.answer), list(OutputKind).index(kind_answer.kind)
 
 
 def _undecidable_reason(changes: OutputChanges) -> Open | None:
-    """Return why the verdict on a candidate cannot use an output; None if it can."""
+    """Return why an output cannot decide whether the candidate is safe; None if it can."""
     if changes.value_changes is None and changes.range is None:
         return Open.NOT_FINITE
     is_rounding = bool(changes.channels) and not any(map(_has_spread, changes.channels))
@@ -405,9 +413,11 @@ def _judge_change(
     kind: OutputKind, change_of: Callable[[float], Bounds], samples: int, most: float
 ) -> KindAnswer:
     """
-    Return what a change says.
+    Return the answer for a change.
 
-    :param change_of: returns it for this many times as many samples that are like these
+    :param change_of: returns the change if the number of samples is multiplied by a factor,
+        assuming that more samples are like these
+    :param most: the largest change that is allowed
     """
     change, least = change_of(1), least_samples(most)
     times = _SHARES if kind in _COUNTED else _NUMBERS
@@ -423,7 +433,7 @@ def _judge_change(
         else None
     )
     if enough is None and samples < least and change.lower <= most:
-        enough = least  # of which more than these may be as they should
+        enough = least  # more samples may have fewer changes
     return KindAnswer(
         kind=kind,
         answer=Answer.UNDECIDED,
@@ -506,8 +516,10 @@ def _has_spread(channel: ChannelErrors) -> bool:
 
 def _relative_error(channel: ChannelErrors, samples: int, times: float = 1) -> Bounds:
     """
-    Return the relative error of a channel with its bounds, for ``times`` as many samples: the root
-    of the squared error over the squared spread.
+    Return the relative error of a channel with its bounds: the root of the squared error divided by
+    the squared spread.
+
+    :param times: as for :func:`of_shares`
     """
     error = of_mean(channel.error, channel.squares, channel.worst, samples, times)
     scale = samples / channel.spread

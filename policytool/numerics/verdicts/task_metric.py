@@ -1,4 +1,4 @@
-"""What is asked of the task's own metric, and how its values are judged."""
+"""The options for the metric of the task, and the verdict on its values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 MAX_DROP: Final = 0.01
 """
-How much worse a metric may get by default: one percentage point of an accuracy, or this many nats
-of a likelihood. Of errors, whose size depends on the task, it is this share of the reference's.
+The default for how much worse a metric may get: one percentage point of an accuracy, or this number
+of nats of a likelihood. For errors, whose size depends on the task, it is this share of the
+reference's error.
 """
 
 _LIKELIHOOD: Final = re.compile(
@@ -30,24 +31,24 @@ _LIKELIHOOD: Final = re.compile(
 
 _BLOCKS: Final = 10
 _T: Final = 1.8331129326536335
-"""The quantile of Student's distribution for 95 % on one side and ten blocks."""
+"""The one-sided 95 % quantile of Student's t-distribution for ten blocks."""
 
 _ROUNDING: Final = 2.0**-20
-"""How far a metric may be off relative to its size, because libraries compute it in float32."""
+"""The relative rounding error of a metric, because libraries compute it in float32."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricOptions:
-    """What ``--labels`` and ``--metric`` say."""
+    """The values of ``--labels`` and ``--metric``."""
 
     labels: Path | None
-    """None if the outputs of the reference take their place."""
+    """The file with labels; None if the outputs of the reference replace them."""
 
     metric: str | UserFunction
-    """The name of a metric of the library's, or the user's own function."""
+    """The name of a metric of the library, or a user function."""
 
     max_drop: float | None = None
-    """None for the default."""
+    """How much worse the metric may get; None for the default."""
 
 
 def metric_and_drop(text: str | None) -> tuple[str | None, float | None]:
@@ -71,10 +72,9 @@ def metric_options(
     labels: Path | None, metric: str | None, max_drop: float | None, *, has_inputs: bool
 ) -> MetricOptions | None:
     """
-    Return what is asked for; None for nothing.
+    Return the options of the metric; None if the user sets neither labels nor a metric.
 
-    :raises UsageError: for options without those that they need, and for values that they do not
-        accept.
+    :raises UsageError: if an option lacks another option that it needs, or has an invalid value.
     """
     if labels is None and metric is None:
         return None
@@ -93,9 +93,9 @@ def metric_options(
 
 def check_max_drop(value: float | None) -> None:
     """
-    Make sure that a metric has a possible drop.
+    Check that the allowed drop of a metric is valid.
 
-    :raises UsageError: for other numbers.
+    :raises UsageError: if it is negative, infinite or NaN.
     """
     if value is not None and not (value >= 0 and math.isfinite(value)):
         raise UsageError(f"--metric has the drop {value}, which must be a non-negative number")
@@ -166,9 +166,11 @@ def _judge_output(
 
 def _bounds(output_json: Mapping[str, Any], *, higher: bool) -> tuple[float, float] | None:
     """
-    Return the bounds of a drop, estimated from the drops without each block of rows: their spread
-    shows how much the drop varies between samples (the jackknife). A change that no row shows may
-    still occur in three rows (the rule of three).
+    Return the bounds of a drop; None if there are too few blocks.
+
+    The drop is computed again without each block of rows. The spread of these drops shows how much
+    the drop varies between samples (the jackknife). A change that occurs in no row could still
+    occur in three rows of as many others (the rule of three).
     """
     drops = [
         drop(block["reference"], block["candidate"], higher=higher)

@@ -1,15 +1,16 @@
 """
-How far a candidate may be from its reference, and the verdict on a run. If the user gives no
-tolerance, it is what the dtypes explain.
+The tolerances for the errors of a candidate, and the verdict on a run. If the user sets no
+tolerance, it is the error that rounding in the dtypes explains.
 
 A layer rounds its inputs, its weights and its result, each by up to the unit roundoff u of its
-dtype. What is added up rounds at every term; kernels that do it well add in blocks, in float32 or
-pairwise, and their error grows with the logarithm of the number of terms (N. Higham, Accuracy and
-Stability of Numerical Algorithms, 4.2). So a layer is expected to be off by ``u (1 + log2(1 +
-depth) / 4)``, in the L2 norm and relative to the reference's. Products of matrices and convolutions
-of TensorFlow 2.21 on a CPU were measured at 0.4 u to 5.5 u, whatever their depth up to 16,384; a
-sum that is kept in 16 bits, as that of AveragePooling2D, is at 4.5 u for 256 terms and at 1,700 u
-for 4,096, which is what a tolerance has to find.
+dtype. A sum rounds at each term. Accurate kernels add in blocks, in float32 or pairwise, so that
+their error grows with the logarithm of the number of terms (N. Higham, Accuracy and Stability of
+Numerical Algorithms, 4.2). Therefore, the expected error of a layer is
+``u (1 + log2(1 + depth) / 4)``, in the L2 norm and relative to the norm of the reference.
+
+Matrix products and convolutions of TensorFlow 2.21 on a CPU had errors of 0.4 u to 5.5 u, for any
+depth up to 16,384. A sum in 16 bits, such as that of AveragePooling2D, had an error of 4.5 u for
+256 terms and 1,700 u for 4,096 terms: the tolerance must detect such errors.
 """
 
 from __future__ import annotations
@@ -37,30 +38,30 @@ if TYPE_CHECKING:
 
 _SLACK: Final = 4.0
 """
-How many times as far off as expected a layer, or an output, may be.
+The tolerance of a layer or an output, as a multiple of its expected error.
 
-Of 12,226 calls of layers in 1,093 models of seven releases, under mixed_float16 and mixed_bfloat16,
-half are within 0.5 times, 99.9 % within 1.2 times; outputs of deep image classifiers with random
-weights are off by up to 4 times what is expected of their layers together.
+Of 12,226 layer calls in 1,093 models of seven releases, under mixed_float16 and mixed_bfloat16,
+half have errors within 0.5 times the expected error, and 99.9 % within 1.2 times. The outputs of
+deep image classifiers with random weights have errors of up to 4 times the expected error.
 """
 
 _FLOAT8: Final = 2.0**-4
 """
-The unit roundoff of what goes into a product of float8 and of its weights. The sums are kept in the
-dtype that the layer computes in, so that their depth adds nothing.
+The unit roundoff of the inputs and weights of a float8 product. Sums are in the compute dtype of
+the layer, so that the depth does not count.
 """
 
 _QUANTISED: Final = {"int8": 2.0**-8, "int4": 2.0**-8}
 """
-Half the distance of two values that a quantised layer of Keras 3 makes of its inputs, over the
-largest for integers. What rounding took from stored weights depends on the weights
+The unit roundoff of the inputs of a quantized layer in Keras 3: half the distance between two
+quantized values, relative to the largest. The rounding of stored weights depends on the weights
 (:attr:`LayerCall.weight_rounding`).
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToleranceOption:
-    """One ``--tolerance``: a number for everything, or for what a pattern names."""
+    """The value of one ``--tolerance``: a number for all names, or for those of a pattern."""
 
     pattern: str | None
     value: float
@@ -68,9 +69,9 @@ class ToleranceOption:
 
 def parse_tolerance(text: str) -> ToleranceOption:
     """
-    Return what ``NUMBER`` or ``PATTERN=NUMBER`` says.
+    Return the tolerance of ``NUMBER`` or ``PATTERN=NUMBER``.
 
-    :raises UsageError: for text of another form, and for numbers that are no tolerance.
+    :raises UsageError: if the text has another form, or the number is negative or not finite.
     """
     pattern, equals, number = text.rpartition("=")
     try:
@@ -93,8 +94,8 @@ class Tolerances:
 
     def of(self, name: str) -> float | None:
         """
-        Return the tolerance for the name of an output or the path of a layer: that of the exact
-        name, else of the pattern that matches in full, else the one for all.
+        Return the tolerance for the name of an output or the path of a layer: the tolerance for the
+        exact name, or else for a matching pattern, or else for all names. None if there is none.
 
         :raises UsageError: if several patterns match the name.
         """
@@ -116,7 +117,7 @@ class Tolerances:
 
     def check(self, names: Iterable[str]) -> None:
         """
-        Make sure that every pattern is valid and matches something.
+        Check that every pattern is valid and matches a name.
 
         :raises UsageError: if a pattern is not a regular expression, or matches nothing.
         """
@@ -141,24 +142,25 @@ def _matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def layer_tolerance(call: LayerCall) -> float:
-    """Return how large the relative error of one call may be: four times what is expected of it."""
+    """Return the tolerance for the relative error of a call: four times the expected error."""
     return _SLACK * _expected_error(call)
 
 
 def outputs_tolerance(calls: Sequence[LayerCall]) -> float:
     """
-    Return how large the relative error of a model's outputs may be.
+    Return the tolerance for the relative error of a model's outputs.
 
-    What is expected of its layers adds up as random errors do, with the root of the sum of squares;
-    four times that is allowed.
+    It is four times the root of the sum of the squared errors that are expected of the layers,
+    because these errors add up like random errors.
     """
     return _SLACK * math.hypot(*(_expected_error(call) for call in calls if not call.children))
 
 
 def _expected_error(call: LayerCall) -> float:
     """
-    Return the relative error that the dtypes of a call explain: the largest unit roundoff of what
-    goes in, in it and out, by its reduction depth; and what the rounding of its weights explains.
+    Return the relative error that rounding explains: the largest unit roundoff of the dtypes of
+    inputs, outputs and computations, with a factor for the depth of reductions, combined with the
+    rounding of the weights.
     """
     dtypes = [
         *call.inputs,
@@ -224,7 +226,7 @@ def _outputs(
 
 
 def _compared(judged: Judgement, output: CheckedOutput) -> Judgement:
-    """Return the judgement of an output, with why nothing can be seen in it if so."""
+    """Return the judgement of an output, with the reason if the output is not comparable."""
     why = _not_comparable(output)
     is_nothing = why is NotComparable.NOT_FINITE
     return replace(
@@ -233,7 +235,7 @@ def _compared(judged: Judgement, output: CheckedOutput) -> Judgement:
 
 
 def _not_comparable(output: CheckedOutput) -> NotComparable | None:
-    """Return why an output shows nothing of the candidate; None where it does."""
+    """Return why an output does not show the candidate's precision; None if it does."""
     if output.accumulated is not None and _has_no_finite_values(output.accumulated):
         return NotComparable.NOT_FINITE
     ends = output.changes.range if output.changes is not None else None
@@ -307,8 +309,8 @@ def _judgement(
 
 def _error(metrics: Metrics, *, is_given: bool) -> float | None:
     """
-    Return what is held against a tolerance: integers have one only where the user gives it, because
-    roundings explain no share of values that differ.
+    Return the error to compare with the tolerance. For integers, this is the share of differing
+    values, but only if the user set a tolerance, because rounding explains no such share.
     """
     if metrics.differing is not None and metrics.elements and is_given:
         return metrics.differing / metrics.elements

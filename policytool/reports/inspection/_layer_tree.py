@@ -4,7 +4,7 @@ shown once.
 
 A block is a layer with the layers in it, or neighbours whose names begin alike up to a number
 (``block2b_conv``, ``block2b_bn``). One that equals an earlier block of the same parent, name by
-name and dtype by dtype, becomes one row that names the other.
+name and dtype by dtype, becomes one row that names the other; their sizes may differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.reports.fields import table_cells, table_columns
-from policytool.reports.inspection.fields import LAYER_TABLE, STORED, STORED_TABLE
+from policytool.reports.inspection.fields import LAYER_TABLE, SIZES, STORED, STORED_TABLE
 from policytool.reports.page import Cell, Row, Table, Tone
 
 if TYPE_CHECKING:
@@ -42,14 +42,19 @@ def is_stored_alone(layers: Sequence[Layer]) -> bool:
     return all(layer.class_name is None for layer in layers)
 
 
-def layer_table(layers: Sequence[Layer], *, variables: bool, whole: bool) -> Table:
+def layer_table(layers: Sequence[Layer], *, variables: bool, sizes: bool, whole: bool) -> Table:
     """
     Return the table of layers.
 
     :param variables: whether each variable has its own row
+    :param sizes: whether layers have output shapes and numbers of parameters
     :param whole: whether to show equal blocks as well
     """
-    fields = STORED_TABLE if is_stored_alone(layers) else LAYER_TABLE
+    fields = (
+        STORED_TABLE
+        if is_stored_alone(layers)
+        else tuple(field for field in LAYER_TABLE if sizes or field.name not in SIZES)
+    )
     nodes = _nodes(layers, fields)
     entries = (
         [_TreeEntry(node=node) for node in nodes]
@@ -85,6 +90,9 @@ class _Node(NamedTuple):
     cells: tuple[Cell, ...]
     """Its row but for the label."""
 
+    compared: tuple[str, ...]
+    """The texts of these cells but for sizes, which blocks that are alike need not share."""
+
 
 class _TreeEntry(NamedTuple):
     """A node of the table, or the first of several blocks that are equal to an earlier block."""
@@ -108,13 +116,19 @@ def _nodes(layers: Sequence[Layer], fields: Sequence[Field[Layer]]) -> list[_Nod
             open_paths.pop()
         parts = tuple(layer.path.split("/"))
         above = open_paths[-1].count("/") + 1 if open_paths else 0
+        cells = table_cells(fields[1:], layer)  # before them, the label
         nodes.append(
             _Node(
                 layer=layer,
                 depth=len(open_paths),
                 parts=parts,
                 below=len(parts) - above,
-                cells=table_cells(fields[1:], layer),  # before them, the label
+                cells=cells,
+                compared=tuple(
+                    cell.text
+                    for field, cell in zip(fields[1:], cells, strict=True)
+                    if field.name not in SIZES
+                ),
             )
         )
         open_paths.append(layer.path)
@@ -230,12 +244,12 @@ def _block_name(block: Sequence[_Node], level: int) -> str:
 
 
 def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
-    """Return what two blocks have to have in common: all that is shown, but for their own name."""
+    """Return what two blocks have to have in common: all but their own names and their sizes."""
     depth = len(block[0].parts)
     return tuple(
         (
             "/".join((node.parts[depth - 1].removeprefix(name), *node.parts[depth:])),
-            *(cell.text for cell in node.cells),
+            *node.compared,
         )
         for node in block
     )

@@ -232,6 +232,37 @@ TRACED: Final[Field[Layer]] = Field(
     condition="if the file has a graph",
 )
 
+
+def _count_text(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _shape_text(layer: Layer) -> str:
+    if layer.output_shape is None:
+        return ""
+    return f"({', '.join('?' if size is None else str(size) for size in layer.output_shape)})"
+
+
+PARAMETERS: Final[Field[Layer]] = Field(
+    "parameters",
+    nullable(COUNT),
+    "The number of parameters of the layer itself, without the layers in it: those of its stored "
+    "variables, or else those that it creates. Null if unknown.",
+    column=Column(title="parameters"),
+    cell=lambda layer: Cell(text=_count_text(layer.parameters)),
+)
+_OUTPUT_SHAPE: Final[Field[Layer]] = Field(
+    "output_shape",
+    nullable(items(nullable(COUNT))),
+    "The shape of the output, with the batch; the first output if the layer has several. Null if "
+    "unknown; sizes that are not fixed or not known are null.",
+    column=Column(title="output shape", priority=8),
+    cell=lambda layer: Cell(text=_shape_text(layer)),
+    condition="if the terminal is wide enough",
+)
+SIZES: Final = frozenset({PARAMETERS.name, _OUTPUT_SHAPE.name})
+"""The columns that grow from block to block of a model."""
+
 LAYER: Final[Record[Layer]] = Record(
     "layer",
     (
@@ -302,6 +333,8 @@ LAYER: Final[Record[Layer]] = Record(
         ),
         TRACED,
         Field("traced_ops", _OPS, _OPS_TEXT),
+        PARAMETERS,
+        _OUTPUT_SHAPE,
         Field("variables", items(VARIABLE), "The stored variables."),
         Field(
             "address",
@@ -310,10 +343,6 @@ LAYER: Final[Record[Layer]] = Record(
         ),
     ),
 )
-
-
-def _parameters(layer: Layer) -> int:
-    return sum(variable.parameters for variable in layer.variables)
 
 
 STORED: Final[Field[Layer]] = Field(
@@ -333,19 +362,11 @@ _VARIABLES: Final[Field[Layer]] = Field(
     column=Column(title="variables"),
     cell=lambda layer: Cell(text=str(len(layer.variables))),
 )
-_PARAMETERS: Final[Field[Layer]] = Field(
-    "parameters",
-    COUNT,
-    "The number of stored parameters.",
-    value=_parameters,
-    column=Column(title="parameters"),
-    cell=lambda layer: Cell(text=f"{_parameters(layer):,}"),
-)
 _TOTALS: Final[Record[Layer]] = Record(
     "",
     (
         _VARIABLES,
-        _PARAMETERS,
+        PARAMETERS,
         Field(
             "bytes",
             COUNT,
@@ -374,6 +395,14 @@ LAYER_TABLE: Final = (
     STORED,
     TRACED,
     *LAYER.select("source"),
+    PARAMETERS._replace(
+        column=Column(title="parameters", priority=7),
+        cell=lambda layer: Cell(
+            text="" if layer.parameters == 0 else _count_text(layer.parameters)
+        ),
+        condition="if the terminal is wide enough",
+    ),
+    _OUTPUT_SHAPE,
     NOTES,
 )
 """The columns of the table of layers; the cell of the first is the label in the tree."""
@@ -382,7 +411,7 @@ STORED_TABLE: Final = (
     PATH._replace(column=Column(title="layer or scope", minimum=12, is_name=True)),
     STORED._replace(column=Column(title="stored")),
     _VARIABLES,
-    _PARAMETERS,
+    PARAMETERS,
     TRACED._replace(column=Column(title="traced", priority=1)),
 )
 """The columns for files that say no more of their layers than their variables and ops."""

@@ -309,10 +309,13 @@ def _verdict(migration: Migration) -> Verdict:
                 tone=Tone.BAD,
             )
         case Status.MISSED:
+            compared = migration.comparison
+            are_equal = compared is not None and compared.missed == compared.retyped
+            what = "the dtypes of outputs" if are_equal else "predictions"
             return Verdict.whole(
                 subject=plan.path,
                 text=(
-                    "nothing was written because predictions differ; the original is unchanged. "
+                    f"nothing was written because {what} differ; the original is unchanged. "
                     "Use --no-verify to write the result without the comparison"
                 ),
                 tone=Tone.BAD,

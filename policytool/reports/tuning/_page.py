@@ -1,6 +1,9 @@
 """
 The page of ``tune``: which layers stay in float32, what was written, what ran and how the search
 ended, why each of them is kept, and the margin of the others.
+
+Its tables are the kept layers with the evidence, the converted layers with a margin, and the error
+against the share of converted layers, which is also a chart.
 """
 
 from __future__ import annotations
@@ -10,34 +13,367 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
+from policytool.numerics.tuning.objectives import TOLERANCE
 from policytool.numerics.tuning.results import Ending, Split
+from policytool.releases.policy import policy_from_name
 from policytool.reports import checks, plans
-from policytool.reports.page import Block, Command, Fact, Facts, Notes, Page, Section, Tone
-from policytool.reports.tuning._layers import (
-    converted_section,
-    curve_chart,
-    curve_section,
-    fixed_section,
-    kept_section,
+from policytool.reports.page import (
+    Block,
+    Cell,
+    Column,
+    Command,
+    Fact,
+    Facts,
+    Item,
+    Listing,
+    Notes,
+    Page,
+    Point,
+    Profile,
+    Row,
+    Section,
+    Tone,
+    table_section,
 )
 from policytool.reports.tuning._verdict import (
+    NOT_FINITE,
     allowed_error,
     command,
     goals,
     is_error_only,
     largest_excess,
+    limit_words,
     times,
     verdict,
 )
-from policytool.reports.words import failure_facts, figure, many, upward
+from policytool.reports.words import HEADROOM, failure_facts, figure, many, share, upward
+from policytool.support.grouping import grouped
+from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from policytool.commands.migrate import Migration
-    from policytool.numerics.tuning.results import Trial, Tuning
+    from policytool.numerics.tuning.results import CurvePoint, Trial, TunedLayer, Tuning
     from policytool.reports.layout import View
     from policytool.reports.tuning._verdict import Tunings
+
+    Field = tuple[Column, Callable[[TunedLayer], Cell]]
+
+_NUMBER: Final = 9
+_LAYERS: Final = 10
+_NAMED: Final = 3
+"""Layers that are named of each reason; HTML and JSON name all."""
+
+_LEAST_FLUSHED: Final = 0.001
+_UNTRIED: Final = Cell(text="not tried", tone=Tone.DIM)
+_IF_CONVERTED: Final = (
+    "if converted: how many times the limit the model reaches if this layer is also converted; at "
+    "most 1x meets the objective"
+)
+
+
+def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
+    """Yield every layer that stays in float32, in the order of the model."""
+    kept_layers = [layer for layer in tuning.layers if layer.path in _kept_paths(tuning)]
+    closest = "" if tuning.best is not None else " in the closest set"
+    yield from _layer_section(
+        f"layers in float32{closest}",
+        _kept_fields(tuning),
+        kept_layers,
+        None if everything or tuning.best is not None else _LAYERS,
+        [_IF_CONVERTED],
+    )
+
+
+def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
+    """Yield the converted layers, those with the smallest margin first."""
+    converted = [layer for layer in tuning.layers if layer.path not in _kept_paths(tuning)]
+    yield from _layer_section(
+        "converted layers, smallest margin first",
+        _converted_fields(tuning),
+        sorted(converted, key=lambda layer: -_used(tuning, layer)),
+        None if everything else _LAYERS,
+    )
+
+
+def _layer_section(
+    title: str,
+    layer_fields: Iterable[Field],
+    layers: Sequence[TunedLayer],
+    most: int | None,
+    sentences: Sequence[str] = (),
+) -> Iterator[Section]:
+    """Yield a table of layers with these columns; nothing without layers."""
+    fields = list(layer_fields)
+    more = len(layers) - len(layers[:most])
+    hint = f"{many(more, 'more layer')} not shown; use -v to show all"
+    if layers:
+        yield table_section(
+            title,
+            [column for column, _ in fields],
+            [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in layers[:most]],
+            [*sentences, *([hint] if more else [])],
+        )
+
+
+def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
+    """Yield the layers in float32 that were not tried, by reason."""
+    if reasons := grouped((reason, path) for path, reason in tuning.fixed.items()):
+        items = tuple(
+            Item(
+                text=f"{many(len(paths), 'layer')}: {reason}",
+                names=join_and_count(paths, None if everything else _NAMED),
+            )
+            for reason, paths in reasons.items()
+        )
+        yield Section(title="layers that were not tried", blocks=(Listing(items=items),))
+
+
+def _kept_paths(tuning: Tuning) -> frozenset[str]:
+    """Return the layers in float32 of the best set, or of the closest one if none was found."""
+    trial = tuning.best or tuning.closest
+    return frozenset(trial.kept if trial is not None else ())
+
+
+def _kept_fields(tuning: Tuning) -> Iterator[Field]:
+    trials = {frozenset(trial.kept): trial for trial in tuning.trials}
+    kept = _kept_paths(tuning)
+
+    def without(layer: TunedLayer) -> Trial | None:
+        return trials.get(kept - {layer.path})
+
+    yield from _names(Tone.CAUTION)
+    yield (
+        Column(title="if converted", minimum=12),
+        lambda layer: _excess(layer.excess_if_converted, without(layer)) or _UNTRIED,
+    )
+    yield (
+        Column(title="error", minimum=_NUMBER, priority=2),
+        lambda layer: _trial_error(without(layer)),
+    )
+    yield (
+        Column(title="reason", minimum=24, priority=1, is_beneath=True),
+        lambda layer: Cell(text="; ".join(_evidence(tuning, layer, without(layer)))),
+    )
+
+
+def _converted_fields(tuning: Tuning) -> Iterator[Field]:
+    trials = {frozenset(trial.kept): trial for trial in tuning.trials}
+    every = frozenset(layer.path for layer in tuning.layers)
+    yield from _names(Tone.PLAIN)
+    yield Column(title="own error", minimum=_NUMBER), _own_error
+    yield Column(title="headroom", minimum=8), _headroom
+    yield (
+        Column(title="converted by itself", minimum=_NUMBER, priority=2),
+        lambda layer: (
+            _excess(layer.excess_by_itself, trials.get(every - {layer.path})) or Cell(text="")
+        ),
+    )
+    yield (
+        Column(title="details", minimum=20, priority=1, is_beneath=True),
+        lambda layer: Cell(text="; ".join(_details(tuning, layer))),
+    )
+
+
+def _names(tone: Tone) -> Iterator[Field]:
+    yield (
+        Column(title="layer", minimum=20, is_name=True),
+        lambda layer: Cell(text=layer.path, tone=tone),
+    )
+    yield (
+        Column(title="class", minimum=10, priority=4),
+        lambda layer: Cell(text=layer.class_name, tone=Tone.DIM),
+    )
+
+
+def _excess(value: float | None, trial: Trial | None) -> Cell | None:
+    """Return the excess of a trial; None if there was none."""
+    if value is None and trial is not None:
+        value = trial.excess
+    if value is None:
+        return None
+    error, failure = (trial.error, trial.failure) if trial is not None else (None, None)
+    return Cell(text=limit_words(value, error, failure), tone=Tone.BAD if value > 1 else Tone.PLAIN)
+
+
+def _trial_error(trial: Trial | None) -> Cell:
+    if trial is None or trial.failure is not None:
+        return Cell(text="")
+    return Cell(text=NOT_FINITE if trial.error is None else figure(trial.error))
+
+
+def _own_error(layer: TunedLayer) -> Cell:
+    if layer.error is None and not layer.is_finite:
+        return Cell(text=NOT_FINITE, tone=Tone.BAD)
+    return Cell(text=figure(layer.error))
+
+
+def _headroom(layer: TunedLayer) -> Cell:
+    if layer.headroom is None:
+        return Cell(text="")
+    tone = Tone.CAUTION if layer.headroom < HEADROOM else Tone.PLAIN
+    return Cell(text=f"{figure(layer.headroom)}x", tone=tone)
+
+
+def _evidence(tuning: Tuning, layer: TunedLayer, trial: Trial | None) -> Iterator[str]:
+    """Yield what goes wrong if a layer is converted."""
+    if trial is not None and trial.failure is not None:
+        yield f"the model fails to run: {trial.failure}"
+    yield from _overflow(tuning, layer)
+    if layer.error is not None:
+        yield f"own error {figure(layer.error)}"
+    if layer.is_finite and layer.headroom is not None and 1 <= layer.headroom < HEADROOM:
+        yield f"headroom {figure(layer.headroom)}x"
+    yield from _flushed(layer)
+    if layer.decides:
+        yield f"it also decides the dtype of {join_and_count(layer.decides, _NAMED)}"
+    if layer.rule is not None:
+        yield f"migrate keeps it in float32 by default: {layer.rule}"
+
+
+def _details(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
+    if layer.rule is not None:
+        yield f"converted although migrate keeps it in float32 by default: {layer.rule}"
+    yield from _overflow(tuning, layer)
+    yield from _flushed(layer)
+
+
+def _overflow(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
+    """Yield why a layer's values leave the range of its dtype, if they do."""
+    dtype = policy_from_name(tuning.policy).compute_dtype or tuning.policy
+    if not layer.is_finite:
+        yield f"NaN or infinity in {dtype}"
+    yield from checks.overflow_reasons([layer.largest], dtype)
+
+
+def _flushed(layer: TunedLayer) -> Iterator[str]:
+    if layer.flushed is not None and layer.flushed >= _LEAST_FLUSHED:
+        yield f"{share(layer.flushed)} of its values become zero"
+
+
+def _used(tuning: Tuning, layer: TunedLayer) -> float:
+    """Return how much of its margin a converted layer uses, by the measurement that shows most."""
+    if not layer.is_finite:
+        return math.inf
+    allowed = allowed_error(tuning.objective) or TOLERANCE
+    return max(
+        (layer.error or 0.0) / allowed,
+        1 / layer.headroom if layer.headroom else 0.0,
+        layer.excess_by_itself or 0.0,
+    )
+
+
+_ROWS: Final = 10
+_LEAST: Final = 2
+"""Points from which on there is a curve."""
+
+_TITLE: Final = "error by share of converted layers"
+
+
+def curve_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
+    """Yield the best trial for each number of converted layers."""
+    points = tuning.curve
+    if len(points) < _LEAST:
+        return
+    visible_points = points if everything else _chosen_rows(tuning, points)
+    yield table_section(
+        _TITLE,
+        (
+            Column(title="layers", minimum=10),
+            Column(title="share", minimum=7),
+            Column(title="largest error", minimum=13),
+            Column(title="of the limit", minimum=12),
+            Column(title="result", minimum=6, priority=1),
+        ),
+        [_row(tuning, point) for point in visible_points],
+        ["the best trial for each number of layers; above 1x, the objective is not met"],
+    )
+
+
+def curve_chart(tuning: Tuning) -> Iterator[Profile]:
+    """Yield the same as a chart: the error, or what is used of the limit if more is asked for."""
+    points = tuning.curve
+    if len(points) < _LEAST:
+        return
+    allowed = allowed_error(tuning.objective) if is_error_only(tuning.objective) else None
+    value = "Largest error of an output" if allowed is not None else "Multiple of the limit"
+    yield Profile(
+        title=f"{value} by share of converted layers",
+        limit=1.0 if allowed is None else allowed,
+        limit_text=f"limit: {times(1.0) if allowed is None else figure(allowed)}",
+        points=tuple(
+            Point(
+                share=point.share,
+                value=_value(tuning, point, allowed),
+                text=_point_text(tuning, point),
+                is_missed=_is_missed(tuning, point),
+                is_chosen=_is_chosen(tuning, point),
+            )
+            for point in points
+        ),
+    )
+
+
+def _value(tuning: Tuning, point: CurvePoint, allowed: float | None) -> float:
+    if allowed is None:
+        return _point_excess(tuning, point)
+    return math.inf if point.error is None else point.error
+
+
+def _point_text(tuning: Tuning, point: CurvePoint) -> str:
+    error = NOT_FINITE if point.error is None else figure(point.error)
+    return f"{_count(tuning, point)} layers ({share(point.share)}): largest error {error}"
+
+
+def _row(tuning: Tuning, point: CurvePoint) -> Row:
+    is_missed = _is_missed(tuning, point)
+    tone = Tone.BAD if is_missed else Tone.PLAIN
+    error = NOT_FINITE if point.error is None else figure(point.error)
+    chosen = "chosen" if _is_chosen(tuning, point) else ""
+    used = _point_excess(tuning, point)
+    return Row(
+        cells=(
+            Cell(text=_count(tuning, point)),
+            Cell(text=share(point.share)),
+            Cell(text=error, tone=tone),
+            Cell(text=limit_words(used, point.error), tone=tone),
+            Cell(text=chosen, tone=Tone.GOOD),
+        ),
+        is_missed=is_missed,
+    )
+
+
+def _is_missed(tuning: Tuning, point: CurvePoint) -> bool:
+    return _point_excess(tuning, point) > 1
+
+
+def _point_excess(tuning: Tuning, point: CurvePoint) -> float:
+    """Return how many times the limit a point uses; of the chosen set, on the other inputs too."""
+    best = tuning.best
+    if best is not None and _is_chosen(tuning, point):
+        return largest_excess(best)
+    return point.excess
+
+
+def _count(tuning: Tuning, point: CurvePoint) -> str:
+    return f"{point.converted:,} of {len(tuning.layers):,}"
+
+
+def _is_chosen(tuning: Tuning, point: CurvePoint) -> bool:
+    return tuning.best is not None and point.converted == len(tuning.layers) - len(tuning.best.kept)
+
+
+def _chosen_rows(tuning: Tuning, points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """Return the points that are shown: the ends, the chosen one and its neighbours, and others."""
+    if len(points) <= _ROWS:
+        return list(points)
+    last = len(points) - 1
+    chosen = [at for at, point in enumerate(points) if _is_chosen(tuning, point)]
+    near = [other for at in chosen for other in (at, at + 1, at - 1) if 0 <= other <= last]
+    spread = [round(step * last / (_ROWS - 1)) for step in range(_ROWS)]
+    order = list(dict.fromkeys([0, last, *near, *spread]))
+    return [points[at] for at in sorted(order[:_ROWS])]
 
 
 _OTHERS: Final = {

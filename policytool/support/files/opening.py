@@ -21,9 +21,10 @@ import os
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar, cast
 
 from policytool.support import limits
+from policytool.support.errors import ModelFileError
 from policytool.support.files import listings
 from policytool.support.files.random_access import positioned_read
 from policytool.support.files.remote_path import RemotePath
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from policytool.support.files.remote import Session
-    from policytool.support.files.remote_path import AnyPath, Status
+    from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
 
 Answer = TypeVar("Answer")
@@ -73,28 +74,6 @@ class TooLargeError(OSError):
     def __init__(self, path: AnyPath | str, excess: str) -> None:
         super().__init__(errno.EFBIG, f"it has {excess}", str(path))
         self.excess = excess
-
-
-class Identity(NamedTuple):
-    """The facts that show whether a path still leads to the same, unchanged file."""
-
-    path: str
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-
-
-class RemoteIdentity(NamedTuple):
-    """The facts that show whether a remote file is unchanged."""
-
-    path: str
-    size: int | None
-    version: str
-    """What the server says of it, such as an etag."""
-
-    is_exact: bool = False
-    """Whether another content would have another version."""
 
 
 def open_regular(path: Path) -> int:
@@ -380,6 +359,30 @@ def names(directory: AnyPath) -> frozenset[str]:
     return listings.listing(directory).all
 
 
+def remote_tree(root: RemotePath) -> Iterator[tuple[str, RemotePath, bool]]:
+    """
+    Yield each file and directory below a remote directory, at any depth: the path relative to it,
+    the path, and whether it is a directory.
+
+    :raises ModelFileError: if a request fails, the server lists too many names, or a name leads out
+        of the directory.
+    """
+    pending, count = [root], 0
+    while pending:
+        folder = pending.pop()
+        for name in sorted(names(folder)):
+            count += 1
+            if excess := limits.REMOTE_NAMES.exceeded_message(count, counting=True):
+                raise ModelFileError(root.shown, "remote-limit", f"is a directory of {excess}")
+            child = folder / name
+            if child.leads_out(root):
+                raise ModelFileError(child.shown, "unsafe-path", "is outside the model's directory")
+            has_children = is_directory(child)
+            if has_children:
+                pending.append(child)
+            yield child.relative_name(root), child, has_children
+
+
 def matches(path: RemotePath) -> tuple[RemotePath, ...]:
     """
     Return the remote files and directories that a glob matches, in name order; nothing for a path
@@ -444,28 +447,6 @@ def links_beside(path: AnyPath) -> bool:
     return os.path.dirname(real) != os.path.realpath(path.parent)  # noqa: PTH120  # as above
 
 
-def identity(path: AnyPath) -> Identity | RemoteIdentity:
-    """
-    Return the identity of the file that a path leads to.
-
-    :raises ModelFileError: as :func:`regular_stream`.
-    :raises OSError: if there is no such file.
-    """
-    if isinstance(path, RemotePath):
-        status = _existing(path)
-        return RemoteIdentity(
-            path=path.shown, size=status.size, version=status.version, is_exact=status.is_exact
-        )
-    file_status = path.stat()
-    return Identity(
-        path=str(path.absolute()),
-        device=file_status.st_dev,
-        inode=file_status.st_ino,
-        size=file_status.st_size,
-        mtime_ns=file_status.st_mtime_ns,
-    )
-
-
 _sessions: Final[dict[int, Session]] = {}
 """The remote files of this process, by its number: a copy of a process cannot use the other's."""
 
@@ -479,13 +460,6 @@ def session() -> Session:
         _sessions.clear()
         _sessions[process] = Session(regular_stream)
     return _sessions[process]
-
-
-def _existing(path: RemotePath) -> Status:
-    status = session().status(path)
-    if status is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
-    return status
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:

@@ -180,6 +180,19 @@ class Session:
                 known[path.url] = None
         return known[path.url]
 
+    def existing_status(self, path: RemotePath) -> Status:
+        """
+        Return what the server says of a file or directory; two different contents have different
+        statuses.
+
+        :raises ModelFileError: if a request fails.
+        :raises FileNotFoundError: if the path does not exist.
+        """
+        status = self.status(path)
+        if status is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
+        return status
+
     def children(self, path: RemotePath) -> tuple[RemotePath, ...]:
         """
         Return the paths directly in a directory, in name order; nothing for a web address.
@@ -290,9 +303,7 @@ class Session:
         return file
 
     def _source(self, path: RemotePath) -> Source:
-        status = self.status(path)
-        if status is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown)
+        status = self.existing_status(path)
         if status.is_directory:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path.shown)
         if status.size is None:

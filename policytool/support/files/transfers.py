@@ -20,13 +20,12 @@ from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote import place_of
 from policytool.support.files.remote_requests import changed, request
-from policytool.support.files.remote_tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from policytool.support.files.remote_path import RemotePath
+    from policytool.support.files.remote_path import RemotePath, Status
 
 _BLOCK: Final = 8 * 2**20
 """Bytes of one request. S3 accepts parts of at least 5 MiB."""
@@ -60,9 +59,11 @@ def files_below(path: RemotePath) -> dict[str, RemotePath]:
     """
     Return the files below a directory by their path relative to it.
 
-    :raises ModelFileError: as :func:`tree`.
+    :raises ModelFileError: as :func:`policytool.support.files.opening.remote_tree`.
     """
-    return {name: child for name, child, is_directory in tree(path) if not is_directory}
+    return {
+        name: child for name, child, is_directory in opening.remote_tree(path) if not is_directory
+    }
 
 
 def download(files: dict[str, RemotePath], folder: Path) -> None:
@@ -74,7 +75,7 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
     :raises OSError: if a local file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    before = {path: _identity(path) for path in files.values()}
+    before = {path: _status(path) for path in files.values()}
     total = sum(opening.file_size(path) for path in files.values())
     _check_space(total, folder)
     with _steps("downloading", total) as moved:
@@ -86,8 +87,8 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
                     copy.write(block)
                     moved(path, len(block))
     opening.forget()
-    for path, identity in before.items():
-        if _identity(path) != identity:
+    for path, status in before.items():
+        if _status(path) != status:
             raise changed(path)
 
 
@@ -161,9 +162,9 @@ def _steps(what: str, total: int) -> Iterator[Callable[[RemotePath, int], None]]
         report("")
 
 
-def _identity(path: RemotePath) -> object:
+def _status(path: RemotePath) -> Status:
     try:
-        return opening.identity(path)
+        return opening.session().existing_status(path)
     except FileNotFoundError:
         raise changed(path) from None
 

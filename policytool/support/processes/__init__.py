@@ -1,1 +1,1 @@
-"""Child processes: their bounds, their crashes, and pools of them."""
+"""Child processes: their limits and crashes, and pools of worker processes."""

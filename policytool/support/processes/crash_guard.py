@@ -1,12 +1,10 @@
 """
-What a library written in C may do to this process over a file: crash, or never return.
+Protection against C libraries that crash on a file, or whose call does not return.
 
-Neither is to cost more than that file's report.
-
-Python can stop neither by itself, because its signal handlers wait for the library's call to
-return. :func:`watch` therefore lets the system end this process in the middle of a call that takes
-too long, and :func:`split` goes on in a copy of this process, so that the original can say what
-became of it. Windows has neither.
+Such a file must cost only its own report. Python cannot stop these calls, because its signal
+handlers run only after the call has returned. Therefore, :func:`watch` lets the operating system
+end this process if a library call takes too long. :func:`split` continues in a copy of this
+process, so that the original can report how the copy ended. Windows supports neither.
 """
 
 from __future__ import annotations
@@ -32,14 +30,14 @@ if TYPE_CHECKING:
 
 _SWITCH: Final = "POLICYTOOL_COPY"
 _TICK: Final = 0.25
-"""Seconds of the clock between signs of life."""
+"""Seconds between two resets of the timer of CPU time."""
 
 _COUNT: Final = struct.Struct("=I")
 _ROOM: Final = 2**15
-"""Bytes for a path, which has at most 4,096, and a sentence."""
+"""Size in bytes of the path, which has at most 4,096 bytes, and the message."""
 
 _MARKS: Final = 2
-"""Bytes before them: what a copy says of how it ends."""
+"""Size in bytes of the marks (:class:`Mark`), which are first in the shared memory."""
 
 _LINES: Final = struct.Struct("=Q")
 _START: Final = _MARKS + _LINES.size
@@ -50,18 +48,18 @@ _MAY_LACK_MEMORY: Final = frozenset({"SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crash:
-    """What stands in the place of what a process was to say."""
+    """The failure of a process, in place of its answer."""
 
     code: str
     how: str
-    """What became of the process, as the rest of a sentence that begins with it."""
+    """How the process ended: a sentence without its subject, the process."""
 
     details: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lost:
-    """A file over which the copy ended."""
+    """A file that the copy was reading when it crashed."""
 
     path: str
     code: str
@@ -70,18 +68,18 @@ class Lost:
 
 @dataclass(kw_only=True, slots=True)
 class _Process:
-    """What this process is."""
+    """The state of this process."""
 
     may_split: bool = False
     is_watched: bool = False
     is_own: bool = False
-    """Whether the command started it, and no caller of the package has anything else in it."""
+    """Whether the process belongs to the command, and not to a caller of the Python API."""
 
     shared: mmap.mmap | None = None
-    """Where a copy tells the original what it does, and an original reads it."""
+    """Memory in which a copy records its progress, and which the original reads."""
 
     lines: int = 0
-    """Lines of the report on stdout that are written already; in a copy, those before it began."""
+    """Lines of the report on stdout that were written; in a copy, those written before it began."""
 
 
 _process: Final = _Process()
@@ -105,17 +103,17 @@ def may_split() -> bool:
 
 
 def is_own() -> bool:
-    """Return whether this process is the command's own, or one of its workers."""
+    """Return whether this process is the process of the command, or one of its workers."""
     return _process.is_own
 
 
 def watch(parent: int | None = None) -> None:
     """
-    Let the system end this process when one call of a library takes more than
-    :data:`limits.CALL_SECONDS` of processor time.
+    Let the operating system end this process if one library call takes more than
+    :data:`limits.CALL_SECONDS` of CPU time.
 
-    While Python code runs, a wall-clock timer keeps resetting the timer of processor time. In a
-    library call that does not return, it is not reset.
+    While Python code runs, a wall-clock timer keeps resetting the timer of CPU time. During a
+    library call, nothing resets it.
 
     :param parent: the process whose end also ends this one
     """
@@ -142,8 +140,8 @@ def watch(parent: int | None = None) -> None:
 
 def _unwatch() -> None:
     """
-    Stop the timers, and hear of no interrupt: the interpreter takes its handlers back before it
-    ends, and either would then look like a crash.
+    Stop the timers, and ignore interrupts. The interpreter removes its signal handlers before it
+    ends, so a signal after that would look like a crash.
     """
     for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF):
         signal.setitimer(timer, 0)
@@ -155,12 +153,12 @@ def _unwatch() -> None:
 def limited_memory(most: int | None = None) -> Iterator[None]:
     """
     Allow this process only :data:`limits.LIBRARY_BYTES` more memory than it uses, so that a library
-    that allocates without end gets a memory error.
+    that allocates endlessly gets a memory error.
 
-    :param most: fewer bytes, if a call is known to need no more
+    The limit has an effect only in a process of the command (:func:`is_own`), and only on Linux,
+    which reports the memory in use and enforces the limit.
 
-    It has an effect only in a process of the command (:func:`is_own`), and on Linux, which reports
-    the memory in use and enforces the limit.
+    :param most: a lower limit in bytes, for a call that is known to need less
     """
     taken = used_memory() if _process.is_own else None
     if taken is None:
@@ -193,23 +191,23 @@ def used_memory() -> int | None:
 
 
 class Mark(IntEnum):
-    """What a copy says of how it ends."""
+    """How a process ends, as a copy records it for the original."""
 
     FINISHING = 0
-    """It was asked to end, and does what was promised for this case, which may take long."""
+    """A signal arrived, and the process does work that must be completed, without a time limit."""
 
     REPORT_ENDED = 1
-    """The report on stdout has its last line."""
+    """The last line of the report on stdout was written."""
 
 
 def mark(what: Mark) -> None:
-    """Say how this process ends; for the original if this is a copy."""
+    """Record how this process ends. It has an effect only in a copy, whose original reads it."""
     if _process.shared is not None:
         _process.shared[what] = 1
 
 
 def is_marked(what: Mark) -> bool:
-    """Return whether this process, or a copy of it that ended, said so."""
+    """Return whether this process, or a copy of it that ended, has set a mark."""
     return _process.shared is not None and _process.shared[what] == 1
 
 
@@ -220,7 +218,7 @@ def begin_report() -> None:
 
 
 def count_line() -> None:
-    """Say that this process has written a further line of the report on stdout."""
+    """Count a line of the report that this process has written to stdout."""
     if _process.shared is None:
         _process.lines += 1
     else:
@@ -229,24 +227,25 @@ def count_line() -> None:
 
 
 def lines_before() -> int:
-    """Return how many lines of the report are written by the original and by copies that ended."""
+    """Return how many report lines the original and the copies that ended have written."""
     return _process.lines
 
 
 def split() -> Lost | None:
     """
-    Go on in a copy of this process, and return None there; the original ends as the copy does.
+    Continue in a copy of this process, and return None in the copy. The original waits, and exits
+    with the copy's exit code.
 
-    Where the copy is ended by a signal, the original returns from here too, with the file that the
-    copy was about, and after it removed what the copy left. None, and nothing done, in a process
-    that may not be copied (:func:`allow`) and in a copy.
+    If a signal ends the copy, the original removes the copy's temporary files, and returns the file
+    that the copy was reading. In a copy, and in a process that :func:`allow` has not been called
+    in, the function does nothing and returns None.
 
-    :raises KeyboardInterrupt: in the original, if it was asked to end and the copy did not end in
-        order.
+    :raises KeyboardInterrupt: in the original, if it was interrupted and the copy did not exit by
+        itself.
     """
     if not _process.may_split:
         return None
-    import mmap  # only where a file is read in this process
+    import mmap  # only if this process reads files itself
 
     _process.shared = mmap.mmap(-1, _START + _ROOM)
     _LINES.pack_into(_process.shared, _MARKS, _process.lines)
@@ -272,7 +271,7 @@ def split() -> Lost | None:
     signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
     os.waitid(
         os.P_PID, child, os.WEXITED | os.WNOWAIT
-    )  # its number stays its own until nothing is passed on any more
+    )  # does not free the process number, because signals may still be forwarded to it
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number, was in before.items():
         signal.signal(number, was)
@@ -289,7 +288,7 @@ def split() -> Lost | None:
 
 
 class _Ending:
-    """What an original does when it is asked to end: its copy has some time to end in order."""
+    """The signal handler of an original: it gives the copy some time to end by itself."""
 
     def __init__(self, child: int) -> None:
         self._child = child
@@ -298,11 +297,11 @@ class _Ending:
 
     def pass_on(self, number: int, _frame: FrameType | None) -> None:
         """
-        Handle a signal: pass the first one on, and end the copy at a later one. A copy in the
-        middle of a library's call hears nothing.
+        Handle a signal: forward the first one to the copy, and kill the copy at the next one. A
+        copy does not handle a signal during a library call.
 
-        The timer of a process that is watched itself (:func:`watch`) goes off while it waits too,
-        and ends no copy.
+        If :func:`watch` was called in the original, its timer also sends SIGALRM while the original
+        waits. This signal does not kill the copy, unless an interrupt has arrived.
         """
         if number == signal.SIGALRM:
             if self.asked is not None and not is_marked(Mark.FINISHING):
@@ -318,8 +317,8 @@ class _Ending:
 
 def finish() -> None:
     """
-    Go on, after a signal, with what was promised for this case: no time ends it, and a second
-    signal does.
+    Continue after a signal, to complete work that must not be left unfinished. It has no time
+    limit, and a second signal ends it.
     """
     mark(Mark.FINISHING)
     interrupts.resume()
@@ -336,7 +335,7 @@ def set_next_file(path: str, lost: str) -> None:
 
 
 def crash(number: int) -> Crash:
-    """Return what is said of a process that a signal ended."""
+    """Return the failure of a process that a signal ended."""
     if hasattr(signal, "SIGPROF") and number == signal.SIGPROF:
         most = limits.CALL_SECONDS
         what = (

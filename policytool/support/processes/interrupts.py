@@ -1,13 +1,13 @@
 """
-The signals that ask this process for an orderly end, and what it removes before it ends.
+The handling of SIGINT, SIGTERM and SIGHUP, and the list of what must be removed before the end.
 
-The first signal raises KeyboardInterrupt. If the process is still running after :data:`SECONDS`, or
-if a second signal arrives because a user does not want to wait, it ends at once.
+The first signal raises KeyboardInterrupt. The process ends at once if it is still running after
+:data:`SECONDS`, or if a second signal arrives because the user does not want to wait.
 
-Whoever ends at once first removes (:func:`clear`) process groups that it started, and temporary
-files and directories. A copy of a process (:mod:`policytool.support.processes.crash_guard`) keeps
-the list in memory that it shares with the original, so that the original removes what is left by a
-copy that crashed or was killed.
+Before it ends at once, it ends the process groups that it started, and removes its temporary files
+and directories (:func:`clear`). A copy of a process
+(:mod:`policytool.support.processes.crash_guard`) keeps the list in memory that it shares with the
+original. The original can then clean up after a copy that crashed or was killed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 _SLOTS: Final = 128
 """
-Entries at a time. A command has at most a dozen, beside the drafts of the files of one directory;
-the next run removes those beyond.
+The maximum number of entries. A command has at most a dozen, and one for each draft of a file in
+one directory. The next run removes the drafts that did not fit.
 """
 
 _SLOT: Final = 4352
-"""Bytes of an entry: a path has at most 4,096."""
+"""Size in bytes of an entry: a path has at most 4,096 bytes."""
 
 _HEAD: Final = struct.Struct("=BI")
 
@@ -60,7 +60,7 @@ class _Entries:
         for start in range(0, len(self.memory), _SLOT):
             if self.memory[start] == _Kind.FREE and _HEAD.size + len(value) <= _SLOT:
                 self.memory[start + _HEAD.size : start + _HEAD.size + len(value)] = value
-                # the kind last: whoever reads an entry reads a whole one
+                # the kind is written last, so that readers see only complete entries
                 self.memory[start + 1 : start + _HEAD.size] = _HEAD.pack(0, len(value))[1:]
                 self.memory[start] = kind
                 return start
@@ -83,12 +83,12 @@ _entries: Final = _Entries()
 
 
 def size() -> int:
-    """Return the bytes that the list needs."""
+    """Return the size of the list in bytes."""
     return _SLOTS * _SLOT
 
 
 def share(memory: mmap.mmap) -> None:
-    """Keep the list in memory that another process reads; this process has no entry yet."""
+    """Keep the list in memory that another process reads. This process must not have entries."""
     _entries.memory = memory
 
 
@@ -103,7 +103,7 @@ def add_path(path: str | os.PathLike[str]) -> int:
 
 
 def remove(entry: int) -> None:
-    """Remove an entry: its process has ended, or its path was removed or is a result by now."""
+    """Remove an entry whose process has ended, or whose path was removed or became a result."""
     _entries.remove(entry)
 
 
@@ -119,7 +119,7 @@ def clear() -> None:
 
 
 _KILL: Final = 9
-"""SIGKILL, which Windows has no name for, and no process groups."""
+"""SIGKILL, which the module signal does not define on Windows."""
 
 
 def _delete(path: str) -> None:
@@ -136,10 +136,10 @@ def _delete(path: str) -> None:
 @contextmanager
 def temporary_directory() -> Iterator[str]:
     """
-    Create a directory for this process and those that it starts, and remove it at the end, also if
-    this process is ended by a signal.
+    Create a directory for this process and its child processes, and remove it at the end of the
+    block, also if a signal ends this process.
 
-    :raises OSError: if none can be created.
+    :raises OSError: if the directory cannot be created.
     """
     import tempfile  # hashlib and random
 
@@ -156,15 +156,18 @@ def temporary_directory() -> Iterator[str]:
 
 
 SECONDS: Final = 1.6
-"""How long an orderly end may take: two seconds, less the time to remove what is left."""
+"""
+Seconds from the first signal until the process ends at once. With the time to remove temporary
+files, this is about two seconds.
+"""
 
 GRACE: Final = 0.8
-"""Seconds of them that another process has to end by itself."""
+"""Seconds that another process has to end by itself; part of :data:`SECONDS`."""
 
 TOGETHER: Final = 0.4
 """
-Seconds in which a second signal is the same request: a terminal and ``timeout`` send it to all
-processes of a command, and each passes it on.
+Seconds in which a second signal counts as a repetition of the first. A terminal and ``timeout``
+signal all processes of a command, and each of these forwards the signal.
 """
 
 _INTERRUPTED: Final = 130
@@ -172,14 +175,14 @@ _INTERRUPTED: Final = 130
 
 @dataclass(kw_only=True, slots=True)
 class _State:
-    """What this process was asked."""
+    """The interruption of this process."""
 
     interrupted_at: float | None = None
     """When the first signal arrived."""
 
     deferring: bool = False
     has_clock: bool = False
-    """Whether something else in this process calls :func:`end_if_late` at short intervals."""
+    """Whether a timer of this process already calls :func:`end_if_late` at short intervals."""
 
 
 _state: Final = _State()
@@ -197,7 +200,7 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def begin_shutdown() -> None:
-    """Begin the time that an orderly end may take."""
+    """Start the timer that ends this process after :data:`SECONDS`."""
     _state.interrupted_at = time.monotonic()
     if not _state.has_clock and hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, lambda _number, _frame: end_now())
@@ -206,12 +209,12 @@ def begin_shutdown() -> None:
 
 
 def announce_clock() -> None:
-    """Say that :func:`end_if_late` is called at short intervals from now on."""
+    """Declare that the caller will call :func:`end_if_late` at short intervals."""
     _state.has_clock = True
 
 
 def end_if_late() -> None:
-    """End this process if it was asked to end and takes too long."""
+    """End this process if it was interrupted more than :data:`SECONDS` ago."""
     if _state.interrupted_at is not None and time.monotonic() - _state.interrupted_at >= SECONDS:
         end_now()
 
@@ -231,7 +234,8 @@ def check() -> None:
     """
     Raise KeyboardInterrupt if a signal has arrived.
 
-    Python ignores what a handler raises while an object is finalized, and h5py finalizes many.
+    Python ignores an exception that a handler raises while an object is finalized, and h5py
+    finalizes many objects.
     """
     if _state.interrupted_at is not None:
         raise KeyboardInterrupt
@@ -239,8 +243,7 @@ def check() -> None:
 
 def resume() -> None:
     """
-    Go on after a signal with what was promised for this case, without a bound on its time; the next
-    signal is a first one.
+    Continue after a signal, without a time limit. The next signal is handled as a first one.
     """
     _state.interrupted_at = None
     if not _state.has_clock and hasattr(signal, "setitimer"):
@@ -254,7 +257,7 @@ def hide_ignored(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def numbers() -> list[signal.Signals]:
-    """Return these signals, without those that this process was started to ignore."""
+    """Return the signals to handle: those that this process was not started to ignore."""
     return [
         number
         for name in ("SIGINT", "SIGTERM", "SIGHUP")
@@ -265,8 +268,8 @@ def numbers() -> list[signal.Signals]:
 
 def handle() -> None:
     """
-    Let these signals end this process in order, except those that it was started to ignore, as
-    ``nohup`` and the background jobs of a shell script are.
+    Install :func:`interrupt` as the handler of :func:`numbers`. ``nohup``, and a shell script that
+    starts a background job, start processes that ignore some of these signals.
     """
     sys.unraisablehook = hide_ignored
     for number in numbers():
@@ -275,8 +278,8 @@ def handle() -> None:
 
 def handle_no_more() -> None:
     """
-    Let these signals end this process as if it had never handled them: all that is left to do is to
-    end.
+    Restore the default action of these signals, which ends the process. Call it when only the end
+    of the process remains.
     """
     for number in numbers():
         signal.signal(number, signal.SIG_DFL)

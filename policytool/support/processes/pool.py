@@ -1,19 +1,16 @@
 """
-Processes that read or rewrite files for this one, each one file after the other: ``python -m
-policytool.commands.batch.worker``.
+Child processes (:class:`Child`), and a pool of worker processes that read or rewrite files
+(:class:`Pool`).
 
-They start at the same time and stay until the end. One that dies over a file, or takes too long for
-it, costs that file's answer alone, and another takes its place. All of them end with this process,
-whichever way that ends: they are ended when the pool is closed, and see their stdin close where it
-was killed itself. One that is in the middle of a file then has some seconds to take back what it
-began.
+A child process reads lines from stdin, and writes its answers as lines to a separate pipe. Its
+stdout and stderr are kept for error messages. It has its own process group, so that Ctrl-C in the
+terminal reaches only this process, and ending the child also ends the processes that it started.
 
-A process of its own that takes lines on stdin and answers with lines on a pipe that nothing else
-writes to.
-
-What it prints beside that, on stdout or stderr, is kept for when it ends badly. It has a process
-group of its own: a Ctrl-C at the terminal is heard here alone, and ending the process ends whatever
-it started.
+The workers of a pool run ``python -m policytool.commands.batch.worker``, which processes one file
+after the other. They start at the same time and run until the pool is closed. If a worker crashes
+or takes too long, only the answer for the current file is lost, and a new worker replaces it. If
+this process is killed, the stdin of the workers is closed, and they end. A worker that is rewriting
+a file then has some seconds to undo its changes.
 """
 
 from __future__ import annotations
@@ -44,15 +41,15 @@ if TYPE_CHECKING:
     from policytool.support.limits import Limit
 
 GRACE: Final = 2.0
-"""Seconds that a child has to end by itself when it is asked to."""
+"""Seconds that a child has to end by itself after its stdin was closed."""
 
 _TAIL: Final = 4000
-"""Bytes of the child's own output that go into an error's details."""
+"""Maximum size in bytes of a child's stdout and stderr in the details of an error."""
 
 _BLOCK: Final = 2**16
-"""What a pipe holds."""
+"""Size in bytes of one read: the capacity of a pipe."""
 
-_DIED_OF: Final = (
+_MEMORY_SIGNALS: Final = (
     frozenset({signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
     if os.name == "posix"
     else frozenset()
@@ -73,21 +70,22 @@ class Child:
         cwd: str | Path | None = None,
     ) -> None:
         """
-        Start ``command``, then the number of the pipe's descriptor, then ``arguments``; an answer
-        has at most ``longest`` bytes.
+        Start ``command`` with the descriptor of the pipe as the next argument, and then
+        ``arguments``.
 
-        :raises OSError: where it cannot be started.
+        :param longest: the maximum size of an answer in bytes
+        :raises OSError: if the process cannot be started.
         """
         self._longest = longest
         self._begun: list[bytes] = []
         self._size = 0
         self.longest_line = 0
-        """Bytes of the longest line that it said, or has begun to say."""
+        """Size in bytes of the longest answer, which may be incomplete."""
 
         self._messages = tempfile.TemporaryFile()  # end() closes it  # noqa: SIM115
         self.descriptor, theirs = os.pipe()
         try:
-            with interrupts.deferred():  # no process without an entry
+            with interrupts.deferred():  # every started process must get an entry
                 self.process = subprocess.Popen(  # noqa: S603  # this interpreter, or the one that the user chose
                     [*command, str(theirs), *arguments],
                     cwd=cwd,
@@ -107,14 +105,14 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process is still running."""
         return self.process.poll() is None
 
     def send(self, line: bytes) -> None:
         """
-        Give it a line.
+        Write a line to stdin of the process.
 
-        :raises BrokenPipeError: where it takes none any more.
+        :raises BrokenPipeError: if the process has closed its stdin.
         """
         if self.process.stdin is not None:
             self.process.stdin.write(line + b"\n")
@@ -122,8 +120,8 @@ class Child:
 
     def receive(self) -> list[bytes] | None:
         """
-        Return the lines that one read completes, waiting for something to read; None where it is
-        gone, or says more than it may.
+        Wait for output, read it once, and return the lines that are then complete. Return None if
+        the process has ended, or if a line is longer than allowed.
         """
         block = os.read(self.descriptor, _BLOCK)
         *complete, rest = block.split(b"\n")
@@ -138,7 +136,7 @@ class Child:
 
     @property
     def messages(self) -> str:
-        """The end of what it printed."""
+        """The end of the text that the process wrote to stdout and stderr."""
         if self._messages.closed:
             return ""
         size = os.fstat(self._messages.fileno()).st_size
@@ -148,7 +146,8 @@ class Child:
 
     def how_it_ended(self) -> str:
         """
-        Return, as a sentence part, what ended it, with its last words where it ended by itself.
+        Return how the process ended, as a sentence without its subject. If the process exited by
+        itself, the text includes its last line of output.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
@@ -166,14 +165,15 @@ class Child:
 
     @property
     def may_have_lacked_memory(self) -> bool:
-        """Whether it ended as the system ends what takes too much."""
+        """Whether a signal ended the process that may mean that memory ran out."""
         code = self.process.returncode
-        return code is not None and -code in _DIED_OF
+        return code is not None and -code in _MEMORY_SIGNALS
 
     def end(self, grace: float = 0) -> None:
         """
-        End it and the processes that it started, immediately or after some seconds in which it may
-        end by itself.
+        End the process, and the processes that it started.
+
+        :param grace: seconds that the process has to end by itself, before it is killed
         """
         if grace and self.is_alive:
             self.hang_up()
@@ -187,7 +187,7 @@ class Child:
         self._close()
 
     def hang_up(self) -> None:
-        """Close its stdin, which it takes as the end."""
+        """Close stdin of the process, which tells it to end."""
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
@@ -201,14 +201,14 @@ class Child:
 
 AHEAD: Final = 8
 """
-Lines that a process has at a time: the one that it works on, and some more, so that it need not
-wait for this process, nor wake it for each.
+Maximum number of unanswered lines per worker: the current one, and some in advance, so that the
+worker does not wait for this process after each line.
 """
 
 _PLENTY: Final = 10
 """
-Lines per process that have to be left for any to be given ahead: of the last ones, none is to wait
-behind a slow one.
+Lines are sent in advance while more than this number per worker are left. The last lines are sent
+one by one, so that none of them waits behind a slow one while another worker is idle.
 """
 
 _MODULE: Final = "policytool.commands.batch.worker"
@@ -218,17 +218,17 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class _Worker:
-    """One process, and what it has been given and has not answered."""
+    """A worker process, and the numbers of the lines that it has not answered."""
 
     child: Child
     is_ready: bool = False
     given: deque[int] = field(default_factory=deque)
     deadline: float = 0.0
-    """When it has had enough time for the first of them."""
+    """When the time limit of the first unanswered line is reached."""
 
 
 class Pool:
-    """The processes, as a context manager that starts and ends them."""
+    """Worker processes, as a context manager that starts and ends them."""
 
     def __init__(
         self,
@@ -240,14 +240,13 @@ class Pool:
         directory: str | None = None,
     ) -> None:
         """
-        ``head`` is the line that each process is given first: what to do with the others.
+        Set the options of the workers.
 
-        It is answered by an empty line.
-
-        ``time`` is what one line may take, and ``grace`` how long a process that is ended over a
-        line has to take back what it began.
-
-        ``directory`` is where relative paths are; None for this process's working directory.
+        :param head: the first line for each worker, which says how to process the next lines. The
+            worker answers it with an empty line.
+        :param time: the time limit for one line
+        :param grace: seconds that a worker has to undo its changes before it is killed
+        :param directory: the working directory of the workers; None for that of this process
         """
         self._count = count
         self._directory = directory
@@ -263,12 +262,12 @@ class Pool:
     def __enter__(self) -> Self:
         try:
             self._stack.enter_context(self._selector)
-            # A process that is killed leaves its temporary files behind: they lie in here.
+            # A process that is killed does not remove its temporary files, which are in here.
             scratch = self._stack.enter_context(interrupts.temporary_directory())
             self._environment = {**environment(os.environ), "TMPDIR": scratch}
             for worker in [
                 self._start() for _ in range(self._count)
-            ]:  # all of them first: a long head waits for its reader
+            ]:  # start all before sending: writing a long head waits until the worker reads it
                 _send(worker, self._head)
         except BaseException:
             self._stack.close()
@@ -284,7 +283,7 @@ class Pool:
         try:
             busy = [worker.child for worker in self._workers if worker.given] if self._grace else []
             grace = interrupts.GRACE if interrupts.is_interrupted() else self._grace
-            until = time.monotonic() + grace  # all of them together
+            until = time.monotonic() + grace  # the same deadline for all
             for child in busy:
                 child.hang_up()
             for child in busy:
@@ -296,11 +295,12 @@ class Pool:
         self, lines: Sequence[bytes], after: Sequence[frozenset[int]] = ()
     ) -> Iterator[tuple[int, bytes | Crash]]:
         """
-        Yield each line's number and the processes' answer to it, in the order of the lines.
+        Send lines to the workers, and yield the number and the answer of each line, in the order of
+        the lines.
 
-        ``after`` has for each line the earlier ones that must be finished before it begins.
-
-        :raises WorkerError: if no process can be started.
+        :param after: for each line, the numbers of the earlier lines that must be finished before
+            it is sent; empty if there are no such dependencies
+        :raises WorkerError: if no worker can be started.
         """
         pending = deque(range(len(lines)))
         done: dict[int, bytes | Crash] = {}
@@ -313,8 +313,8 @@ class Pool:
 
     def _collect_answers(self, done: dict[int, bytes | Crash]) -> Iterator[tuple[_Worker, Crash]]:
         """
-        Take the answers that there are, wait for one where there is none, and yield the processes
-        that are lost.
+        Wait for answers and add them to ``done``. Yield the workers that crashed or exceeded the
+        time limit.
         """
         for key, _ in self._selector.select(self._seconds_left()):
             worker: _Worker = key.data
@@ -340,14 +340,14 @@ class Pool:
             )
 
     def _seconds_left(self) -> float | None:
-        """Return the seconds until some process has had enough time."""
+        """Return the seconds until the next time limit is reached; None if all workers are idle."""
         first = min((worker.deadline for worker in self._workers if worker.given), default=None)
         return None if first is None else max(0.0, first - time.monotonic())
 
     def _send_tasks(
         self, lines: Sequence[bytes], pending: deque[int], after: Sequence[frozenset[int]]
     ) -> None:
-        """Give the processes something to do, one line each before any has a second."""
+        """Send pending lines to the workers: one line to each before any worker gets a second."""
         for size in range(AHEAD if len(pending) > _PLENTY * len(self._workers) else 1):
             for worker in self._workers:
                 if not worker.is_ready or len(worker.given) != size:
@@ -368,8 +368,10 @@ class Pool:
         self, worker: _Worker, crash: Crash, pending: deque[int], done: dict[int, bytes | Crash]
     ) -> None:
         """
-        Put another process in the place of one that died over a line; one that died before its
-        first line cannot be started.
+        Replace a worker that failed on a line. A worker that fails before its first line is not
+        replaced.
+
+        :raises WorkerError: if the last worker fails before its first line.
         """
         self._selector.unregister(worker.child.descriptor)
         self._workers.remove(worker)
@@ -385,7 +387,7 @@ class Pool:
             raise WorkerError("no-worker", message, details=crash.details, ended=True)
 
     def _start(self) -> _Worker:
-        # -P: the working directory is a stranger's, and no module is imported from it.
+        # -P: no module may be imported from the working directory, which is not trusted.
         try:
             child = Child(
                 [sys.executable, "-P", "-m", _MODULE],
@@ -407,8 +409,8 @@ class Pool:
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """
-    Return the variables that a process gets: this one's own, and where this package is found if it
-    is not installed.
+    Return the environment variables of a worker: those of this process, and PYTHONPATH with the
+    location of this package if it is not installed.
     """
     if _ROOT.name in _INSTALLED:
         return dict(own)
@@ -422,7 +424,7 @@ def _send(worker: _Worker, line: bytes) -> None:
     try:
         worker.child.send(line)
     except BrokenPipeError:
-        return  # it is gone, which the end of its answers says too
+        return  # it has ended, which receive() reports
 
 
 def _crash(child: Child) -> Crash:

@@ -1,12 +1,12 @@
 """
-Dataclasses as JSON and back: what processes of policytool send each other, what its reports print,
-and what saved plans hold.
+Encodes dataclasses as JSON and decodes them, for messages between processes, reports and saved
+plans.
 
-A dataclass is an object of its fields, without those that are ``ABSENT``. A tuple or a set is a
-list, an enum its value, a path or a date its text, and a mapping an object, or a list of pairs if
-its keys are not text. Reading follows the type hints and checks every value, so that, unlike
-pickle's, these bytes can do nothing but become the values that the type says. A hint is evaluated
-in the module of its class, which therefore has to import what the hint mentions at run time.
+A dataclass becomes an object with its fields, except for fields that are ``ABSENT``. A tuple or a
+set becomes a list, an enum its value, and a path or a date a string. A mapping becomes an object,
+or a list of pairs if its keys are not strings. Reading follows the type hints and checks every
+value, so that, unlike with pickle, the input cannot run code. A hint is evaluated in the module of
+its class, so this module must import the names in the hint at run time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ from policytool.support.text.jsontext import ABSENT, Absent, Json
 Value = TypeVar("Value")
 Read = Callable[[Any], Any]
 """
-Returns the value of a type that JSON stands for, and raises KeyError, TypeError or ValueError if it
-stands for none.
+Converts a JSON value to a value of a type; raises KeyError, TypeError or ValueError if it cannot.
 """
 
 Form = Callable[[Any], Any]
-"""Returns what stands for a value in JSON; values in it have forms of their own."""
+"""Converts a value to its JSON form, in which nested values are not converted yet."""
 
 _WORDS: Final[Mapping[type, str]] = types.MappingProxyType(
     {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
@@ -45,8 +44,8 @@ def encode(value: object, *, ascii_only: bool = True, nan: bool = True) -> str:
     """
     Return a value as one line of JSON.
 
-    :param nan: whether NaN and infinities are written as Python does, which JSON does not allow;
-        otherwise they are strings
+    :param nan: whether NaN and infinities are written as Python writes them, which JSON does not
+        allow; otherwise they are strings
     :raises TypeError: for a class that cannot be written as JSON.
     """
 
@@ -56,7 +55,7 @@ def encode(value: object, *, ascii_only: bool = True, nan: bool = True) -> str:
 
     try:
         return json.dumps(value, default=form, ensure_ascii=ascii_only, allow_nan=nan)
-    except ValueError:  # rare, and known only here
+    except ValueError:  # the value contains NaN or an infinity, which is rare
         if nan:
             raise
     named = _with_names(json.loads(json.dumps(value, default=form)))
@@ -82,7 +81,7 @@ def _form(cls: type) -> Form:
 
 def _object_form(names: tuple[str, ...]) -> Form:
     """
-    Return the function that writes attributes as an object, without those that are ``ABSENT``.
+    Return the function that converts attributes to an object, without those that are ``ABSENT``.
     """
 
     def form(value: object) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def _entries(mapping: Mapping[Any, Any]) -> Any:  # noqa: ANN401
 
 
 def _with_names(value: Any) -> Any:  # noqa: ANN401
-    """Return JSON values in which numbers that JSON lacks are their names."""
+    """Return a value with NaN and infinities replaced by their names, which are strings."""
     match value:
         case float() if value - value != 0:  # NaN or an infinity
             return json.dumps(value)
@@ -233,7 +232,7 @@ def _mapping(key: object, value: object) -> Read:
 
 def _union(members: tuple[Any, ...]) -> Read:
     """
-    Return the function that reads a union of types, whose JSON values have to be distinguishable.
+    Return the function that reads a union of types, which must differ in their JSON form.
     """
     others = [member for member in members if member not in {type(None), Absent}]
     if Json in others:

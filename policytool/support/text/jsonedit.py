@@ -1,10 +1,10 @@
 """
-JSON text edited where it stands: what is not edited stays as it is, byte for byte.
+Replaces values in JSON text, and leaves the rest of the text unchanged.
 
-A config that is parsed and written again loses the spelling of its numbers, its white space and its
-escapes, and a reader could not tell the change from the noise. So the text is walked only along the
-pointers, everything beside them is skipped by Python's own JSON scanner, and new values are spliced
-in.
+Parsing a config and writing it again would change the format of numbers, the white space and the
+escapes, so that a diff would hide the real change. Therefore, the text is walked only along the
+JSON Pointers of the edits. Python's JSON scanner skips other values, and the new values are
+inserted as text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 Change = tuple[str, "Json | Absent", "Json | Absent"]
-"""A JSON Pointer, what stands there, and what will stand there."""
+"""A JSON Pointer, the current value, and the new value."""
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _ESCAPE: Final = re.compile(r"~[01]")
@@ -34,14 +34,14 @@ _DECODER: Final = json.JSONDecoder()
 
 class EditError(ValueError):
     """
-    An edit that does not fit the text: a pointer that leads nowhere, another value than expected,
-    or edits inside each other.
+    An edit that does not fit the text: its pointer has no target, the value is not the expected
+    one, or two edits overlap.
     """
 
 
 @dataclass(slots=True)
 class _Node:
-    """One step on the way of the pointers."""
+    """A node of the tree of all pointers: one step of one or more pointers."""
 
     pointer: str
     change: Change | None = None
@@ -68,18 +68,18 @@ class _Place:
     start: int
     end: int
     members: list[_Member] | None = None
-    """Of an object that the pointers lead into."""
+    """The members of an object that a pointer leads into; None for other values."""
 
     below: dict[str, _Place] = field(default_factory=dict)
 
 
 def apply(text: str, edits: Sequence[Change]) -> str:
     """
-    Return ``text`` with these values replaced, added to objects (before is ABSENT) and removed from
-    objects (after is ABSENT).
+    Return the text with the edits applied. An edit whose current value is ABSENT adds a key to an
+    object, and one whose new value is ABSENT removes a key.
 
-    :raises EditError: if a pointer leads nowhere, if the value is not ``before``, or if edits
-        overlap.
+    :raises EditError: if a pointer has no target, if the current value is not the expected one, or
+        if edits overlap.
     """
     if not edits:
         return text
@@ -149,52 +149,34 @@ class _Walk:
 
     def _place(self, node: _Node, start: int) -> _Place:
         """
-        Return the span of the value that begins at ``start``. Recursion ends with the pointers.
+        Return the span of the value that begins at ``start``. The recursion is not deeper than the
+        pointers.
         """
         opening = self._text[start]
         if not node.below or opening not in "{[":
             return _Place(start, self._skip(start))
-        return self._object(node, start) if opening == "{" else self._array(node, start)
-
-    def _object(self, node: _Node, start: int) -> _Place:
-        place = _Place(start, start, members=(members := []))
-        position = self._blank(start + 1)
-        if self._text[position] == "}":
-            place.end = position + 1
-            return place
-        while True:
-            key, key_end = _DECODER.raw_decode(self._text, position)
-            value = self._blank(self._expect(":", self._blank(key_end)))
+        members: list[_Member] | None = [] if opening == "{" else None
+        closing = "}" if opening == "{" else "]"
+        place = _Place(start, start, members)
+        position, index = self._blank(start + 1), 0
+        while index or self._text[position] != closing:
+            key, key_end, value = str(index), position, position
+            if members is not None:
+                key, key_end = _DECODER.raw_decode(self._text, position)
+                value = self._blank(self._expect(":", self._blank(key_end)))
             if (child := node.below.get(key)) is None:
                 end = self._skip(value)
             else:
                 place.below[key] = below = self._place(child, value)
                 end = below.end
-            members.append(_Member(key, position, key_end, value, end))
-            after = self._blank(end)
-            if self._text[after] == "}":
-                place.end = after + 1
-                return place
-            position = self._blank(self._expect(",", after))
-
-    def _array(self, node: _Node, start: int) -> _Place:
-        place = _Place(start, start)
-        position, index = self._blank(start + 1), 0
-        if self._text[position] == "]":
-            place.end = position + 1
-            return place
-        while True:
-            child = node.below.get(str(index))
-            if child is None:
-                end = self._skip(position)
-            else:
-                place.below[str(index)] = below = self._place(child, position)
-                end = below.end
-            after = self._blank(end)
-            if self._text[after] == "]":
-                place.end = after + 1
-                return place
-            position, index = self._blank(self._expect(",", after)), index + 1
+            if members is not None:
+                members.append(_Member(key, position, key_end, value, end))
+            position = self._blank(end)
+            if self._text[position] == closing:
+                break
+            position, index = self._blank(self._expect(",", position)), index + 1
+        place.end = position + 1
+        return place
 
     def _skip(self, position: int) -> int:
         return _DECODER.raw_decode(self._text, position)[1]
@@ -210,7 +192,7 @@ class _Walk:
 
 
 class _Style:
-    """How a text separates its keys and values, for what is added to it."""
+    """The separators that a text uses, so that new values have the same style."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -223,7 +205,7 @@ class _Style:
         return json.dumps(value, separators=(self.comma, self.colon), ensure_ascii=self._ascii)
 
     def member(self, key: str, value: Json, members: Sequence[_Member]) -> str:
-        """Return a key with its value as the last one of its object is written."""
+        """Return a new member as text, in the style of the last member of the object."""
         colon = self.text[members[-1].key_end : members[-1].value] if members else self.colon
         return f"{self.json(key)}{colon}{self.json(value)}"
 
@@ -240,7 +222,7 @@ _Splice = tuple[int, int, str]
 
 
 def _splices(node: _Node, place: _Place, style: _Style) -> Iterator[_Splice]:
-    """Yield what is replaced in the text, each by its start, its end and what comes there."""
+    """Yield the replacements in the text: start, end and new text of each."""
     if node.change is not None:
         yield from _replacements(node.change, place, style)
         return
@@ -274,7 +256,11 @@ def _is_removal(change: Change) -> bool:
 
 
 def _check(change: Change, place: _Place, text: str) -> Json:
-    """Return the value at ``place``, which has to be the expected one."""
+    """
+    Return the value at ``place``.
+
+    :raises EditError: if it is not the value that the change expects.
+    """
     old_value: Json = _DECODER.raw_decode(text, place.start)[0]
     if not same(old_value, change[1]):
         raise EditError(
@@ -306,7 +292,7 @@ def _resize_object(
     place: _Place, removed: Collection[str], new: Sequence[str], style: _Style
 ) -> Iterator[_Splice]:
     """
-    Yield the splices that remove keys from an object, every occurrence of them, and add members at
+    Yield the splices that remove every occurrence of some keys from an object, and add members at
     its end.
     """
     members = place.members or []

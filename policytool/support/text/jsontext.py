@@ -1,6 +1,6 @@
 """
-JSON from strangers: bounded in size and depth, with its duplicate keys told, and pointers into it
-(RFC 6901).
+Parses untrusted JSON with limits on its size and depth, reports duplicate keys, and resolves JSON
+Pointers (RFC 6901).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from policytool.support import limits
+from policytool.support.errors import CodedError
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     class Json:
-        """Whatever JSON has, for annotations that are evaluated (policytool.support.text.codec)."""
+        """Any JSON value, for annotations that policytool.support.text.codec evaluates."""
 
 
 class Absent(Enum):
@@ -35,17 +36,13 @@ ABSENT = Absent.ABSENT
 
 
 _STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
-"""Opening brackets to 1, closing ones to -1 as a signed byte."""
+"""Maps opening brackets to 1, and closing brackets to -1 as a signed byte."""
 
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{[}]"))
 
 
-class JsonError(ValueError):
+class JsonError(CodedError, ValueError):
     """Text that is not JSON, or JSON beyond the limits; ``code`` distinguishes them."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
@@ -83,7 +80,7 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
             f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",
         ) from error
     except ValueError as error:
-        # an integer of more digits than Python converts, which takes the square of their number
+        # an integer with more digits than Python converts, because the time is quadratic
         raise JsonError(
             "invalid-json",
             f"contains an integer with more than {sys.get_int_max_str_digits()} digits, "
@@ -105,8 +102,8 @@ def _too_deep() -> JsonError:
 
 def text_at(holder: Mapping[str, Any], key: str) -> str | None:
     """
-    Return the text under a key; None if it is missing or is another type, which may not even be
-    hashable.
+    Return the string under a key; None if the key is missing or has another value, which may not
+    even be hashable.
     """
     text = holder.get(key)
     return text if isinstance(text, str) else None
@@ -114,8 +111,8 @@ def text_at(holder: Mapping[str, Any], key: str) -> str | None:
 
 def number(value: object) -> float | None:
     """
-    Return a number; None for what is none, for a truth value, and for an integer of more digits
-    than a float can count.
+    Return a number as a float; None if the value is not a number, is a bool, or is an integer that
+    is too large for a float.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -135,17 +132,17 @@ def pointer(*steps: str | int) -> str:
 
 def steps(path: str) -> list[str]:
     """
-    Return the steps that a JSON Pointer leads through; the other way round than :func:`pointer`.
+    Return the steps of a JSON Pointer: the inverse of :func:`pointer`.
     """
     return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
 
 
 def place(value: Json, path: str) -> tuple[Any, Any]:
     """
-    Return the object or list that holds what a JSON Pointer leads to, and its key or index there;
-    the key itself need not be there yet.
+    Return the object or list that contains the target of a JSON Pointer, and the key or index of
+    the target in it. The key may be missing.
 
-    :raises LookupError: where the pointer leads nowhere.
+    :raises LookupError: if there is no such object or list.
     """
     *way, last = steps(path)
     holder: Any = value
@@ -205,8 +202,8 @@ def containers(
 
 def _most_values(text: str | bytes) -> int:
     """
-    Return how many values ``text`` can have: as many as it has brackets and commas, those inside
-    strings among them.
+    Return the maximum number of values in a text: the number of its opening brackets and commas,
+    including those in strings, plus one.
     """
     if isinstance(text, bytes):
         return 1 + sum(map(text.count, (b"[", b"{", b",")))
@@ -215,8 +212,8 @@ def _most_values(text: str | bytes) -> int:
 
 def _bracket_depth(text: str | bytes) -> int:
     """
-    Return how deep the brackets of ``text`` nest; brackets inside strings count too, so it is never
-    too small. Walking the value takes ten times as long.
+    Return an upper bound of the nesting depth: the depth of the brackets of a text, including those
+    in strings. Walking through the value takes ten times as long.
     """
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     return max(accumulate(array("b", raw.translate(_STEPS, _NO_BRACKETS)), initial=0))
@@ -224,8 +221,8 @@ def _bracket_depth(text: str | bytes) -> int:
 
 def _deeper_than(value: Json, depth: int) -> bool:
     """
-    Return whether containers nest more than ``depth`` levels; level by level, so it needs no
-    recursion itself.
+    Return whether objects and lists are nested more than ``depth`` levels. The value is walked
+    level by level, because recursion could exceed Python's limit.
     """
     level: list[Json] = [value]
     for _ in range(depth):

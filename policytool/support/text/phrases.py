@@ -1,4 +1,4 @@
-"""Parts of sentences: lists of names, paths, and the known word that a user probably meant."""
+"""Parts of sentences: lists of names, and the known word that a user probably meant."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def join_and_count(names: Sequence[str], most: int | None) -> str:
 
 
 def join_first(names: Sequence[str], most: int = 3) -> str:
-    """Return the first of the names, and dots where there are more: ``a, b, c, ...``."""
+    """Return the first of the names, and dots if there are more: ``a, b, c, ...``."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
-_ALIKE: Final = 0.6
-"""The least similarity of a word that is suggested; difflib's own default."""
+_MIN_SIMILARITY: Final = 0.6
+"""The minimum similarity of a word that is suggested; the default of difflib."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -40,9 +40,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         (ratio, len(posixpath.commonprefix([typed, known_word.casefold()])), known_word)
         for known_word in known
         if 2 * min(len(known_word), len(typed))
-        >= _ALIKE * (len(known_word) + len(typed))  # else it is below
+        >= _MIN_SIMILARITY * (len(known_word) + len(typed))  # a fast upper bound of the ratio
         and (ratio := SequenceMatcher(a=typed, b=known_word.casefold(), autojunk=False).ratio())
-        >= _ALIKE
+        >= _MIN_SIMILARITY
     ]
     _, _, near = max(ranked, default=(0.0, 0, ""))
     return f". Did you mean {near!r}?" if near else "."

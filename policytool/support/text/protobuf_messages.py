@@ -1,10 +1,10 @@
 """
-The messages of TensorFlow's SavedModels and checkpoints, as far as policytool uses them, built at
-run time under a package name of our own.
+The protobuf messages of TensorFlow's SavedModels and checkpoints. The message classes are created
+at run time, under a separate package name.
 
-Only used fields are declared: the full schema costs 5.8 times the file in memory. What is not
-declared survives a parse and a serialise as protobuf's unknown fields. Graphs, which are the bulk,
-stay bytes until someone parses them.
+Only the fields that policytool uses are declared: with the full schema, parsing needs 5.8 times the
+size of the file in memory. Other fields are kept as unknown fields, which protobuf writes again.
+Graphs are the largest part and stay bytes until they are parsed separately.
 
 Sources:
 tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph,trackable_object_graph,tensor_bundle}.proto,
@@ -181,13 +181,13 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "SlotVariable": ((1, "original_node", "int32"), (2, "name", "bytes"), (3, "node", "int32")),
 }
 """
-Message to fields: number, name, type.
+The fields of each message: number, name and type.
 
-Text is declared as bytes, which are the same on the wire: ill-formed UTF-8 is then ours to deal
-with.
+Text is declared as bytes, which have the same encoding, so that invalid UTF-8 does not make the
+parser fail.
 
-A message that stays bytes is repeated: where a file has it twice, TensorFlow takes both together,
-and so does whoever joins them.
+A message that stays bytes is declared as repeated. If a file contains it twice, TensorFlow merges
+both, which has the same effect as joining their bytes.
 """
 
 _BELOW: Final = {
@@ -198,16 +198,16 @@ _BELOW: Final = {
     }
     for name, fields in MESSAGES.items()
 }
-"""Message to the fields that hold others."""
+"""The fields of each message that contain other messages."""
 
-_LEAST: Final = 2
-"""Bytes of a message in another."""
+_MIN_BYTES: Final = 2
+"""Minimum size in bytes of a nested message."""
 
 _MORE: Final = 0x80
 _VARINT: Final = 0
 _DELIMITED: Final = 2
 _FIXED: Final = {1: 8, 5: 4}
-"""Kinds of fields on the wire; the two that begin and end a group have nothing of their own."""
+"""The sizes in bytes of fields of fixed size, by wire type."""
 
 _SCALARS: Final = {
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
@@ -220,12 +220,12 @@ _SCALARS: Final = {
 
 class MessagesError(Exception):
     """
-    More messages within one than are read, each of which takes forty times its bytes in memory; the
-    text says how many.
+    A message contains more nested messages than the limit allows; the text says how many. A nested
+    message needs forty times its size in memory.
     """
 
 
-def parse(name: str, data: bytes) -> Any:  # message classes made at run time have no static type
+def parse(name: str, data: bytes) -> Any:  # classes created at run time have no static type
     """
     Return the message ``name`` in ``data``.
 
@@ -233,7 +233,7 @@ def parse(name: str, data: bytes) -> Any:  # message classes made at run time ha
     :raises MessagesError: if it contains too many messages.
     """
     most = limits.PROTO_MESSAGES.value
-    if len(data) > _LEAST * most and (
+    if len(data) > _MIN_BYTES * most and (
         excess := limits.PROTO_MESSAGES.exceeded_message(_count(name, data, most), counting=True)
     ):
         raise MessagesError(excess)
@@ -245,10 +245,10 @@ def parse(name: str, data: bytes) -> Any:  # message classes made at run time ha
 
 def _count(name: str, data: bytes, most: int) -> int:
     """
-    Return how many messages a message contains, itself included, as far as their types are
-    declared; stop above ``most``.
+    Return the number of nested messages whose types are declared, including the message itself;
+    stop counting above ``most``.
 
-    Invalid bytes are left for the parser to report.
+    Invalid bytes end the count; the parser reports them.
     """
     count, pending = 1, [(name, 0, len(data))]
     try:
@@ -298,8 +298,8 @@ def _message_class(name: str) -> Any:
 @cache
 def _pool() -> descriptor_pool.DescriptorPool:
     """
-    Return a pool of our own, so that TensorFlow's messages in the same process never clash with
-    these.
+    Return a separate pool, so that these messages do not conflict with TensorFlow's messages in the
+    same process.
     """
     file = descriptor_pb2.FileDescriptorProto(
         name="policytool/messages.proto", package=PACKAGE, syntax="proto2"
@@ -314,7 +314,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
                 field.type = _SCALARS[kind_name]
                 field.options.packed = (
                     bool(repeated) and kind_name != "bytes"
-                )  # as proto3, which TensorFlow's messages are, writes numbers
+                )  # TensorFlow uses proto3, which packs repeated numbers
             else:
                 field.type = field.TYPE_MESSAGE
                 field.type_name = f".{PACKAGE}.{kind_name}"

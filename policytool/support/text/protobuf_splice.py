@@ -1,10 +1,10 @@
 """
-Protobuf's wire format, as far as one value in a large message is to be replaced: fields found, and
-their lengths rewritten around it.
+Replaces values in a large protobuf message without parsing it: finds fields in the wire format, and
+updates the lengths of the messages around a new value.
 
-A message that is parsed and serialised comes back in another order of fields and without what its
-schema does not declare; so nothing is parsed here. A :class:`Span` is a length-delimited field, and
-a chain of spans, from the outermost in, is the way to a value.
+Parsing and serializing a message could change the order of its fields, and lose fields that its
+schema does not declare. A :class:`Span` is a length-delimited field. A chain of spans, from the
+outermost to the innermost, is the address of a value.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BITS: Final = 7
 _TAG_BITS: Final = 3
 _WALK: Final = "protobuf fields"
 _BULK: Final = 1_000
-"""Fields whose steps are spent at once."""
+"""Number of fields whose steps are counted together."""
 
 
 class WireError(ValueError):
-    """Bytes that are no protobuf message."""
+    """Bytes that are not a protobuf message."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -51,7 +51,7 @@ class Field:
 
     number: int
     span: Span | None
-    """Where its value is, if it is delimited by a length."""
+    """The span of the value if it is length-delimited; None for a number."""
 
     value: int = 0
     """The value of a varint."""
@@ -68,10 +68,10 @@ class Splice:
 
 def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> Iterator[Field]:
     """
-    Yield the fields of the message between two places, in their order.
+    Yield the fields of the message between two positions, in the order of the file.
 
-    :raises WireError: where the bytes are no message that ends at ``end``.
-    :raises ModelFileError: beyond the steps of the current file.
+    :raises WireError: if the bytes are not a message that ends at ``end``.
+    :raises ModelFileError: if the steps of the current file exceed their limit.
     """
     stop = len(data) if end is None else end
     position = start
@@ -108,10 +108,11 @@ def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
 
 def spans(data: bytes | memoryview, number: int, within: Span | None = None) -> Iterator[Span]:
     """
-    Yield where each value of a field is, in a whole message or in the one that a span holds.
+    Yield the span of each value of a field.
 
-    :raises WireError: where the bytes are no message, or a value is none that is delimited by a
-        length.
+    :param number: the number of the field
+    :param within: the nested message that contains the field; None for the whole message
+    :raises WireError: if the bytes are not a message, or if a value is not length-delimited.
     """
     start, end = (within.start, within.end) if within is not None else (0, len(data))
     for field in fields(data, start, end):
@@ -167,7 +168,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def _length_growth(span: Span, growth: int) -> int:
-    """Return by how many bytes the length itself grows."""
+    """Return by how many bytes the encoded length grows if the value grows by ``growth`` bytes."""
     return (
         len(encode_varint(span.end - span.start + growth)) - (span.start - span.length)
         if growth

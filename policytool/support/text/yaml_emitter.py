@@ -1,8 +1,8 @@
 """
-YAML text written again with another value, by PyYAML's emitter.
+Writes a changed value as YAML in the form of the original text, with PyYAML's emitter.
 
-Tags, anchors, quotes, the order of keys and the spelling of numbers stay. Comments are lost, and
-lines break where PyYAML breaks them, as they did in ``model.to_yaml()``.
+Tags, anchors, quotes, the order of keys and the format of numbers are kept. Comments are lost.
+PyYAML decides where lines break, as it did in ``model.to_yaml()``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def write(value: Json, root: YamlNode, line_break: str) -> str:
     """
     Return a value as YAML in ASCII, in the form of the nodes that were read from a text.
 
-    An alias stays if both places still hold the same value; otherwise the value is written out.
+    An alias is kept if its value still equals that of its target; otherwise, the value is written.
     """
-    import yaml  # 20 ms that no other format needs
+    import yaml  # the import takes 20 ms, and only YAML files need it
 
     stream = io.StringIO()
-    # not libyaml's, which gives numbers such as 1:30 in brackets the tag of a text
+    # not libyaml's dumper, which tags numbers such as 1:30 in brackets as strings
     dumper = yaml.SafeDumper(stream, line_break=line_break)
     _Writer(yaml, dumper).write_document(value, root)
     return stream.getvalue()
@@ -43,7 +43,7 @@ class _Writer:
         self._yaml = yaml
         self._dumper = dumper
         self._anchored: dict[str | None, tuple[YamlNode, Json]] = {}
-        """By anchor, the node that had it last, and the value that was written for it."""
+        """By anchor: the last written node with this anchor, and its value."""
 
     def write_document(self, value: Json, root: YamlNode) -> None:
         """Write a value as the only document."""
@@ -57,8 +57,8 @@ class _Writer:
     def _write(self, value: Json, node: YamlNode | None) -> None:
         """
         Write a value in the form of ``node`` (its tag, anchor, flow style and quotes), unless the
-        node holds a value of another kind. Write an alias if its target was last written with the
-        same value.
+        node has another kind of value. Write an alias if the value equals the last written value of
+        its target.
         """
         yaml, emit = self._yaml, self._dumper.emit
         if node is not None and node.target is not None:
@@ -85,8 +85,8 @@ class _Writer:
 
     def _new_anchor(self, value: Json, node: YamlNode | None) -> str | None:
         """
-        Return the anchor of a node that is written; None for a second copy of it, so that aliases
-        of the first stay.
+        Return the anchor to write with a node. Return None for a second copy of the node, so that
+        aliases still refer to the first copy.
         """
         if node is None or node.anchor is None:
             return None
@@ -97,7 +97,10 @@ class _Writer:
         return node.anchor
 
     def _scalar(self, value: Json, node: YamlNode | None, anchor: str | None) -> object:
-        """Return the event of a scalar, which keeps its tag, its quotes and its spelling."""
+        """
+        Return the event of a scalar with the tag and quotes of the node, and with its text if the
+        value is unchanged.
+        """
         scalar_node = self._dumper.represent_data(value)
         tag, text, style = scalar_node.tag, scalar_node.value, None
         if node is not None:
@@ -114,7 +117,7 @@ class _Writer:
 
 
 def _fits(node: YamlNode, value: Json) -> bool:
-    """Return whether a value is of the kind that a node holds."""
+    """Return whether a value has the same kind as the content of a node."""
     content = node.content
     if isinstance(value, dict | list):
         return content.kind == ("mapping" if isinstance(value, dict) else "sequence")
@@ -123,8 +126,8 @@ def _fits(node: YamlNode, value: Json) -> bool:
 
 def _parts(value: Json, node: YamlNode | None) -> Iterator[tuple[Json, YamlNode | None]]:
     """
-    Yield the elements of a collection, each with the node whose form it keeps: for a mapping the
-    keys and values in turn, for a wrapper its argument.
+    Yield the elements of a collection, each with the node whose form it keeps. A mapping yields
+    each key followed by its value, and a wrapper yields its argument.
     """
     if node is not None and node.is_wrapper:
         yield value, node.items[0]
@@ -133,7 +136,7 @@ def _parts(value: Json, node: YamlNode | None) -> Iterator[tuple[Json, YamlNode 
         yield from zip(value, chain(items, repeat(None)), strict=False)
     elif isinstance(value, dict):
         members = node.members if node is not None else []
-        last = {key: below for key, _, below in members}  # of keys that stand twice, it counts
+        last = {key: below for key, _, below in members}  # the last of duplicate keys counts
         for key, name, below in members:
             if key in value:
                 yield yamltext.value(name), name

@@ -1,10 +1,10 @@
 """
-YAML from strangers, as ``model.to_yaml()`` wrote it: composed without recursion, bounded in size,
-depth and aliases, and nothing in it constructed.
+Parses untrusted YAML, as ``model.to_yaml()`` wrote it: without recursion, with limits on its size,
+depth and aliases, and without constructing Python objects.
 
-PyYAML's parser gives events; what they mean is decided here. A tag of Python's is data where it
-stands for data (``python/tuple``, and the wrappers of
-:data:`_WRAPPERS`, which TF 1.15 to 2.2 left in their files); every other one is refused.
+PyYAML's parser yields events, from which this module builds nodes. It accepts the Python tags that
+stand for plain data: ``python/tuple``, and the wrappers of :data:`_WRAPPERS`, which TF 1.15 to 2.2
+wrote. It rejects all other tags of Python.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from policytool.support import limits
+from policytool.support.errors import CodedError
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
@@ -38,33 +39,31 @@ _WRAPPERS: Final[dict[str, frozenset[Kind]]] = {
     f"{_PYTHON}object/apply:{_SHAPE}.Dimension": frozenset({"scalar"}),
 }
 """
-Classes that TF 1.15 to 2.2 wrote calls of, each with the kind of its one argument, which is all
-that they hold.
+Classes whose calls TF 1.15 to 2.2 wrote, each with the kind of its only argument, which is the
+whole value.
 """
 
 _LONGEST_NUMBER: Final = 4300
 """
-Characters: what Python reads of an integer.
+Maximum length of a number in characters: that of integers in Python.
 
-YAML 1.1 counts in sixties too (``1:30:00``), which takes the square of the length without a bound.
+YAML 1.1 also has base-60 numbers (``1:30:00``), for which PyYAML has no limit and needs quadratic
+time.
 """
 
 _LIBYAML_TOO_DEEP: Final = "exceeded maximum nesting depth"
 """
 The problem that libyaml 0.2.6 (PyYAML 6.0.4) reports for more than 1,000 nested brackets. It reads
-some 1,000 characters ahead of the events, and so reports it before the limit here is reached.
+about 1,000 characters ahead of the events, and so reports it before :data:`limits.JSON_DEPTH` is
+reached.
 """
 
 
-class YamlError(ValueError):
+class YamlError(CodedError, ValueError):
     """
     Text that is not YAML, exceeds the limits, or contains YAML that no config has; ``code``
     distinguishes them.
     """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(slots=True, eq=False)
@@ -73,41 +72,41 @@ class YamlNode:
 
     kind: Kind
     tag: str | None = None
-    """In full; None where the text has none."""
+    """The full tag; None if the text has no tag."""
 
     anchor: str | None = None
     flow: bool = True
     """Whether a collection is in brackets."""
 
     style: str | None = None
-    """A scalar's quote, ``|`` or ``>``; None for a plain one."""
+    """The quote of a scalar, ``|`` or ``>``; None for a plain scalar."""
 
     text: str = ""
-    """A scalar as it is spelled, without its quotes."""
+    """The text of a scalar, without its quotes."""
 
     scalar: str | int | float | bool | None = None
     items: list[YamlNode] = field(default_factory=list)
-    """A sequence's items, or the one argument of a wrapper."""
+    """The items of a sequence, or the only argument of a wrapper."""
 
     members: list[tuple[str, YamlNode, YamlNode]] = field(default_factory=list)
-    """A mapping's keys, each with the node of the key and that of the value."""
+    """The keys of a mapping, each with the node of the key and the node of the value."""
 
     target: YamlNode | None = None
-    """What an alias stands for."""
+    """The node that an alias refers to."""
 
     size: int = 1
-    """How many nodes it is with all aliases written out."""
+    """The number of nodes below and including this node, with all aliases expanded."""
 
     depth: int = 1
 
     @property
     def is_wrapper(self) -> bool:
-        """Whether the node is a call of a class that stands for its one argument."""
+        """Whether the node is a call of a class whose value is its only argument."""
         return self.tag in _WRAPPERS
 
     @property
     def content(self) -> YamlNode:
-        """What the node stands for, wrappers taken off and aliases followed."""
+        """The node with the value: aliases are followed, and wrappers are removed."""
         node = self
         while node.is_wrapper or node.target is not None:
             node = node.target or node.items[0]
@@ -116,24 +115,22 @@ class YamlNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parsed:
-    """What a text holds."""
+    """The content of a YAML text."""
 
     value: Json
     repeated: tuple[str, ...]
-    """Keys that stand twice in one mapping; the last one counts, as in PyYAML and so in Keras."""
+    """Keys that occur twice in a mapping; the last one counts, as in PyYAML and so in Keras."""
 
     wrappers: tuple[str, ...]
-    """
-    Classes of Python that the text has calls of, each for the argument that was read in its place.
-    """
+    """Python classes whose calls the text contains; ``value`` has their arguments instead."""
 
 
 def parse(text: str) -> Parsed:
     """
-    Return what a text holds.
+    Return the content of a YAML text.
 
     :raises YamlError: with code ``yaml-limit``, ``yaml-tag`` or ``invalid-yaml``.
-    :raises ModelFileError: beyond the steps of the current file.
+    :raises ModelFileError: if the steps of the current file exceed their limit.
     """
     root = compose(text)
     spend(root.size, walk="YAML values")
@@ -147,13 +144,13 @@ def parse(text: str) -> Parsed:
 
 def compose(text: str) -> YamlNode:
     """
-    Return the nodes of a text that holds one document.
+    Return the root node of a text that contains one document.
 
     :raises YamlError: as :func:`parse`.
     """
     if limit_message := limits.YAML_BYTES.exceeded_message(len(text)):
         raise YamlError("yaml-limit", f"is YAML of {limit_message}")
-    import yaml  # 20 ms that no other format needs
+    import yaml  # the import takes 20 ms, and only YAML files need it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
@@ -174,8 +171,7 @@ def compose(text: str) -> YamlNode:
 
 def value(node: YamlNode) -> Json:
     """
-    Return what a node holds as a JSON value, with aliases written out; no two places share an
-    object.
+    Return the JSON value of a node, with aliases expanded. Each alias becomes a separate object.
     """
     node = node.content
     if node.kind == "mapping":
@@ -186,7 +182,7 @@ def value(node: YamlNode) -> Json:
 
 
 def _nodes(root: YamlNode) -> Iterator[YamlNode]:
-    """Yield a node and all below it, each once, aliases as they stand."""
+    """Yield a node and all nodes below it. Aliases are yielded, but not followed."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -206,18 +202,18 @@ def _repeated_keys(root: YamlNode) -> Iterator[str]:
 
 class _Composer:
     """
-    Makes nodes of the events of one document; a stack instead of recursion, because the depth is
-    the file's.
+    Builds the nodes of a document from its events. It uses a stack instead of recursion, because
+    the file determines the depth.
     """
 
     def __init__(
         self,
-        reader: Any,  # noqa: ANN401  # one of PyYAML's two loaders, which have no base in common
+        reader: Any,  # noqa: ANN401  # one of PyYAML's two loaders, which have no common base class
     ) -> None:
         self._reader = reader
         self._anchors: dict[str, YamlNode] = {}
         self._open: list[tuple[YamlNode, list[YamlNode]]] = []
-        """Collections that have begun, each with the nodes in it so far."""
+        """Collections whose end was not reached yet, each with the nodes read so far."""
 
         self._deepest, self._most = limits.JSON_DEPTH.value, limits.YAML_VALUES.value
 
@@ -315,7 +311,7 @@ class _Composer:
         scalar: Any,  # noqa: ANN401  # PyYAML's
         event: Any,  # noqa: ANN401  # PyYAML's
     ) -> str | int | float | bool | None:
-        """Return the value of a scalar, by PyYAML's own rules for YAML 1.1."""
+        """Return the value of a scalar by the rules of PyYAML for YAML 1.1."""
         if kind == "str":
             return str(event.value)
         if kind == "null":
@@ -349,8 +345,9 @@ class _Composer:
 
     def _measure(self, node: YamlNode, below: Iterable[YamlNode]) -> None:
         """
-        Note how large a node is when its aliases are written out, and refuse what would grow beyond
-        the bounds.
+        Set the size and depth of a node with its aliases expanded.
+
+        :raises YamlError: if the size or the depth exceeds its limit.
         """
         node.size = 1 + sum(item.size for item in below)
         node.depth = 1 + max((item.depth for item in below), default=0)
@@ -369,7 +366,9 @@ def _invalid(problem: str) -> YamlError:
 
 
 def _key(node: YamlNode, line: int) -> str:
-    """Return a key as JSON has it: text, or a number or a word as ``json.dumps`` writes it."""
+    """
+    Return a key as a string, as JSON requires: a number, bool or null as ``json.dumps`` writes it.
+    """
     content = node.content
     if content.kind != "scalar":
         raise YamlError(
@@ -380,7 +379,7 @@ def _key(node: YamlNode, line: int) -> str:
 
 
 def _check_tag(node: YamlNode, line: int) -> None:
-    """Refuse a collection's tag that stands for more than data."""
+    """Raise YamlError for a tag of a collection that is not plain data."""
     if (
         node.tag is None
         or node.tag == "!"

@@ -4,10 +4,15 @@ A saved graph held against what TensorFlow's automatic mixed precision makes of 
 For files that no Keras can build anew with other policies: those without Keras metadata, and those
 whose classes are not at hand. Both graphs run in one function on the same variables, and tensors of
 the same name are compared on the device. Nothing is frozen, so a graph may be of any size.
+
+What of a SavedModel can be called are its signatures or, if it has none, the functions of its root
+object. Those that compute the same run once: Keras 3 exports each model as ``serve`` and
+``serving_default``.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from .. import op_placement
@@ -15,13 +20,229 @@ from ..engine import tensor_errors
 from ..engine.comparisons import AHEAD, Comparisons, measure_extremes, wait
 from ..engine.layer_hooks import LayerId
 from ..engine.output_changes import OutputChanges
-from ..library import Refused, sentence
-from . import entries, mixed_precision, scopes
+from ..library import Refused, refusing, sentence
+from . import mixed_precision, scopes
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
     from ..feeding.batches import FedInputs
+
+_INTERNAL = "__saved_model_"
+"""
+What the names of ops for initialisation and training begin with, which TF 1 puts among the
+signatures.
+"""
+
+_ASSIGNING = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
+
+
+def load_root(tf: Any, path: str, tags: Any) -> Any:
+    """
+    Return the root object of a SavedModel, with its tables initialised; it has to be held, because
+    signatures do not keep their variables alive.
+
+    :raises Refused: with what TensorFlow says, where it cannot be loaded.
+    """
+    with refusing("not-loadable", "TensorFlow {} cannot load the graph: {}", tf.__version__):
+        return tf.saved_model.load(path, tags=tags)
+
+
+def named_signatures(tf: Any, root: Any) -> dict[str, Any]:
+    """
+    Return the signatures by name; if there are none, the functions of the root object, each with
+    its first trace that is not for training.
+
+    :raises Refused: if the file contains no graph.
+    """
+    signatures = {
+        str(name): signature
+        for name, signature in root.signatures.items()
+        if not name.startswith(_INTERNAL)
+    }
+    for name, value in () if signatures else sorted(vars(root).items()):
+        traced = [
+            function
+            for function in getattr(value, "concrete_functions", ())
+            if True not in function.structured_input_signature[0]
+        ]
+        if traced and named_inputs(traced[0]):
+            signatures[name] = _by_keywords(tf, traced[0])
+    if not signatures:
+        text = (
+            "the file contains no graph that can run: it was saved without signatures and "
+            "traces (save_traces=False)"
+        )
+        raise Refused("no-signature", text)
+    return signatures
+
+
+def _by_keywords(tf: Any, function: Any) -> Any:
+    """
+    Return a function that accepts its tensors by name, as signatures do, for one that accepts them
+    nested among other values.
+    """
+    structure = function.structured_input_signature
+    flat = tf.nest.flatten(structure)
+    specs = {
+        "{}".format(leaf.name or place): leaf
+        for place, leaf in enumerate(flat)
+        if isinstance(leaf, tf.TensorSpec)
+    }
+
+    def called(**named_tensors: Any) -> Any:
+        tensors = iter(named_tensors[name] for name in specs)
+        arguments, keywords = tf.nest.pack_sequence_as(
+            structure, [next(tensors) if isinstance(leaf, tf.TensorSpec) else leaf for leaf in flat]
+        )
+        return function(*arguments, **keywords)
+
+    named_specs = {
+        name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in specs.items()
+    }
+    return tf.function(called, autograph=False).get_concrete_function(**named_specs)
+
+
+def named_inputs(signature: Any) -> list[tuple[str, Any]]:
+    """
+    Return what a signature takes: each keyword with its placeholder, in the order of the graph's.
+    """
+    placeholders = signature.inputs[: len(signature.inputs) - len(signature.captured_inputs)]
+    keywords = getattr(signature, "_arg_keywords", None)
+    names = (
+        list(keywords) if keywords is not None else sorted(signature.structured_input_signature[1])
+    )
+    if len(names) != len(placeholders):
+        names = [tensor.name.partition(":")[0] for tensor in placeholders]
+    return list(zip(names, placeholders))
+
+
+def named_outputs(signature: Any) -> list[tuple[str, Any]]:
+    """
+    Return what a signature gives: each name with its tensor; parts of what is nested, ragged or
+    sparse by their place.
+    """
+    tensors = list(signature.outputs)
+    names = (
+        sorted(signature.structured_outputs)
+        if isinstance(signature.structured_outputs, dict)
+        else []
+    )
+    return list(
+        zip(
+            names
+            if len(names) == len(tensors)
+            else ["output_{}".format(place) for place in range(len(tensors))],
+            tensors,
+        )
+    )
+
+
+class State:
+    """
+    What a signature captures; where it writes variables, the rewritten graph has copies, and every
+    batch finds them as they were.
+    """
+
+    def __init__(self, tf: Any, signature: Any) -> None:
+        captured = list(signature.captured_inputs)
+        placeholders = signature.inputs[len(signature.inputs) - len(captured) :]
+        self.read = {
+            placeholder.name: tensor for placeholder, tensor in zip(placeholders, captured)
+        }
+        """Name of a placeholder to what is captured."""
+
+        written = any(
+            node.op.startswith(_ASSIGNING)
+            for node in mixed_precision.nodes(signature.graph.as_graph_def())
+        )
+        variables = (
+            {id(variable.handle): variable for variable in signature.graph.variables}
+            if written
+            else {}
+        )
+        self._pairs = {
+            name: (variables[id(tensor)], tf.Variable(variables[id(tensor)]))
+            for name, tensor in self.read.items()
+            if id(tensor) in variables
+        }
+        self._first = {name: variable.numpy() for name, (variable, _) in self._pairs.items()}
+        self.copied = {name: copy.handle for name, (_, copy) in self._pairs.items()}
+        """The same for the rewritten graph, as far as it differs."""
+
+    def reset(self) -> None:
+        """
+        Give every variable that may have been written, and its copy, the value that it began with.
+        """
+        for name, pair in self._pairs.items():
+            for variable in pair:
+                variable.assign(self._first[name])
+
+
+PREFERRED = "serving_default"
+"""The signature that callers use unless they name another."""
+
+
+def group_signatures(signatures: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
+    """
+    Return the names in groups of signatures with the same graph, inputs, variables and outputs; the
+    first of each represents its group.
+    """
+    names_by_key: dict[Any, list[str]] = {}
+    for name in sorted(names, key=lambda name: (name != PREFERRED, name)):
+        key = _key(signatures[name]) if len(names) > 1 else None
+        names_by_key.setdefault(name if key is None else key, []).append(name)
+    return list(names_by_key.values())
+
+
+def _key(signature: Any) -> Any:
+    """
+    Return a key that is equal for signatures that compute the same; None for a graph with loops of
+    TF 1, whose ops have no order.
+    """
+    graph_def = mixed_precision.inline_functions(signature, loops=False)
+    if mixed_precision.has_old_loops(graph_def):
+        return None
+    mixed_precision.sort(graph_def.node)
+    captured = signature.captured_inputs
+    placeholders = signature.inputs[len(signature.inputs) - len(captured) :]
+    digests = {
+        **{
+            tensor.op.name: _digest("input", name, tensor.dtype.name, str(tensor.shape))
+            for name, tensor in named_inputs(signature)
+        },
+        **{
+            tensor.op.name: _digest("captured", str(id(captured_tensor)))
+            for tensor, captured_tensor in zip(placeholders, captured)
+        },
+    }
+    for node in graph_def.node:
+        if node.name not in digests:
+            digests[node.name] = _digest(
+                node.op,
+                *(_source(digests, source) for source in node.input),
+                *(
+                    "{}={}".format(key, value.SerializeToString(deterministic=True).hex())
+                    for key, value in sorted(node.attr.items())
+                    if not key.startswith("_")
+                ),
+            )
+    output_digests = (
+        (name, "{}:{}".format(digests[tensor.op.name], tensor.value_index))
+        for name, tensor in named_outputs(signature)
+    )
+    return tuple(sorted(output_digests))
+
+
+def _source(digests: Mapping[str, str], source: str) -> str:
+    """Return what stands for an input of a node, with its number."""
+    name, _, number = source.lstrip("^").partition(":")
+    return "{}{}:{}".format("^" * source.startswith("^"), digests[name], number or 0)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
 
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 """
@@ -44,7 +265,7 @@ def measure_graph(
     Return, for each signature of a SavedModel, the changes by the rewrite and the differences of
     its tensors and outputs from those of the original graph.
 
-    A signature has the keys of a run (:mod:`..engine.model_run`) except its device, with scopes of
+    A signature has the keys of a run (:class:`..check.DeviceRun`) except its device, with scopes of
     the graph as calls; and ``rewrite``, ``refused`` if it cannot run, and ``aliases``, the names of
     signatures with the same graph.
 
@@ -60,8 +281,8 @@ def measure_graph(
     kind, _, number = options["device"].partition(":")
     with tf.device("/device:{}:{}".format(kind.upper(), number or 0)):
         step("loading the graph")
-        root = entries.load_root(tf, path, options.get("tags"))
-        signatures = entries.named_signatures(tf, root)
+        root = load_root(tf, path, options.get("tags"))
+        signatures = named_signatures(tf, root)
         names = (
             sorted(signatures) if options.get("signatures") is None else list(options["signatures"])
         )
@@ -74,9 +295,9 @@ def measure_graph(
                 ),
             )
         runs = []
-        for name, *aliases in entries.group_signatures(signatures, names):
+        for name, *aliases in group_signatures(signatures, names):
             step("signature {}".format(name))
-            state = entries.State(tf, signatures[name])
+            state = State(tf, signatures[name])
             runs.append(
                 {
                     "signature": name,
@@ -180,14 +401,14 @@ class _Pair:
         self.changes = scopes.Changes(self.plain, self.other, emulated)
         self.kept = scopes.kept_scopes(
             self.plain,
-            [tensor.op.name for _, tensor in entries.inputs(signature)],
+            [tensor.op.name for _, tensor in named_inputs(signature)],
             self.changes.names,
         )
         """The scopes with ops that stay float32."""
 
         mixed_precision.rename(self.plain, REFERENCE)
         mixed_precision.rename(self.other, CANDIDATE)
-        self.inputs = entries.inputs(signature)
+        self.inputs = named_inputs(signature)
         self.state = state
         self.calls: list[dict[str, Any]] = []
         self.outputs: list[dict[str, Any]] = []
@@ -268,7 +489,7 @@ class _Pair:
             sources.append((reference.op, graph.get_tensor_by_name(CANDIDATE + "/" + name).op))
             self.calls.append(_call(scope, reference, candidate, sources[-1][1], depth))
             vectors.append(tensor_errors.compare_tensors(tf, widened(reference), candidate))
-        for name, tensor in entries.outputs(self.signature):
+        for name, tensor in named_outputs(self.signature):
             reference, candidate = (
                 input_values[tensor.name]
                 if tensor.name in input_values

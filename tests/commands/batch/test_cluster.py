@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 pytestmark = THOROUGH
 
-HEAD: Final = codec.encode([inspect.TASK.module, {}, None]).encode()
+HEAD: Final = codec.encode([inspect.TASK.module, {}, False]).encode()
 WORKERS: Final = 2
 
 
@@ -103,7 +103,7 @@ def inputs(*paths: Path) -> list[Input]:
 
 def on_cluster(dask: LocalDask, found: list[Input]) -> Iterator[Model | Failure | None]:
     """Yield what the cluster makes of inputs."""
-    return parallel.run_all(inspect.TASK, found, None, None, scheduler=dask.address)
+    return parallel.run_all(inspect.TASK, found, False, dask.address)
 
 
 def line(path: Path) -> bytes:
@@ -295,9 +295,9 @@ def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("impatient_dask")
 def test_a_scheduler_that_is_not_there_is_a_sentence() -> None:
     """With its address."""
-    for address in ("tcp://127.0.0.1:9", "nonsense://x", "", "tcp://[::"):
+    for address in ("tcp://127.0.0.1:9", "nonsense://x", "tcp://[::"):
         with pytest.raises(WorkerError, match="cannot connect to the Dask scheduler"):
-            list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), None, None, scheduler=address))
+            list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), False, address))
 
 
 @SLOW
@@ -312,20 +312,15 @@ class TestCluster:
         found = [*inputs(FIXTURES / "tf2.3", tmp_path), *inputs(tmp_path / "missing.h5")]
         options = AuditOptions(targets=("keras3.15",))
         local = list(parallel.run_all(audit.TASK, found, options, 1))
-        assert (
-            list(parallel.run_all(audit.TASK, found, options, None, scheduler=dask.address))
-            == local
-        )
+        assert list(parallel.run_all(audit.TASK, found, options, dask.address)) == local
 
     def test_a_crash_costs_one_model(self, dask: LocalDask, tmp_path: Path) -> None:
         """A library that never returns is ended with its process, and the worker goes on."""
         bad = endless_collection(tmp_path / "bad.h5")
         found = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
         with limits.override({"call-seconds": 1}):
-            results = list(
-                parallel.run_all(inspect.TASK, found, None, None, scheduler=dask.address)
-            )
-            assert results == list(parallel.run_all(inspect.TASK, found, None, 2))
+            results = list(parallel.run_all(inspect.TASK, found, False, dask.address))
+            assert results == list(parallel.run_all(inspect.TASK, found, False, 2))
         (lost,) = [one for one in results if isinstance(one, Failure)]
         assert lost.code == "worker-timeout"
 
@@ -337,7 +332,7 @@ class TestCluster:
         got = [next(results)]
         dask.workers[-1].send_signal(signal.SIGKILL)
         got += results
-        assert got == list(parallel.run_all(inspect.TASK, found, None, 2))
+        assert got == list(parallel.run_all(inspect.TASK, found, False, 2))
 
     def test_conversions_are_those_of_this_machine(self, dask: LocalDask, tmp_path: Path) -> None:
         """Two with one output are done in their order."""
@@ -348,7 +343,7 @@ class TestCluster:
             shutil.copy(source, models / source.with_suffix(".hdf5").name)
         found = inputs(models)
 
-        def convert(scheduler: str | None) -> list[object]:
+        def convert(jobs: int | str) -> list[object]:
             output = tmp_path / "out"
             output.mkdir()
             request = migrate.MigrateRequest(
@@ -358,9 +353,7 @@ class TestCluster:
                 parts=False,
                 no_verify_reason=None,
             )
-            results = list(
-                parallel.run_all(remote_migration.TASK, found, request, 2, scheduler=scheduler)
-            )
+            results = list(parallel.run_all(remote_migration.TASK, found, request, jobs))
             done = [one for one in results if isinstance(one, migrate.Migration)]
             failed = [one for one in results if isinstance(one, Failure)]
             files = {one.name: one.stat().st_size for one in output.iterdir()}
@@ -368,13 +361,11 @@ class TestCluster:
             migrations = Migrations(migrations=tuple(done), failures=tuple(failed))
             return [json_reporter(REPORT).render(migrations, View(width=80)), files]
 
-        assert convert(dask.address) == convert(None)
+        assert convert(dask.address) == convert(2)
 
     def test_an_early_end_leaves_the_cluster_free(self, dask: LocalDask) -> None:
         """A caller that stops reading results waits less than a second for the cluster."""
-        results = parallel.run_all(
-            inspect.TASK, inputs(FIXTURES), None, None, scheduler=dask.address
-        )
+        results = parallel.run_all(inspect.TASK, inputs(FIXTURES), False, dask.address)
         assert not isinstance(next(results), Failure)
         begun = time.monotonic()
         results.close()  # type: ignore[attr-defined]  # a generator
@@ -390,7 +381,7 @@ class TestCluster:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "policytool", "inspect", str(tmp_path)),
-                *("--format", "jsonl", "--scheduler", dask.address),
+                *("--format", "jsonl", "--jobs", dask.address),
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -18,10 +18,9 @@ import pytest
 from policytool.formats import casting, format_detection
 from policytool.formats import tfjs as tfjs_format
 from policytool.formats.casting import arrays_of_chunks, numpy_dtype
-from policytool.formats.document import Document, Tensor
+from policytool.formats.document import Document, Tensor, ValuesError
 from policytool.formats.format_detection import open_values
 from policytool.formats.hdf5 import datasets
-from policytool.formats.stored_values import ValuesError
 from tests.conftest import UNPACKED
 from tests.helpers import small_models
 from tests.helpers.paths import FIXTURES
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.formats.stored_values import Values
+    from policytool.formats.document import Values
 
 KERNEL: Final = np.arange(12, dtype="f4").reshape(6, 2)
 

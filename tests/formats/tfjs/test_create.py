@@ -78,7 +78,7 @@ def test_the_output_is_named_after_the_model(
     assert (tmp_path / "model.tfjs/model.json").is_file()
     assert (tmp_path / "out/model.tfjs/model.json").is_file()
     assert run("migrate", "model.keras", "--target", "tfjs").code != 0
-    assert run("migrate", "model.keras", "--target", "tfjs", "--overwrite").code == 0
+    assert run("migrate", "model.keras", "--target", "tfjs", "--existing=replace").code == 0
 
 
 def test_files_are_never_replaced_by_a_model_for_tensorflow_js(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from policytool.support.files import atomic
-from policytool.support.files.atomic import DirectoryDraft, Draft, _draft, _placing
+from policytool.support.files.atomic import DirectoryDraft, Draft, _placing
 from tests.helpers.changes import held
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return whether drafts have a name, as on systems where every file has one."""
     if request.param == "named":
-        monkeypatch.setattr(_draft, "_DESCRIPTORS", Path("/nonexistent"))
+        monkeypatch.setattr(atomic, "_DESCRIPTORS", Path("/nonexistent"))
     return str(request.param)
 
 

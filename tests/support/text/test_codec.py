@@ -203,7 +203,7 @@ def inputs() -> tuple[Input, ...]:
 @SLOW
 @pytest.mark.parametrize(
     ("task", "request_"),
-    [(inspect.TASK, None), (audit.TASK, AuditOptions(targets=("keras3.15", "tf2.15")))],
+    [(inspect.TASK, True), (audit.TASK, AuditOptions(targets=("keras3.15", "tf2.15")))],
     ids=["inspect", "audit"],
 )
 def test_results_of_fixtures_come_back(

@@ -1,7 +1,7 @@
 """
 Hidden names and free ones, and how a complete file or directory gets its place.
 
-Bytes and attributes of a file are copied to another, and to the disk.
+Bytes and attributes of a file are copied to another, and to the disk, and bytes are compared.
 """
 
 from __future__ import annotations
@@ -13,14 +13,52 @@ import os
 import re
 import stat
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.support.files.byte_ranges import same_bytes
 from policytool.support.files.opening import find_status, regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+_COMPARED: Final = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """Bytes in an open file."""
+
+    descriptor: int
+    start: int
+    size: int
+
+
+def same_ranges(first: Range, second: Range) -> bool:
+    """Return whether two ranges have the same bytes."""
+    if first.size != second.size:
+        return False
+    for offset in range(0, first.size, _COMPARED):
+        count = min(_COMPARED, first.size - offset)
+        if os.pread(first.descriptor, count, first.start + offset) != os.pread(
+            second.descriptor, count, second.start + offset
+        ):
+            return False
+    return True
+
+
+def same_bytes(path: Path, other_path: Path) -> bool:
+    """
+    Return whether two files have the same bytes.
+
+    :raises OSError: if a file cannot be read.
+    """
+    with regular_file(path) as first, regular_file(other_path) as second:
+        ranges = [
+            Range(descriptor=descriptor, start=0, size=os.fstat(descriptor).st_size)
+            for descriptor in (first, second)
+        ]
+        return same_ranges(ranges[0], ranges[1])
 
 
 NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL
