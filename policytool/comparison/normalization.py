@@ -385,8 +385,7 @@ def _policy_name(value: dict[str, Json]) -> str | None:
     """
     Return the name of a policy; None if the policy has a loss scale, or no release supports it.
     """
-    config = value.get("config")
-    if isinstance(config, dict) and "loss_scale" in config:
+    if "loss_scale" in keras_objects.arguments_of(value):
         return None
     for generation in reversed(GENERATIONS):
         try:

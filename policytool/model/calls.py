@@ -167,7 +167,7 @@ def model_calls(config: Mapping[str, Json], *, keras3: bool) -> ModelCalls:
 
 def layer_entries(config: Mapping[str, Json]) -> Iterator[tuple[int, dict[str, Json]]]:
     """Yield the objects in the list of a model's layers, with their positions in it."""
-    for position, entry in enumerate(_as_list(config.get("layers"))):
+    for position, entry in enumerate(keras_objects.layer_list(config)):
         if isinstance(entry, dict) and keras_objects.class_of(entry) is not None:
             yield position, entry
 
@@ -365,8 +365,7 @@ def _axes(node: dict[str, Json]) -> int | None:
     """Return how many axes the first tensor of a call has; None where that is unknown."""
     args = node.get("args")
     first = args[0] if isinstance(args, list) and args else None
-    config = first.get("config") if isinstance(first, dict) else None
-    shape = config.get("shape") if isinstance(config, dict) else None
+    shape = keras_objects.arguments_of(first).get("shape")
     return len(shape) if isinstance(shape, list) and shape != UNKNOWN_SHAPE else None
 
 

@@ -255,26 +255,19 @@ def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> 
         if entry is None or not isinstance(config, dict) or _is_model(entry):
             return None
         if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
-            return _compute_dtype(config.get("dtype"))
+            name = keras_objects.policy_name(config.get("dtype"))
+            return name.removeprefix("mixed_") if name is not None else None
         if config.get("function") not in _KEEPING_DTYPE:
             return None
         node = next(tensors(entry.get("inbound_nodes")), None)
     return None
 
 
-def _compute_dtype(dtype: Json) -> str | None:
-    """Return the compute dtype of a policy, which is a name or a dict of Keras 2."""
-    inner = dtype.get("config") if isinstance(dtype, dict) else None
-    name = inner.get("name") if isinstance(inner, dict) else dtype
-    return name.removeprefix("mixed_") if isinstance(name, str) else None
-
-
 def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
     """Return the entries of a model's layers by their names."""
-    listed = config.get("layers")
     return {
         layer_name(entry): entry
-        for entry in (listed if isinstance(listed, list) else ())
+        for entry in keras_objects.layer_list(config)
         if isinstance(entry, dict)
     }
 
@@ -324,15 +317,7 @@ def _below(entry: Mapping[str, Json]) -> Iterator[str]:
     """Yield the names of the layers of a nested model, and of those nested in it."""
     pending: list[Json] = [entry.get("config")] if _is_model(entry) else []
     while pending:
-        config = pending.pop()
-        layers = (
-            config
-            if isinstance(config, list)
-            else config.get("layers")
-            if isinstance(config, dict)
-            else None
-        )
-        for inner in layers if isinstance(layers, list) else ():
+        for inner in keras_objects.layer_list(pending.pop()):
             if isinstance(inner, dict):
                 yield layer_name(inner)
                 if _is_model(inner):

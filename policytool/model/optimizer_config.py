@@ -194,12 +194,8 @@ def inner_of(value: Json) -> tuple[str, Json] | None:
     """
     Return the key and the value of the optimizer in a wrapper; None for a wrapper without one.
     """
-    config = value.get("config") if isinstance(value, dict) else None
-    if isinstance(config, dict):
-        for key in _INNER:
-            if key in config:
-                return key, config[key]
-    return None
+    config = keras_objects.arguments_of(value)
+    return next(((key, config[key]) for key in _INNER if key in config), None)
 
 
 def unwrap(value: Json) -> Json:
@@ -243,12 +239,8 @@ def is_new_style(value: Json) -> bool:
     Return whether an optimizer of Keras 2 is one of TF 2.11 on, which its own kind of wrapper goes
     around.
     """
-    config = value.get("config") if isinstance(value, dict) else None
-    return (
-        isinstance(config, dict)
-        and not _NEW_STYLE_KEYS.isdisjoint(config)
-        and config.get("is_legacy_optimizer") is not True
-    )
+    config = keras_objects.arguments_of(value)
+    return not _NEW_STYLE_KEYS.isdisjoint(config) and config.get("is_legacy_optimizer") is not True
 
 
 _SEED: Final = "seed_generator"

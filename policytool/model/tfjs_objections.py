@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.model.calls import Reference
 from policytool.model.compatibility import serialized_objects
 from policytool.model.model import Cause, Obstacle
-from policytool.model.tree import INPUT_CLASS, LAYERS, path_of
-from policytool.releases import known_arguments, tfjs_layers
+from policytool.model.tree import INPUT_CLASS, path_of
+from policytool.releases import keras_objects, known_arguments, tfjs_layers
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
@@ -157,11 +157,11 @@ def _of_layer(site: Site, *, masked: bool) -> Iterator[Cause]:
 
 def _has_input(config: object) -> bool:
     """Return whether the first layer of a Sequential, or of a model within it, says a shape."""
-    layers = config.get(LAYERS) if isinstance(config, dict) else config
-    first = layers[0] if isinstance(layers, list) and layers else None
+    layers = keras_objects.layer_list(config)
+    first = layers[0] if layers else None
     inner = first.get("config") if isinstance(first, dict) else None
-    if not isinstance(inner, dict | list):
-        return False
-    if isinstance(inner, dict) and _INPUT_SHAPE in inner:
-        return True
-    return isinstance(first, dict) and (first.get("class_name") == INPUT_CLASS or _has_input(inner))
+    return isinstance(inner, dict | list) and (
+        _INPUT_SHAPE in keras_objects.arguments_of(first)
+        or keras_objects.class_of(first) == INPUT_CLASS
+        or _has_input(inner)
+    )

@@ -269,10 +269,8 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
 
 
 def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
-    dtype = config.get("dtype")
-    inner = dtype.get("config") if isinstance(dtype, dict) else None
-    name = inner.get("name") if isinstance(inner, dict) else dtype
-    if not isinstance(name, str):
+    name = keras_objects.policy_name(config.get("dtype"))
+    if name is None:
         return
     traits.layer_policies.add((class_name, name))
     for key, value in config.items():
@@ -282,12 +280,7 @@ def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits)
 
 def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
     for key, value in config.items():
-        if (
-            key.endswith("_initializer")
-            and isinstance(value, dict)
-            and isinstance(inner := value.get("config"), dict)
-            and "dtype" in inner
-        ):
+        if key.endswith("_initializer") and "dtype" in keras_objects.arguments_of(value):
             traits.dtyped_initializers.add(str(keras_objects.class_of(value)))
     name = config.get("name")
     traits.slashed |= isinstance(name, str) and "/" in name
@@ -299,13 +292,8 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
 
 
 def _says_shape(root: dict[str, Json]) -> bool:
-    config = root.get("config")
-    layers = config.get("layers") if isinstance(config, dict) else None
-    first = (
-        layers[0]
-        if keras_objects.class_of(root) == "Sequential" and isinstance(layers, list) and layers
-        else None
-    )
+    layers = keras_objects.layer_list(keras_objects.arguments_of(root))
+    first = layers[0] if keras_objects.class_of(root) == "Sequential" and layers else None
     name, inner = (
         keras_objects.class_of(first),
         first.get("config") if isinstance(first, dict) else None,
@@ -317,11 +305,9 @@ def _says_shape(root: dict[str, Json]) -> bool:
 
 def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
     """Return the classes of a model's layers; nothing where the first is a model itself."""
-    config = root.get("config")
-    listed = config.get("layers") if isinstance(config, dict) else None
     names = tuple(
         str(keras_objects.class_of(layer))
-        for layer in (listed if isinstance(listed, list) else ())
+        for layer in keras_objects.layer_list(keras_objects.arguments_of(root))
         if isinstance(layer, dict)
     )
     return () if names and names[0] in inbound_nodes.MODELS else names
@@ -330,8 +316,8 @@ def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
 def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
     for key, value in config.items():
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
-        inner = first.get("config") if isinstance(first, dict) else None
-        if isinstance(first, dict) and isinstance(inner, dict) and "trainable" in inner:
+        inner = keras_objects.arguments_of(first)
+        if isinstance(first, dict) and "trainable" in inner:
             traits.bare_nested |= "module" not in first
             traits.activation_layers |= key == "activation"
             traits.wrapped_axis |= keras_objects.class_of(first) == _NORMALIZATION and isinstance(
@@ -340,10 +326,7 @@ def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
 
 
 def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
-    listed = config["layers"]
-    layers = (
-        [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
-    )
+    layers = [layer for layer in keras_objects.layer_list(config) if isinstance(layer, dict)]
     nested = {keras_objects.class_of(layer) for layer in layers} & inbound_nodes.MODELS
     traits.nested_models |= bool(nested)
     traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}

@@ -346,8 +346,7 @@ def _argument(config: Mapping[str, object], key: str) -> object:
     if not inner:
         known = value is _MISSING or isinstance(value, int | float | list)
         return value if known else kind_of_argument(value)
-    inner_config = value.get("config") if isinstance(value, dict) else None
-    return _argument(inner_config, inner) if isinstance(inner_config, dict) else _MISSING
+    return _argument(keras_objects.arguments_of(value), inner)
 
 
 def _input_count(row: Row) -> int:

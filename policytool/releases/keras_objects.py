@@ -96,6 +96,26 @@ def class_of(value: object) -> str | None:
     return class_name if isinstance(class_name, str) else None
 
 
+def arguments_of(value: object) -> dict[str, Json]:
+    """Return the config of what may be a serialized object, if that is an object; else nothing."""
+    config = value.get("config") if isinstance(value, dict) else None
+    return config if isinstance(config, dict) else {}
+
+
+def policy_name(value: object) -> str | None:
+    """
+    Return the name of a policy, which is the value or in the config of an object; None for neither.
+    """
+    name = arguments_of(value).get("name") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else None
+
+
+def layer_list(config: object) -> list[Json]:
+    """Return the layers in a model's config, which is their list in a Sequential before TF 2.2."""
+    listed = config.get("layers") if isinstance(config, dict) else config
+    return listed if isinstance(listed, list) else []
+
+
 def is_malformed(value: dict[str, Json]) -> bool:
     """Return whether an object is where a class name belongs."""
     return isinstance(value.get(CLASS), dict)

@@ -440,8 +440,7 @@ def _object_text(value: Json) -> str:
 
 
 def _describe_object(value: dict[str, Any]) -> str:
-    config = value.get("config")
-    name = config.get("name") if isinstance(config, dict) else None
+    name = keras_objects.arguments_of(value).get("name")
     class_name = str(keras_objects.class_of(value))
     text = f"{class_name} {name}" if isinstance(name, str) else class_name
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."

@@ -45,9 +45,7 @@ class StoredPolicy:
     @property
     def name(self) -> str | None:
         """The policy's name, bare or in a dict."""
-        config = self.value.get("config") if isinstance(self.value, dict) else None
-        name = config.get("name") if isinstance(config, dict) else self.value
-        return name if isinstance(name, str) else None
+        return keras_objects.policy_name(self.value)
 
     @property
     def is_experimental(self) -> bool:

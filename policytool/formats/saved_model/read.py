@@ -152,9 +152,7 @@ def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
 def _inverting(parts: Mapping[str, Json], places: Mapping[int, str]) -> Iterator[int]:
     """Yield the nodes of lookups that give words for numbers."""
     for index, place in places.items():
-        part = parts[place]
-        config = part.get("config") if isinstance(part, dict) else None
-        if isinstance(config, dict) and config.get("invert") is True:
+        if keras_objects.arguments_of(parts[place]).get("invert") is True:
             yield index
 
 

@@ -126,8 +126,7 @@ def _class_of_alias(name: str) -> str:
 
 def has_factor(value: Json) -> bool:
     """Return whether an optimizer of Keras 3 scales by a factor of its own."""
-    config = value.get("config") if isinstance(value, dict) else None
-    return isinstance(config, dict) and config.get(_FACTOR) is not None
+    return keras_objects.arguments_of(value).get(_FACTOR) is not None
 
 
 def _wrapped_keras3(value: Json, scale: Dynamic | Fixed) -> Json:

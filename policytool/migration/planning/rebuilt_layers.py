@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Edit
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
-    from policytool.support.text.jsontext import Json
 
 REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
 """
@@ -75,7 +74,10 @@ def loaders(
     """
     if not document.nodes or not any(edit.kind is EditKind.NUMERICS for edit in edits):
         return verdicts
-    used = {name for metadata in document.parts.values() for name in _activations(metadata)}
+    layers = map(keras_objects.arguments_of, document.parts.values())
+    used = {
+        name for layer in layers for name in custom_classes.activations(layer.get("activation"))
+    }
     later = {name: first for name, first in custom_classes.first_built().items() if name in used}
     return tuple(
         _with_reason(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts
@@ -105,12 +107,6 @@ def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
         if unknown
         else None
     )
-
-
-def _activations(metadata: Json) -> Iterator[str]:
-    config = metadata.get("config") if isinstance(metadata, dict) else None
-    if isinstance(config, dict):
-        yield from custom_classes.activations(config.get("activation"))
 
 
 def is_revived(loaded: LoadedModel, index: int) -> bool:

@@ -23,8 +23,7 @@ from policytool.migration.planning.decisions import base_policy
 from policytool.migration.planning.optimizers import Dialect
 from policytool.migration.planning.options import LossScales, Optimizers
 from policytool.model import optimizer_config
-from policytool.releases import generations
-from policytool.releases.keras_objects import SHARED_ID
+from policytool.releases import generations, keras_objects
 from policytool.releases.policy import Auto, Dynamic, Fixed, Policy
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
@@ -156,8 +155,7 @@ def model_policy(loaded: LoadedModel) -> Policy | None:
 
 def has_explicit_scale(value: object) -> bool:
     """Return whether a policy's dict passes a loss scale explicitly."""
-    config = value.get("config") if isinstance(value, dict) else None
-    return isinstance(config, dict) and "loss_scale" in config
+    return "loss_scale" in keras_objects.arguments_of(value)
 
 
 def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
@@ -394,12 +392,18 @@ def _copies(loaded: LoadedModel, edit: Edit, before: Json, after: Json) -> Itera
     for node in loaded.document.nodes.values():
         if node.part == edit.address.part and node.other_part is not None:
             address = replace(edit.address, part=node.other_part)
-            other, bare = loaded.value_at(address), jsontext.without(before, SHARED_ID)
+            other, bare = (
+                loaded.value_at(address),
+                jsontext.without(before, keras_objects.SHARED_ID),
+            )
             if other == before:
                 yield replace(edit, address=address)
             elif other == bare:
                 yield replace(
-                    edit, address=address, before=bare, after=jsontext.without(after, SHARED_ID)
+                    edit,
+                    address=address,
+                    before=bare,
+                    after=jsontext.without(after, keras_objects.SHARED_ID),
                 )
 
 
