@@ -170,20 +170,20 @@ def plan_commands(
     if not any(fails(finding, options.fail_on) for finding in findings):
         return ()
     if not options.names:
-        return (_planned(_Planner(case, source, options, findings), None),)
+        return (_plan_command(_Planner(case, source, options, findings), None),)
     if len(options.names) == 1:
-        return (_planned(_Planner(case, source, options, findings), options.names[0]),)
+        return (_plan_command(_Planner(case, source, options, findings), options.names[0]),)
     commands: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
     for name in options.names:
         single = replace(options, targets=loaders_of((name,)), target_names=(name,))
         planner = _Planner(case, source, single, rules.findings(case, single))
         if planner.failing:
-            command = _planned(planner, name)
+            command = _plan_command(planner, name)
             commands.setdefault((command.arguments, command.reason), command)
     return tuple(commands.values())
 
 
-def _planned(planner: _Planner, target: str | None) -> ModelCommand:
+def _plan_command(planner: _Planner, target: str | None) -> ModelCommand:
     """
     Return the command for a target. If planning exceeds a limit, the result has no command, and the
     limit as the reason. The findings of the model are not affected.
