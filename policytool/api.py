@@ -263,7 +263,7 @@ def tune(call: TuneCall) -> "Tuning":
     :raises policytool.UsageError: for unknown policies, patterns, limits and metrics
     """
     from policytool.commands.tune import tune_file
-    from policytool.commands.tune_options import tune_destination, tune_options
+    from policytool.commands.tune_run import tune_destination, tune_options
     from policytool.results import Tuning
 
     options, destination = tune_options(call), tune_destination(call)

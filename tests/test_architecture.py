@@ -16,7 +16,6 @@ import pytest
 import policytool
 from policytool import formats
 from policytool.formats.creating import Creator
-from policytool.formats.rewriting import Rewriter
 from policytool.reports import (
     Reporter,
     checks,
@@ -294,7 +293,7 @@ def test_every_format_is_listed_once() -> None:
 def test_a_format_reaches_each_of_its_modules(package: str) -> None:
     """What a format declares is what it has to be, and all that its modules can do is declared."""
     declared = _declared(package)
-    assert (declared.rewriter is not None) == declared.is_rewritten
+    assert (declared.file_changes is not None) == declared.is_rewritten
     defined = {
         node.name
         for module, tree in TREE.trees.items()
@@ -303,7 +302,7 @@ def test_a_format_reaches_each_of_its_modules(package: str) -> None:
         if isinstance(node, ast.FunctionDef)
     }
     for function, found, kind in (
-        ("rewriter", declared.rewriter, Rewriter),
+        ("file_changes", declared.file_changes, FunctionType),
         ("creator", declared.creator, Creator),
         ("open_values", declared.open_values, FunctionType),
     ):

@@ -13,11 +13,9 @@ import pytest
 
 from tests.bench import short
 from tests.bench.compare import FEWEST, Interval, interval
-from tests.bench.remote_table import Row, clusters
 from tests.bench.run import Pairs, Run
 from tests.bench.sections import sections_after, write_section
 from tests.conftest import run
-from tests.helpers.large_models import LargeModel
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
@@ -137,22 +135,3 @@ def test_the_model_of_the_short_form_is_complete(tmp_path: Path) -> None:
         check=True,
     )
     assert len(read.stdout.splitlines()) == 1 + 2 * short.LAYERS
-
-
-def test_places_that_are_close_together_are_one_cluster() -> None:
-    """In whatever order they are read, and although one is within another."""
-    assert clusters([]) == 0
-    assert clusters([(0, 100), (80_000, 80_001), (20, 30), (20_000, 60_000)]) == 1
-    assert clusters([(100_000, 100_001), (0, 100), (40_000, 40_001)]) == 3
-
-
-def test_a_row_of_the_table_of_requests_has_units() -> None:
-    """And the singular of one vector."""
-    model = LargeModel(layers=2, matrix=(3, 4), vectors=1, optimizer=True)
-    row = Row(
-        layout="`.keras`", model=model, size=2**31, clusters=3, requests=4, transferred=56_000
-    )
-    assert row.cells() == (
-        "| `.keras` | 2.0 GiB | 2 matrices, each followed by 1 vector, each with 2 arrays of the "
-        "optimizer | 3 | 4 | 0.1 MB |"
-    )

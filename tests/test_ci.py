@@ -147,7 +147,7 @@ def hook_words(arguments: list[str] | None = None) -> list[str]:
 
 
 OPTION_NAMES: Final = (
-    *("--report=json=x.h5", "--write-baseline=known.h5", "--config=s.h5", "-.h5", "--.keras"),
+    *("--format=json=x.h5", "--write-baseline=known.h5", "--config=s.h5", "-.h5", "--.keras"),
     "--/--help/x.h5",
 )
 """Names of files that could be options, and match the pattern of the hook."""

@@ -218,7 +218,7 @@ def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
         for option in options
         if option.envvar and option.name not in {"format", "color", "config", "jobs", "limit"}
     ]
-    assert len(told) > 15
+    assert len(told) > 10
     assert not [
         option.name
         for option in told
@@ -245,7 +245,7 @@ def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
             "limit",
         }
     ]
-    assert len(told) > 20
+    assert len(told) > 15
     words = set(re.findall(r"--[a-z0-9-]+", page))
     assert not [
         word

@@ -29,6 +29,7 @@ from policytool.support.errors import (
     WorkerError,
 )
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, MIXED_KERAS, Ended, run
+from tests.growth.shapes import SHAPES, Keras3
 from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.sampling import sampled
@@ -303,59 +304,23 @@ def check(name: str, jobs: str, place: Path, raised: Sequence[Exception]) -> Non
 
 def test_findings_stay_if_a_limit_ends_the_plan_of_a_command(place: Path) -> None:
     """And so do those of other files; the report says that the limit is the reason."""
-    config = nested_calls(18)
+    shape = next(one for one in SHAPES if one.name == "nest called twice")
+    config = shape.make(Keras3(), 16)
     (place / "calls.json").write_text(json.dumps(config), encoding="utf-8")
-    assert (place / "calls.json").stat().st_size < 15_000
+    assert (place / "calls.json").stat().st_size < 20_000
     shutil.copyfile(MIXED_H5, place / "other.h5")
     for jobs in ("1", "2"):
         ended = run("audit", ".", "--target", "tf_keras", "--format", "json", "--jobs", jobs)
         models = {one["path"]: one for one in ended.json["models"]}
         assert (ended.code, ended.json["failures"]) == (1, [])
         assert {*models} == {"calls.json", "other.h5"}
-        assert models["calls.json"]["findings"][0]["rule"] == "PT501"
+        assert models["calls.json"]["findings"][0]["rule"] == "PT104"
         [command] = models["calls.json"]["commands"]
         assert command["arguments"] is None
         assert "layer-calls limit of 25000" in command["reason"]
     refused = run("migrate", "calls.json", "--target", "tf_keras", "--preview")
     assert refused.code == 3
     assert "layer-calls limit of 25000" in " ".join(refused.out.split())
-
-
-def nested_calls(depth: int) -> dict[str, Any]:
-    """Return the config of a Keras 3 model that calls a model twice, which does the same."""
-
-    def tensor(name: str, node: int) -> dict[str, Any]:
-        history = {"shape": [None, 2], "dtype": "float32", "keras_history": [name, node, 0]}
-        return {"args": [{"class_name": "__keras_tensor__", "config": history}], "kwargs": {}}
-
-    def layer(name: str, cls: str, config: dict[str, Any], calls: list[Any]) -> dict[str, Any]:
-        module = {} if calls else {"module": "keras.layers"}
-        return {
-            **module,
-            "class_name": cls,
-            "config": {"name": name, "dtype": "float32", **config},
-            "name": name,
-            "inbound_nodes": calls,
-        }
-
-    model: dict[str, Any] | None = None
-    for level in range(depth + 1):
-        name = f"i{level}"
-        source = layer(name, "InputLayer", {"batch_shape": [None, 2]}, [])
-        if model is None:
-            inner, last = layer("d", "Dense", {"units": 2}, [tensor(name, 0)]), ["d", 0, 0]
-        else:
-            own = model["config"]["name"]
-            inner = {**model, "name": own, "inbound_nodes": [tensor(name, 0), tensor(own, 0)]}
-            last = [own, 1, 0]
-        config = {
-            "name": f"m{level}",
-            "layers": [source, inner],
-            "input_layers": [[name, 0, 0]],
-            "output_layers": [last],
-        }
-        model = {"module": "keras", "class_name": "Functional", "config": config}
-    return {**(model or {}), "keras_version": "3.10.0", "backend": "tensorflow"}
 
 
 _SERIALLY: Final = """\

@@ -42,8 +42,7 @@ _LONGEST: Final = 240
 
 def targets_page() -> str:
     """
-    Return the page about targets with its generated parts written anew; the rest is written by
-    hand.
+    Return the page about targets with new generated parts; the rest is written by hand.
     """
     text = PAGE.read_text(encoding="utf-8")
     for name, part in _PARTS.items():

@@ -4,17 +4,25 @@ terminal or settings files.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import click
 
 from policytool.cli import settings
 from policytool.cli.declared_options import CommandLineOption
-from policytool.cli.fleets import ShardOption, check_cache
-from policytool.cli.report_option import ReportFile
-from policytool.cli.value_types import JobsType, LocalPath, is_number
+from policytool.cli.value_types import (
+    JobsType,
+    LocalPath,
+    ReportFile,
+    ShardOption,
+    check_cache,
+    is_number,
+)
 from policytool.commands.arguments.declaration import Arguments, Group, Kind, LimitArguments
 from policytool.commands.batch.task import Shard
+
+TABLE: Final = "table"
+"""The format of stdout if none is specified."""
 
 
 def bound_jobs(
@@ -76,30 +84,42 @@ class TerminalArguments(Arguments):
     ] = False
 
 
-class FormatArguments(Arguments):
-    """What stdout carries."""
-
-    format: Annotated[
-        str,
-        CommandLineOption(
-            "Output format.", Group.REPORTING, essential=True, has_variable=True, is_automatic=True
-        ),
-    ] = "table"
+def names_no_file(formats: object) -> bool:
+    """Return whether a value of ``format`` in a settings file only sets the format of stdout."""
+    listed = formats if isinstance(formats, list) else [formats]
+    return not any("=" in str(text) for text in listed)
 
 
-class ReferenceArguments(FormatArguments, TerminalArguments):
-    """What commands have that read no models."""
-
-
-class ReportArguments(FormatArguments, TerminalArguments):
+class ReportArguments(TerminalArguments):
     """How a result is shown."""
 
-    report: Annotated[
-        tuple[ReportFile, ...],
+    format: Annotated[
+        tuple[str | ReportFile, ...],
         CommandLineOption(
-            "Also write a report to FILE.", Group.REPORTING, essential=True, metavar="FORMAT=FILE"
+            "Print the report as FORMAT, or write it to FILE.",
+            Group.REPORTING,
+            essential=True,
+            metavar="FORMAT[=FILE]",
+            has_variable=True,
+            is_automatic=True,
+            is_automatic_value=names_no_file,
         ),
-    ] = ()
+    ] = (TABLE,)
+
+    @property
+    def stdout_format(self) -> str:
+        """The format of the report on stdout."""
+        return next((report for report in self.format if isinstance(report, str)), TABLE)
+
+    @property
+    def report_files(self) -> tuple[ReportFile, ...]:
+        """The further reports."""
+        return tuple(report for report in self.format if not isinstance(report, str))
+
+    @property
+    def formats(self) -> frozenset[str]:
+        """The formats of all reports."""
+        return frozenset({self.stdout_format, *(file.format for file in self.report_files)})
 
 
 class MergeCommandLine(LimitArguments, TerminalArguments):

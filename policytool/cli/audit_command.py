@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,14 +15,15 @@ from policytool.cli.audit_arguments import AuditCommandLine
 from policytool.cli.command import Command, declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
+from policytool.cli.fleets import Fleet
 from policytool.cli.lines_report import LinesReport
-from policytool.cli.messages import left_out, track
+from policytool.cli.messages import left_out
 from policytool.commands import audit as auditing
 from policytool.commands import baselines
 from policytool.commands import fix as fixing
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.audit import AuditTally, tally_of
-from policytool.commands.batch import parallel, task
+from policytool.commands.batch import task
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.inspect import separate_failures
 from policytool.releases.releases import stand_ins
@@ -39,13 +40,11 @@ from policytool.support.errors import UsageError
 from policytool.support.spilled_values import SpilledValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import click
 
     from policytool.commands.audit import Audit
-    from policytool.commands.batch.cache import ResultCache
-    from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
     from policytool.formats.discovery import Input
     from policytool.rules import AuditOptions
@@ -94,9 +93,7 @@ class AuditCommand(Command):
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(
-        _REPORTERS, [*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT]
-    ),
+    changes=report_option.attributes(_REPORTERS, [json_lines.FORMAT]),
     cls=AuditCommand,
 )
 def command(
@@ -105,158 +102,178 @@ def command(
     """
     Find models that fail to load or behave differently, and show how to fix them.
 
-    Only --fix, --write-baseline and --report write files.
+    Only --fix, --write-baseline and --format FORMAT=FILE write files.
     """
-    report, fix, diff = terminal.report, terminal.fix, terminal.diff
-    report_option.check_binary(report, _REPORTERS, None if diff else terminal.format)
-    baseline, write_baseline = terminal.baseline, terminal.write_baseline
-    remembered = baselines.read(baseline) if baseline is not None else Baseline()
-    fail_on = Severity.WARNING if terminal.fail_on == NEVER else Severity(terminal.fail_on)
-    question = replace(
-        auditing.audit_options(arguments), fail_on=fail_on, signatures=remembered.by_path
+    run = _prepare(arguments, terminal, paths)
+    if terminal.stdout_format == json_lines.FORMAT:
+        return _print_lines(run)
+    audit, passing, migrations = _fix(run) if run.has_fixes else _audit(run)
+    audit = _with_question(audit, run.question)
+    passing, unwritten = _write_baseline(terminal.write_baseline, audit, passing)
+    audit = _with_suppressions(audit, passing, run.question)
+    unwritten += report_option.write_reports(
+        terminal.report_files, _REPORTERS, audit, suppressed=bool(terminal.verbose)
     )
-    every = options.expand_inputs(paths, remote=not (fix or diff))
-    if write_baseline is not None:
-        report_option.check_place(
-            f"--write-baseline {write_baseline}",
-            write_baseline,
-            [path for source in every if source.exact and isinstance(path := source.path, Path)],
-        )
-    report_option.check(
-        report, every, [file for file in (baseline, write_baseline) if file is not None]
-    )
-    if terminal.skip_unrecognized:  # named files count as those found in directories
-        every = [replace(source, exact=False) for source in every]
-    if terminal.format == json_lines.FORMAT:
-        audit_lines.check(fix=fix, diff=diff, write_baseline=write_baseline is not None)
-    if terminal.shard is not None:
-        _check_shard(remembered, every, write_baseline)
-    inputs = task.shard_items(every, terminal.shard)
-    quiet = terminal.verbose is False
-    _print_notes(
-        selection.unused_words(selection.selectors(arguments.select or (), "--select"), question),
-        quiet=quiet,
-    )
-    _print_notes(stand_ins(question.target_names), quiet=quiet)
-    passing = Suppressions(
-        directory=Path.cwd().as_posix(),
-        today=_today(),
-        suppressions=terminal.suppress,
-        per_file=terminal.per_file_ignores,
-    )
-    cache = terminal.cache
-    if cache is not None and (fix or diff):
-        _print_notes(["--fix and --diff read all models, so --cache has no effect"], quiet=quiet)
-        cache = None
-    ending = _Ending(
-        question=question, kept=fleets.open_cache(cache), every=every, terminal=terminal
-    )
-    unplanned = replace(question, plans_commands=False)
-    first = baselines.renaming_candidates(remembered, inputs) if fix or diff else inputs
-    results = track(
-        parallel.run_all(
-            auditing.TASK,
-            first,
-            unplanned if fix or diff else question,
-            terminal.jobs,
-            cache=ending.kept,
-        ),
-        len(first),
-        "audit",
-        verbose=terminal.verbose,
-    )
-    if terminal.format == json_lines.FORMAT:
-        return _print_lines(ending, results, remembered, passing)
-    audit = auditing.collect(results)
-    passing = baselines.with_baseline(remembered, audit.audited, passing)
-    migrations: tuple[Migration, ...] = ()
-    if fix or diff:
-        request = fixing.FixRequest(
-            options=_fix_options(terminal, question), audit_options=question, passing=passing
-        )
-        audit, migrations = fixing.collect(
-            track(
-                parallel.run_all(fixing.TASK, inputs, request, terminal.jobs),
-                len(inputs),
-                "audit",
-                verbose=terminal.verbose,
-            )
-        )
-    audit = _with_question(audit, question)
-    unwritten: list[str] = []
-    if write_baseline is not None:
-        own = baselines.baseline_from(audit.audited, passing)
-        unwritten = report_option.write_text(
-            f"--write-baseline {write_baseline}",
-            write_baseline,
-            baselines.text(own, write_baseline),
-        )
-        passing = replace(passing, known=own.fingerprints)
-    audit = _with_suppressions(audit, passing, question)
-    shows_suppressed = bool(terminal.verbose)
-    unwritten += report_option.write_reports(report, _REPORTERS, audit, suppressed=shows_suppressed)
-    _print(audit, migrations if diff else None, terminal)
+    _print(audit, migrations if terminal.diff else None, terminal)
     _print_errors(audit, unwritten)
-    _print_notes(_unfixed_notes(audit) if diff else (), quiet=quiet)
+    messages.notes(_unfixed_notes(audit) if terminal.diff else (), verbose=terminal.verbose)
+    codes = [failure.code for failure in audit.failures]
     not_fixed = any(fixed.outcome is FixOutcome.FAILED for fixed in audit.fixed)
-    return _finish(
-        ending,
-        tally_of(audit.audited, passing),
-        audit.passed_over,
-        _failure_code((failure.code for failure in audit.failures), unwritten, not_fixed=not_fixed),
-    )
+    failure = _failure_code(codes, unwritten, not_fixed=not_fixed)
+    return _finish(run, tally_of(audit.audited, passing), audit.passed_over, failure)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Ending:
-    """What decides how a run ends, and what it says then."""
+class _Run:
+    """The models of an audit, what they are checked for, and which findings do not count."""
 
-    question: AuditOptions
-    kept: ResultCache | None
-    every: Sequence[Input]
-    """The inputs of all shards."""
-
+    fleet: Fleet[Input]
     terminal: AuditCommandLine
+    question: AuditOptions
+    baseline: Baseline
+    suppressions: Suppressions
+    """Those of the settings, without the baseline."""
+
+    @property
+    def has_fixes(self) -> bool:
+        """Whether fixes are planned or applied."""
+        return self.terminal.fix or self.terminal.diff
 
 
-def _print_lines(
-    ending: _Ending,
-    results: Iterable[Audited | Failure | None],
-    remembered: Baseline,
-    passing: Suppressions,
-) -> int:
+def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple[str, ...]) -> _Run:
+    """
+    Return the run, after everything is checked that does not need the models.
+
+    :raises UsageError: for options and paths that contradict each other.
+    """
+    on_stdout = None if terminal.diff else terminal.stdout_format
+    report_option.check_binary(terminal.report_files, _REPORTERS, on_stdout)
+    baseline = baselines.read(terminal.baseline) if terminal.baseline is not None else Baseline()
+    question = _question(arguments, terminal, baseline)
+    every = _inputs(terminal, paths)
+    if terminal.stdout_format == json_lines.FORMAT:
+        audit_lines.check(terminal)
+    if terminal.shard is not None:
+        _check_shard(baseline, every, terminal.write_baseline)
+    notes = [
+        *selection.unused_words(selection.selectors(arguments.select or (), "--select"), question),
+        *stand_ins(question.target_names),
+    ]
+    cache = terminal.cache
+    if cache is not None and (terminal.fix or terminal.diff):
+        notes.append("--fix and --diff read all models, so --cache has no effect")
+        cache = None
+    messages.notes(notes, verbose=terminal.verbose)
+    kept = fleets.open_cache(cache)
+    return _Run(
+        fleet=Fleet(command="audit", terminal=terminal, every=every, cache=kept),
+        terminal=terminal,
+        question=question,
+        baseline=baseline,
+        suppressions=_suppressions(terminal),
+    )
+
+
+def _question(
+    arguments: AuditArguments, terminal: AuditCommandLine, baseline: Baseline
+) -> AuditOptions:
+    """Return what models are checked for."""
+    fail_on = Severity.WARNING if terminal.fail_on == NEVER else Severity(terminal.fail_on)
+    question = auditing.audit_options(arguments)
+    return replace(question, fail_on=fail_on, signatures=baseline.by_path)
+
+
+def _inputs(terminal: AuditCommandLine, paths: tuple[str, ...]) -> list[Input]:
+    """
+    Return the inputs of all shards.
+
+    :raises UsageError: if a report or the baseline would replace one of them.
+    """
+    every = options.expand_inputs(paths, remote=not (terminal.fix or terminal.diff))
+    baseline, written = terminal.baseline, terminal.write_baseline
+    if written is not None:
+        named = report_option.named_files(every)
+        report_option.check_place(f"--write-baseline {written}", written, named)
+    files = [file for file in (baseline, written) if file is not None]
+    report_option.check(terminal.report_files, every, files)
+    if terminal.skip_unrecognized:  # named files count as those found in directories
+        return [replace(source, exact=False) for source in every]
+    return every
+
+
+def _suppressions(terminal: AuditCommandLine) -> Suppressions:
+    """Return the suppressions of the settings."""
+    return Suppressions(
+        directory=Path.cwd().as_posix(),
+        today=datetime.now().astimezone().date(),
+        suppressions=terminal.suppress,
+        per_file=terminal.per_file_ignores,
+    )
+
+
+def _audit(run: _Run) -> tuple[Audit, Suppressions, tuple[Migration, ...]]:
+    """Return the audit of all models, which findings do not count, and no migrations."""
+    audit = auditing.collect(run.fleet.results(auditing.TASK, run.question))
+    return audit, baselines.with_baseline(run.baseline, audit.audited, run.suppressions), ()
+
+
+def _fix(run: _Run) -> tuple[Audit, Suppressions, tuple[Migration, ...]]:
+    """Apply or plan fixes, and return the same with the migrations that do so."""
+    renamed = baselines.renaming_candidates(run.baseline, run.fleet.inputs)
+    unplanned = replace(run.question, plans_commands=False)
+    audited = auditing.collect(run.fleet.results(auditing.TASK, unplanned, renamed)).audited
+    passing = baselines.with_baseline(run.baseline, audited, run.suppressions)
+    fix_options = fixing.FixOptions(
+        unsafe=run.terminal.unsafe_fixes,
+        write=not run.terminal.diff,
+        backup=run.terminal.backup,
+        targets=run.question.targets,
+    )
+    request = fixing.FixRequest(options=fix_options, audit_options=run.question, passing=passing)
+    audit, migrations = fixing.collect(run.fleet.results(fixing.TASK, request))
+    return audit, passing, migrations
+
+
+def _write_baseline(
+    file: Path | None, audit: Audit, passing: Suppressions
+) -> tuple[Suppressions, list[str]]:
+    """
+    Write the baseline, if there is a file for it, and return which findings do not count then,
+    and an error message if it could not be written.
+    """
+    if file is None:
+        return passing, []
+    baseline = baselines.baseline_from(audit.audited, passing)
+    text = baselines.text(baseline, file)
+    unwritten = report_option.write_text(f"--write-baseline {file}", file, text)
+    return replace(passing, known=baseline.fingerprints), unwritten
+
+
+def _print_lines(run: _Run) -> int:
     """Print each result as soon as it is available, and return the exit code."""
-    known = baselines.known_findings(remembered)
-    tally = AuditTally(passing=replace(passing, known=known.by_path))
-    terminal, files = ending.terminal, ending.terminal.report
-    options_text = audit_lines.options_text(ending.question, passing, remembered, terminal.fail_on)
+    known = baselines.known_findings(run.baseline)
+    tally = AuditTally(passing=replace(run.suppressions, known=known.by_path))
+    terminal, files = run.terminal, run.terminal.report_files
+    options_text = audit_lines.options_text(
+        run.question, run.suppressions, run.baseline, terminal.fail_on
+    )
     none = Exit.CLEAN if terminal.skip_unrecognized else Exit.NO_MODEL
-    names = task.names(ending.every)
+    names = task.names(run.fleet.every)
     with LinesReport(
         "audit", names, options_text, terminal.shard, no_model=none, counts=audit_lines.COUNTS
     ) as lines:
-        stream = audit_lines.stream(lines, results, ending.question, known, tally)
+        results = run.fleet.results(auditing.TASK, run.question)
+        stream = audit_lines.stream(lines, results, run.question, known, tally)
         kept = auditing.collect(result for result in stream if files)
+        audit, shows_suppressed = _with_question(kept, run.question), bool(terminal.verbose)
         unwritten = report_option.write_reports(
-            files,
-            _REPORTERS,
-            _with_question(kept, ending.question),
-            suppressed=bool(terminal.verbose),
+            files, _REPORTERS, audit, suppressed=shows_suppressed
         )
         options.print_errors((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)
-        code = _finish(ending, tally, lines.counts["skipped"], failure)
+        code = _finish(run, tally, lines.counts["skipped"], failure)
         lines.end(code)
     return code
-
-
-def _fix_options(terminal: AuditCommandLine, question: AuditOptions) -> fixing.FixOptions:
-    return fixing.FixOptions(
-        unsafe=terminal.unsafe_fixes,
-        write=not terminal.diff,
-        backup=terminal.backup,
-        targets=question.targets,
-    )
 
 
 def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditCommandLine) -> None:
@@ -264,7 +281,7 @@ def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditC
     color = terminal.color
     view = options.view(color, suppressed=bool(terminal.verbose))
     if changes is None:
-        report_option.print_report(_REPORTERS, terminal.format, audit, view, color)
+        report_option.print_report(_REPORTERS, terminal.stdout_format, audit, view, color)
     else:
         migrations = Migrations(migrations=changes, failures=())
         report_option.print_report([diffs.REPORTER], diffs.REPORTER.name, migrations, view, color)
@@ -294,27 +311,23 @@ def _with_question(audit: Audit, question: AuditOptions) -> Audit:
     )
 
 
-def _finish(ending: _Ending, tally: AuditTally, skipped: int, failure: Exit | None) -> int:
+def _finish(run: _Run, tally: AuditTally, skipped: int, failure: Exit | None) -> int:
     """
     Print the notes below a report, and return the exit code.
 
     :param failure: the exit code for what could not be read or written; None if all could
     """
-    terminal = ending.terminal
-    verbose, quiet = bool(terminal.verbose), terminal.verbose is False
-    _print_notes(_stderr_notes(tally, skipped, verbose=verbose), quiet=quiet)
-    hidden = audit_lines.hidden_finding_notes(tally, ending.question)
-    _warn((*_expired_notes(tally.passing), *_unmatched(tally), *hidden), quiet=quiet)
-    options.about_hdf5(verbose=verbose, quiet=quiet)
-    fleets.report_use(ending.kept, verbose=verbose, quiet=quiet)
+    terminal, verbose = run.terminal, run.terminal.verbose
+    messages.notes(_stderr_notes(tally, skipped, verbose=bool(verbose)), verbose=verbose)
+    hidden = audit_lines.hidden_finding_notes(tally, run.question)
+    warnings = (*_expired_notes(tally.passing), *_unmatched(tally), *hidden)
+    messages.warnings(warnings, verbose=verbose)
+    run.fleet.print_notes()
     code = failure if failure is not None else _code(tally, terminal.fail_on)
     if code is not Exit.NO_MODEL:
         return code
-    return fleets.no_model(ending.every, terminal.shard, is_ok=terminal.skip_unrecognized)
-
-
-def _today() -> date:
-    return datetime.now().astimezone().date()
+    is_ok = terminal.skip_unrecognized
+    return fleets.no_model(run.fleet.every, terminal.shard, is_ok=is_ok)
 
 
 def _check_shard(baseline: Baseline, every: Sequence[Input], write_baseline: Path | None) -> None:
@@ -337,11 +350,10 @@ def _check_shard(baseline: Baseline, every: Sequence[Input], write_baseline: Pat
 
 
 def _failure_code(
-    codes: Iterable[str], unwritten: Sequence[str], *, not_fixed: bool = False
+    codes: Collection[str], unwritten: Sequence[str], *, not_fixed: bool = False
 ) -> Exit | None:
     """Return the exit code for failed reads, fixes and writes; None if nothing failed."""
-    failure_codes = tuple(codes)
-    return of_failures(failure_codes) if failure_codes or unwritten or not_fixed else None
+    return of_failures(codes) if codes or unwritten or not_fixed else None
 
 
 def _code(tally: AuditTally, fail_on: str) -> Exit:
@@ -403,13 +415,3 @@ def _unmatched(tally: AuditTally) -> Iterator[str]:
     """Yield the models that have too many or too long names for the patterns of suppressions."""
     for path, reason in tally.unmatched:
         yield f"not all suppressions were applied to {path}, because it {reason}"
-
-
-def _print_notes(sentences: Iterable[str], *, quiet: bool) -> None:
-    for sentence in sentences if not quiet else ():
-        messages.note(sentence)
-
-
-def _warn(sentences: Iterable[str], *, quiet: bool) -> None:
-    for sentence in sentences if not quiet else ():
-        messages.warning(sentence)

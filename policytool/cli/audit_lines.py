@@ -27,6 +27,7 @@ from policytool.support.text import codec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from policytool.cli.audit_arguments import AuditCommandLine
     from policytool.cli.lines_report import LinesReport
     from policytool.commands.audit import AuditTally
     from policytool.rules import AuditOptions
@@ -38,18 +39,18 @@ COUNTS: Final = ("clean", *(f"{severity.value}s" for severity in Severity), "sup
 """What the last line counts beside models."""
 
 
-def check(*, fix: bool, diff: bool, write_baseline: bool) -> None:
+def check(terminal: AuditCommandLine) -> None:
     """
     Make sure that each model can be reported before the next one is read.
 
     :raises UsageError: for options that need all models.
     """
-    for option, is_given in (
-        ("--fix", fix),
-        ("--diff", diff),
-        ("--write-baseline", write_baseline),
+    for option, is_set in (
+        ("--fix", terminal.fix),
+        ("--diff", terminal.diff),
+        ("--write-baseline", terminal.write_baseline is not None),
     ):
-        if is_given:
+        if is_set:
             raise UsageError(f"{option} and --format jsonl conflict; use --format json")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool.cli import completion, messages, options, report_option, settings
+from policytool.cli import completion, messages, report_option, settings
 from policytool.cli.arguments import CheckCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -16,6 +16,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.messages import steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import CheckArguments
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.check import check, devices
 from policytool.commands.check_options import (
     CheckOptions,
@@ -23,7 +24,6 @@ from policytool.commands.check_options import (
     check_second_model,
     read_earlier_check,
 )
-from policytool.commands.inspect import Failure
 from policytool.commands.migrate_all import only_model
 from policytool.formats import discovery
 from policytool.numerics.check_results.verdicts import Answer
@@ -32,6 +32,8 @@ from policytool.reports.checks import CHECK_REPORTERS, Checks, device_words
 from policytool.support.errors import ModelFileError, WorkerError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from policytool.commands.arguments.declaration import StrPath
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
@@ -91,8 +93,7 @@ def command(
     request = check_options(arguments)
     if other is not None:
         check_second_model(request.candidate)
-    formats = {terminal.format, *(report.format for report in terminal.report)}
-    request = replace(request, exponents="html" in formats)
+    request = replace(request, exponents="html" in terminal.formats)
     with Worker(tensorflow.interpreter(arguments), steps(verbose=terminal.verbose)) as worker:
         # A found settings file must not turn a check into a list, which ends with exit code 0.
         if arguments.device == _LIST and settings.found_source("device") is None:
@@ -101,29 +102,11 @@ def command(
         if not paths:
             messages.error("no model found")
             return Exit.NO_MODEL
-        files = (request.inputs, arguments.labels, arguments.compare_to, request.weights)
-        read = [path for path in files if isinstance(path, Path)]
-        save_inputs = request.save_inputs
-        if save_inputs is not None:
-            report_option.check_place(
-                "--save-inputs",
-                save_inputs,
-                [*(source.local_path for source in paths if source.exact), *read],
-            )
-        report_option.check(
-            terminal.report, paths, [*read, *([save_inputs] if save_inputs is not None else [])]
-        )
-        checks = _run_checks(
-            paths,
-            request,
-            tensorflow.tools(arguments, worker),
-            arguments.compare_to,
-            everything=bool(terminal.verbose),
-        )
-    unwritten = report_option.write_reports(terminal.report, CHECK_REPORTERS, checks)
-    view = options.view(terminal.color)
-    report_option.print_report(CHECK_REPORTERS, terminal.format, checks, view, terminal.color)
-    options.print_errors(checks.failures, unwritten)
+        _check_files(request, arguments, terminal, paths)
+        tools = tensorflow.tools(arguments, worker)
+        everything = bool(terminal.verbose)
+        checks = _run_checks(paths, request, tools, arguments.compare_to, everything=everything)
+    unwritten = report_option.publish(terminal, CHECK_REPORTERS, checks, checks.failures)
     if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE
     if checks.check.is_regressed:
@@ -131,6 +114,26 @@ def command(
     exits = {Answer.SAFE: Exit.CLEAN, Answer.NOT_SAFE: Exit.FINDINGS}
     undecided = Exit.CLEAN if terminal.accept_undecided else Exit.UNDECIDED
     return exits.get(checks.check.answer, undecided)
+
+
+def _check_files(
+    request: CheckOptions,
+    arguments: CheckArguments,
+    terminal: CheckCommandLine,
+    paths: Sequence[Input],
+) -> None:
+    """
+    Make sure that reports and saved inputs replace nothing that is read.
+
+    :raises UsageError: if they do.
+    """
+    files = (request.inputs, arguments.labels, arguments.compare_to, request.weights)
+    needed = [path for path in files if isinstance(path, Path)]
+    if request.save_inputs is not None:
+        named = report_option.named_files(paths)
+        report_option.check_place("--save-inputs", request.save_inputs, [*named, *needed])
+        needed.append(request.save_inputs)
+    report_option.check(terminal.report_files, paths, needed)
 
 
 def _paths(model: str | None, other: str | None, planned: Options) -> list[Input]:
@@ -158,19 +161,8 @@ def _run_checks(
             check=check(paths[0], paths[1] if len(paths) > 1 else None, request, tools),
             everything=everything,
         )
-    except ModelFileError as error:
-        return Checks(failures=(Failure(path=error.path, code=error.code, message=error.message),))
-    except WorkerError as error:
-        return Checks(
-            failures=(
-                Failure(
-                    path=paths[-1].display_path,
-                    code=error.code,
-                    message=str(error),
-                    details=error.details,
-                ),
-            )
-        )
+    except (ModelFileError, WorkerError) as error:
+        return Checks(failures=(failure_from(paths[-1].display_path, error),))
 
 
 def _devices(worker: Worker) -> int:

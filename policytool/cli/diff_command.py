@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policytool.cli import completion, messages, options, report_option
+from policytool.cli import completion, messages, report_option
 from policytool.cli.arguments import DiffCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -35,22 +35,18 @@ def command(arguments: DiffArguments, terminal: DiffCommandLine, *, a: str, b: s
     releases. Values that are written differently but have the same meaning count as equal. A note
     lists the parts that one of the file formats cannot store.
     """
-    report_option.check(terminal.report, comparison.inputs(a, b))
+    report_option.check(terminal.report_files, comparison.inputs(a, b))
     differences = Differences(
         outcome=comparison.try_diff(a, b, values=arguments.values, layer=arguments.layer),
         everything=terminal.all,
     )
-    unwritten = report_option.write_reports(terminal.report, DIFFERENCE_REPORTERS, differences)
-    view = options.view(terminal.color)
-    report_option.print_report(
-        DIFFERENCE_REPORTERS, terminal.format, differences, view, terminal.color
-    )
-    options.print_errors(differences.outcome.failures, unwritten)
+    failures = differences.outcome.failures
+    unwritten = report_option.publish(terminal, DIFFERENCE_REPORTERS, differences, failures)
     compared = differences.outcome.comparison
     if compared is not None and terminal.verbose:
         messages.note(
             f"compared {len(compared.layers)} layers and {len(compared.variables)} variables"
         )
     if compared is None or unwritten:
-        return of_failures(failure.code for failure in differences.outcome.failures)
+        return of_failures(failure.code for failure in failures)
     return Exit.FINDINGS if compared.differs else Exit.CLEAN

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import codecs
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import click
-
-from policytool.cli import completion, messages, options
-from policytool.cli.arguments import ReferenceArguments
+from policytool.cli import completion, messages, report_option
+from policytool.cli.arguments import ReportArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
@@ -23,17 +21,11 @@ from policytool.troubleshooting.entries import explain_text
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from policytool.reports.layout import View
-
-
-_TABLE: Final = "table"
-_JSON: Final = "json"
-
 
 @declare_command(
     "explain",
     ExplainArguments,
-    ReferenceArguments,
+    ReportArguments,
     positional=[
         Positional(
             "text",
@@ -46,12 +38,10 @@ _JSON: Final = "json"
             shell_complete=completion.topics,
         )
     ],
-    changes={
-        "format": {"type": click.Choice([reporter.name for reporter in EXPLANATION_REPORTERS])}
-    },
+    changes=report_option.attributes(EXPLANATION_REPORTERS),
 )
 def command(
-    _arguments: ExplainArguments, terminal: ReferenceArguments, *, text: tuple[str, ...]
+    _arguments: ExplainArguments, terminal: ReportArguments, *, text: tuple[str, ...]
 ) -> int:
     """
     Find the cause of an error message of Keras or TensorFlow and how to fix it, or explain a topic.
@@ -60,50 +50,37 @@ def command(
     policy (mixed_float16), a limit (json-bytes), a release (keras3.6), or a list of all of them
     (rules, policies, limits, releases).
     """
-    view = options.view(terminal.color)
     name = text[0].strip() if len(text) == 1 else ""
+    report_option.check(terminal.report_files, ())
     is_word = name not in ("", "-") and not any(map(str.isspace, name))
-    if is_word and _print_topic(name, terminal, view):
-        return Exit.CLEAN
+    if is_word and (code := _print_topic(name, terminal)) is not None:
+        return code
     explanation = explain_text(_read_stdin() if text == ("-",) else " ".join(text))
-    (reporter,) = (
-        candidate for candidate in EXPLANATION_REPORTERS if candidate.name == terminal.format
-    )
-    click.echo(
-        reporter.render(explanation, view),
-        nl=False,
-        color=terminal.color != "never",
-    )
+    unwritten = report_option.publish(terminal, EXPLANATION_REPORTERS, explanation)
     if not explanation.matches:
         if is_word:
             _check_spelling(name)
         messages.error(f"no known error message matches; see {project.page(PAGE)} for the list")
-        return Exit.NO_MODEL
-    return Exit.CLEAN
+        return Exit.FAILURE if unwritten else Exit.NO_MODEL
+    return Exit.FAILURE if unwritten else Exit.CLEAN
 
 
-def _print_topic(name: str, terminal: ReferenceArguments, view: View) -> bool:
+def _print_topic(name: str, terminal: ReportArguments) -> int | None:
     """
-    Print what the reference has about a name, and return whether it has something.
+    Print what the reference has about a name, and return the exit code; None if it has nothing.
 
     :raises UsageError: for a format that only explanations of messages have
     """
     from policytool.reports import topics  # not for a message
-    from policytool.reports.fields import json_text
 
     topic = topics.topic_from_name(name)
     if topic is None:
-        return False
-    if terminal.format not in {_TABLE, _JSON}:
-        raise UsageError(
-            f"the topic {name} has no --format {terminal.format}; use {_TABLE} or {_JSON}"
-        )
-    if terminal.format == _JSON:
-        values = {"version": 1, topic.kind: topic.values}
-        click.echo(json_text(values, unicode=view.unicode), nl=False)
-    else:
-        click.echo("\n".join(topic.lines(view)), color=terminal.color != "never")
-    return True
+        return None
+    names = [reporter.name for reporter in topics.TOPIC_REPORTERS]
+    if missing := terminal.formats - {*names}:
+        raise UsageError(f"the topic {name} has no format {min(missing)}; use {' or '.join(names)}")
+    unwritten = report_option.publish(terminal, topics.TOPIC_REPORTERS, topic)
+    return Exit.FAILURE if unwritten else Exit.CLEAN
 
 
 def _check_spelling(word: str) -> None:

@@ -1,47 +1,71 @@
-"""Runs over many models: ``--shard I/N``, one of N parts of them, and ``--cache DIR``."""
+"""Runs over many models, or over one of N parts of them, with ``--cache DIR``."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-import click
-
-from policytool.cli import messages
+from policytool.cli import messages, options
 from policytool.cli.exit_codes import Exit
-from policytool.commands.batch.task import MOST, Shard
-from policytool.support.errors import UsageError
-from policytool.support.files.remote_path import check_local
+from policytool.commands.batch import parallel, task
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from policytool.cli.arguments import FleetArguments
     from policytool.commands.batch.cache import ResultCache
+    from policytool.commands.batch.task import Shard, Task
+    from policytool.commands.inspect import Failure
 
-_FORM: Final = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+Item = TypeVar("Item")
+Request = TypeVar("Request")
+Result = TypeVar("Result")
 
 
-class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
-    """``I/N``, such as ``3/16``."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fleet(Generic[Item]):
+    """The models of a run, and how they are processed."""
 
-    name = "shard"
+    command: str
+    terminal: FleetArguments
+    every: Sequence[Item]
+    """The inputs of all shards."""
 
-    def convert(
-        self, value: object, parameter: click.Parameter | None, context: click.Context | None
-    ) -> Shard:
-        """Return the shard for a text such as 3/16."""
-        if isinstance(value, Shard):
-            return value
-        match = _FORM.fullmatch(str(value).strip())
-        index, count = (int(match[1]), int(match[2])) if match is not None else (0, 0)
-        if not 1 <= index <= count <= MOST:
-            self.fail(
-                f"{value!r} does not have the form I/N with 1 <= I <= N <= {MOST:,}, such as 3/16",
-                parameter,
-                context,
-            )
-        return Shard(index=index, count=count)
+    cache: ResultCache | None = None
+
+    @property
+    def inputs(self) -> list[Item]:
+        """The inputs of this shard."""
+        return task.shard_items(self.every, self.terminal.shard)
+
+    def results(
+        self,
+        job: Task[Item, Request, Result],
+        request: Request,
+        items: Sequence[Item] | None = None,
+    ) -> Iterator[Result | Failure]:
+        """
+        Yield the result of each input, with a progress bar.
+
+        :param items: the inputs to process, if not all of this shard
+        """
+        inputs = self.inputs if items is None else items
+        results = parallel.run_all(job, inputs, request, self.terminal.jobs, cache=self.cache)
+        verbose = self.terminal.verbose
+        return messages.track(results, len(inputs), self.command, verbose=verbose)
+
+    def print_notes(self) -> None:
+        """Print notes on the HDF5 library, and on the use of the cache."""
+        verbose, cache = self.terminal.verbose, self.cache
+        options.about_hdf5(verbose=verbose)
+        if cache is None or verbose is False:
+            return
+        if cache.unwritten is not None:
+            reason = cache.unwritten.strerror or cache.unwritten
+            messages.warning(f"--cache {cache.directory} could not keep all results: {reason}")
+        if verbose:
+            messages.note(f"{cache.found} of {cache.asked} results came from the cache")
 
 
 def no_model(every: Sequence[object], shard: Shard | None, *, is_ok: bool = False) -> Exit:
@@ -69,29 +93,3 @@ def open_cache(directory: str | None) -> ResultCache | None:
     from policytool.commands.batch.cache import ResultCache  # only where it is asked for
 
     return ResultCache(Path(directory))
-
-
-def report_use(cache: ResultCache | None, *, verbose: bool, quiet: bool) -> None:
-    """Say on stderr how many results came from the cache, and why none were added."""
-    if cache is None or quiet:
-        return
-    if cache.unwritten is not None:
-        reason = cache.unwritten.strerror or cache.unwritten
-        messages.warning(f"--cache {cache.directory} could not keep all results: {reason}")
-    if verbose:
-        messages.note(f"{cache.found} of {cache.asked} results came from the cache")
-
-
-def check_cache(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> str | None:
-    """
-    Return the directory.
-
-    :raises UsageError: for an empty name, and a URL.
-    """
-    if value is not None and not value:
-        raise UsageError("--cache has an empty value; specify a directory")
-    if value is not None:
-        check_local(value, "--cache ")
-    return value

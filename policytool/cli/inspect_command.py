@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.cli import completion, fleets, messages, options, report_option
@@ -10,12 +10,13 @@ from policytool.cli.arguments import InspectCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
+from policytool.cli.fleets import Fleet
 from policytool.cli.lines_report import LinesReport
-from policytool.cli.messages import left_out, track
+from policytool.cli.messages import left_out
 from policytool.commands import inspect as inspection
 from policytool.commands import suggested_conversion
 from policytool.commands.arguments.reading import InspectArguments
-from policytool.commands.batch import parallel, task
+from policytool.commands.batch import task
 from policytool.releases import policy
 from policytool.reports import json_lines
 from policytool.reports.inspection import PARQUET_REPORTER, REPORTERS, has_sizes, model_values
@@ -24,9 +25,8 @@ from policytool.support.files.remote_path import RemotePath
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from policytool.commands.batch.cache import ResultCache
     from policytool.commands.inspect import Failure
     from policytool.formats.discovery import Input
     from policytool.model.model import Model
@@ -57,9 +57,7 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(
-        _REPORTERS, [*(reporter.name for reporter in _REPORTERS), json_lines.FORMAT]
-    ),
+    changes=report_option.attributes(_REPORTERS, [json_lines.FORMAT]),
 )
 def command(
     _arguments: InspectArguments, terminal: InspectCommandLine, *, paths: tuple[str, ...]
@@ -67,16 +65,8 @@ def command(
     """
     Show the dtype policy of each layer, and the releases that can load the model.
     """
-    if terminal.only is not None and terminal.only not in _ONLY:
-        _check_policy(terminal.only)
-    if terminal.summary:
-        _check_no_selection(
-            layer=terminal.layer,
-            only=terminal.only,
-            depth=terminal.depth,
-            variables=terminal.variables or None,
-        )
-    report_option.check_binary(terminal.report, _REPORTERS, terminal.format)
+    _check_options(terminal)
+    report_option.check_binary(terminal.report_files, _REPORTERS, terminal.stdout_format)
     selection = inspection.Selection(
         layer=terminal.layer,
         only=terminal.only,
@@ -84,71 +74,54 @@ def command(
         every_release=terminal.releases == "all",
     )
     every = options.expand_inputs(paths, remote=True)
-    report_option.check(terminal.report, every)
-    inputs = task.shard_items(every, terminal.shard)
-    kept = fleets.open_cache(terminal.cache)
-    ending = _Ending(every=every, kept=kept, terminal=terminal)
+    report_option.check(terminal.report_files, every)
+    cache = fleets.open_cache(terminal.cache)
+    fleet = Fleet(command="inspect", terminal=terminal, every=every, cache=cache)
     if terminal.summary:
         from policytool.cli import inspect_summary  # only for this option
 
-        if terminal.shard is not None:
-            raise UsageError("--summary and --shard conflict: a summary counts all models")
-        counts, codes, unwritten = inspect_summary.run(every, terminal, kept)
-        return _finish(ending, counts, codes, unwritten)
+        return _finish(fleet, *inspect_summary.run(fleet, terminal))
     fixes: dict[str, inspection.SuggestedFix] = {}
-    formats = {terminal.format, *(file.format for file in terminal.report)}
+    results = inspection.check_selection(_models(fleet, terminal, fixes), selection)
+    if terminal.stdout_format == json_lines.FORMAT:
+        return _print_lines(fleet, terminal, results, selection)
+    inspected = inspection.collect(results)
+    selected = replace(inspection.select(inspected, selection), fixes=fixes)
+    failures = inspected.failures
+    unwritten = report_option.publish(
+        terminal, _REPORTERS, selected, failures, variables=terminal.variables
+    )
+    codes = [failure.code for failure in failures]
+    return _finish(fleet, len(inspected.models), inspected.passed_over, codes, unwritten)
+
+
+def _models(
+    fleet: Fleet[Input], terminal: InspectCommandLine, fixes: dict[str, inspection.SuggestedFix]
+) -> Iterator[Model | Failure | None]:
+    """
+    Return the models as they are read.
+
+    :param fixes: where the command that converts a model is added, if a report prints it
+    """
+    inputs = fleet.inputs
     with_fix = (
         len(inputs) == 1
         and not isinstance(inputs[0].path, RemotePath)  # a plan would repeat the requests for it
-        and _PAGES & formats
+        and _PAGES & terminal.formats
     )
     view = options.view(terminal.color, variables=terminal.variables)
-    with_sizes = has_sizes(view) or bool(formats - _WITHOUT_SIZES)
-    models: Iterable[Model | inspection.Failure | None]
+    with_sizes = has_sizes(view) or bool(terminal.formats - _WITHOUT_SIZES)
     if with_fix:
-        with_fixes = parallel.run_all(
-            suggested_conversion.TASK,
-            inputs,
-            with_sizes,
-            terminal.jobs,
-            cache=kept,
-        )
-        models = suggested_conversion.models(with_fixes, fixes)
-    else:
-        models = parallel.run_all(inspection.TASK, inputs, with_sizes, terminal.jobs, cache=kept)
-    results = inspection.check_selection(
-        track(models, len(inputs), "inspect", verbose=terminal.verbose), selection
-    )
-    if terminal.format == json_lines.FORMAT:
-        return _print_lines(ending, results, selection)
-    inspected = inspection.collect(results)
-    selected = replace(inspection.select(inspected, selection), fixes=fixes)
-    unwritten = report_option.write_reports(
-        terminal.report, _REPORTERS, selected, variables=terminal.variables
-    )
-    report_option.print_report(_REPORTERS, terminal.format, selected, view, terminal.color)
-    options.print_errors(inspected.failures, unwritten)
-    counts = {
-        "models": len(inspected.models),
-        "failures": len(inspected.failures),
-        "skipped": inspected.passed_over,
-    }
-    return _finish(ending, counts, [failure.code for failure in inspected.failures], unwritten)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Ending:
-    """What decides how a run ends, and what it says then."""
-
-    every: Sequence[Input]
-    """The inputs of all shards."""
-
-    kept: ResultCache | None
-    terminal: InspectCommandLine
+        results = fleet.results(suggested_conversion.TASK, with_sizes)
+        return suggested_conversion.models(results, fixes)
+    return fleet.results(inspection.TASK, with_sizes)
 
 
 def _print_lines(
-    ending: _Ending, results: Iterable[Model | Failure | None], selection: inspection.Selection
+    fleet: Fleet[Input],
+    terminal: InspectCommandLine,
+    results: Iterable[Model | Failure | None],
+    selection: inspection.Selection,
 ) -> int:
     """Print each result as it comes, and return the exit code."""
 
@@ -161,52 +134,64 @@ def _print_lines(
                 options.print_errors((result,))
             yield result
 
-    names, terminal = task.names(ending.every), ending.terminal
+    names = task.names(fleet.every)
     with LinesReport("inspect", names, codec.encode(selection), terminal.shard) as lines:
-        kept = inspection.collect(result for result in printed(lines) if terminal.report)
+        kept = inspection.collect(result for result in printed(lines) if terminal.report_files)
         selected = inspection.select(kept, selection)
         unwritten = report_option.write_reports(
-            terminal.report, _REPORTERS, selected, variables=terminal.variables
+            terminal.report_files, _REPORTERS, selected, variables=terminal.variables
         )
         options.print_errors((), unwritten)
-        code = _finish(ending, lines.counts, lines.failure_codes, unwritten)
+        counts = lines.counts
+        code = _finish(fleet, counts["models"], counts["skipped"], lines.failure_codes, unwritten)
         lines.end(code)
     return code
 
 
 def _finish(
-    ending: _Ending,
-    counts: Mapping[str, int],
-    failure_codes: Iterable[str],
+    fleet: Fleet[Input],
+    models: int,
+    skipped: int,
+    failure_codes: Collection[str],
     unwritten: Sequence[str],
 ) -> int:
     """Print the notes below a report, and return the exit code."""
-    verbose, quiet = bool(ending.terminal.verbose), ending.terminal.verbose is False
-    if counts["skipped"] and not quiet:
-        messages.note(left_out(counts["skipped"]))
-    options.about_hdf5(verbose=verbose, quiet=quiet)
-    fleets.report_use(ending.kept, verbose=verbose, quiet=quiet)
+    verbose = fleet.terminal.verbose
+    messages.notes([left_out(skipped)] if skipped else (), verbose=verbose)
+    fleet.print_notes()
     if verbose:
-        models, failures = counts["models"], counts["failures"]
+        failures = len(failure_codes)
         messages.note(
             f"{models} model{'s' if models != 1 else ''}, "
             f"{failures} failure{'s' if failures != 1 else ''}"
         )
-    if counts["failures"] or unwritten:
+    if failure_codes or unwritten:
         return of_failures(failure_codes)
-    return Exit.CLEAN if counts["models"] else fleets.no_model(ending.every, ending.terminal.shard)
+    return Exit.CLEAN if models else fleets.no_model(fleet.every, fleet.terminal.shard)
 
 
-def _check_no_selection(**selecting: object) -> None:
+def _check_options(terminal: InspectCommandLine) -> None:
     """
-    Make sure that a summary is not asked for a part of the layers.
+    Make sure that options do not contradict each other, and that ``--only`` has a policy.
 
-    :raises UsageError: if it is.
+    :raises UsageError: if they do, or if it does not.
     """
-    if names := [f"--{name}" for name, value in selecting.items() if value is not None]:
+    if terminal.only is not None and terminal.only not in _ONLY:
+        _check_policy(terminal.only)
+    if not terminal.summary:
+        return
+    selecting = {
+        "--layer": terminal.layer,
+        "--only": terminal.only,
+        "--depth": terminal.depth,
+        "--variables": terminal.variables or None,
+    }
+    if names := [name for name, value in selecting.items() if value is not None]:
         raise UsageError(
             f"--summary counts all layers and cannot be combined with {' or '.join(names)}"
         )
+    if terminal.shard is not None:
+        raise UsageError("--summary and --shard conflict: a summary counts all models")
 
 
 def _check_policy(only: str) -> None:

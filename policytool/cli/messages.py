@@ -46,6 +46,18 @@ def note(text: str) -> None:
     click.echo(escape(f"note: {_capital(_sentences(text))}"), err=True)
 
 
+def notes(sentences: Iterable[str], *, verbose: bool | None) -> None:
+    """Print notes, unless ``verbose`` is False, which is ``-q``."""
+    for sentence in sentences if verbose is not False else ():
+        note(sentence)
+
+
+def warnings(sentences: Iterable[str], *, verbose: bool | None) -> None:
+    """Print warnings, unless ``verbose`` is False, which is ``-q``."""
+    for sentence in sentences if verbose is not False else ():
+        warning(sentence)
+
+
 def escape(text: str) -> str:
     """
     Return text on one line, without control characters, commands of a CI runner, and credentials in

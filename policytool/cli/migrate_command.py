@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.cli import completion, fleets, messages, options, report_option, settings
-from policytool.cli.arguments import MigrateCommandLine
+from policytool.cli.arguments import TABLE, MigrateCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, of_failures
@@ -42,15 +41,17 @@ from policytool.support.spilled_values import SpilledValues
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from policytool.commands.destinations import Destination
     from policytool.commands.migrate import Result
     from policytool.commands.saved_plans import SavedPlan
+    from policytool.formats.discovery import Input
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
 _DIFF: Final = "diff"
 _OR_ALL: Final = ", or use a quoted glob for all of them"
-_FORMATS: Final = [*(reporter.name for reporter in PLAN_REPORTERS), json_lines.FORMAT]
 
 
 @declare_command(
@@ -70,7 +71,7 @@ _FORMATS: Final = [*(reporter.name for reporter in PLAN_REPORTERS), json_lines.F
         )
     ],
     changes={
-        **report_option.attributes(PLAN_REPORTERS, _FORMATS),
+        **report_option.attributes(PLAN_REPORTERS, [json_lines.FORMAT]),
         "preview": {
             "help": "Show the changes without writing files, and exit 1 if a file would change."
         },
@@ -93,95 +94,114 @@ def command(
     Only --target, --verify and --retrace run TensorFlow, in a separate process. --target does so
     only if TensorFlow is installed and all code in the model is on an allow-list.
     """
-    report = terminal.report
-    destination = migrate_destination(arguments)
-    planned = migrate_options(arguments)
+    planned, destination = migrate_options(arguments), migrate_destination(arguments)
     listed = list(options.expand_stdin(paths))
-    others = [path for path in (terminal.plan, destination.output) if path is not None]
-    parts = _DIFF in {terminal.format, *(file.format for file in report)}
     source, target = migrate_interpreters(arguments)
     show = steps(verbose=terminal.verbose)
     with Worker(source, show) as worker, Worker(target, show) as other, transfers.reporting(show):
-        tools = tensorflow.tools(
-            arguments,
-            worker,
-            other,
-            verify=arguments.verify,
-            no_verify_reason=_no_verify_reason(verify=arguments.verify),
-        )
-        if isinstance(terminal.jobs, str):
-            tools = _without_verification(tools, retrace=arguments.retrace)
-        plans: list[SavedPlan] = []
-        if terminal.plan is not None:
-            report_option.check(
-                report, discovery.inputs(listed, remote=True) if listed else (), others
-            )
-            if planned != Options():
-                raise UsageError(
-                    "--plan applies a saved plan and cannot be combined with options that change "
-                    "the plan (--to, --set, ...)"
-                )
-            plans = saved_plans_in(terminal.plan, tuple(listed))
-            remote_migration.check((saved.path for saved in plans), destination)
-            every: Sequence[object] = plans
-            names = [saved.display_path for saved in plans]
-            sources, suffixes = (
-                [saved.path for saved in plans],
-                [saved.plan.suffix for saved in plans],
-            )
-            part = task.shard_items(plans, terminal.shard)
-            running = migrate_saved(
-                part,
-                destination,
-                tools,
-                jobs=terminal.jobs,
-                parts=parts,
-            )
+        tools = _tools(arguments, terminal, worker, other)
+        inputs = list(discovery.inputs(listed, remote=True)) if listed else []
+        if not paths and terminal.plan is None:
+            inputs = the_one_model(discovery.inputs([]), planned, destination, _OR_ALL)
+        files = [path for path in (terminal.plan, destination.output) if path is not None]
+        report_option.check(terminal.report_files, inputs, files)
+        if terminal.plan is None:
+            work = _work_of_models(inputs, planned, destination, tools, terminal)
+        elif planned == Options():
+            work = _work_of_plans(terminal.plan, listed, destination, tools, terminal)
         else:
-            inputs = (
-                list(discovery.inputs(listed, remote=True))
-                if listed
-                else []
-                if paths
-                else the_one_model(discovery.inputs([]), planned, destination, _OR_ALL)
+            raise UsageError(
+                "--plan applies a saved plan and cannot be combined with options that change the "
+                "plan (--to, --set, ...)"
             )
-            report_option.check(report, inputs, others)
-            remote_migration.check((model.path for model in inputs), destination)
-            every = inputs = without_outputs(inputs, planned.suffix, destination)
-            names = task.names(inputs)
-            sources, suffixes = [model.path for model in inputs], [planned.suffix] * len(inputs)
-            shard_inputs = task.shard_items(inputs, terminal.shard)
-            running = track(
-                migrate_all(
-                    shard_inputs,
-                    planned,
-                    destination,
-                    tools,
-                    jobs=terminal.jobs,
-                    parts=parts,
-                    several=len(inputs) > 1,
-                ),
-                len(shard_inputs),
-                "migrate",
-                verbose=terminal.verbose,
-            )
-        task.check_outputs(sources, suffixes, destination, terminal.shard)
-        if terminal.format == json_lines.FORMAT:
+        if terminal.stdout_format == json_lines.FORMAT:
             verify = AUTO if arguments.verify is None else str(arguments.verify)
-            request = [plans, planned, destination, verify]
-            lines = LinesReport(
-                "migrate",
-                names,
-                codec.encode(request),
-                terminal.shard,
-                counts=map(_count_name, Status),
-            )
-            return _print_lines(
-                lines, running, terminal, lambda: fleets.no_model(every, terminal.shard)
-            )
-        migrations, skipped = _collect(running)
+            return _print_lines(work, [work.plans, planned, destination, verify], terminal)
+        migrations, skipped = _collect(work.results)
     code = _report(migrations, terminal, skipped=skipped)
-    return fleets.no_model(every, terminal.shard) if code == Exit.NO_MODEL else code
+    return fleets.no_model(work.every, terminal.shard) if code == Exit.NO_MODEL else code
+
+
+def _tools(
+    arguments: MigrateArguments, terminal: MigrateCommandLine, worker: Worker, other: Worker
+) -> TensorFlowTools:
+    """
+    Return what uses the child processes; a run on a cluster, whose workers run no TensorFlow, uses
+    none.
+
+    :raises UsageError: if a user wants a comparison on a cluster.
+    """
+    verify, reason = arguments.verify, _no_verify_reason(verify=arguments.verify)
+    if isinstance(terminal.jobs, str):
+        if arguments.retrace or verify:
+            option = "--retrace" if arguments.retrace else "--verify"
+            raise UsageError(f"{ON_A_CLUSTER} and cannot be combined with {option}")
+        reason = reason or ON_A_CLUSTER
+    return tensorflow.tools(arguments, worker, other, verify=verify, no_verify_reason=reason)
+
+
+class _Work(NamedTuple):
+    """What a run migrates: models, or the models of saved plans."""
+
+    every: Sequence[object]
+    """The models or plans of all shards."""
+
+    names: Sequence[str]
+    results: Iterator[Result]
+    plans: Sequence[SavedPlan] = ()
+
+
+def _work_of_models(
+    inputs: Sequence[Input],
+    planned: Options,
+    destination: Destination,
+    tools: TensorFlowTools,
+    terminal: MigrateCommandLine,
+) -> _Work:
+    """
+    Return the migration of models.
+
+    :raises UsageError: if outputs conflict with each other or with the inputs.
+    """
+    remote_migration.check((model.path for model in inputs), destination)
+    every = without_outputs(inputs, planned.suffix, destination)
+    sources = [(model.path, planned.suffix) for model in every]
+    task.check_outputs(sources, destination, terminal.shard)
+    part = task.shard_items(every, terminal.shard)
+    results = migrate_all(
+        part,
+        planned,
+        destination,
+        tools,
+        jobs=terminal.jobs,
+        parts=_DIFF in terminal.formats,
+        several=len(every) > 1,
+    )
+    shown = track(results, len(part), "migrate", verbose=terminal.verbose)
+    return _Work(every, task.names(every), shown)
+
+
+def _work_of_plans(
+    file: Path,
+    listed: Sequence[str],
+    destination: Destination,
+    tools: TensorFlowTools,
+    terminal: MigrateCommandLine,
+) -> _Work:
+    """
+    Return the application of saved plans.
+
+    :raises UsageError: if outputs conflict with each other or with the inputs, and for paths
+        without a plan.
+    """
+    plans = saved_plans_in(file, tuple(listed))
+    remote_migration.check((saved.path for saved in plans), destination)
+    sources = [(saved.path, saved.plan.suffix) for saved in plans]
+    task.check_outputs(sources, destination, terminal.shard)
+    part = task.shard_items(plans, terminal.shard)
+    parts = _DIFF in terminal.formats
+    results = migrate_saved(part, destination, tools, jobs=terminal.jobs, parts=parts)
+    return _Work(plans, [saved.display_path for saved in plans], results, plans)
 
 
 def _no_verify_reason(*, verify: bool | None) -> str | None:
@@ -196,19 +216,6 @@ def _no_verify_reason(*, verify: bool | None) -> str | None:
         f"{file.display_path} sets the target, but was not specified with --config; use --verify "
         "to compare predictions"
     )
-
-
-def _without_verification(tools: TensorFlowTools, *, retrace: bool) -> TensorFlowTools:
-    """
-    Return the tools for a run on a cluster, whose workers run no TensorFlow.
-
-    :raises UsageError: if a user wants that.
-    """
-    if retrace or tools.verify:
-        option = "--retrace" if retrace else "--verify"
-        raise UsageError(f"{ON_A_CLUSTER} and cannot be combined with {option}")
-    reason = tools.no_verify_reason or ON_A_CLUSTER
-    return replace(tools, verify=False, no_verify_reason=reason)
 
 
 def _collect(results: Iterable[Result]) -> tuple[Migrations, int]:
@@ -230,33 +237,35 @@ def _collect(results: Iterable[Result]) -> tuple[Migrations, int]:
     return Migrations(migrations=migrations.all(), failures=failures), skipped
 
 
-def _print_lines(
-    lines: LinesReport,
-    results: Iterable[Result],
-    terminal: MigrateCommandLine,
-    no_model: Callable[[], int],
-) -> int:
-    """Print the result of each model as soon as it is available, and return the exit code."""
+def _print_lines(work: _Work, request: Sequence[object], terminal: MigrateCommandLine) -> int:
+    """
+    Print the result of each model as soon as it is available, and return the exit code.
+
+    :param request: all that changes the results
+    """
+    shard, count_names = terminal.shard, map(_count_name, Status)
+    lines = LinesReport("migrate", work.names, codec.encode(request), shard, counts=count_names)
 
     def values(migration: Migration) -> tuple[Mapping[str, Any], Mapping[str, int]]:
         return plan_values(migration), {_count_name(migration.status): 1}
 
     def printed() -> Iterator[Result]:
-        for result in lines.write_all(results, lambda migration: migration.plan.path, values):
+        for result in lines.write_all(work.results, lambda migration: migration.plan.path, values):
             migrations = _migrations(result)
             _print_errors(migrations, refusals=True)
             _print_notes(migrations.migrations, quiet=terminal.verbose is False)
             yield result
 
     with lines:
-        kept, _ = _collect(result for result in printed() if terminal.report)
-        unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, kept)
+        kept, _ = _collect(result for result in printed() if terminal.report_files)
+        unwritten = report_option.write_reports(terminal.report_files, PLAN_REPORTERS, kept)
         options.print_errors((), unwritten)
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
         _print_summary(statuses, counts["failures"], counts["skipped"], terminal)
         code: int = _code(statuses, lines.failure_codes, unwritten)
-        code = no_model() if code == Exit.NO_MODEL else code
+        if code == Exit.NO_MODEL:
+            code = fleets.no_model(work.every, terminal.shard)
         lines.end(code)
     return code
 
@@ -276,11 +285,8 @@ def _migrations(result: Result) -> Migrations:
 
 def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
     """Print the reports and messages, and return the exit code."""
-    name, color = terminal.format, terminal.color
-    unwritten = report_option.write_reports(terminal.report, PLAN_REPORTERS, migrations)
-    report_option.print_report(PLAN_REPORTERS, name, migrations, options.view(color), color)
-    options.print_errors((), unwritten)
-    _print_errors(migrations, refusals=name != "table")
+    unwritten = report_option.publish(terminal, PLAN_REPORTERS, migrations)
+    _print_errors(migrations, refusals=terminal.stdout_format != TABLE)
     _print_notes(migrations.migrations, quiet=terminal.verbose is False)
     counts = Counter(migration.status for migration in migrations.migrations)
     statuses = {status: counts[status] for status in Status}

@@ -93,12 +93,12 @@ def print_errors(failures: Iterable[Failure], unwritten: Iterable[str] = ()) -> 
         messages.error(sentence)
 
 
-def about_hdf5(*, verbose: bool, quiet: bool) -> None:
+def about_hdf5(*, verbose: bool | None) -> None:
     """
     Say on stderr which published defects the HDF5 library has: with -v, and where this process has
     used one that a newer h5py would replace.
     """
-    if quiet or not (verbose or "h5py" in sys.modules):
+    if verbose is False or not (verbose or "h5py" in sys.modules):
         return
     from policytool.formats import hdf5 as _hdf5_defects
 

@@ -71,6 +71,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--per-file-ignores": "use the table [per-file-ignores] of a settings file",
         },
         ("check", "tune"): {
+            "--batch-size": "use --batches xSIZE, or --batches NxSIZE with the number of batches",
             "--seed": "use --inputs MODULE:FUNCTION for other inputs",
             "--all-layers": "use -v",
             "--max-drop": "use --metric NAME=DROP, such as --metric accuracy=0.002",
@@ -80,6 +81,9 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("inspect", "audit", "migrate", "check", "tune"): {
             "--progress": "use -v, which always shows progress, or -q, which never does",
+        },
+        ("inspect", "audit", "migrate", "check", "tune", "diff"): {
+            "--report": "use --format FORMAT=FILE, such as --format json=report.json",
         },
         ("inspect", "audit", "migrate"): {"--scheduler": "use --jobs ADDRESS"},
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},

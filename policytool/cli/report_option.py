@@ -1,6 +1,6 @@
 """
-``--report FORMAT=FILE``: further reports, each in a file that appears whole or not at all, or in a
-directory whose index is written last.
+``--format``: the report on stdout, and with ``FORMAT=FILE`` further reports, each in a file that
+appears whole or not at all, or in a directory whose index is written last.
 
 What is wrong with a FILE is said before anything is read or rewritten. The files are written before
 stdout is, so that a pipe that closes early costs none of them. They are laid out as for a pipe, in
@@ -12,14 +12,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
-from policytool.cli import settings
-from policytool.cli.options import PIPE_WIDTH
+from policytool.cli import options, settings
+from policytool.cli.value_types import STDOUT_IS_RESERVED, FormatType
 from policytool.commands.inspect import is_passed_over
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input, display_path
@@ -29,12 +28,14 @@ from policytool.reports.page import INDEX
 from policytool.reports.reporter import BinaryReporter
 from policytool.support.errors import ModelFileError, ReportError, UsageError
 from policytool.support.files import opening
-from policytool.support.files.remote_path import check_local
 from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from policytool.cli.arguments import ReportArguments
+    from policytool.cli.value_types import ReportFile
+    from policytool.commands.inspect import Failure
     from policytool.support.files.remote_path import AnyPath
 
 Value_contra = TypeVar("Value_contra", contravariant=True)
@@ -49,7 +50,6 @@ more memory than to write the new one.
 """
 
 _OWN_LENGTH: Final = 100
-_MEANING: Final = "stdout is reserved for --format; specify a file"
 
 
 class Renders(Protocol[Value_contra]):
@@ -72,42 +72,29 @@ class Renders(Protocol[Value_contra]):
         """The function that returns the texts of a directory; None if there is only one file."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportFile:
-    """One further report: its format, and where it goes."""
-
-    format: str
-    path: Path
-    is_directory: bool = False
-    """Whether it becomes several files in this directory, which is created."""
-
-    def __str__(self) -> str:
-        return f"{self.format}={self.path}"
-
-
 def attributes(
-    reporters: Sequence[Renders[Any]], on_stdout: Sequence[str] | None = None
+    reporters: Sequence[Renders[Any]], on_stdout: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """
-    Return Click's attributes of ``--format`` and ``--report`` for a command with these reporters.
+    Return Click's attributes of ``--format`` for a command with these reporters.
 
-    :param on_stdout: the formats of stdout, if they are not those of the reporters
+    :param on_stdout: further formats, which only stdout has
     """
     formats = [reporter.name for reporter in reporters]
     directories = [reporter.name for reporter in reporters if reporter.render_directory]
-
-    def parse_all(
-        _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-    ) -> tuple[ReportFile, ...]:
-        return _each_once([_parse(value, formats, directories) for value in values])
-
+    names = [*formats, *on_stdout]
     text = (
-        f"Also write a report to FILE. FORMAT is one of {', '.join(formats)}. html=DIR/ writes an "
-        "index and a page for each model."
+        f"Print the report as {', '.join(names[:-1])} or {names[-1]}. FORMAT=FILE also writes a "
+        "report to FILE, and can be repeated."
     )
+    if directories:
+        text += " html=DIR/ writes an index and a page for each model."
     return {
-        "format": {"type": click.Choice(formats if on_stdout is None else on_stdout)},
-        "report": {"callback": parse_all, "help": text},
+        "format": {
+            "type": FormatType(formats, directories, names),
+            "callback": _each_once,
+            "help": text,
+        }
     }
 
 
@@ -123,15 +110,20 @@ def check(
     """
     file = settings.file_in_effect()
     needed = [
-        *(path for source in inputs if source.exact and isinstance(path := source.path, Path)),
+        *named_files(inputs),
         *(path for path in others if isinstance(path, Path)),
         *([file] if file is not None else []),
     ]
     for report in files:
         if report.is_directory:
-            _check_directory(f"--report {report}", report.path, needed)
+            _check_directory(f"--format {report}", report.path, needed)
         else:
-            check_place(f"--report {report}", report.path, needed)
+            check_place(f"--format {report}", report.path, needed)
+
+
+def named_files(inputs: Iterable[Input]) -> list[Path]:
+    """Return the local files and directories that a user named."""
+    return [path for source in inputs if source.exact and isinstance(path := source.path, Path)]
 
 
 def _check_directory(option: str, path: Path, needed: Sequence[Path]) -> None:
@@ -172,7 +164,7 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
             f"{option} would replace a file that this command reads or writes; specify another file"
         )
     if _is_stdout(path):
-        raise UsageError(f"{option}: {_MEANING}")
+        raise UsageError(f"{option}: {STDOUT_IS_RESERVED}")
     if _is_model(path):
         raise UsageError(f"{option} would replace a model or part of a model; specify another file")
     if os.path.isdir(path):  # noqa: PTH112  # which raises nothing
@@ -197,7 +189,7 @@ def check_binary(
             if reporter.name == on_stdout and sys.stdout.isatty():
                 raise UsageError(
                     f"--format {on_stdout} is binary and cannot be printed to a terminal; use "
-                    f"--report {on_stdout}=FILE"
+                    f"--format {on_stdout}=FILE"
                 )
             reporter.check()
 
@@ -214,10 +206,10 @@ def write_reports(
     Write each report completely or not at all, and return an error message for each report that
     could not be written.
     """
-    view = View(width=PIPE_WIDTH, variables=variables, suppressed=suppressed)
+    view = View(width=options.PIPE_WIDTH, variables=variables, suppressed=suppressed)
     failed = []
     for report in files:
-        option = f"--report {report}"
+        option = f"--format {report}"
         reporter = _reporter(reporters, report.format)
         if report.is_directory and reporter.render_directory is not None:
             failed += _write_directory(
@@ -246,6 +238,25 @@ def _write_directory(option: str, path: Path, texts: Mapping[str, str]) -> list[
         if failed := write_text(f"{option}: {name}", path / name, text):
             return failed
     return []
+
+
+def publish(
+    terminal: ReportArguments,
+    reporters: Sequence[Renders[Value_contra]],
+    report_data: Value_contra,
+    failures: Iterable[Failure] = (),
+    *,
+    variables: bool = False,
+) -> list[str]:
+    """
+    Write the reports in files, print the one on stdout, and then print the failures. Return an
+    error message, which is printed too, for each report that could not be written.
+    """
+    unwritten = write_reports(terminal.report_files, reporters, report_data, variables=variables)
+    view = options.view(terminal.color, variables=variables)
+    print_report(reporters, terminal.stdout_format, report_data, view, terminal.color)
+    options.print_errors(failures, unwritten)
+    return unwritten
 
 
 def print_report(
@@ -295,25 +306,21 @@ def _write_pieces(option: str, path: Path, pieces: Iterable[str | bytes]) -> lis
     return []
 
 
-def _parse(value: str, formats: Sequence[str], directories: Sequence[str]) -> ReportFile:
-    name, _, file = value.partition("=")
-    if name not in formats or not file:
+def _each_once(
+    _context: click.Context, _parameter: click.Parameter, reports: tuple[str | ReportFile, ...]
+) -> tuple[str | ReportFile, ...]:
+    """
+    Return the reports.
+
+    :raises click.BadParameter: for two reports on stdout, or in one file.
+    """
+    printed = [report for report in reports if isinstance(report, str)]
+    if len(printed) > 1:
         raise click.BadParameter(
-            f"{value!r} does not have the form FORMAT=FILE, such as json=report.json; FORMAT is "
-            f"one of {', '.join(formats)}."
+            f"{printed[0]} and {printed[1]} would both go to stdout; write one of them to a file, "
+            f"such as {printed[1]}=FILE."
         )
-    if file == "-":
-        raise click.BadParameter(f"{value!r}: {_MEANING}.")
-    check_local(file, f"--report {name}=")
-    names_directory = file.endswith(("/", os.sep))  # which Path forgets
-    if names_directory and name not in directories:
-        raise click.BadParameter(f"{value!r} is a directory; specify a file in it.")
-    is_directory = name in directories and (names_directory or os.path.isdir(file))  # noqa: PTH112  # which raises nothing
-    return ReportFile(format=name, path=Path(file), is_directory=is_directory)
-
-
-def _each_once(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:
-    """Refuse two reports in one file, however it is spelled."""
+    files = [report for report in reports if not isinstance(report, str)]
     seen = set[str]()
     for report in files:
         place = os.path.realpath(report.path)
@@ -328,7 +335,7 @@ def _each_once(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:
             raise click.BadParameter(
                 f"{str(report.path)!r} is in the directory of another report; specify another path."
             )
-    return tuple(files)
+    return reports
 
 
 def _is_stdout(path: Path) -> bool:

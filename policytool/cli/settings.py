@@ -438,7 +438,7 @@ def _is_setting(parameter: click.Parameter) -> bool:
 def _display(value: object) -> str:
     if toml := getattr(value, "toml", None):
         return str(toml())
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         items = (
             toml() if (toml := getattr(item, "toml", None)) else _display(str(item))
             for item in value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import completion, messages, options, report_option
+from policytool.cli import completion, messages, report_option
 from policytool.cli.arguments import ReportArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -15,11 +16,11 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.messages import steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import TuneArguments
-from policytool.commands.inspect import Failure
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import only_model
 from policytool.commands.tune import tune_and_write
-from policytool.commands.tune_options import TuneOptions, tune_destination, tune_options
+from policytool.commands.tune_run import TuneOptions, tune_destination, tune_options
 from policytool.formats import discovery
 from policytool.numerics.tuning.results import Ending
 from policytool.numerics.workers import Worker
@@ -27,7 +28,7 @@ from policytool.reports.tuning import TUNE_REPORTERS, Tunings
 from policytool.support.errors import ModelFileError, WorkerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from policytool.commands.destinations import Destination
     from policytool.formats.discovery import Input
@@ -76,13 +77,7 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
     if not models:
         messages.error("no model found")
         return Exit.NO_MODEL
-    files = (request.inputs, arguments.labels, request.weights)
-    read = [path for path in files if isinstance(path, Path)]
-    needed = [*read, *(path for path in (destination.output,) if isinstance(path, Path))]
-    if request.record is not None:
-        report_option.check_place("--resume", request.record, [models[0].local_path, *needed])
-        needed.append(request.record)
-    report_option.check(terminal.report, models, needed)
+    _check_files(request, arguments, terminal, models, destination)
     show = steps(verbose=terminal.verbose)
     state = [""]
     with Worker(
@@ -95,18 +90,33 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
 
         results = _run(models[0], request, destination, tensorflow.tools(arguments, worker), tell)
         show("")
-    results = Tunings(
-        tuning=results.tuning,
-        migration=results.migration,
-        failures=results.failures,
+    results = replace(
+        results,
         everything=bool(terminal.verbose),
         arguments=click.get_current_context().find_root().obj or (),
     )
-    unwritten = report_option.write_reports(terminal.report, TUNE_REPORTERS, results)
-    view = options.view(terminal.color)
-    report_option.print_report(TUNE_REPORTERS, terminal.format, results, view, terminal.color)
-    options.print_errors(results.failures, unwritten)
+    unwritten = report_option.publish(terminal, TUNE_REPORTERS, results, results.failures)
     return _exit(results, is_unwritten=bool(unwritten))
+
+
+def _check_files(
+    request: TuneOptions,
+    arguments: TuneArguments,
+    terminal: ReportArguments,
+    models: Sequence[Input],
+    destination: Destination,
+) -> None:
+    """
+    Make sure that reports and recorded trials replace nothing that is read or written.
+
+    :raises UsageError: if they do.
+    """
+    files = (request.inputs, arguments.labels, request.weights, destination.output)
+    needed = [path for path in files if isinstance(path, Path)]
+    if request.record is not None:
+        report_option.check_place("--resume", request.record, [models[0].local_path, *needed])
+        needed.append(request.record)
+    report_option.check(terminal.report_files, models, needed)
 
 
 def _run(
@@ -119,13 +129,8 @@ def _run(
     try:
         tuning, migration = tune_and_write(model, request, destination, tools, tell)
         return Tunings(tuning=tuning, migration=migration)
-    except ModelFileError as error:
-        return Tunings(failures=(Failure(path=error.path, code=error.code, message=error.message),))
-    except WorkerError as error:
-        failure = Failure(
-            path=model.display_path, code=error.code, message=str(error), details=error.details
-        )
-        return Tunings(failures=(failure,))
+    except (ModelFileError, WorkerError) as error:
+        return Tunings(failures=(failure_from(model.display_path, error),))
 
 
 def _exit(tunings: Tunings, *, is_unwritten: bool) -> int:

@@ -11,23 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from policytool.cli import completion
 from policytool.commands.arguments.declaration import DeclaredOption, Kind
+from policytool.commands.batch.task import MOST, Shard
 from policytool.support import limits
 from policytool.support.errors import UsageError, short
 from policytool.support.files.remote_path import check_local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from click.shell_completion import CompletionItem
+    from collections.abc import Callable, Mapping, Sequence
 
     from policytool.support.limits import Limit
 
 AUTO: Final = "auto"
 """The value of a switch with which the call decides."""
 
+STDOUT_IS_RESERVED: Final = "stdout is reserved for a FORMAT without a file; specify a file"
+
+_SHARD: Final = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 _SIDES: Final = ("source", "target")
 
 
@@ -63,6 +66,71 @@ class Inputs(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8
     ) -> list[CompletionItem]:
         """Offer files."""
         return completion.files(ctx, param, incomplete)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportFile:
+    """One further report: its format, and where it goes."""
+
+    format: str
+    path: Path
+    is_directory: bool = False
+    """Whether it becomes several files in this directory, which is created."""
+
+    def __str__(self) -> str:
+        return f"{self.format}={self.path}"
+
+
+class FormatType(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """``FORMAT`` for the report on stdout, or ``FORMAT=FILE`` for one in a file."""
+
+    name = "format[=file]"
+    envvar_list_splitter = os.pathsep
+
+    def __init__(
+        self, formats: Sequence[str], directories: Sequence[str], on_stdout: Sequence[str]
+    ) -> None:
+        """
+        Create the type.
+
+        :param formats: the formats of files
+        :param directories: those that can be several files in a directory
+        :param on_stdout: the formats of stdout
+        """
+        self._formats, self._directories, self._on_stdout = formats, directories, on_stdout
+
+    def convert(
+        self,
+        value: str | ReportFile,
+        parameter: click.Parameter | None,
+        context: click.Context | None,
+    ) -> str | ReportFile:
+        """Return the format of stdout, or the format and the file."""
+        if isinstance(value, ReportFile) or value in self._on_stdout:
+            return value
+        name, _, file = value.partition("=")
+        if name not in self._formats or not file:
+            self.fail(
+                f"{short(value)!r} does not have the form FORMAT, such as json, or FORMAT=FILE, "
+                f"such as json=report.json; FORMAT is one of {', '.join(self._on_stdout)}.",
+                parameter,
+                context,
+            )
+        if file == "-":
+            self.fail(f"{value!r}: {STDOUT_IS_RESERVED}.", parameter, context)
+        check_local(file, f"--format {name}=")
+        names_directory = file.endswith(("/", os.sep))  # which Path forgets
+        if names_directory and name not in self._directories:
+            self.fail(f"{value!r} is a directory; specify a file in it.", parameter, context)
+        is_directory = name in self._directories and (names_directory or os.path.isdir(file))  # noqa: PTH112  # which raises nothing
+        return ReportFile(format=name, path=Path(file), is_directory=is_directory)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the formats."""
+        del ctx, param
+        return [CompletionItem(name) for name in self._on_stdout if name.startswith(incomplete)]
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
@@ -152,6 +220,28 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]  # generic from Click
                 context,
             )
         return text
+
+
+class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """``I/N``, such as ``3/16``."""
+
+    name = "shard"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> Shard:
+        """Return the shard for a text such as 3/16."""
+        if isinstance(value, Shard):
+            return value
+        match = _SHARD.fullmatch(str(value).strip())
+        index, count = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+        if not 1 <= index <= count <= MOST:
+            self.fail(
+                f"{value!r} does not have the form I/N with 1 <= I <= N <= {MOST:,}, such as 3/16",
+                parameter,
+                context,
+            )
+        return Shard(index=index, count=count)
 
 
 class Side(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
@@ -249,3 +339,18 @@ def python_value(declared: DeclaredOption, value: object) -> object:
     kind = declared.declaration.kind
     convert = _PYTHON_VALUES.get(kind) if kind is not None else None
     return value if convert is None else convert(value)
+
+
+def check_cache(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    """
+    Return the directory.
+
+    :raises UsageError: for an empty name, and a URL.
+    """
+    if value is not None and not value:
+        raise UsageError("--cache has an empty value; specify a directory")
+    if value is not None:
+        check_local(value, "--cache ")
+    return value

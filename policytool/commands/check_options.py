@@ -7,8 +7,11 @@ from os import fspath
 from typing import TYPE_CHECKING
 
 from policytool.commands.arguments.declaration import as_path, as_texts
-from policytool.migration.planning.options import Options, options_from_arguments
-from policytool.numerics.check_sides import file_or_function
+from policytool.migration.planning.options import (
+    Options,
+    options_from_arguments,
+)
+from policytool.numerics.check_sides import file_or_function, parse_batches
 from policytool.numerics.verdicts.output_kinds import parse_output_kinds
 from policytool.numerics.verdicts.regressions import earlier_check
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
@@ -102,6 +105,7 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
 
     :raises UsageError: if an option has an invalid value, or lacks another option that it needs.
     """
+    batches, batch_size = parse_batches(arguments.batches)
     return CheckOptions(
         candidate=options_from_arguments(
             arguments.to, as_texts(arguments.set), include=arguments.include
@@ -109,8 +113,8 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
         weights=as_path(arguments.weights),
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
         save_inputs=as_path(arguments.save_inputs),
-        batches=arguments.batches,
-        batch_size=arguments.batch_size,
+        batches=batches,
+        batch_size=batch_size,
         isolated="isolated" in arguments.measure,
         gradients="gradients" in arguments.measure,
         timing="timing" in arguments.measure,

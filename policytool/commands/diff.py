@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policytool import comparison as comparing
-from policytool.commands.batch.isolation import run_isolated
+from policytool.commands.batch.isolation import failure_from, run_isolated
 from policytool.commands.inspect import Failure
 from policytool.comparison.variables import Opened
 from policytool.formats import discovery, format_detection
@@ -79,9 +79,7 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
     try:
         return DiffOutcome(comparison=_compare_sides(sides, values=values, layer=layer))
     except ModelFileError as error:
-        return DiffOutcome(
-            failures=(Failure(path=error.path, code=error.code, message=error.message),)
-        )
+        return DiffOutcome(failures=(failure_from(error.path, error),))
 
 
 def inputs(*paths: str) -> list[Input]:

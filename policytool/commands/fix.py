@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.commands import audit as auditing
 from policytool.commands import migrate
 from policytool.commands.audit import Audit
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.inspect import Failure, failure_of, split_results
@@ -109,7 +110,7 @@ def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
     try:
         after = auditing.audit_input(source, request.audit_options)
     except ModelFileError as error:  # another process may have removed the file
-        return Failure(path=error.path, code=error.code, message=error.message)
+        return failure_from(source.display_path, error)
     return FixAttempt(audited=after, fixed=_with_remaining(fixed, before, after))
 
 

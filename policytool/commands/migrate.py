@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands import migration_preview
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.inspect import Failure, failure_of
 from policytool.formats import format_detection
@@ -129,9 +130,7 @@ def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | Non
     except ModelFileError as error:
         return failure_of(source, error)
     except WorkerError as error:
-        return Failure(
-            path=source.display_path, code=error.code, message=str(error), details=error.details
-        )
+        return failure_from(source.display_path, error)
 
 
 def migrate_loaded(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool.commands import migrate
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.batch.task import WRITE_GRACE, Task
-from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, MigrateRequest, Migration, Result, Status, places
 from policytool.formats import rewriting
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
@@ -114,7 +114,7 @@ def with_local_copy(
         with report_failures(display_path, Path(tempfile.gettempdir())):
             return _migrate_copy(source, planned, destination, act)
     except ModelFileError as error:
-        return Failure(path=error.path, code=error.code, message=error.message)
+        return failure_from(display_path, error)
 
 
 def _migrate_copy(
@@ -186,9 +186,7 @@ def _local_copy(source: AnyPath, planned: Migration, folder: Path) -> Path:
     transfers.download({name: source}, folder)
     if planned.plan.conversion is None and _is_beside(source, planned.target):
         return folder / name
-    rewriter = rewriting.rewriter_for(planned.plan.format, is_directory=False)
-    if rewriter is not None and rewriter.companions is not None:
-        names = rewriter.companions(folder / name)
+    if names := rewriting.companions(planned.plan.format, folder / name):
         transfers.download({other: source.with_name(other) for other in names}, folder)
     return folder / name
 

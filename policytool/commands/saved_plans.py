@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool.commands.batch.isolation import failure_from
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, touched_paths
-from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.commands.remote_migration import with_local_copy
 from policytool.formats import format_detection
@@ -112,12 +112,8 @@ def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools
             Work(plan=current, source=path, loaded=loaded, run=run, parts=request.parts),
             request.destination,
         )
-    except ModelFileError as error:
-        return Failure(path=error.path, code=error.code, message=error.message)
-    except WorkerError as error:
-        return Failure(
-            path=saved.display_path, code=error.code, message=str(error), details=error.details
-        )
+    except (ModelFileError, WorkerError) as error:
+        return failure_from(saved.display_path, error)
 
 
 def places(saved: SavedPlan, request: SavedPlanRequest) -> frozenset[AnyPath]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.destinations import Destination
     from policytool.commands.migrate import Migration
-    from policytool.commands.tune_options import TuneOptions
+    from policytool.commands.tune_run import TuneOptions
     from policytool.formats.discovery import Input
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import Check

@@ -1,6 +1,8 @@
 """
 Runs the trials of a search in the child process, which keeps the reference loaded. Records the
 trials in a file, from which ``tune --resume`` continues.
+
+The options say what a search measures, and where its result goes.
 """
 
 from __future__ import annotations
@@ -11,25 +13,34 @@ import os
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.commands.check_options import CheckOptions
 from policytool.commands.check_run import check_job, check_readable, reference_options
+from policytool.commands.destinations import Destination, output_of
+from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import CheckSide
+from policytool.numerics.check_sides import file_or_function, parse_batches
+from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.objectives import (
     gradient_error,
     largest_error,
     not_comparable,
+    objective,
     objective_excess,
     smallest_agreement,
 )
 from policytool.numerics.tuning.results import Split, Trial
+from policytool.numerics.tuning.search import Budget, parse_budget
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.safety import SafetyRule
-from policytool.numerics.verdicts.tolerances import Tolerances
+from policytool.numerics.verdicts.task_metric import metric_and_drop
+from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.support.files import opening
@@ -39,16 +50,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
-    from policytool.commands.tune_options import TuneOptions
+    from policytool.commands.arguments.running import TuneArguments
     from policytool.formats.discovery import Input
+    from policytool.migration.planning.options import Options
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.metrics import TaskMetric
     from policytool.numerics.check_results.verdicts import NotComparable
-    from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.check_sides import CheckSource, PreparedSide, UserFunction
     from policytool.numerics.hand_over import HandOver, PrivateCopy
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidate_layers import Candidates
-
+    from policytool.numerics.tuning.objectives import Objective
 
 SYNTHETIC_BATCHES: Final = 4
 """Number of synthetic batches: two for the search, and two to validate its result."""
@@ -379,3 +391,72 @@ def _digest(paths: Iterable[object]) -> str:
                 str(path), "unreadable", f"cannot be read: {error.strerror or error}"
             ) from error
     return whole.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneOptions:
+    """The options of a search."""
+
+    candidate: Options
+    """The policy of the converted layers, and the policies that the user sets for layers."""
+
+    objective: Objective
+    weights: Path | None = None
+    inputs: Path | UserFunction | None = None
+    """A file with arrays, or a function that returns batches; None for synthetic inputs."""
+
+    batches: int | None = None
+    batch_size: int | None = None
+    seed: int = 1
+    budget: Budget = field(default_factory=Budget)
+    record: Path | None = None
+    """The file in which trials are recorded, and from which an earlier search continues."""
+
+    device: str = "auto"
+
+
+def tune_options(arguments: TuneArguments) -> TuneOptions:
+    """
+    Return the options of a search from the arguments.
+
+    :raises UsageError: if an option has an invalid value, or lacks another option that it needs.
+    """
+    batches, batch_size = parse_batches(arguments.batches)
+    metric, max_drop = metric_and_drop(arguments.metric)
+    return TuneOptions(
+        candidate=options_from_arguments(
+            tuned_policy(arguments.to),
+            as_texts(arguments.set),
+            include=arguments.include,
+        ),
+        objective=objective(
+            tuple(parse_tolerance(text) for text in as_texts(arguments.tolerance)),
+            labels=as_path(arguments.labels),
+            metric=metric,
+            max_drop=max_drop,
+            gradients=arguments.gradients,
+            has_inputs=arguments.inputs is not None,
+        ),
+        weights=as_path(arguments.weights),
+        inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
+        batches=batches,
+        batch_size=batch_size,
+        budget=parse_budget(str(arguments.budget)),
+        record=as_path(arguments.resume),
+        device=arguments.device,
+    )
+
+
+def tune_destination(arguments: TuneArguments) -> Destination:
+    """
+    Return the destination of the tuned model.
+
+    :raises UsageError: if the output is stdout.
+    """
+    output, is_directory = output_of(arguments.output)
+    return Destination(
+        output=output,
+        is_directory=is_directory,
+        overwrite=arguments.existing == "replace",
+        write=not arguments.preview,
+    )

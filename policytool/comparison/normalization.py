@@ -146,9 +146,9 @@ _POLICIES: Final = frozenset(
 )
 _OWN_MODULES: Final = ("keras", "tf_keras", "tensorflow.python.keras", "builtins")
 _WRAPPER: Final = frozenset(
-    {*keras_objects.KEYS, "build_config", "shared_object_id", "name", "compile_config"}
+    {*keras_objects.KEYS, "build_config", keras_objects.SHARED_ID, "name", "compile_config"}
 )
-_DROPPED: Final = frozenset({"shared_object_id", "build_config"})
+_DROPPED: Final = frozenset({keras_objects.SHARED_ID, "build_config"})
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells"})
 
 UNSAID: Final[Mapping[str, tuple[Json, ...]]] = {

@@ -19,6 +19,7 @@ from policytool.model.model import Layer, Model, Source
 from policytool.model.tree import INPUT_CLASS, LAYERS, Site, Unspelled, children_of, storage
 from policytool.releases import keras_objects
 from policytool.support import steps
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -201,11 +202,7 @@ class _Pairing:
         taken: dict[int, int],
         key: Callable[[ComparedModel, int], Hashable],
     ) -> dict[Hashable, list[int]]:
-        groups: dict[Hashable, list[int]] = defaultdict(list)
-        for index in indices:
-            if index not in taken:
-                groups[key(subject, index)].append(index)
-        return groups
+        return grouped((key(subject, index), index) for index in indices if index not in taken)
 
     def _add_pair(self, a: int, b: int, by: Pairing) -> None:
         """Pair two layers that are not below a pair, and the layers below them."""

@@ -31,8 +31,10 @@ from policytool.model.optimizer_variables import (
     read_optimizer,
     read_state,
 )
+from policytool.model.tree import STATE
 from policytool.releases.policy import loss_scale_values
 from policytool.support.errors import SpellingError
+from policytool.support.grouping import grouped
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
@@ -172,9 +174,7 @@ def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[N
     """Return variables in the order in which their layer created them, if the file stores it."""
     if values is None:
         return named
-    by_tensor: dict[Tensor, list[Named]] = defaultdict(list)
-    for variable in named:
-        by_tensor[variable[1]].append(variable)
+    by_tensor = grouped((variable[1], variable) for variable in named)
     return [
         by_tensor[tensor].pop(0) for tensor in values.in_order(tuple(tensor for _, tensor in named))
     ]
@@ -213,9 +213,6 @@ def _unpaired_variables(
 _FORMER_DECAY: Final = "schedule_decay"
 """The name of the ``decay`` of Nadam in standalone Keras."""
 
-_GROUP: Final = "optimizer"
-"""The group with the optimizer's variables in the weights of a ``.keras`` file."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadState:
@@ -235,7 +232,7 @@ def stored_variables(subject: ComparedModel) -> list[Named]:
     below = [
         tensor
         for tensor in document.tensors or ()
-        if document.format == "keras" and tensor.path[0] == _GROUP
+        if document.format == "keras" and tensor.path[0] == STATE
     ]
     return [_named_tensor(tensor) for tensor in (*document.state, *below)]
 

@@ -5,7 +5,7 @@ To add a format, write its module and add one line to :data:`FORMATS`. The modul
 ``FORMAT``, says which files are of the format, and names the functions for what the format can do:
 
 - ``read`` returns a document,
-- ``rewriter`` returns how models are rewritten,
+- ``file_changes`` returns the files that change in a rewritten model,
 - ``creator`` returns how models are written from nothing,
 - ``open_values`` opens the values of the variables.
 

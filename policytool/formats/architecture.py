@@ -17,13 +17,13 @@ from policytool.formats.tfjs import recognise as is_tfjs_model
 from policytool.support import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Values
     from policytool.formats.edits import Content, Counted
-    from policytool.formats.writers import Creator, Rewriter
+    from policytool.formats.writers import Changes, Creator, FileChange
     from policytool.support.text.jsontext import Json
 
 _PART: Final = "model"
@@ -68,11 +68,11 @@ def _document(
     )
 
 
-def rewriter() -> Rewriter:
-    """Return how architectures are rewritten: the text is edited, and there is nothing else."""
-    from policytool.formats.writers import text_rewriter  # what writes is imported to write
+def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return how an architecture is rewritten: the text is edited, and there is nothing else."""
+    from policytool.formats.writers import text_change  # what writes is imported to write
 
-    return text_rewriter(_PART)
+    return text_change(_PART, path, changes)
 
 
 def creator() -> Creator:
@@ -106,7 +106,7 @@ def _new_document(content: Content, path: str) -> Document:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}:read",
-    rewriter_maker=f"{__name__}:rewriter",
+    changes_finder=f"{__name__}:file_changes",
     creator_maker=f"{__name__}:creator",
     document_format="json",
     title="architecture JSON",

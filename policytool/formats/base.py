@@ -20,13 +20,18 @@ from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
     from pathlib import Path
 
-    from policytool.formats.document import Document, OpenValues
-    from policytool.formats.writers import Creator, Rewriter
+    from policytool.formats.document import Document, Values
+    from policytool.formats.writers import Creator, FindChanges
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.limits import Limit
     from policytool.support.text.jsontext import Json
+
+    OpenValues = Callable[["Probe", Document, ExitStack], Values]
+    """Opens the values of a document's variables; the stack closes what it opened."""
+
 
 TAIL_BYTES: Final = 8
 """Enough for the one signature that stands at the end, that of a checkpoint's index."""
@@ -262,8 +267,14 @@ class Format:
     reader: str
     """Its function that reads a document."""
 
-    rewriter_maker: str = ""
-    """Its function without arguments that returns how models are rewritten."""
+    changes_finder: str = ""
+    """Its function that returns the files of a model that change."""
+
+    companions_finder: str = ""
+    """
+    Its function that returns the files that a model names relative to its directory, and that a
+    copy of it needs beside itself.
+    """
 
     creator_maker: str = ""
     """Its function without arguments that returns how models are written from nothing."""
@@ -316,12 +327,21 @@ class Format:
     @property
     def is_rewritten(self) -> bool:
         """Whether its models can be rewritten; others are only read."""
-        return bool(self.rewriter_maker)
+        return bool(self.changes_finder)
 
     @property
-    def rewriter(self) -> Rewriter | None:
-        """The rewriter of its models; None if they cannot be rewritten."""
-        return resolve_name(self.rewriter_maker)() if self.rewriter_maker else None
+    def file_changes(self) -> FindChanges | None:
+        """The function that returns the files that change; None if models cannot be rewritten."""
+        return resolve_name(self.changes_finder) if self.changes_finder else None
+
+    def companions(self, path: Path) -> tuple[str, ...]:
+        """
+        Return the files that a model names, and that a copy of it needs beside itself.
+
+        :raises WriteError: for a file that lies elsewhere.
+        """
+        names: tuple[str, ...] = ()
+        return resolve_name(self.companions_finder)(path) if self.companions_finder else names
 
     @property
     def creator(self) -> Creator | None:

@@ -21,7 +21,15 @@ from policytool.support.steps import spend
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+
     from policytool.support.text.jsontext import Json
+
+    Array = npt.NDArray[Any]
+    DType = np.dtype[Any]
 
 _CHARACTERS: Final = 8
 """Characters of an address that count as one step."""
@@ -320,21 +328,6 @@ class Document:
             ValueError,
         ):  # a plan by another hand can leave nothing there
             return None
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import ExitStack
-
-    import numpy as np
-    import numpy.typing as npt
-
-    from policytool.formats.base import Probe
-
-    Array = npt.NDArray[Any]
-    DType = np.dtype[Any]
-    OpenValues = Callable[[Probe, Document, ExitStack], "Values"]
-    """Opens the values of a document's variables; the stack closes what it opened."""
 
 
 BLOCK: Final = 4 * 2**20

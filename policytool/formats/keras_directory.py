@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document, Observation, Values
     from policytool.formats.hdf5.rebuild import Rebuild
     from policytool.formats.keras_archive.npz import Arrays
-    from policytool.formats.writers import Changes, FileChange, Rewriter
+    from policytool.formats.writers import Changes, FileChange
     from policytool.support.files.remote_path import AnyPath
 
 _JSON_FILES: Final = frozenset({CONFIG, METADATA})
@@ -106,14 +106,7 @@ def _assets(probe: Probe) -> Iterator[Observation]:
             )
 
 
-def rewriter() -> Rewriter:
-    """Return how the files of a directory are rewritten."""
-    from policytool.formats.writers import Rewriter  # what writes is imported to write
-
-    return Rewriter(files=_file_changes)
-
-
-def _file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """Return the changes to files of the directory, JSON and weights, by file name."""
     from policytool.formats.hdf5 import storage
     from policytool.formats.hdf5.rewrite import Hdf5Change
@@ -151,7 +144,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}:read",
-    rewriter_maker=f"{__name__}:rewriter",
+    changes_finder=f"{__name__}:file_changes",
     values_opener=f"{__name__}:open_values",
     document_format="keras",
     title=".keras",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.base import Probe
-    from policytool.formats.writers import Changes, FileChange, Rewriter
+    from policytool.formats.writers import Changes, FileChange
 
 _NODES_TAG: Final = b"\n"
 """The first byte of the file: field 1 of Keras' SavedMetadata, delimited by its length."""
@@ -178,14 +178,7 @@ def _number_layers(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
             yield label, child
 
 
-def rewriter() -> Rewriter:
-    """Return how metadata is rewritten."""
-    from policytool.formats.writers import Rewriter  # what writes is imported to write
-
-    return Rewriter(files=_file_changes)
-
-
-def _file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """
     Return the change to the metadata file. Its name is empty because the model is this one file.
     """
@@ -199,7 +192,7 @@ def _file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}:read",
-    rewriter_maker=f"{__name__}:rewriter",
+    changes_finder=f"{__name__}:file_changes",
     document_format="keras-metadata",
     title="a keras_metadata.pb file",
     suffixes=(".pb",),

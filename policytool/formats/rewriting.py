@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS
 from policytool.formats.edits import WriteOptions, Written
-from policytool.formats.writers import Changes, Rewriter
+from policytool.formats.writers import Changes
 from policytool.formats.writing import (
     Output,
     WriteError,
@@ -30,17 +30,21 @@ if TYPE_CHECKING:
     from policytool.formats.base import Format
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Counted
-    from policytool.formats.writers import FileChange
+    from policytool.formats.writers import FileChange, FindChanges
     from policytool.formats.writing import AnyOutput, OutputPlace
 
 
 _DEFAULT_OPTIONS: Final = WriteOptions()
 
 
-def rewriter_for(document_format: str, *, is_directory: bool) -> Rewriter | None:
-    """Return the rewriter for a document's format; None for one that is only read."""
-    entry = _format_for(document_format, is_directory=is_directory)
-    return entry.rewriter if entry is not None else None
+def companions(document_format: str, path: Path) -> tuple[str, ...]:
+    """
+    Return the files that the file of a model names, and that a copy of it needs beside itself.
+
+    :raises WriteError: for a file that lies elsewhere.
+    """
+    entry = _format_for(document_format, is_directory=False)
+    return entry.companions(path) if entry is not None else ()
 
 
 def measure(
@@ -53,9 +57,9 @@ def measure(
     :raises ModelFileError: if the file does not match the plan, or cannot be read.
     """
     with report_failures(display_path or str(source), source):
-        rewriter = _rewriter(document_format, source)[1]
+        file_changes = _rewriting(document_format, source)[1]
         counts: dict[tuple[str, ...], Counts] = {}
-        for name, change in rewriter.files(source, Changes(casts=tuple(casts))).items():
+        for name, change in file_changes(source, Changes(casts=tuple(casts))).items():
             counts |= change.measure(source / name)
         return counts
 
@@ -76,10 +80,10 @@ def write(
 
     :raises ModelFileError: as :func:`policytool.formats.writing.write_output` does.
     """
-    entry, rewriter = _rewriter(document_format, source)
+    entry, file_changes = _rewriting(document_format, source)
 
     def output(place: OutputPlace) -> AnyOutput:
-        files = rewriter.files(place.source, changes)
+        files = file_changes(place.source, changes)
         if entry.is_directory and not (place.replaces and len(files) == 1):
             return _directory_output(entry, place.source, files)
         ((name, change),) = files.items()
@@ -89,9 +93,7 @@ def write(
             fill=lambda draft: change.write(file, draft.path),
             compare=lambda draft: change.compare(file, draft.path),
             member=name,
-            companions=rewriter.companions(place.source)
-            if rewriter.companions is not None and place.leaves_home
-            else (),
+            companions=entry.companions(place.source) if place.leaves_home else (),
         )
 
     return write_output(source, target, options, output)
@@ -151,13 +153,13 @@ def _files(
             raise WriteError("not-rewritable", f"{relative} is not a regular file")
 
 
-def _rewriter(document_format: str, source: Path) -> tuple[Format, Rewriter]:
+def _rewriting(document_format: str, source: Path) -> tuple[Format, FindChanges]:
     entry = _format_for(document_format, is_directory=source.is_dir())
-    if entry is None or not (rewriter := entry.rewriter):
+    if entry is None or not (file_changes := entry.file_changes):
         raise ModelFileError(
             str(source), "not-rewritable", f"{document_format} files can only be read"
         )
-    return entry, rewriter
+    return entry, file_changes
 
 
 def _format_for(document_format: str, *, is_directory: bool) -> Format | None:
@@ -173,10 +175,9 @@ def _format_for(document_format: str, *, is_directory: bool) -> Format | None:
 
 __all__ = [
     "Changes",
-    "Rewriter",
     "WriteError",
     "Written",
+    "companions",
     "measure",
-    "rewriter_for",
     "write",
 ]

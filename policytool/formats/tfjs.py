@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.document import Array, Values
     from policytool.formats.edits import Cast, Content, Counted
-    from policytool.formats.writers import Creator, Rewriter
+    from policytool.formats.writers import Changes, Creator, FileChange
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 
@@ -410,11 +410,12 @@ class TfjsValues:
         return path
 
 
-def rewriter() -> Rewriter:
-    """Return how models are rewritten."""
-    from policytool.formats.writers import text_rewriter
+def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return how a model is rewritten."""
+    from policytool.formats.writers import text_change
 
-    return text_rewriter(PART, refuse=_refuse_casts, companions=_companions)
+    _refuse_casts(path, changes.casts)
+    return text_change(PART, path, changes)
 
 
 _SHARD_BYTES: Final = 4 * 2**20
@@ -502,7 +503,7 @@ def _refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
         )
 
 
-def _companions(path: Path) -> tuple[str, ...]:
+def companions(path: Path) -> tuple[str, ...]:
     """
     Return the shards that a copy needs, relative to the model's directory.
 
@@ -531,7 +532,8 @@ def _companions(path: Path) -> tuple[str, ...]:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}:read",
-    rewriter_maker=f"{__name__}:rewriter",
+    changes_finder=f"{__name__}:file_changes",
+    companions_finder=f"{__name__}:companions",
     creator_maker=f"{__name__}:creator",
     values_opener=f"{__name__}:open_values",
     document_format="tfjs",

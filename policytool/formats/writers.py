@@ -1,7 +1,6 @@
 """
-What the formats declare to be rewritten and created: their rewriters and creators, the rewriter of
-files that are one text (JSON where nothing else is said), and the rules that hold in every
-container.
+What the formats declare to be rewritten and created: changes of files and creators, the change of a
+file that is one text (JSON where nothing else is said), and the rules that hold in every container.
 """
 
 from __future__ import annotations
@@ -19,18 +18,21 @@ from policytool.support.files import atomic, opening
 from policytool.support.text import jsonedit, jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from policytool.formats.edits import Cast, Counted, Edit, StateSlot
+    from policytool.formats.document import Document, Tensor, Values
+    from policytool.formats.edits import Cast, Content, Counted, Edit, StateSlot
+    from policytool.support.text.jsontext import Json
 
     Apply: TypeAlias = Callable[[str, Sequence[jsonedit.Change]], str]
     """Returns a text with values replaced, added and removed in it."""
-    from collections.abc import Callable, Iterable
 
-    from policytool.formats.document import Document, Tensor, Values
-    from policytool.formats.edits import Content
-    from policytool.support.text.jsontext import Json
+    FindChanges: TypeAlias = Callable[[Path, "Changes"], Mapping[str, "FileChange"]]
+    """
+    Returns the files of a model that change, by their names in its directory; a model that is one
+    file has an empty name.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,25 +60,6 @@ class FileChange(Protocol):
         Raise :class:`~policytool.formats.writing.WriteError` where the draft is not the
         source with the change, and nothing but it.
         """
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rewriter:
-    """
-    How models of one format are rewritten; the ``rewriter`` of a format returns one.
-    """
-
-    files: Callable[[Path, Changes], Mapping[str, FileChange]]
-    """
-    The files of a model that change, by their names in its directory; a model that is one file has
-    an empty name.
-    """
-
-    companions: Callable[[Path], tuple[str, ...]] | None = None
-    """
-    The files that the model names relative to its directory, and that a copy of it needs beside
-    itself.
-    """
 
 
 def refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
@@ -184,23 +167,16 @@ class TextChange(FileChange):
         ).encode("utf-8", "surrogatepass")
 
 
-def text_rewriter(
-    part: str,
-    *,
-    apply: Apply = jsonedit.apply,
-    refuse: Callable[[Path, Sequence[Cast]], None] = refuse_casts,
-    companions: Callable[[Path], tuple[str, ...]] | None = None,
-) -> Rewriter:
+def text_change(
+    part: str, path: Path, changes: Changes, apply: Apply = jsonedit.apply
+) -> Mapping[str, FileChange]:
     """
-    Return the rewriter of a format whose files are one text, in which nothing but ``part`` is
-    edited; ``refuse`` raises for casts.
+    Return what changes in a file that is one text, in which nothing but ``part`` is edited.
+
+    :raises WriteError: if the plan casts tensors, because the file stores none.
     """
-
-    def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
-        refuse(path, changes.casts)
-        return {"": TextChange(part=part, edits=changes.edits, apply=apply)}
-
-    return Rewriter(files=files, companions=companions)
+    refuse_casts(path, changes.casts)
+    return {"": TextChange(part=part, edits=changes.edits, apply=apply)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

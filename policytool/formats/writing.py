@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias, TypeVar
 
 from policytool.formats.edits import WriteOptions, Written
-from policytool.support.errors import ModelFileError, PolicytoolError
+from policytool.support.errors import CodedError, ModelFileError, PolicytoolError
 from policytool.support.files import atomic, opening
 from policytool.support.files.atomic import same_bytes
 
@@ -32,15 +32,11 @@ _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_WRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-class WriteError(PolicytoolError):
+class WriteError(CodedError, PolicytoolError):
     """
     A file that cannot be written as asked, or that does not read back as it was written; ``code``
     is stable.
     """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def difference_error(where: str) -> WriteError:

@@ -17,10 +17,11 @@ from policytool.support import limits
 from policytool.support.text.jsontext import ABSENT, Absent, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from policytool.formats.base import Probe
-    from policytool.formats.writers import Rewriter
+    from policytool.formats.writers import Changes, FileChange
     from policytool.formats.writing import WriteError
     from policytool.support.text.jsonedit import Change
     from policytool.support.text.jsontext import Json
@@ -98,11 +99,11 @@ def _observations(parsed: Parsed) -> Iterator[Observation]:
         )
 
 
-def rewriter() -> Rewriter:
-    """Return how architectures are rewritten."""
-    from policytool.formats.writers import text_rewriter  # what writes is imported to write
+def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+    """Return how an architecture is rewritten."""
+    from policytool.formats.writers import text_change  # what writes is imported to write
 
-    return text_rewriter(PART, apply=apply)
+    return text_change(PART, path, changes, apply)
 
 
 def apply(text: str, edits: Sequence[Change]) -> str:
@@ -173,7 +174,7 @@ def _edit(value: Json, edits: Sequence[Change]) -> Json:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}:read",
-    rewriter_maker=f"{__name__}:rewriter",
+    changes_finder=f"{__name__}:file_changes",
     document_format="yaml",
     title="architecture YAML",
     suffixes=(".yaml", ".yml"),

@@ -10,7 +10,6 @@ plan is carried out.
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,7 @@ from policytool.formats.edits import Cast, Content, Edit, StateSlot  # noqa: TC0
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 from policytool.releases.releases import target_and_containers
+from policytool.support.grouping import grouped
 from policytool.support.text.jsontext import ABSENT, place
 
 if TYPE_CHECKING:
@@ -173,9 +173,7 @@ class Plan:
 
 def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
     """Return the document with the edits made and the tensors cast."""
-    by_part: dict[str, list[Edit]] = defaultdict(list)
-    for edit in edits:
-        by_part[edit.address.part].append(edit)
+    by_part = grouped((edit.address.part, edit) for edit in edits)
     parts: Mapping[str, Json] = {
         part: _edit(value, by_part[part]) for part, value in document.parts.items()
     }

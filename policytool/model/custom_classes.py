@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.releases import data, keras_objects
+from policytool.releases import data, keras_objects, known_arguments
 from policytool.releases.layer_classes import builtin_classes, known_classes, layer_facts
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ def names(sites: Iterable[Site]) -> list[str]:
 
 
 _ACTIVATION: Final = "activation"
-_ENDINGS: Final = ("_initializer", "_regularizer", "_constraint")
 
 
 def custom_names(config: Mapping[str, object]) -> Iterator[str]:
@@ -65,7 +64,7 @@ def custom_names(config: Mapping[str, object]) -> Iterator[str]:
                 for name in activations(value)
                 if name not in _built_in()["activations"] and name not in builtin_classes()
             )
-        elif key.endswith(_ENDINGS):
+        elif known_arguments.kind_of(key) is not None:
             named = keras_objects.class_of(value) if isinstance(value, dict) else value
             if isinstance(named, str) and not _is_built_in_object(named):
                 yield named

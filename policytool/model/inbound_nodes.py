@@ -29,10 +29,8 @@ from policytool.support.errors import short
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from policytool.model.flow import Node
     from policytool.support.text.jsontext import Json
-
-Node = tuple[str, int]
-"""One call of a layer: the layer's name, and the call's number in the config."""
 
 SEQUENTIAL: Final = "Sequential"
 MODELS: Final = frozenset({"Functional", "Model", SEQUENTIAL})
@@ -138,6 +136,22 @@ def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) ->
         for layer, nodes in calls.items()
         if any((layer, number) not in callable_nodes for number in range(len(nodes)))
     )
+
+
+def has_later_calls(config: Mapping[str, Json]) -> bool:
+    """
+    Return whether a call takes the result of a layer that is listed later, as calls of a shared
+    layer may. Keras 3 comes back to such a call from 3.12 on at the latest, and fails up to 3.6
+    (``convert_revived_tensor`` in keras/src/models/functional.py), except for calls that are
+    stored as in Keras 2.
+    """
+    entries = _entries(config)
+    calls: dict[str, list[Json]] = {
+        layer: [node for node in nodes if isinstance(node, dict)]
+        for layer, entry in entries.items()
+        if isinstance(nodes := entry.get("inbound_nodes"), list)
+    }
+    return not _is_in_call_order(calls, _layers_with_other_counts(entries))
 
 
 def describe_stuck(layers: Sequence[str]) -> str:

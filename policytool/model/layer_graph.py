@@ -5,7 +5,6 @@ and the chains of sequential ones.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from policytool.formats.document import Address
 from policytool.model.calls import call_tensors, layer_entries, model_calls, tensors
 from policytool.model.tree import LAYERS, MODEL_CLASSES
 from policytool.releases import keras_objects
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,11 +58,9 @@ class Graph:
 
     def children(self) -> dict[str, list[str]]:
         """Return the nodes that use the tensors of each node."""
-        consumers: dict[str, list[str]] = defaultdict(list)
-        for node in self.nodes.values():
-            for parent in node.parents:
-                consumers[parent].append(node.name)
-        return consumers
+        return grouped(
+            (parent, node.name) for node in self.nodes.values() for parent in node.parents
+        )
 
 
 def graphs(placed: Placed, entries: Mapping[Address, int], *, keras3: bool) -> dict[int, Graph]:

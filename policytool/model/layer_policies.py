@@ -15,7 +15,7 @@ from policytool.formats.document import Observation
 from policytool.model import custom_classes
 from policytool.model.model import Layer, Source, Variable
 from policytool.model.tree import INPUT_CLASS, Site, Unspelled, path_of
-from policytool.releases import dtypes, generations, keras_objects, policy
+from policytool.releases import dtypes, generations, keras_objects, policy, policy_formats
 from policytool.releases.generations import SubPolicy, Unsaid
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Auto, Policy, PolicyMap
@@ -69,7 +69,6 @@ def _matches(key: str, path: str, matcher: Matcher, *, full_match: bool) -> bool
         raise UnclearPolicyError(f"its policy map {error}") from error
 
 
-_DEPRECATED_CLASSES: Final = frozenset({"Policy", "PolicyV1"})
 _FULL_MATCH_SINCE: Final = 12
 """The minor of Keras 3 from which policy maps match keys in full."""
 
@@ -138,7 +137,7 @@ class Resolver:
         except SpellingError as error:
             self._observe("unknown-policy", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
-        deprecated = keras_objects.class_of(site.spelled) in _DEPRECATED_CLASSES or (
+        deprecated = keras_objects.class_of(site.spelled) in policy_formats.KERAS2_CLASSES or (
             isinstance(stored_policy, Policy) and policy.is_removed(stored_policy)
         )
         source = Source.DEFAULT if site.sub_policy else Source.DECLARED

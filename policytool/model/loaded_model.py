@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
@@ -16,6 +15,7 @@ from policytool.model.tree.layer_objects import entries_of
 from policytool.releases import dtypes, generations, policy
 from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
+from policytool.support.grouping import grouped
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -180,11 +180,8 @@ class LoadedModel:
         By the address where a layer's ``dtype`` is stored, or would be: the sites that have it.
         Both directions of a Bidirectional may share one address.
         """
-        places: dict[Address, dict[int, None]] = defaultdict(dict)
-        for item in self.objects:
-            for address in item.policies:
-                places[address][item.site] = None
-        return {address: tuple(indices) for address, indices in places.items()}
+        places = grouped((address, item.site) for item in self.objects for address in item.policies)
+        return {address: tuple(dict.fromkeys(sites)) for address, sites in places.items()}
 
     @cached_property
     def hazards(self) -> tuple[Hazard, ...]:
@@ -197,14 +194,10 @@ class LoadedModel:
         return hazards.of(self.document, self.entries)
 
     @cached_property
-    def addresses(self) -> Mapping[int, tuple[Address, ...]]:
+    def addresses(self) -> Mapping[int, Sequence[Address]]:
         """Every place in the file that stores a site's ``dtype``."""
-        addresses_by_site: dict[int, list[Address]] = defaultdict(list)
-        for address, indices in self.places.items():
-            for index in indices:
-                addresses_by_site[index].append(address)
-        return defaultdict(
-            tuple, {index: tuple(addresses) for index, addresses in addresses_by_site.items()}
+        return grouped(
+            (index, address) for address, indices in self.places.items() for index in indices
         )
 
     @cached_property

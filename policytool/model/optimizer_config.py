@@ -13,6 +13,7 @@ from policytool.releases import dtypes, keras_objects, policy_formats
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Auto, Dynamic, Fixed, Unscaled
 from policytool.support.errors import SpellingError
+from policytool.support.grouping import grouped
 from policytool.support.text.jsontext import pointer
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ WITH_OWN_DECAY: Final = "Nadam"
 The optimizer whose ``decay`` is that of its momentum (``schedule_decay`` in Keras 1 and 2), not
 that of the learning rate.
 """
+
+NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
+"""Optimizers that LossScaleOptimizerV3 wraps and saves, and no Keras 2 reads back."""
 
 _MAX_WRAPPERS: Final = 8
 _COMPILED: Final = ("optimizer_config", "optimizer", "loss")
@@ -318,9 +322,7 @@ def _trainable_tensors(site: Site, named: Sequence[tuple[str, Tensor]]) -> list[
 
 
 def _save_order(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:
-    groups: dict[tuple[str, ...], list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.path[:-1] if archive else (), []).append(tensor)
+    groups = grouped((tensor.path[:-1] if archive else (), tensor) for tensor in tensors)
     if len(groups) < 2:  # noqa: PLR2004  # one group needs no order
         return list(tensors)
     ranks = {

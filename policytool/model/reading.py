@@ -5,7 +5,6 @@ layers.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from policytool.model.tree import NOT_WEIGHTS, STATE, path_of, storage
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import LimitError, ModelFileError, SpellingError
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -359,11 +359,11 @@ def group_variables(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
     The layers of its model are these groups, in this order; after them come scopes of its graph
     that hold no variables.
     """
-    groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
-    for tensor in document.tensors or ():
-        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
-            groups[_group(tensor, document.layout)].append(tensor)
-    return groups
+    return grouped(
+        (_group(tensor, document.layout), tensor)
+        for tensor in document.tensors or ()
+        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS
+    )
 
 
 def _group(tensor: Tensor, layout: Layout | None) -> tuple[str, ...]:

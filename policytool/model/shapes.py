@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from policytool.model.flow import Node, TensorValues
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
-    from policytool.releases.layer_variables import Shape
+    from policytool.releases.output_shapes import Shape
     from policytool.support.text.jsontext import Json
 
 Inputs = dict[str, "Shape"]
@@ -54,9 +54,6 @@ _DECLARED: Final = ("batch_shape", "batch_input_shape")
 _SHAPES: Final = "_shape"
 _INNER: Final = frozenset({"layer", "cell", "cells"})
 """The attributes of layers that take what the layer takes that has them."""
-
-_STACK: Final = "StackedRNNCells"
-"""The class whose cells take each other's outputs."""
 
 _LAST: Final = -1
 
@@ -88,19 +85,20 @@ class LayerShapes:
         known = _built(entry) or _first_call(self.sites[index], entry)
         if known:
             return known
-        return self._followed_inputs.get(index, {})
+        taken, _ = self._followed
+        return taken.get(index, {})
 
     def output(self, index: int) -> Shape | None:
         """
         Return the shape of what a layer returns, of the first tensor if it returns several; None if
         its rank is not known.
         """
-        self._follow()
+        _, returned = self._followed
         site = self.sites[index]
         if site.is_model:
-            given = self._outputs.get(index) or (None,)
-            return given[0]
-        return self._given_shapes.get(index) or _input_shape(site)
+            outputs = self._outputs.get(index) or (None,)
+            return outputs[0]
+        return returned.get(index) or _input_shape(site)
 
     def is_built(self, index: int) -> bool:
         """Return whether the file says for which shapes a layer was built."""
@@ -126,12 +124,15 @@ class LayerShapes:
         return entries_of(layer_objects(self.document, self.sites))
 
     @cached_property
-    def _followed_inputs(self) -> Mapping[int, Inputs]:
-        """What layers take at their calls, followed through all networks, inner ones first."""
+    def _followed(self) -> tuple[Mapping[int, Inputs], Mapping[int, Shape | None]]:
+        """
+        What layers take at their calls, and what they return, followed through all networks, inner
+        ones first.
+        """
         for index in reversed(range(len(self.sites))):
             if self.sites[index].is_model and not custom_classes.is_opaque(self.sites[index]):
                 self._run(index, [], 0)
-        return self._taken
+        return self._taken, self._given_shapes
 
     def _run(self, index: int, taken: Sequence[Shape | None], depth: int) -> None:
         """Follow the shapes through a model's network."""
@@ -262,7 +263,7 @@ class LayerShapes:
         for inner in self.placed.children[index]:
             if self.sites[inner].attribute in _INNER:
                 self._call(inner, [(INPUT, shape)], depth)
-                if site.class_name == _STACK and shape is not None:
+                if layer_facts(site.class_name).wraps == "cells" and shape is not None:
                     shape = (shape[0], _size((self.sites[inner].config or {}).get("units")))
 
     def _given_in_steps(self, index: int, shape: Shape | None, depth: int) -> Shape | None:

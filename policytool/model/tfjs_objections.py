@@ -9,7 +9,7 @@ from policytool.model.calls import Reference
 from policytool.model.compatibility import serialized_objects
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, LAYERS, path_of
-from policytool.releases import tfjs_layers
+from policytool.releases import known_arguments, tfjs_layers
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def objections(loaded: LoadedModel) -> Iterator[Cause]:
         )
         return
     for group in serialized_objects.objects(loaded.sites):
-        if group.kind != serialized_objects.LAYERS and not tfjs_layers.is_known(group.class_name):
+        if group.kind != known_arguments.LAYERS and not tfjs_layers.is_known(group.class_name):
             yield Cause(
                 kind=Obstacle.CLASS,
                 reason=f"TensorFlow.js has no {group.class_name}",

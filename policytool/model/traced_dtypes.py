@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from policytool.formats.document import Observation, TracedOp
 from policytool.releases import graph_ops
 from policytool.support import steps
+from policytool.support.grouping import grouped
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -207,11 +208,10 @@ def disagreements(
     ]
     if not wrong:
         return
-    by_declared: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for index in sorted(wrong):
-        by_declared[layers[index].policy or "", ", ".join(sorted(judged[index]))].append(
-            layers[index].path
-        )
+    by_declared = grouped(
+        ((layers[index].policy or "", ", ".join(sorted(judged[index]))), layers[index].path)
+        for index in sorted(wrong)
+    )
     for (policy, dtypes), paths in by_declared.items():
         says = (
             f"declares {policy} but computes"

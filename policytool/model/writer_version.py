@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model import inbound_nodes
-from policytool.releases import data, keras_objects
+from policytool.releases import data, generations, keras_objects
 from policytool.releases.layer_classes import is_operation, layer_facts
 from policytool.releases.releases import (
     KERAS2,
@@ -160,6 +160,12 @@ class ConfigTraits:
 
     functional_modules: set[str] = field(default_factory=set)
     """Modules of functional models, the root and nested ones."""
+
+    unknown_policies: set[str] = field(default_factory=set)
+    """Classes and quantization modes of policies that no known release has."""
+
+    later_calls: bool = False
+    """Whether a call takes the result of a layer that is listed later."""
 
     stuck: bool = False
     """Whether a functional model has a call that cannot be made."""
@@ -363,6 +369,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
 
 def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.stuck |= bool(inbound_nodes.uncallable_layers(config))
+    traits.later_calls |= inbound_nodes.has_later_calls(config)
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     outputs = config.get("output_layers")
     if isinstance(outputs, list) and outputs and isinstance(outputs[0], str):
@@ -381,6 +388,7 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
         traits.half_policies |= dtype in _HALVES
         traits.bfloat16_policies |= dtype == "bfloat16"
     elif isinstance(dtype, dict):
+        traits.unknown_policies.update(generations.unknown_parts(dtype))
         class_name, config = str(keras_objects.class_of(dtype)), dtype.get("config")
         traits.policy_classes.add(class_name)
         if "module" in dtype:

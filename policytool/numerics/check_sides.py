@@ -9,6 +9,7 @@ are built from a changed config instead, because the graph of a SavedModel would
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from policytool.model import reading
 from policytool.model.optimizer_config import configuration
 from policytool.releases.policy import loss_scale_values
 from policytool.support import steps
-from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.errors import ModelFileError, UsageError, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -273,3 +274,22 @@ def file_or_function(text: str) -> Path | UserFunction:
     """
     path, function = Path(text), function_named(text)
     return path if function is None or path.exists() else function
+
+
+def parse_batches(batches: int | str | None) -> tuple[int | None, int | None]:
+    """
+    Return the number of batches and the examples per batch that ``--batches`` sets, each None if
+    it does not.
+
+    :raises UsageError: for a text of another form, and for zero.
+    """
+    if batches is None:
+        return None, None
+    match = re.fullmatch(r"([1-9][0-9]{0,8})?(?:x([1-9][0-9]{0,8}))?", str(batches))
+    if not match or not match[0]:
+        raise UsageError(
+            f"the batches {short(str(batches))!r} are neither a number, such as 4, nor a number "
+            "with the examples per batch, such as 4x32 or x32"
+        )
+    count, size = (int(number) if number else None for number in match.groups())
+    return count, size

@@ -161,8 +161,7 @@ def _differs(case: Facts) -> str | None:
 @cache
 def measurements() -> Facts:
     """Return the data."""
-    facts: Facts = data.read("layer_behaviour")
-    return facts
+    return data.read("layer_behaviour")
 
 
 def measured_releases(family: str) -> tuple[str, ...]:
@@ -194,8 +193,7 @@ def changing_releases(
 
 
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = data.read("layer_releases")
-    return table
+    return data.read("layer_releases")
 
 
 Row = dict[str, Any]
@@ -230,7 +228,7 @@ class MaskRule:
     """:attr:`clears` for the masks that are attached to tensors while the model runs."""
 
     written: frozenset[str]
-    """The arguments by which a mask stands in the layer's node, such as ``query_mask``."""
+    """The arguments of the layer's node that contain masks, such as ``query_mask``."""
 
     errors: Mapping[str, str]
     """By subset, the message of the library that cannot call the layer on such masks."""

@@ -29,8 +29,7 @@ def measurements() -> Facts:
     """
     Return the data; releases that were not measured are not in it, and nothing is said of them.
     """
-    facts: Facts = data.read("layer_dtypes")
-    return facts
+    return data.read("layer_dtypes")
 
 
 def layer_failure(library: str, class_name: str, policy: str) -> str | None:

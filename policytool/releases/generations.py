@@ -18,10 +18,10 @@ from policytool.releases import keras_objects, policy_formats
 from policytool.releases import policy as policies
 from policytool.releases.layer_classes import Category, classes_of, layer_facts
 from policytool.releases.policy import Auto, Policy, PolicyMap
-from policytool.support.errors import PolicyNameError, SpellingError
+from policytool.support.errors import PolicyNameError, SpellingError, short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from policytool.support.text.jsontext import Json
 
@@ -355,7 +355,8 @@ def _dict_of_keras3(policy: Policy | PolicyMap, title: str) -> Json:
             "keras.dtype_policies", _MAP, {"default_policy": default, "policy_map": entries}
         )
     if quantization := policy.quantization:
-        config: dict[str, Json] = {"mode": quantization.mode, "source_name": quantization.source}
+        source = None if quantization.source == policies.GLOBAL_SOURCE else quantization.source
+        config: dict[str, Json] = {"mode": quantization.mode, "source_name": source}
         family = (
             "int4/"
             if quantization.mode.startswith("int4/")
@@ -372,15 +373,14 @@ def _dict_of_keras3(policy: Policy | PolicyMap, title: str) -> Json:
 def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
     if class_name in _PLAIN_CLASSES:
         return policy_formats.parse_name(config.get("name"))
-    mode, source = config.get("mode"), config.get("source_name")
-    if (
-        class_name not in _QUANTIZED_CLASSES.values()
-        or not isinstance(mode, str)
-        or not isinstance(source, str)
-    ):
-        raise SpellingError(
-            f"expected a quantized Keras 3 policy with a mode and a source_name, found {class_name}"
-        )
+    mode = config.get("mode")
+    source = config.get("source_name") or policies.GLOBAL_SOURCE
+    if class_name not in _QUANTIZED_CLASSES.values():
+        raise SpellingError(f"unknown policy class {short(class_name)}, which no known release has")
+    if not isinstance(mode, str) or not isinstance(source, str):
+        raise SpellingError(f"expected a {class_name} with a mode and a source_name")
+    if mode.partition("/")[0] not in _QUANTIZED_CLASSES:
+        raise SpellingError(f"unknown policy: no known release has the mode {short(mode)}")
     history = config.get("amax_history_length")
     try:
         return policies.quantized_policy(
@@ -388,6 +388,28 @@ def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
         )
     except PolicyNameError as error:
         raise SpellingError(str(error)) from error
+
+
+def unknown_parts(value: Json) -> Iterator[str]:
+    """
+    Yield the classes and quantization modes of a policy that no known release has, such as those of
+    a later release; nothing for classes of users.
+    """
+    serialized = keras_objects.read(value)
+    if serialized is None or not f"{serialized.module}.".startswith("keras."):
+        return
+    entries = serialized.arguments.get("policy_map")
+    for entry in entries.values() if isinstance(entries, dict) else ():
+        yield from unknown_parts(entry)
+    mode, is_custom = serialized.arguments.get("mode"), serialized.registered_name is not None
+    if not is_custom and serialized.class_name not in {
+        *_PLAIN_CLASSES,
+        _MAP,
+        *_QUANTIZED_CLASSES.values(),
+    }:
+        yield f"the policy class {short(serialized.class_name)}"
+    elif isinstance(mode, str) and mode.partition("/")[0] not in _QUANTIZED_CLASSES:
+        yield f"the quantization mode {short(mode)}"
 
 
 def _parse_map(config: dict[str, Json]) -> PolicyMap:
@@ -410,7 +432,7 @@ def _parse_entry(value: Json) -> Policy | None:
     if isinstance(value, str):
         return policy_formats.parse_name(value)
     class_name, config = policy_formats.class_and_config(value)
-    if config.get("name", "") is None or config.get("source_name", "") is None:
+    if config.get("name", "") is None:
         return None
     return _parse_policy(class_name, config)
 

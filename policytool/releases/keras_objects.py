@@ -29,6 +29,9 @@ ELLIPSIS: Final = "__ellipsis__"
 """The class of an ellipsis in an index."""
 
 CLASS: Final = "class_name"
+SHARED_ID: Final = "shared_object_id"
+"""The key of the number that Keras gives each object, the same at all places of a shared one."""
+
 KEYS: Final = ("module", CLASS, "config", "registered_name")
 """The keys of a serialized object, as Keras orders them."""
 

@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 ANY: Final = "*"
+LAYERS: Final = "layers"
+ACTIVATIONS: Final = "activations"
+_KINDS: Final = {
+    "initializer": "initializers",
+    "regularizer": "regularizers",
+    "constraint": "constraints",
+}
+"""The kinds of objects in a layer's config, by the last words of their keys."""
 _MODULE: Final = "+module"
 _LEFT_OUT: Final = frozenset(
     {
@@ -63,6 +71,12 @@ class Objection:
 
     lacking: tuple[str, ...] = ()
     """Keys that it needs and the config lacks."""
+
+
+def kind_of(key: str) -> str | None:
+    """Return the kind of an object by its key in a config; None if the key does not say it."""
+    _, underscore, word = key.rpartition("_")
+    return _KINDS.get(word) if underscore else None
 
 
 def is_known(kind: str, class_name: str) -> bool:
@@ -188,8 +202,7 @@ def text(value: object) -> str:
 @cache
 def measurements() -> Facts:
     """Return the data."""
-    facts: Facts = data.read("layer_arguments")
-    return facts
+    return data.read("layer_arguments")
 
 
 @cache
@@ -233,6 +246,14 @@ def _facts(kind: str, class_name: str) -> Facts:
 LOSSES: Final = "losses"
 METRICS: Final = "metrics"
 SCHEDULES: Final = "schedules"
+
+BY_SHAPE: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
+"""
+Metrics that ``compile()`` chooses by the outputs' shape and the loss; no loader looks them up.
+"""
+
+METRIC_WRAPPERS: Final = frozenset({"MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"})
+"""Metrics of Keras 2 around a function, which their config names."""
 
 _CONTAINERS: Final = ("h5", "keras")
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

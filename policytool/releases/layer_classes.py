@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
 _CELL: Final = "Cell"
-Wrapping = Literal["steps", "directions", "kernel"]
+Wrapping = Literal["steps", "directions", "kernel", "cells"]
 """
 How a wrapper uses its layer: it calls it on each step of a sequence, runs it in both directions, or
 normalizes its kernel, which is a variable of the wrapper too.

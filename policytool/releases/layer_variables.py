@@ -13,12 +13,25 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
+from operator import floordiv
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
 from policytool.releases.layer_classes import layer_facts, layer_of_cell
+from policytool.releases.output_shapes import (
+    SEVERAL,
+    Shape,
+    all_known,
+    concatenated,
+    equation_of,
+    equation_sizes,
+    integer,
+    product,
+    split_image,
+    window_counts,
+)
 from policytool.releases.releases import LOADERS, get, is_since
 
 if TYPE_CHECKING:
@@ -203,21 +216,13 @@ def _measured_release(release: str) -> str:
     )
 
 
-Shape: TypeAlias = "tuple[int | None, ...]"
-"""The sizes of a tensor, None for a size that is not known."""
-
 INPUT: Final = "input"
 """The name of the input of a layer that is called on one tensor, or of the first of several."""
-
-_SEVERAL: Final = "*"
-"""The beginning of an item that is several sizes."""
 
 _FACTOR: Final = re.compile(r"(?P<name>[a-z_]+)(?:\[(?P<place>[\w-]+)\])?")
 _INPUTS: Final = frozenset({INPUT, "query", "key", "value"})
 _UNGROUPED: Final = {"groups": 1}
 """Convolutions of TF 1.13 to 2.2 have no groups."""
-
-_OPERANDS: Final = re.compile(r"(?P<left>[A-Za-z.]+),(?P<kernel>[A-Za-z]+)->(?P<output>[A-Za-z.]+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,19 +245,13 @@ def variable_shape(class_name: str, slot: VariableSlot, build: LayerBuild) -> Sh
     items = _expression(class_name, slot)
     if items is None:
         return None
-    shape: list[int | None] = []
-    for item in items:
-        sizes = _several(item, build) if item.startswith(_SEVERAL) else (_size(item, build),)
-        if sizes is None:
-            return None
-        shape += sizes
-    return tuple(shape)
+    return concatenated(_sizes(item, build) for item in items)
 
 
 def rank(class_name: str, slot: VariableSlot) -> int | None:
     """Return the rank of a variable if it is the same in all layers of a class, else None."""
     items = _expression(class_name, slot)
-    if items is None or any(item.startswith(_SEVERAL) for item in items):
+    if items is None or any(item.startswith(SEVERAL) for item in items):
         return None
     return len(items)
 
@@ -266,7 +265,7 @@ def agree(class_name: str, variables: Iterable[tuple[VariableSlot, Shape]]) -> b
     products: list[tuple[str, int | None]] = []
     for slot, shape in variables:
         items = _expression(class_name, slot)
-        if items is None or any(item.startswith(_SEVERAL) for item in items):
+        if items is None or any(item.startswith(SEVERAL) for item in items):
             continue
         if len(items) != len(shape):
             return False
@@ -283,12 +282,11 @@ def _known_products(
 ) -> Iterable[tuple[int, int | None]]:
     """Yield the products whose factors are all known, each with the size that is stored."""
     for item, size in products:
-        factors = [
+        factors = all_known(
             int(factor) if factor.isdecimal() else sizes.get(factor) for factor in item.split("*")
-        ]
-        known = [factor for factor in factors if factor is not None]
-        if len(known) == len(factors):
-            yield math.prod(known), size
+        )
+        if factors is not None:
+            yield math.prod(factors), size
 
 
 def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
@@ -298,21 +296,19 @@ def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
     return shapes.get(scoped, shapes.get(slot.name))
 
 
-def _size(item: str, build: LayerBuild) -> int | None:
-    """Return a product of numbers, arguments and sizes of inputs; None if a factor is not known."""
-    dividend, *divisors = item.split("/")
-    size = 1
-    for factor in dividend.split("*"):
-        value = _factor(factor, build)
-        if value is None:
-            return None
-        size *= value
-    for factor in divisors:
-        value = _factor(factor, build)
-        if not value:
-            return None
-        size //= value
-    return size
+def _sizes(item: str, build: LayerBuild) -> Sequence[int | None] | None:
+    """
+    Return several sizes, or a product of numbers, arguments and sizes of inputs, which is not known
+    if a factor is not.
+    """
+    if item.startswith(SEVERAL):
+        return _SEVERAL_SIZES[item.removeprefix(SEVERAL)](build)
+    dividend, *others = item.split("/")
+    factors = all_known(_factor(factor, build) for factor in dividend.split("*"))
+    divisors = all_known(_factor(factor, build) for factor in others)
+    if factors is None or divisors is None or 0 in divisors:
+        return (None,)
+    return (reduce(floordiv, divisors, math.prod(factors)),)
 
 
 def _factor(text: str, build: LayerBuild) -> int | None:
@@ -327,11 +323,7 @@ def _factor(text: str, build: LayerBuild) -> int | None:
     value = build.config.get(name, _UNGROUPED.get(name))
     if place is not None and isinstance(value, list | tuple):
         value = value[int(place)] if int(place) < len(value) else None
-    return _integer(value)
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return integer(value)
 
 
 def _input_size(
@@ -353,13 +345,7 @@ def _input_size(
 
 def _axes(value: object) -> list[int] | None:
     """Return the value of an argument that is an axis or several; None if it is neither."""
-    axes = value if isinstance(value, list | tuple) else [value]
-    numbers = [number for item in axes if (number := _integer(item)) is not None]
-    return numbers if len(numbers) == len(axes) else None
-
-
-def _several(item: str, build: LayerBuild) -> Sequence[int | None] | None:
-    return _SEVERAL_SIZES[item.removeprefix(_SEVERAL)](build)
+    return all_known(map(integer, value if isinstance(value, list | tuple) else [value]))
 
 
 def _axis_sizes(build: LayerBuild) -> Sequence[int | None] | None:
@@ -403,8 +389,8 @@ def _kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     Return the shape of the kernel of an EinsumDense: of each letter, the size in the output, else
     in the input (``_analyze_einsum_string`` in keras/src/layers/core/einsum_dense.py).
     """
-    letters = _equation_sizes(build)
-    return None if letters is None else [letters[1].get(letter) for letter in letters[0]]
+    equation, sizes = equation_of(build.config), _letters(build)
+    return None if equation is None else [sizes.get(letter) for letter in equation["kernel"]]
 
 
 def _equation_bias_sizes(build: LayerBuild) -> Sequence[int | None] | None:
@@ -412,61 +398,25 @@ def _equation_bias_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     Return the shape of the bias of an EinsumDense: the sizes of its letters, and 1 for each letter
     of the output behind the first of them.
     """
-    letters, axes = _equation_sizes(build), build.config.get("bias_axes")
-    if letters is None or not isinstance(axes, str):
+    equation, sizes = equation_of(build.config), _letters(build)
+    axes = build.config.get("bias_axes")
+    if equation is None or not isinstance(axes, str):
         return None
-    output = letters[2]
+    output = equation["output"].replace("...", "")
     start = next((number for number, letter in enumerate(output) if letter in axes), len(output))
-    return [letters[1].get(letter) if letter in axes else 1 for letter in output[start:]]
+    return [sizes.get(letter) if letter in axes else 1 for letter in output[start:]]
 
 
-def _equation_sizes(build: LayerBuild) -> tuple[str, Mapping[str, int | None], str] | None:
-    """
-    Return the letters of an equation's kernel, the size of each letter, and the letters of the
-    output without the ellipsis.
-    """
-    equation, sizes = build.config.get("equation"), build.config.get("output_shape")
-    match = _OPERANDS.fullmatch(equation.replace(" ", "")) if isinstance(equation, str) else None
-    listed: list[object] = list(sizes) if isinstance(sizes, list | tuple) else [sizes]
-    if match is None:
-        return None
-    left, output = match["left"], match["output"]
-    known: dict[str, int | None] = {}
-    shape = build.inputs.get(INPUT)
-    if shape is not None:
-        known |= _aligned(left, shape)
-    plain = output.replace("...", "")
-    # the argument leaves out the batch, which the first letter or the ellipsis is
-    sized = plain[len(plain) - len(listed) :] if len(listed) <= len(plain) else ""
-    for letter, size in zip(sized, listed, strict=False):
-        if (number := _integer(size)) is not None:
-            known[letter] = number
-    return match["kernel"], known, plain
-
-
-def _aligned(letters: str, shape: Sequence[int | None]) -> dict[str, int | None]:
-    """Return the size of each letter of an operand; an ellipsis is as many axes as are left."""
-    before, ellipsis, after = letters.partition("...")
-    if (len(before) + len(after) > len(shape)) or (not ellipsis and len(before) != len(shape)):
-        return {}
-    end = len(shape) - len(after)
-    return dict(zip(before, shape, strict=False)) | dict(zip(after, shape[end:], strict=True))
+def _letters(build: LayerBuild) -> Mapping[str, int | None]:
+    return equation_sizes(build.config, build.inputs.get(INPUT))
 
 
 def _window_counts(build: LayerBuild) -> Sequence[int | None] | None:
-    """
-    Return how many windows of a kernel an input has along each of its axes
-    (``conv_output_length`` in tf_keras/src/utils/conv_utils.py, without dilation).
-    """
-    kernel, strides = _axes(build.config.get("kernel_size")), _axes(build.config.get("strides"))
-    sizes = _spatial_sizes(build)
-    if kernel is None or strides is None or sizes is None:
+    """Return how many windows of a kernel an input has along each of its axes."""
+    split, config = split_image(build.config, build.inputs.get(INPUT)), build.config
+    if split is None:
         return None
-    is_same = build.config.get("padding") == "same"
-    return [
-        None if size is None else -(-(size if is_same else size - width + 1) // step)
-        for size, width, step in zip(sizes, kernel, strides, strict=False)
-    ]
+    return window_counts({"padding": "valid", **config}, split[0], "kernel_size")
 
 
 def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
@@ -476,18 +426,18 @@ def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     ``implementation``, a matrix for each window, one weight for each pair of an input and an
     output, or a list of the weights that are used.
     """
-    counts, sizes = _window_counts(build), _spatial_sizes(build)
+    counts, split = _window_counts(build), split_image(build.config, build.inputs.get(INPUT))
     filters, implementation = (
-        _integer(build.config.get(key)) for key in ("filters", "implementation")
+        integer(build.config.get(key)) for key in ("filters", "implementation")
     )
-    channels = _input_size(build.inputs.get(INPUT), "channels", build.config)
-    if counts is None or sizes is None or implementation not in (1, 2, 3):
+    if counts is None or split is None or implementation not in (1, 2, 3):
         return None
+    sizes, channels = split
     if implementation == 3:  # noqa: PLR2004  # the argument numbers them
         return [None]
     if implementation == 1:
         width = [*(_axes(build.config.get("kernel_size")) or ()), channels]
-        return [_product(counts), _product(width), filters]
+        return [product(counts), product(width), filters]
     if build.config.get("data_format") == "channels_first":
         return [channels, *sizes, filters, *counts]
     return [*sizes, channels, *counts, filters]
@@ -498,25 +448,11 @@ def _frequency_counts(build: LayerBuild) -> Sequence[int | None] | None:
     Return how many frequencies a real Fourier transform has: by default, its length is the smallest
     power of two that covers a frame (keras/src/layers/preprocessing/stft_spectrogram.py).
     """
-    length = _integer(build.config.get("fft_length"))
-    frame = _integer(build.config.get("frame_length"))
+    length = integer(build.config.get("fft_length"))
+    frame = integer(build.config.get("frame_length"))
     if length is None and frame is not None and build.config.get("fft_length") is None:
         length = 1 << (frame - 1).bit_length()
     return [None if length is None else length // 2 + 1]
-
-
-def _spatial_sizes(build: LayerBuild) -> Sequence[int | None] | None:
-    """Return the sizes of an input without the batch and the channels."""
-    shape = build.inputs.get(INPUT)
-    if shape is None:
-        return None
-    return shape[2:] if build.config.get("data_format") == "channels_first" else shape[1:-1]
-
-
-def _product(sizes: Iterable[int | None]) -> int | None:
-    factors = list(sizes)
-    known = [size for size in factors if size is not None]
-    return math.prod(known) if len(known) == len(factors) else None
 
 
 _SEVERAL_SIZES: Final[Mapping[str, Callable[[LayerBuild], Sequence[int | None] | None]]] = (

@@ -9,22 +9,31 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
+from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from policytool.releases.layer_classes import layer_facts
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+Shape: TypeAlias = "tuple[int | None, ...]"
+"""The sizes of a tensor, None for a size that is not known."""
 
-    from policytool.releases.layer_variables import Shape
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     Inputs = Sequence[Shape | None]
     Config = Mapping[str, object]
 
-_SEVERAL: Final = "*"
+    Sizes = Sequence[int | None]
+
+Known = TypeVar("Known")
+
+SEVERAL: Final = "*"
+"""The beginning of an item that is several sizes."""
+
 _FIRST: Final = "channels_first"
-_EQUATION: Final = re.compile(r"(?P<left>[A-Za-z.]+),[A-Za-z]+->(?P<output>[A-Za-z.]+)")
+_EQUATION: Final = re.compile(r"(?P<left>[A-Za-z.]+),(?P<kernel>[A-Za-z]+)->(?P<output>[A-Za-z.]+)")
 
 
 def output_shape(class_name: str, config: Config, inputs: Inputs) -> Shape | None:
@@ -37,22 +46,31 @@ def output_shape(class_name: str, config: Config, inputs: Inputs) -> Shape | Non
     items = layer_facts(class_name).output_shape
     if not items or not inputs:
         return None
-    shape: list[int | None] = []
-    for item in items:
-        if item.startswith(_SEVERAL):
-            sizes = _SEVERAL_SIZES[item.removeprefix(_SEVERAL)](config, inputs)
-            if sizes is None:
-                return None
-            shape += sizes
-        else:
-            shape.append(_integer(config.get(item)))
-    return tuple(shape)
+    return concatenated(
+        _SEVERAL_SIZES[item.removeprefix(SEVERAL)](config, inputs)
+        if item.startswith(SEVERAL)
+        else (integer(config.get(item)),)
+        for item in items
+    )
+
+
+def concatenated(parts: Iterable[Sizes | None]) -> Shape | None:
+    """Return a shape by its parts; None if one is not known."""
+    known = all_known(parts)
+    return None if known is None else tuple(chain.from_iterable(known))
+
+
+def all_known(values: Iterable[Known | None]) -> list[Known] | None:
+    """Return values, of which none may be unknown; None if one is."""
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return known if len(known) == len(listed) else None
 
 
 def joined(shapes: Inputs, axis: int) -> Shape | None:
     """Return the shape of tensors that are joined along an axis."""
-    known = [shape for shape in shapes if shape is not None]
-    if not known or len(known) != len(shapes) or len({len(shape) for shape in known}) != 1:
+    known = all_known(shapes)
+    if not known or len({len(shape) for shape in known}) != 1:
         return None
     rank = len(known[0])
     if not -rank <= axis < rank:
@@ -64,26 +82,32 @@ def joined(shapes: Inputs, axis: int) -> Shape | None:
     )
 
 
-def _sum(sizes: Sequence[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+def _sum(sizes: Sizes) -> int | None:
+    known = all_known(sizes)
+    return None if known is None else sum(known)
 
 
-def _common(sizes: Sequence[int | None]) -> int | None:
+def product(sizes: Sizes) -> int | None:
+    """Return a product; None if a factor is not known."""
+    known = all_known(sizes)
+    return None if known is None else math.prod(known)
+
+
+def _common(sizes: Sizes) -> int | None:
     """Return the one size of an axis that is the same in all tensors, None if they differ."""
     known = {size for size in sizes if size is not None}
     return known.pop() if len(known) == 1 else None
 
 
-def _integer(value: object) -> int | None:
+def integer(value: object) -> int | None:
+    """Return a value that is a whole number; None for any other."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _numbers(value: object, count: int) -> list[int] | None:
     """Return an argument with a number for each of some axes; None if it is something else."""
     listed = list(value) if isinstance(value, list | tuple) else [value] * count
-    numbers = [number for item in listed if (number := _integer(item)) is not None]
-    return numbers if len(numbers) == count == len(listed) else None
+    return all_known(map(integer, listed)) if len(listed) == count else None
 
 
 def _pairs(value: object, count: int) -> list[tuple[int, int]] | None:
@@ -91,60 +115,57 @@ def _pairs(value: object, count: int) -> list[tuple[int, int]] | None:
     if count == 1 and (numbers := _numbers(value, 2)) is not None:
         return [(numbers[0], numbers[1])]
     listed = list(value) if isinstance(value, list | tuple) else [value] * count
-    pairs = [pair for item in listed if (pair := _numbers(item, 2)) is not None]
-    return [(pair[0], pair[1]) for pair in pairs] if len(pairs) == count == len(listed) else None
-
-
-def _first(inputs: Inputs) -> Shape | None:
-    return inputs[0]
+    pairs = all_known(_numbers(item, 2) for item in listed) if len(listed) == count else None
+    return None if pairs is None else [(pair[0], pair[1]) for pair in pairs]
 
 
 def _leading(_config: Config, inputs: Inputs) -> Shape | None:
-    shape = _first(inputs)
+    shape = inputs[0]
     return shape[:-1] if shape else None
 
 
 def _same(_config: Config, inputs: Inputs) -> Shape | None:
-    return _first(inputs)
+    return inputs[0]
 
 
 def _broadcast(_config: Config, inputs: Inputs) -> Shape | None:
     """Return the shape of an elementwise result; the axes of tensors are aligned at the end."""
-    known = [shape for shape in inputs if shape is not None]
-    if len(known) != len(inputs) or len({len(shape) for shape in known}) != 1:
+    known = all_known(inputs)
+    if known is None or len({len(shape) for shape in known}) != 1:
         return None
     return tuple(_broadcast_size(sizes) for sizes in zip(*known, strict=True))
 
 
-def _broadcast_size(sizes: Sequence[int | None]) -> int | None:
+def _broadcast_size(sizes: Sizes) -> int | None:
     larger = {size for size in sizes if size != 1}
     return 1 if not larger else larger.pop() if len(larger) == 1 else None
 
 
 def _joined(config: Config, inputs: Inputs) -> Shape | None:
-    axis = _integer(config.get("axis", -1))
+    axis = integer(config.get("axis", -1))
     return None if axis is None else joined(inputs, axis)
 
 
-def _split(config: Config, inputs: Inputs) -> tuple[Shape, int | None] | None:
+def split_image(config: Config, shape: Sizes | None) -> tuple[Sizes, int | None] | None:
     """Return the sizes of an image's axes and its number of channels; None if it has none."""
-    shape, data_format = _first(inputs), config.get("data_format", "channels_last")
+    data_format = config.get("data_format", "channels_last")
     if shape is None or len(shape) < 3 or data_format not in (_FIRST, "channels_last"):  # noqa: PLR2004
         return None
     return (shape[2:], shape[1]) if data_format == _FIRST else (shape[1:-1], shape[-1])
 
 
-def _image(
-    config: Config, inputs: Inputs, sizes: Sequence[int | None], channels: int | None
-) -> Shape:
-    shape = _first(inputs) or (None,)
+def _image(config: Config, inputs: Inputs, sizes: Sizes, channels: int | None) -> Shape:
+    shape = inputs[0] or (None,)
     if config.get("data_format") == _FIRST:
         return (shape[0], channels, *sizes)
     return (shape[0], *sizes, channels)
 
 
-def _window_counts(config: Config, sizes: Shape, window: str) -> list[int | None] | None:
-    """Return how many windows each axis has, with padding, strides and dilation."""
+def window_counts(config: Config, sizes: Sizes, window: str) -> list[int | None] | None:
+    """
+    Return how many windows each axis has, with padding, strides and dilation
+    (``conv_output_length`` in tf_keras/src/utils/conv_utils.py).
+    """
     count = len(sizes)
     widths = _numbers(config.get(window), count)
     strides_value = config.get("strides")
@@ -168,28 +189,34 @@ def _divided_up(size: int | None, step: int) -> int | None:
     return None if size is None or step < 1 else -(-size // step)
 
 
+def _counted(
+    config: Config, inputs: Inputs, window: str
+) -> tuple[list[int | None], int | None] | None:
+    """Return how many windows each axis of an image has, and its number of channels."""
+    split = split_image(config, inputs[0])
+    counts = None if split is None else window_counts(config, split[0], window)
+    return None if split is None or counts is None else (counts, split[1])
+
+
 def _convolved(config: Config, inputs: Inputs) -> Shape | None:
-    split = _split(config, inputs)
-    counts = None if split is None else _window_counts(config, split[0], "kernel_size")
-    if counts is None:
+    counted = _counted(config, inputs, "kernel_size")
+    if counted is None:
         return None
-    return _image(config, inputs, counts, _integer(config.get("filters")))
+    return _image(config, inputs, counted[0], integer(config.get("filters")))
 
 
 def _convolved_each(config: Config, inputs: Inputs) -> Shape | None:
     """Return the shape that a depthwise convolution returns."""
-    split = _split(config, inputs)
-    counts = None if split is None else _window_counts(config, split[0], "kernel_size")
-    multiplier = _integer(config.get("depth_multiplier"))
-    if split is None or counts is None:
+    counted = _counted(config, inputs, "kernel_size")
+    if counted is None:
         return None
-    channels = None if split[1] is None or multiplier is None else split[1] * multiplier
-    return _image(config, inputs, counts, channels)
+    channels = product((counted[1], integer(config.get("depth_multiplier"))))
+    return _image(config, inputs, counted[0], channels)
 
 
 def _transposed(config: Config, inputs: Inputs) -> Shape | None:
     """Return the shape of a transposed convolution without output padding and dilation."""
-    split = _split(config, inputs)
+    split = split_image(config, inputs[0])
     if split is None:
         return None
     count = len(split[0])
@@ -207,17 +234,16 @@ def _transposed(config: Config, inputs: Inputs) -> Shape | None:
             None if size is None else size * step + more
             for size, step, more in zip(split[0], strides, extra, strict=True)
         ]
-    return _image(config, inputs, sizes, _integer(config.get("filters")))
+    return _image(config, inputs, sizes, integer(config.get("filters")))
 
 
 def _pooled(config: Config, inputs: Inputs) -> Shape | None:
-    split = _split(config, inputs)
-    counts = None if split is None else _window_counts(config, split[0], "pool_size")
-    return None if split is None or counts is None else _image(config, inputs, counts, split[1])
+    counted = _counted(config, inputs, "pool_size")
+    return None if counted is None else _image(config, inputs, *counted)
 
 
 def _pooled_whole(config: Config, inputs: Inputs) -> Shape | None:
-    split, shape = _split(config, inputs), _first(inputs)
+    split, shape = split_image(config, inputs[0]), inputs[0]
     if split is None or shape is None:
         return None
     if config.get("keepdims") is True:
@@ -226,35 +252,30 @@ def _pooled_whole(config: Config, inputs: Inputs) -> Shape | None:
 
 
 def _recurrent(config: Config, inputs: Inputs) -> Shape | None:
-    shape = _first(inputs)
+    shape = inputs[0]
     if shape is None or len(shape) < 2 or config.get("time_major") is True:  # noqa: PLR2004
         return None
     steps = (shape[1],) if config.get("return_sequences") is True else ()
     if "filters" not in config:
-        return (shape[0], *steps, _integer(config.get("units")))
+        return (shape[0], *steps, integer(config.get("units")))
     one_step = _convolved(config, [(shape[0], *shape[2:])])
     return None if one_step is None else (one_step[0], *steps, *one_step[1:])
 
 
 def _flattened(_config: Config, inputs: Inputs) -> Shape | None:
-    shape = _first(inputs)
+    shape = inputs[0]
     if not shape:
         return None
-    return (shape[0], _product(shape[1:]))
-
-
-def _product(sizes: Sequence[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return math.prod(known) if len(known) == len(sizes) else None
+    return (shape[0], product(shape[1:]))
 
 
 def _reshaped(config: Config, inputs: Inputs) -> Shape | None:
-    shape, target = _first(inputs), config.get("target_shape")
+    shape, target = inputs[0], config.get("target_shape")
     if not isinstance(target, list | tuple):
         return None
-    sizes = [_integer(size) for size in target]
+    sizes = [integer(size) for size in target]
     known = [size for size in sizes if size is not None and size >= 0]
-    total = None if shape is None else _product(shape[1:])
+    total = None if shape is None else product(shape[1:])
     rest = math.prod(known)
     missing = total // rest if total is not None and rest else None
     batch = shape[0] if shape else None
@@ -262,7 +283,7 @@ def _reshaped(config: Config, inputs: Inputs) -> Shape | None:
 
 
 def _permuted(config: Config, inputs: Inputs) -> Shape | None:
-    shape = _first(inputs)
+    shape = inputs[0]
     axes = _numbers(config.get("dims"), len(shape) - 1) if shape else None
     if shape is None or axes is None or not all(0 < axis < len(shape) for axis in axes):
         return None
@@ -270,13 +291,13 @@ def _permuted(config: Config, inputs: Inputs) -> Shape | None:
 
 
 def _repeated(config: Config, inputs: Inputs) -> Shape | None:
-    shape = _first(inputs)
-    return None if shape is None else (shape[0], _integer(config.get("n")), *shape[1:])
+    shape = inputs[0]
+    return None if shape is None else (shape[0], integer(config.get("n")), *shape[1:])
 
 
 def _extended(config: Config, inputs: Inputs, key: str, sign: int) -> Shape | None:
     """Return the shape of an image with axes that have become longer or shorter at both ends."""
-    split = _split(config, inputs)
+    split = split_image(config, inputs[0])
     pairs = None if split is None else _pairs(config.get(key), len(split[0]))
     if split is None or pairs is None:
         return None
@@ -287,16 +308,8 @@ def _extended(config: Config, inputs: Inputs, key: str, sign: int) -> Shape | No
     return _image(config, inputs, sizes, split[1])
 
 
-def _padded(config: Config, inputs: Inputs) -> Shape | None:
-    return _extended(config, inputs, "padding", 1)
-
-
-def _cropped(config: Config, inputs: Inputs) -> Shape | None:
-    return _extended(config, inputs, "cropping", -1)
-
-
 def _upsampled(config: Config, inputs: Inputs) -> Shape | None:
-    split = _split(config, inputs)
+    split = split_image(config, inputs[0])
     factors = None if split is None else _numbers(config.get("size"), len(split[0]))
     if split is None or factors is None:
         return None
@@ -308,39 +321,71 @@ def _upsampled(config: Config, inputs: Inputs) -> Shape | None:
 
 
 def _resized(config: Config, inputs: Inputs) -> Shape | None:
-    split = _split(config, inputs)
+    split = split_image(config, inputs[0])
     if split is None or len(split[0]) != 2:  # noqa: PLR2004  # an image has two axes
         return None
-    return _image(config, inputs, [_integer(config.get(k)) for k in ("height", "width")], split[1])
+    return _image(config, inputs, [integer(config.get(k)) for k in ("height", "width")], split[1])
 
 
 def _contracted(config: Config, inputs: Inputs) -> Shape | None:
     """Return the shape that an EinsumDense returns."""
-    equation, shape = config.get("equation"), _first(inputs)
-    match = _EQUATION.fullmatch(equation.replace(" ", "")) if isinstance(equation, str) else None
-    if match is None or shape is None:
+    shape, equation = inputs[0], equation_of(config)
+    operand = None if shape is None or equation is None else _aligned(equation["left"], shape)
+    stated = None if equation is None else _stated_sizes(config, equation)
+    if equation is None or operand is None or stated is None:
         return None
-    left, output = match["left"], match["output"]
-    sizes = config.get("output_shape")
+    known, middle = {**operand[0], **stated}, operand[1]
+    start, ellipsis, rest = equation["output"].partition("...")
+    if bool(ellipsis) != (middle is not None):
+        return None
+    return (*map(known.get, start), *(middle or ()), *map(known.get, rest))
+
+
+def equation_of(config: Config) -> re.Match[str] | None:
+    """Return the operands of an EinsumDense, and its output."""
+    equation = config.get("equation")
+    return _EQUATION.fullmatch(equation.replace(" ", "")) if isinstance(equation, str) else None
+
+
+def equation_sizes(config: Config, shape: Sizes | None) -> dict[str, int | None]:
+    """Return the known sizes of the letters in the equation of an EinsumDense."""
+    equation = equation_of(config)
+    if equation is None:
+        return {}
+    operand = None if shape is None else _aligned(equation["left"], shape)
+    known = {} if operand is None else operand[0]
+    return {**known, **(_stated_sizes(config, equation) or {})}
+
+
+def _stated_sizes(config: Config, equation: re.Match[str]) -> dict[str, int] | None:
+    """
+    Return the sizes that the argument ``output_shape`` says of letters in the output, but for the
+    first letter or the ellipsis, which is the batch; None if it has more sizes than letters.
+    """
+    sizes, letters = config.get("output_shape"), equation["output"].replace("...", "")
     listed = list(sizes) if isinstance(sizes, list | tuple) else [sizes]
-    plain = output.replace("...", "")
-    if ("..." in output) != ("..." in left) or len(listed) > len(plain):
+    if len(listed) > len(letters):
         return None
-    before, _, after = left.partition("...")
-    if len(before) + len(after) > len(shape) or ("..." not in left and len(before) != len(shape)):
+    pairs = zip(letters[len(letters) - len(listed) :], listed, strict=True)
+    return {letter: size for letter, item in pairs if (size := integer(item)) is not None}
+
+
+def _aligned(letters: str, shape: Sizes) -> tuple[dict[str, int | None], Sizes | None] | None:
+    """
+    Return the size of each letter of an operand, and those of the ellipsis, which is as many axes
+    as are left (None without an ellipsis); None if the operand has another rank.
+    """
+    before, ellipsis, after = letters.partition("...")
+    if len(before) + len(after) > len(shape) or (not ellipsis and len(before) != len(shape)):
         return None
     end = len(shape) - len(after)
     known = dict(zip(before, shape, strict=False)) | dict(zip(after, shape[end:], strict=True))
-    for letter, size in zip(plain[len(plain) - len(listed) :], listed, strict=True):
-        known[letter] = known.get(letter) if _integer(size) is None else _integer(size)
-    start, _, rest = output.partition("...")
-    middle = shape[len(before) : end] if "..." in left else ()
-    return (*(known.get(letter) for letter in start), *middle, *(known.get(x) for x in rest))
+    return known, shape[len(before) : end] if ellipsis else None
 
 
 def _projected(config: Config, inputs: Inputs) -> Shape | None:
     """Return the shape that multi-head attention returns: that of the queries, by default."""
-    shape, sizes = _first(inputs), config.get("output_shape")
+    shape, sizes = inputs[0], config.get("output_shape")
     if shape is None or sizes is None:
         return shape
     numbers = _numbers(sizes, len(sizes) if isinstance(sizes, list | tuple) else 1)
@@ -355,30 +400,28 @@ def _attended(_config: Config, inputs: Inputs) -> Shape | None:
     return None if not query or not value else (*query[:-1], value[-1])
 
 
-_SEVERAL_SIZES: Final[Mapping[str, Callable[[Config, Inputs], Sequence[int | None] | None]]] = (
-    MappingProxyType(
-        {
-            "attended": _attended,
-            "broadcast": _broadcast,
-            "contracted": _contracted,
-            "convolved": _convolved,
-            "convolved_each": _convolved_each,
-            "cropped": _cropped,
-            "flattened": _flattened,
-            "joined": _joined,
-            "leading": _leading,
-            "padded": _padded,
-            "permuted": _permuted,
-            "pooled": _pooled,
-            "pooled_whole": _pooled_whole,
-            "projected": _projected,
-            "recurrent": _recurrent,
-            "repeated": _repeated,
-            "reshaped": _reshaped,
-            "resized": _resized,
-            "same": _same,
-            "transposed": _transposed,
-            "upsampled": _upsampled,
-        }
-    )
+_SEVERAL_SIZES: Final[Mapping[str, Callable[[Config, Inputs], Sizes | None]]] = MappingProxyType(
+    {
+        "attended": _attended,
+        "broadcast": _broadcast,
+        "contracted": _contracted,
+        "convolved": _convolved,
+        "convolved_each": _convolved_each,
+        "cropped": partial(_extended, key="cropping", sign=-1),
+        "flattened": _flattened,
+        "joined": _joined,
+        "leading": _leading,
+        "padded": partial(_extended, key="padding", sign=1),
+        "permuted": _permuted,
+        "pooled": _pooled,
+        "pooled_whole": _pooled_whole,
+        "projected": _projected,
+        "recurrent": _recurrent,
+        "repeated": _repeated,
+        "reshaped": _reshaped,
+        "resized": _resized,
+        "same": _same,
+        "transposed": _transposed,
+        "upsampled": _upsampled,
+    }
 )

@@ -72,6 +72,10 @@ class Unscaled:
 LossScale: TypeAlias = Dynamic | Fixed | Auto | Unscaled
 
 
+GLOBAL_SOURCE: Final = "(global)"
+"""The source of a quantized policy that the file leaves to the program that loads it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantization:
     """How a quantised layer of Keras 3 stores its kernel."""
@@ -85,7 +89,7 @@ class Quantization:
     source: str
     """
     The name of the policy that the layer had before it was quantised; it gives the compute and the
-    variable dtype.
+    variable dtype. :data:`GLOBAL_SOURCE` is the policy that is global when the file is loaded.
     """
 
     amax_history_length: int | None = None
@@ -168,7 +172,7 @@ _FLOAT8_LIFE: Final = Lifecycle(
     introduced="TF 2.12", removed="Keras 3.0", replacement="float8_from_<policy>"
 )
 _MIXED_LIFE: Final = Lifecycle(introduced="TF 1.15")
-_WITH_VARS: Final = "_with_float32_vars"
+WITH_VARS: Final = "_with_float32_vars"
 _LIVES: Final = {
     "infer": Lifecycle(
         introduced="TF 1.14", removed="TF 2.3", replacement="the dtype of the first input"
@@ -230,7 +234,7 @@ LISTED: Final = (
     ),
     *("gptq/4/128_from_float32", "awq/4/128_from_float32"),
     *("infer", "_infer", "infer_float32_vars", "infer_with_float32_vars"),
-    *(f"{dtype}{_WITH_VARS}" for dtype in _WITH_VARS_SOURCES),
+    *(f"{dtype}{WITH_VARS}" for dtype in _WITH_VARS_SOURCES),
 )
 """
 The names that the reference shows: every float and mixed policy, one example of each quantised
@@ -261,10 +265,10 @@ def policy_from_name(name: str, loss_scale: LossScale | None = None) -> Policy:
             variable_dtype=_VARIABLE_DTYPES.get(name),
             loss_scale=loss_scale,
         )
-    if name.removesuffix(_WITH_VARS) in _WITH_VARS_SOURCES and name.endswith(_WITH_VARS):
+    if name.removesuffix(WITH_VARS) in _WITH_VARS_SOURCES and name.endswith(WITH_VARS):
         return Policy(
             name=name,
-            compute_dtype=name.removesuffix(_WITH_VARS),
+            compute_dtype=name.removesuffix(WITH_VARS),
             variable_dtype="float32",
             loss_scale=loss_scale,
         )
@@ -281,13 +285,16 @@ def quantized_policy(mode: str, source: str, *, amax_history_length: int | None 
     :raises PolicyNameError: for a mode that no release has, and for a source that is no policy of
         Keras 3.
     """
+    quantization = Quantization(mode=mode, source=source, amax_history_length=amax_history_length)
     name = f"{mode}_from_{source}"
+    if source == GLOBAL_SOURCE and _QUANTIZED.fullmatch(f"{mode}_from_float32"):
+        return Policy(name=name, compute_dtype=None, variable_dtype=None, quantization=quantization)
     match = _QUANTIZED.fullmatch(name)
     if (
         match is None
         or (match["mode"], match["source"]) != (mode, source)
         or source in _LIVES
-        or source.endswith(_WITH_VARS)
+        or source.endswith(WITH_VARS)
     ):
         raise PolicyNameError(_no_such_name(name))
     base = policy_from_name(source)
@@ -295,9 +302,7 @@ def quantized_policy(mode: str, source: str, *, amax_history_length: int | None 
         name=name,
         compute_dtype=base.compute_dtype,
         variable_dtype=base.variable_dtype,
-        quantization=Quantization(
-            mode=mode, source=source, amax_history_length=amax_history_length
-        ),
+        quantization=quantization,
     )
 
 
@@ -310,8 +315,8 @@ def lifecycle(policy: Policy) -> Lifecycle:
         return _QUANTIZED_LIVES["int4/" if mode.startswith("int4/") else mode.partition("/")[0]]
     if policy.name in _LIVES:
         return _LIVES[policy.name]
-    if policy.name.endswith(_WITH_VARS):
-        source = policy.name.removesuffix(_WITH_VARS)
+    if policy.name.endswith(WITH_VARS):
+        source = policy.name.removesuffix(WITH_VARS)
         return Lifecycle(
             introduced="TF 1.15",
             deprecated="TF 2.0",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 LOSS_SCALE: Final = "loss_scale"
+KERAS2_CLASSES: Final = frozenset({"Policy", "PolicyV1"})
+"""The classes of policy dicts of Keras 2."""
 
 
 def parse_name(value: Json, loss_scale: LossScale | None = None) -> Policy:

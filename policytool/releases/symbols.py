@@ -87,7 +87,7 @@ TensorFlow's own copy of Keras, whose classes know no safe mode.
 Keras 3.0 to 3.8 look them up where a config names this module, which no release writes for a class.
 """
 
-_RAW: Final = "raw_ops."
+RAW: Final = "raw_ops."
 
 PRINTING: Final = "PrintV2"
 """``tf.print``, which prints to the terminal, or to a file if its ``output_stream`` says so."""
@@ -133,8 +133,8 @@ def in_tensorflow(name: str) -> bool:
     if plain.startswith("keras."):
         module, _, function = plain.rpartition(".")
         return is_harmful(module, function)
-    if plain.startswith(_RAW):
-        return op(plain.removeprefix(_RAW)) is not None
+    if plain.startswith(RAW):
+        return op(plain.removeprefix(RAW)) is not None
     return plain.startswith(_reviewed("tensorflow")) and not plain.startswith(
         _reviewed("harmless_tensorflow")
     )

@@ -42,8 +42,8 @@ class View:
     variables: bool = False
     suppressed: bool = True
     """
-    Whether findings that were let pass are shown too (``-v``); the JSON report
-    always has them, annotations never.
+    Whether suppressed findings are shown too (``-v``). The JSON report always contains them, and
+    annotations never do.
     """
 
     is_searchable: bool = False

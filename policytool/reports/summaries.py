@@ -58,9 +58,9 @@ from policytool.reports.words import (
     bytes_words,
     failure_facts,
     generation_words,
-    grouped,
     many,
 )
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

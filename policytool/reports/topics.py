@@ -22,8 +22,10 @@ from policytool import rules
 from policytool.releases import policy, releases
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import RELEASES, TFJS, get, is_known, release_name
+from policytool.reports.fields import json_text
 from policytool.reports.layout import View, wrap
 from policytool.reports.page import Cell, Column, Row, Table, Tone
+from policytool.reports.reporter import Reporter
 from policytool.reports.terminal import table_lines
 from policytool.rules import FAMILIES, RULES
 from policytool.rules.base import Severity
@@ -299,6 +301,17 @@ class Topic(NamedTuple):
     lines: Callable[[View], list[str]]
     values: Sequence[dict[str, Any]]
     """One for each thing: several for a list."""
+
+
+def _json(topic: Topic, view: View) -> str:
+    return json_text({"version": 1, topic.kind: topic.values}, unicode=view.unicode)
+
+
+TOPIC_REPORTERS: Final[tuple[Reporter[Topic], ...]] = (
+    Reporter(name="table", render=lambda topic, view: "\n".join((*topic.lines(view), ""))),
+    Reporter(name="json", render=_json),
+)
+"""The ways to show a topic."""
 
 
 def topic_from_name(name: str) -> Topic | None:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import Outcome
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS, get, release_name
 from policytool.reports import layout
 from policytool.reports.page import Fact
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from policytool.commands.inspect import Failure
     from policytool.model.model import PartVerdict, Verdict
-
-
-Key = TypeVar("Key")
-Member = TypeVar("Member")
 
 
 def generation_words(generation: str | None) -> str:
@@ -144,14 +141,6 @@ def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str
         generation_words(part[0]) + (f" to {get(part[-1]).version}" if len(part) > 1 else "")
         for part in parts
     )
-
-
-def grouped(pairs: Iterable[tuple[Key, Member]]) -> dict[Key, list[Member]]:
-    """Return the second parts of pairs by the first, both in the order of the pairs."""
-    groups: dict[Key, list[Member]] = {}
-    for key, member in pairs:
-        groups.setdefault(key, []).append(member)
-    return groups
 
 
 def failure_facts(failures: Iterable[Failure]) -> tuple[Fact, ...]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.document import Address
 from policytool.migration import planning
 from policytool.migration.planning.options import RETARGETS
-from policytool.migration.planning.policy_formats import OUTDATED
+from policytool.migration.planning.policy_formats import NEEDS_DECISION
 from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.loaded_model import current_name
 from policytool.model.model import Obstacle
 from policytool.releases import keras_objects, policy
+from policytool.releases.keras_objects import SHARED_ID
 from policytool.releases.policy import PolicyMap
+from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import release_name
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 from policytool.rules.stored_policies import (
@@ -27,6 +28,8 @@ from policytool.rules.stored_policies import (
     policy_place,
     stored_policies,
 )
+from policytool.support.grouping import grouped
+from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +107,7 @@ def removed_policy_name(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
     an error.
     """
     policies = [entry for entry in _policies(case) if entry.is_removed]
-    for name, renamed in group_by_name(policies):
+    for name, renamed in group_by_name(policies).items():
         path, layers = describe_layers(renamed)
         life = policy.lifecycle(policy.policy_from_name(name))
         message = (
@@ -157,7 +160,7 @@ def infer_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     measured with ``Dense.from_config`` in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15.
     """
     policies = [entry for entry in _policies(case) if entry.is_inferred]
-    for name, inferred in group_by_name(policies):
+    for name, inferred in group_by_name(policies).items():
         path, layers = describe_layers(inferred)
         severity, loaders = _infer_support(name, inferred)
         message = (
@@ -181,10 +184,6 @@ def _infer_support(name: str, those: Sequence[StoredPolicy]) -> tuple[Severity, 
     if name == _EXPLICIT_INFER and all(entry.class_name == _INFER_CLASSES[0] for entry in those):
         return Severity.ERROR, "only TF 2.1 and 2.2 read it"
     return Severity.ERROR, "no release reads it"
-
-
-_NEEDS_DECISION: Final = "needs-decision"
-"""The code of a migration's refusal where only the user knows a policy's successor."""
 
 
 @rule(
@@ -269,7 +268,7 @@ def _format_remedy(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str
             (
                 f"migrate requires a decision: {refusal.message}"
                 for refusal in plan.refusals
-                if refusal.code == _NEEDS_DECISION
+                if refusal.code == NEEDS_DECISION
             ),
             advice,
         )
@@ -308,7 +307,7 @@ def mixed_policy_formats(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
         )
     policies = [entry for entry in _policies(case) if entry.class_name is not None]
     old, new = (
-        [entry for entry in policies if (entry.class_name in OUTDATED) is is_outdated]
+        [entry for entry in policies if (entry.class_name in KERAS2_CLASSES) is is_outdated]
         for is_outdated in (True, False)
     )
     if old and new:
@@ -320,14 +319,8 @@ def mixed_policy_formats(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
         yield mixed_policy_formats.finding(message, detail="policies", remedy=Remedy(fix=Fix.SAFE))
 
 
-_SHARED_ID: Final = "shared_object_id"
-
-
 _NUMBERED_ARCHIVES: Final = "tf2.12"
 """The release whose ``.keras`` files are read by number; those of later ones are not."""
-
-
-_KERAS2_POLICIES: Final = frozenset({"Policy", "PolicyV1"})
 
 
 _LONGEST_NAME: Final = 60
@@ -394,17 +387,17 @@ def _shared_id_finding(
     more, have = (f" and {len(others) - 1} more", "have") if len(others) > 1 else ("", "has")
     message = (
         f"{_describe_object(other.value)} at {policy_place(loaded, other.address)}{more} {have} "
-        f"the same {_SHARED_ID} ({first.value[_SHARED_ID]}) as {_describe_object(first.value)} at "
+        f"the same {SHARED_ID} ({first.value[SHARED_ID]}) as {_describe_object(first.value)} at "
         f"{policy_place(loaded, first.address)}, and releases use only the latter"
     )
     policies = all(
-        keras_objects.class_of(entry.value) in _KERAS2_POLICIES for entry in (first, *others)
+        keras_objects.class_of(entry.value) in KERAS2_CLASSES for entry in (first, *others)
     )
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None
     classes = "/".join(
         sorted({str(keras_objects.class_of(entry.value)) for entry in (first, *others)})
     )
-    advice = None if remedy else f"remove the {_SHARED_ID} from the objects that differ"
+    advice = None if remedy else f"remove the {SHARED_ID} from the objects that differ"
     return shared_object_id.finding(
         message, address=other.address, detail=classes, remedy=remedy, advice=advice
     )
@@ -415,47 +408,29 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Numbe
     Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files
     are two worlds.
     """
-    objects: dict[tuple[str, Json], list[NumberedObject]] = defaultdict(list)
-    for root, config in loaded.configs:
-        file = root.part.partition("#")[0]
-        pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
-        while pending:
-            steps, value = pending.pop()
-            if isinstance(value, dict):
-                number = value.get(_SHARED_ID)
-                if isinstance(number, int) and keras_objects.CLASS in value and "config" in value:
-                    objects[file, number].append(NumberedObject(root, steps, value))
-                pending += [
-                    ((*steps, key), item)
-                    for key, item in reversed(value.items())
-                    if isinstance(item, dict | list)
-                ]
-            elif isinstance(value, list):
-                pending += [
-                    ((*steps, position), item)
-                    for position, item in reversed(list(enumerate(value)))
-                    if isinstance(item, dict | list)
-                ]
-    return objects
+    return grouped(
+        ((root.part.partition("#")[0], number), NumberedObject(root, steps, value))
+        for root, config in loaded.configs
+        for steps, value in jsontext.containers(config)
+        if isinstance(value, dict)
+        and isinstance(number := value.get(SHARED_ID), int)
+        and keras_objects.CLASS in value
+        and "config" in value
+    )
 
 
 def _object_text(value: Json) -> str:
     """Return the class and the config of an object as one text, numbers left out."""
     serialized = keras_objects.read(value)
     return json.dumps(
-        _without_numbers(
+        jsontext.without(
             value
             if serialized is None
-            else keras_objects.short(serialized.class_name, serialized.config)
+            else keras_objects.short(serialized.class_name, serialized.config),
+            SHARED_ID,
         ),
         sort_keys=True,
     )
-
-
-def _without_numbers(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {key: _without_numbers(item) for key, item in value.items() if key != _SHARED_ID}
-    return [_without_numbers(item) for item in value] if isinstance(value, list) else value
 
 
 def _describe_object(value: dict[str, Any]) -> str:

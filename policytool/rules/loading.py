@@ -334,7 +334,7 @@ def _changing_activations(case: RuleInput) -> dict[str, tuple[str, ...]]:
     """
     layers_by_name: dict[str, tuple[str, ...]] = {}
     for entry in serialized_objects.objects(case.loaded.sites if case.loaded else ()):
-        if entry.kind == serialized_objects.ACTIVATIONS and known_arguments.is_known(
+        if entry.kind == known_arguments.ACTIVATIONS and known_arguments.is_known(
             entry.kind, entry.class_name
         ):
             layers_by_name[entry.class_name] = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,7 @@ from policytool.rules.half_precision import (
     rounded_variables,
 )
 from policytool.support.errors import SpellingError
+from policytool.support.grouping import grouped
 from policytool.support.text.jsontext import number
 from policytool.support.text.phrases import join_first
 
@@ -674,16 +675,15 @@ def half_variables(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     loaded = judged_model(case, options)
     if loaded is None or case.model.optimizer is None:
         return
-    by_dtype: dict[str, list[int]] = defaultdict(list)
-    for index, layer in enumerate(loaded.layers):
-        trains = loaded.config(index).get("trainable") is not False and loaded.has_weights(index)
-        if (
-            layer.variable_dtype in HALVES
-            and layer.quantization is None
-            and trains
-            and not loaded.is_input(index)
-        ):
-            by_dtype[layer.variable_dtype or ""].append(index)
+    by_dtype = grouped(
+        (layer.variable_dtype or "", index)
+        for index, layer in enumerate(loaded.layers)
+        if layer.variable_dtype in HALVES
+        and layer.quantization is None
+        and loaded.config(index).get("trainable") is not False
+        and loaded.has_weights(index)
+        and not loaded.is_input(index)
+    )
     for dtype, indices in by_dtype.items():
         yield replace(
             _half_variables_finding(loaded, dtype, indices), severity=options.training_severity

@@ -11,10 +11,11 @@ from policytool.migration.planning.training import has_explicit_scale
 from policytool.model.loaded_model import once_per_model
 from policytool.releases import keras_objects, policy
 from policytool.support.errors import PolicyNameError
+from policytool.support.grouping import grouped
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
 
     from policytool.formats.document import Address
     from policytool.model.loaded_model import LoadedModel
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _PLAIN: Final = "Policy"
 _EXPERIMENTAL: Final = "PolicyV1"
 _INFER: Final = "infer"
-_WITH_VARS: Final = "_with_float32_vars"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ class StoredPolicy:
         """Whether its name is one that releases removed, and that says a dtype."""
         return (
             self.name is not None
-            and (self.name.endswith(_WITH_VARS) or "_from_" in self.name)
+            and (self.name.endswith(policy.WITH_VARS) or "_from_" in self.name)
             and _is_removed(self.name)
             and not self.is_inferred
         )
@@ -127,11 +127,9 @@ def describe_layers(policies: Sequence[StoredPolicy]) -> tuple[str | None, str]:
     return None, f"{len(paths)} {what} ({join_first(paths)})"
 
 
-def group_by_name(policies: Sequence[StoredPolicy]) -> Iterator[tuple[str, list[StoredPolicy]]]:
-    """Yield each name with those that have it, in the file's order."""
-    for name in dict.fromkeys(entry.name for entry in policies):
-        if name is not None:
-            yield name, [entry for entry in policies if entry.name == name]
+def group_by_name(policies: Sequence[StoredPolicy]) -> Mapping[str, list[StoredPolicy]]:
+    """Return those that have each name, in the file's order."""
+    return grouped((entry.name, entry) for entry in policies if entry.name is not None)
 
 
 def _is_removed(name: str) -> bool:

@@ -9,7 +9,7 @@ from policytool.migration import planning
 from policytool.migration.planning import training
 from policytool.migration.planning.decisions import base_policy
 from policytool.migration.planning.options import LossScales
-from policytool.migration.planning.training import Fate, scale_text
+from policytool.migration.planning.training import SCALED, Fate, scale_text
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import INNER_STATE
 from policytool.model.tree import Unspelled
@@ -158,11 +158,8 @@ def ineffective_loss_scale(case: RuleInput, options: AuditOptions) -> Iterator[F
         )
 
 
-_SCALED_POLICY: Final = "mixed_float16"
-
-
 _SCALE_BEFORE: Final = (
-    f"call keras.mixed_precision.set_global_policy('{_SCALED_POLICY}') before "
+    f"call keras.mixed_precision.set_global_policy('{SCALED}') before "
     "load_model() or compile() to enable loss scaling"
 )
 
@@ -201,10 +198,10 @@ def unscaled_mixed_float16(case: RuleInput, options: AuditOptions) -> Iterator[F
         loaded is None
         or optimizer is None
         or optimizer.loss_scale is not None
-        or base_policy(loaded) != _SCALED_POLICY
+        or base_policy(loaded) != SCALED
     ):
         return
-    if (verdict := training.verdict(loaded)) is not None and verdict.policy == _SCALED_POLICY:
+    if (verdict := training.verdict(loaded)) is not None and verdict.policy == SCALED:
         return
     half = sum(layer.compute_dtype == "float16" for layer in case.model.layers)
     layers = "1 layer computes" if half == 1 else f"{half} layers compute"

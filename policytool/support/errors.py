@@ -38,6 +38,15 @@ class PolicytoolError(Exception):
     """An error whose text is one sentence for the user."""
 
 
+class CodedError(Exception):
+    """An error with a stable, machine-readable code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
 class UsageError(PolicytoolError):
     """A policy, release, rule, pattern or limit that does not exist, or options that conflict."""
 
@@ -123,16 +132,11 @@ class ModelFileError(PolicytoolError):
         return f"{self.path}: {self.message}"
 
 
-class BundleError(PolicytoolError):
+class BundleError(CodedError, PolicytoolError):
     """
     A checkpoint, or one of its tensors, that cannot be read; ``code`` is stable and
     machine-readable, and the sentence names the file.
     """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 def short(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,21 +27,18 @@ _MANY = 720
 """Orders of inputs that are tried, those of six inputs."""
 
 
-class Matched:
+class Matched(NamedTuple):
     """
     A signature that is the model's own call: where each of its inputs goes, and which output each
     of its outputs is.
     """
 
-    def __init__(
-        self, name: str, specs: Mapping[str, Any], order: Sequence[str], outputs: Mapping[str, int]
-    ) -> None:
-        self.name = name
-        self.specs = specs
-        self.order = order
-        """The signature's input names, in the order of the model's inputs."""
-        self.outputs = outputs
-        """The signature's output names, with the position of the model's output."""
+    name: str
+    specs: Mapping[str, Any]
+    order: Sequence[str]
+    """The signature's input names, in the order of the model's inputs."""
+    outputs: Mapping[str, int]
+    """The signature's output names, with the position of the model's output."""
 
 
 def call(model: Any, tensors: Any) -> Any:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -53,15 +54,15 @@ _WRAPPED = ("base_optimizer", "inner_optimizer", "_optimizer", "optimizer")
 """Edges from an optimizer that scales the loss to the one that does the work."""
 
 
+@dataclass(eq=False)
 class Restored:
     """What came over, and what did not."""
 
-    def __init__(self) -> None:
-        self.taken: dict[str, Any] = {}
-        """Key in the checkpoint to the live variable that has its value now."""
-        self.cast: list[str] = []
-        self.left: list[str] = []
-        """Keys of values that nothing live has a place for."""
+    taken: dict[str, Any] = field(default_factory=dict)
+    """Key in the checkpoint to the live variable that has its value now."""
+    cast: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    """Keys of values that nothing live has a place for."""
 
 
 class Checkpoint:
@@ -159,13 +160,12 @@ def cast(values: Any, dtype: Any) -> Any:
         return array.astype(numpy_dtype)
 
 
-class Node:
+class Node(NamedTuple):
     """One object of the checkpoint's graph."""
 
-    def __init__(self, children: Any, values: Any, slots: Any) -> None:
-        self.children = children
-        self.values = values
-        self.slots = slots
+    children: Any
+    values: Any
+    slots: Any
 
 
 def _nodes(serialised: bytes) -> list[Node]:

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from policytool.commands.destinations import Destination
 from policytool.commands.tune import tune_and_write
-from policytool.commands.tune_options import TuneOptions
-from policytool.commands.tune_run import TrialRuns, readable_source
+from policytool.commands.tune_run import TrialRuns, TuneOptions, readable_source
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics.tensorflow_run import TensorFlowTools
@@ -197,7 +196,7 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
         report_file = written.with_name("check.json")
         checked = command(
             *("check", str(written), "--accept-undecided", "--inputs", unseen),
-            *("--python", python, "--device", "cpu", "--report", f"json={report_file}"),
+            *("--python", python, "--device", "cpu", "--format", f"json={report_file}"),
         )
         other = SUFFIXES[{"keras": "tf_keras", "tf_keras": "keras"}[library]]
         converted = str(written.with_name(f"{written.stem}.converted{other}"))

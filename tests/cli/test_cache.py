@@ -239,13 +239,13 @@ def test_output_of_a_suggested_command_counts(models: Path) -> None:
     shutil.copyfile(FIXTURES / "tf2.15/rnn.h5", models / "r.h5")
     time.sleep(MOMENT)
     arguments = ("audit", "models/r.h5", "--target", "keras3", "--format", "json")
-    assert "--existing replace" not in run(*arguments, "--cache", "cache").out
+    assert "--existing" not in run(*arguments, "--cache", "cache").out
     shutil.copyfile(MIXED_KERAS, models / "r.keras3.h5")
     shutil.copyfile(MIXED_KERAS, models / "r.keras3.keras")
     time.sleep(MOMENT)
     ended = run(*arguments, "--cache", "cache")
     assert ended.out == run(*arguments).out
-    assert "--existing replace" in ended.out
+    assert '"--existing", "replace"' in ended.out
 
 
 @pytest.mark.parametrize(

@@ -415,7 +415,7 @@ def test_the_answer_decides_the_exit_code(
     assert run("check", MIXED_KERAS, "--accept-undecided").code == 0
     assert run("check", MIXED_KERAS, "--format", "json").json["check"]["answer"] == "undecided"
     inputs = tmp_path / "inputs.npz"
-    options = ("--inputs", inputs, "--batch-size", "128")
+    options = ("--inputs", inputs, "--batches", "x128")
     run("check", MIXED_KERAS, "--save-inputs", inputs, "--batches", "64")
     found = run("check", MIXED_KERAS, *options)
     assert found.code == 0, found.out

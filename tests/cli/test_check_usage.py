@@ -12,7 +12,7 @@ import pytest
 
 from policytool.cli import check_command
 from policytool.numerics.check_results.checks import TensorFlowDevice
-from policytool.numerics.check_sides import UserFunction, file_or_function
+from policytool.numerics.check_sides import UserFunction, file_or_function, parse_batches
 from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import h5_model, sequential
@@ -90,6 +90,31 @@ def test_what_is_neither_a_file_nor_a_function(text: str) -> None:
     assert f"{text}: does not exist. Check the path or MODULE:FUNCTION in --inputs." in found.err
 
 
+@pytest.mark.parametrize(
+    ("batches", "parsed"),
+    [
+        (None, (None, None)),
+        (4, (4, None)),
+        ("4", (4, None)),
+        ("4x32", (4, 32)),
+        ("x32", (None, 32)),
+    ],
+)
+def test_batches_have_a_number_and_a_size(
+    batches: int | str | None, parsed: tuple[int | None, int | None]
+) -> None:
+    """Either of them, or both."""
+    assert parse_batches(batches) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "4x", "4x0", "-1", "4X32", "1x2x3", "9" * 10])
+def test_other_batches_are_wrong_usage(text: str) -> None:
+    """The message has examples."""
+    ended = check("one/a.h5", "--batches", text)
+    assert ended.code == 2
+    assert "are neither a number, such as 4, nor a number with the examples" in ended.err
+
+
 def test_inputs_may_be_a_function(place: Path) -> None:
     """It is not imported in this process, and a file of the same name is a file."""
     assert "no-such-python cannot be run" in check("one/a.h5", "--inputs", "data.own:rows").err
@@ -98,28 +123,17 @@ def test_inputs_may_be_a_function(place: Path) -> None:
     assert file_or_function("data.own:rows") == Path("data.own:rows")
 
 
-def test_a_named_settings_file_may_set_a_function(place: Path) -> None:
-    """And one that was found may not: it would name code to run, or a file to read."""
-    (place / "own.toml").write_text('inputs = "data:rows"\n', encoding="utf-8")
+@pytest.mark.parametrize(
+    "setting",
+    ['inputs = "data:rows"', 'output-kind = ["y=classes"]', 'metric = "mod:top_5=0.5"'],
+)
+def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, place: Path) -> None:
+    """By the name of the option; another file may not (test_found_settings.py)."""
+    (place / "own.toml").write_text(f"{setting}\n", encoding="utf-8")
     found = run("check", "--config", "own.toml", "--show-settings")
     assert found.code == 0, found.err
-    assert re.search(r'^inputs = "data:rows"  # .*own\.toml$', found.out, re.MULTILINE)
+    assert re.search(rf"^{re.escape(setting)}  # .*own\.toml$", found.out, re.MULTILINE)
     assert re.search(r'^batches = ""  # default$', found.out, re.MULTILINE)
-    for text in ("data:rows", "one/a.h5"):
-        (place / "policytool.toml").write_text(f'inputs = "{text}"\n', encoding="utf-8")
-        found = run("check", "one/a.h5")
-        assert found.code == 2
-        assert "sets 'inputs', which only a settings file specified with --config may" in found.err
-
-
-def test_a_setting_has_the_option_s_name(place: Path) -> None:
-    """``output-kind`` in a settings file is ``--output-kind``."""
-    (place / "own.toml").write_text('output-kind = ["y=classes", "z=mask"]\n', encoding="utf-8")
-    found = run("check", "--config", "own.toml", "--show-settings")
-    assert found.code == 0, found.err
-    assert re.search(
-        r'^output-kind = \["y=classes", "z=mask"\]  # .*own\.toml$', found.out, re.MULTILINE
-    )
 
 
 @pytest.mark.parametrize(
@@ -180,39 +194,10 @@ def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
     found = check(
         "one/a.h5",
         *("--inputs", "x.npy", "--labels", "x.npy", "--metric", "auc"),
-        *(option, "file.json", "--report", "json=file.json"),
+        *(option, "file.json", "--format", "json=file.json"),
     )
     assert found.code == 2
     assert "would replace a file that this command reads" in found.err
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        'metric = "evil:f"',
-        'labels = "y.npy"',
-        'compare-to = "x.json"',
-        "max-change = 50.0",
-        'output-kind = ["y=mask"]',
-        "accept-undecided = true",
-    ],
-)
-def test_a_found_settings_file_sets_no_metric(place: Path, setting: str) -> None:
-    """A stranger's file runs no code, and does not decide what passes."""
-    (place / "policytool.toml").write_text(f"{setting}\n", encoding="utf-8")
-    found = check("one/a.h5")
-    assert found.code == 2
-    assert f"'{setting.partition(' ')[0]}'" in found.err
-
-
-def test_settings_that_the_user_names_set_a_metric(place: Path) -> None:
-    """As all options."""
-    (place / "own.toml").write_text(
-        'metric = "my_metrics:top_5=0.5"\nlabels = "y.npy"\n', encoding="utf-8"
-    )
-    found = run("check", "--config", "own.toml", "--show-settings")
-    assert found.code == 0, found.err
-    assert re.search(r'^metric = "my_metrics:top_5=0.5"  # .*own\.toml$', found.out, re.MULTILINE)
 
 
 def test_devices_are_listed_instead_of_a_check(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -104,23 +103,6 @@ def test_a_settings_file_is_not_read(tmp_path: Path) -> None:
         "COMP_CWORD": "3",
     }
     assert "never" in run_process(environment=environment, cwd=tmp_path).out
-
-
-def test_completion_imports_nothing_heavy() -> None:
-    """It answers between two keystrokes."""
-    environment = {
-        **os.environ,
-        "_POLICYTOOL_COMPLETE": "bash_complete",
-        "COMP_WORDS": "policytool audit --select PT",
-        "COMP_CWORD": "3",
-    }
-    command = [sys.executable, "-X", "importtime", "-m", "policytool"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=60, env=environment
-    )
-    modules = set(re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE))
-    assert "policytool.rules" in modules
-    assert not modules & {"h5py", "numpy", "rich", "google.protobuf", "yaml", "tensorflow", "keras"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
@@ -678,38 +676,6 @@ def test_identical_models_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None
         "fixtures/tf2.15/default_float32.h5 and fixtures/tf2.15/default_float32.keras do not "
         "differ: 5 layers; all 4 variables are byte-identical\n"
     )
-
-
-@THOROUGH
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("tf2.15/global_mixed_float16.h5", "tf2.15/global_mixed_float16.keras"),
-        ("tf2.15/global_mixed_float16", "keras3.15/unpacked.keras.d"),
-    ],
-)
-def test_diff_imports_no_framework(names: tuple[str, str]) -> None:
-    """Neither TensorFlow nor Keras; architectures need no NumPy either."""
-    code = (
-        "import sys; from policytool.cli.main import run; run(sys.argv[1:]); print(*sys.modules, "
-        "file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "diff", *(str(FIXTURES / name) for name in names)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert not {"tensorflow", "keras", "tf_keras"} & set(done.stderr.split())
-    light = subprocess.run(
-        [sys.executable, "-c", code, "diff", str(MIXED_JSON), str(MIXED_JSON)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert not {"h5py", "google.protobuf", "rich"} & set(light.stderr.split())
 
 
 @THOROUGH

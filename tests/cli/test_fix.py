@@ -142,7 +142,7 @@ def test_a_diff_shows_and_writes_nothing() -> None:
     copied(OLD, "a.h5")
     copied(LOSING, "b.h5")
     before = files()
-    ended = run("audit", "--diff", "--report", "json=out.json")
+    ended = run("audit", "--diff", "--format", "json=out.json")
     assert ended.code == 1
     assert ended.out == run("migrate", "--preview", "--format", "diff", "--in-place", "a.h5").out
     assert "b.h5: PT101 would not be fixed (1 finding): it would change training" in ended.err

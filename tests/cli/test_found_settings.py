@@ -155,6 +155,7 @@ def test_the_listed_keys_count(key: str, monkeypatch: pytest.MonkeyPatch) -> Non
     """In every command that has them."""
     monkeypatch.delenv("POLICYTOOL_JOBS")
     values = {key: value for _, key, value in options()} | {
+        "format": '"json"',
         "select": '["PT1"]',
         "ignore": '["PT1"]',
         "set": '["a=float32"]',
@@ -179,7 +180,7 @@ def test_the_printed_command_works(project: Path) -> None:
     directory = project / "a b'c\n::error::x\x1b[2J"
     directory.mkdir()
     shutil.copy("a.h5", directory / "m o.h5")
-    (directory / FILE).write_text('report = ["json=../out.json"]\n', encoding="utf-8")
+    (directory / FILE).write_text('format = ["json=../out.json"]\n', encoding="utf-8")
     below = directory / "deep"
     below.mkdir()
     ended = run_process("inspect", "../m o.h5", "--color", "never", cwd=below)
@@ -201,7 +202,7 @@ def test_the_printed_command_works(project: Path) -> None:
 
 def test_many_paths_are_not_repeated() -> None:
     """The sentence stays readable."""
-    found('report = ["json=out.json"]\n')
+    found('format = ["json=out.json"]\n')
     ended = run("inspect", *["a.h5"] * 1000)
     assert ended.err.endswith(f"run: policytool inspect --config {FILE} ...\n")
 

@@ -194,7 +194,7 @@ def test_a_list_comes_through_a_slow_pipe() -> None:
 def test_a_report_to_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None:
     """It is said; what stdout carries is there."""
     os.mkfifo(tmp_path / "pipe")
-    ended = run_bounded("inspect", MIXED_H5, "--report", f"json={tmp_path / 'pipe'}")
+    ended = run_bounded("inspect", MIXED_H5, "--format", f"json={tmp_path / 'pipe'}")
     assert ended.code == 3
     assert "could not be written: it has no reader. Start the reader first" in ended.err
     assert ended.out
@@ -209,7 +209,7 @@ def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> N
     with suppress(BlockingIOError):  # until it is full
         while os.write(writing, bytes(2**16)):
             pass
-    ended = run_bounded("inspect", MIXED_H5, "--report", f"json={pipe}", *SOON)
+    ended = run_bounded("inspect", MIXED_H5, "--format", f"json={pipe}", *SOON)
     os.close(reading)
     os.close(writing)
     assert ended.code == 3
@@ -222,7 +222,7 @@ def test_a_report_goes_through_a_descriptor() -> None:
     """What ``>(...)`` gives in a shell."""
     reading, writing = os.pipe()
     ended = run_bounded(
-        "inspect", MIXED_H5, "--report", f"json=/dev/fd/{writing}", pass_fds=[writing]
+        "inspect", MIXED_H5, "--format", f"json=/dev/fd/{writing}", pass_fds=[writing]
     )
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
@@ -232,7 +232,7 @@ def test_a_report_goes_through_a_descriptor() -> None:
 
 def test_reports_can_go_nowhere() -> None:
     """The null device takes them."""
-    assert run_bounded("inspect", MIXED_H5, "--report", "json=/dev/null").code == 0
+    assert run_bounded("inspect", MIXED_H5, "--format", "json=/dev/null").code == 0
 
 
 def test_a_file_that_grows_while_it_is_read_is_bounded(

@@ -90,12 +90,12 @@ def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) ->
 
 
 OPTIONS: Final = {
-    "inspect": 17,
-    "audit": 25,
-    "migrate": 28,
-    "check": 26,
-    "tune": 27,
-    "diff": 10,
+    "inspect": 15,
+    "audit": 23,
+    "migrate": 25,
+    "check": 24,
+    "tune": 25,
+    "diff": 9,
     "explain": 6,
     "merge": 5,
     "completion": 0,

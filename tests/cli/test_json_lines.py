@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from policytool.commands.batch.task import MOST
 from policytool.support.processes import interrupts
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, Ended, run
-from tests.helpers.marks import ALONE, SLOW, THOROUGH, examples
+from tests.helpers.marks import ALONE, THOROUGH, examples
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -206,13 +206,6 @@ def test_empty_shards_succeed_and_empty_runs_do_not(place: Path) -> None:
     assert run("audit", "empty", "--shard", "1/2").code == 4
 
 
-def test_a_found_settings_file_sets_no_shard(place: Path) -> None:
-    """It would hide models from an audit."""
-    (place / "policytool.toml").write_text('shard = "1/2"\n', encoding="utf-8")
-    assert run("audit", "models").code == 2
-    assert 'shard = "1/2"' in run("audit", "--config", "policytool.toml", "--show-settings").out
-
-
 def test_options_that_need_all_models_are_refused(place: Path) -> None:
     """With one sentence each."""
     for option in ("--fix", "--diff", "--write-baseline=known.json"):
@@ -252,7 +245,7 @@ def test_other_reports_are_written_too(place: Path) -> None:
     """As without lines."""
     for command in ("inspect", "audit", "migrate"):
         call = (command, "models", *(("--preview",) if command == "migrate" else ()))
-        run(*call, "--format", "jsonl", "--report", "json=a.json")
+        run(*call, "--format", "jsonl", "--format", "json=a.json")
         assert (place / "a.json").read_text(encoding="utf-8") == run(*call, "--format", "json").out
 
 
@@ -463,33 +456,3 @@ def test_a_closed_pipe_ends_quietly(place: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
-
-
-PEAK: Final = """
-import resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
-assert done.returncode == 1, done
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
-
-
-@ALONE
-@SLOW
-def test_memory_does_not_grow_with_the_number_of_models(tmp_path: Path) -> None:
-    """Of ``migrate``, which kept all results: 121 MiB for 2,000 models, 50 MiB for 500."""
-    peaks = []
-    for count in (500, 2000):
-        directory = tmp_path / str(count)
-        directory.mkdir()
-        for one in range(count):
-            shutil.copy(OLD, directory / f"{one}.h5")
-        call = [sys.executable, "-m", "policytool", "migrate", str(directory), "--to", "float32"]
-        call += ["--preview", "--format", "jsonl", "--jobs", "2", "-q"]
-        done = subprocess.run(
-            [sys.executable, "-c", PEAK, *call],
-            capture_output=True,
-            check=True,
-            env={**os.environ, "PYTHONPATH": str(FIXTURES.parent)},
-        )
-        peaks.append(int(done.stdout))
-    assert peaks[1] < 1.15 * peaks[0]

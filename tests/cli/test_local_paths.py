@@ -23,7 +23,7 @@ TO: Final = ("--to", "mixed_float16")
     [
         (("audit", MODEL, "--baseline", URL), "--baseline"),
         (("audit", MODEL, "--write-baseline", URL), "--write-baseline"),
-        (("audit", MODEL, "--report", f"json={URL}"), "--report json="),
+        (("audit", MODEL, "--format", f"json={URL}"), "--format json="),
         (("audit", MODEL, "--cache", URL), "--cache"),
         (("audit", MODEL, "--config", URL), "--config"),
         (("merge", URL), "Report"),

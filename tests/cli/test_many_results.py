@@ -70,7 +70,7 @@ def test_reports_are_the_same_from_a_file(
     """Those in files and a sample of those on stdout, with messages and exit code."""
     run("audit", "models/shared_layer.h5", "models/int8.keras", "--write-baseline", "known.json")
     names = [reporter.name for reporter in CALLS[call]]
-    more = [f"--report={name}={place / name}" for name in names]
+    more = [f"--format={name}={place / name}" for name in names]
     text_names = [name for name in names if name not in {"diff", "parquet"}]
     on_stdout = sampled(f"formats on stdout of {' '.join(call)}", text_names, share=4)
 
@@ -97,7 +97,7 @@ def test_a_baseline_is_the_same_from_a_file(place: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("more", [(), ("--format", "jsonl", "--report", "json=report.json")])
+@pytest.mark.parametrize("more", [(), ("--format", "jsonl", "--format", "json=report.json")])
 def test_a_full_disk_ends_the_run_with_a_sentence(
     more: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,11 +161,11 @@ def peak(place: Path, *arguments: str) -> int:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("inspect", "--format", "json", "--report", "csv=a.csv"),
-        ("inspect", "--format", "jsonl", "--report", "json=a.json"),
+        ("inspect", "--format", "json", "--format", "csv=a.csv"),
+        ("inspect", "--format", "jsonl", "--format", "json=a.json"),
         (
             *("audit", "--select", "PT3", "--fail-on", "never"),
-            *("--format", "sarif", "--report", "junit=a.xml"),
+            *("--format", "sarif", "--format", "junit=a.xml"),
         ),
         ("migrate", "--to", "mixed_float16", "--preview", "--format", "json"),
     ],

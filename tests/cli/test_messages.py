@@ -125,7 +125,7 @@ def test_reasons_and_settings_files_that_hide() -> None:
     [
         "--baseline",
         "--plan",
-        "--report",
+        "--format",
         "--config",
         "--write-baseline",
         "-o",
@@ -142,10 +142,10 @@ def test_options(option: str) -> None:
         "-o": "migrate",
         "--layer": "inspect",
         "--only": "inspect",
-        "--report": "inspect",
+        "--format": "inspect",
     }.get(option, "audit")
     values = {
-        "--report": f"json=gone/{EVIL}/x",
+        "--format": f"json=gone/{EVIL}/x",
         "--write-baseline": f"gone/{EVIL}",
         "-o": f"{EVIL}.yaml",
         "--layer": f"({EVIL}",
@@ -178,8 +178,8 @@ def test_arguments(arguments: tuple[str, ...]) -> None:
     ("text", "code"),
     [
         ("x", 2),
-        ("report = ['json=x.json']", 2),
-        ("format = ['table']", 2),
+        ("format = ['json=x.json']", 2),
+        ("format = ['yaml']", 2),
         ("baseline = 'gone.json'", 3),
         ("per-file-ignores = 5", 2),
         ("select = ['PT9']", 2),

@@ -152,15 +152,6 @@ def test_in_place_keeps_a_backup(model: Path, place: Path) -> None:
     assert names(place) == {"model.h5", "model.h5.bak"}
 
 
-def test_mode_and_extended_attributes_are_kept(model: Path) -> None:
-    """Who may read the file stays so; the time of modification is now."""
-    model.chmod(0o640)
-    os.utime(model, (1_000_000_000, 1_000_000_000))
-    assert run("migrate", model, "--in-place", "--no-backup").code == 0
-    assert model.stat().st_mode & 0o777 == 0o640
-    assert model.stat().st_mtime > 1_500_000_000
-
-
 def test_a_link_is_followed_once_and_said(model: Path, place: Path) -> None:
     """In place, the file that a link leads to is replaced, and the link stays one."""
     link = place / "link.h5"
@@ -279,24 +270,6 @@ def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
     assert run("migrate", "v1.2.mixed_bfloat16", "--to", "mixed_bfloat16", "--preview").code == 0
     assert run("migrate", ".", "--to", "mixed_bfloat16", "--preview").code == 1
     assert policytool.inspect("v1.2.mixed_bfloat16").layers[0].policy == "mixed_bfloat16"
-
-
-def test_a_saved_model_is_migrated_in_place(place: Path) -> None:
-    """One file is replaced alone, two with their directory; a refused plan changes nothing."""
-    for path in (
-        FIXTURES / "tf2.15/global_mixed_float16",
-        MIXED_SAVEDMODEL,
-        FIXTURES / "tf2.15/subclassed",
-    ):
-        shutil.copytree(path, place / path.parent.name / path.name)
-    assert run("migrate", "tf2.15/global_mixed_float16", "--to", "float32", "--in-place").code == 0
-    assert (place / "tf2.15/global_mixed_float16/keras_metadata.pb.bak").is_file()
-    assert run("migrate", "tf2.5/global_mixed_float16", "--to", "float32", "--in-place").code == 0
-    assert names(place / "tf2.5") == {"global_mixed_float16", "global_mixed_float16.bak"}
-    refused = run("migrate", "tf2.15/subclassed", "--to", "float32", "--in-place")
-    assert refused.code == 3
-    assert "--retrace" in refused.out
-    assert not list((place / "tf2.15/subclassed").glob("*.bak"))
 
 
 def test_an_interrupted_replacement_is_told(place: Path) -> None:
@@ -603,31 +576,6 @@ def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
     assert again.code == 2
     assert "Run migrate --target tf2.15 again" in again.err
     assert [one.name for one in place.iterdir() if one.suffix == ".h5"] == []
-
-
-def test_json_keeps_its_text(place: Path) -> None:
-    """Key order, numbers' spelling, white space and unknown keys stay; only the policies differ."""
-    text = MIXED_JSON.read_text(encoding="utf-8")
-    odd = text.replace('"units"', '  "unknown key é" : 1E-07 ,\n\t"units"', 1)
-    (place / "model.json").write_text(odd, encoding="utf-8")
-    assert run("migrate", "model.json").code == 0
-    expected = odd.replace(
-        '{"class_name": "Policy", "config": {"name": "mixed_float16"}}', '"mixed_float16"'
-    )
-    assert (place / "model.migrated.json").read_text(encoding="utf-8") == expected
-    assert json.loads(expected)
-
-
-def test_keras_archives_are_migrated(place: Path) -> None:
-    """The file's name stays .keras, and the weights are what they were."""
-    path = copied(MIXED_KERAS, place / "model.keras")
-    assert run("migrate", path, "--to", "mixed_bfloat16").code == 0
-    assert "mixed_bfloat16" in policies(place / "model.mixed_bfloat16.keras")
-
-
-def test_the_mixed_fixture_is_the_one_this_file_means() -> None:
-    """The tests above stand on a file with deprecated policies."""
-    assert any(layer.deprecated for layer in policytool.inspect(MIXED_H5).layers)
 
 
 def test_a_directory_that_is_named_is_created(model: Path, place: Path) -> None:

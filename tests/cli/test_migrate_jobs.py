@@ -162,7 +162,7 @@ DELAY: Final = (
         ("-o", "out.h5"),
         ("--preview",),
         ("--preview", "--format", "diff"),
-        ("--to", "float32", "--report", "diff=plan.diff", "--report", "json=plan.json"),
+        ("--to", "float32", "--format", "diff=plan.diff", "--format", "json=plan.json"),
         ("--format", "json"),
         ("--format", "markdown", "--color", "always"),
     ],

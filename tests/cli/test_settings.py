@@ -139,11 +139,11 @@ def test_pyproject_of_another_tool_beside_our_file_is_no_error(project: Path) ->
         (b"config = 'x.toml'\n", "unknown key 'config'"),
         (b"help = true\n", "unknown key 'help'"),
         (b"[inspect]\nformat = 'json'\n", "unknown key 'inspect'"),
-        (b"format = ['json']\n", "'format' must be a string, number or boolean"),
+        (b"format = ['json', 'csv']\n", "json and csv would both go to stdout"),
         (b"format = 2024-01-01\n", "'format' must be a string, number or boolean"),
-        (b"format = 'xml'\n", "'xml' is not one of 'table', "),
-        (b"report = 'xml=x'\n", "'xml=x' does not have the form FORMAT=FILE"),
-        (b"report = [1]\n", "'report' must be a string, number or boolean"),
+        (b"format = 'xml'\n", "'xml' does not have the form FORMAT, such as json, or FORMAT=FILE"),
+        (b"format = 'xml=x'\n", "'xml=x' does not have the form FORMAT, such as"),
+        (b"format = [1]\n", "'format' must be a string, number or boolean"),
         (b"depth = 'deep'\n", "'deep' is not a valid integer"),
         (b"depth = -1\n", "-1 is not in the range"),
         (b"format = \n", "is not valid TOML"),
@@ -223,7 +223,7 @@ def test_show_settings_tells_value_and_source(
     (project / "policytool.toml").write_text("depth = 2\n", encoding="utf-8")
     monkeypatch.setenv("POLICYTOOL_COLOR", "never")
     found = shown("--format", "json", "--show-settings", "--config", "policytool.toml", "gone.h5")
-    assert found["format"] == ('"json"', "command line")
+    assert found["format"] == ('["json"]', "command line")
     assert found["color"] == ('"never"', "$POLICYTOOL_COLOR")
     assert found["depth"][0] == "2"
     assert found["depth"][1].endswith("policytool.toml")
@@ -235,7 +235,17 @@ def test_show_settings_tells_value_and_source(
 def test_show_settings_hears_options_that_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of options on the command line does not matter."""
     monkeypatch.setenv("POLICYTOOL_FORMAT", "table")
-    assert shown("--show-settings", "--format", "json")["format"] == ('"json"', "command line")
+    assert shown("--show-settings", "--format", "json")["format"] == ('["json"]', "command line")
+
+
+@pytest.mark.parametrize("text", ['format = "csv=rows.csv"', 'format = ["json", "csv=rows.csv"]'])
+def test_a_found_settings_file_writes_no_report(text: str, project: Path) -> None:
+    """It may set only the format of stdout."""
+    (project / "policytool.toml").write_text(f"{text}\n", encoding="utf-8")
+    ended = run("inspect", "a.h5")
+    assert ended.code == 2
+    assert f"sets {text}, which only a settings file specified with --config may set" in ended.err
+    assert not (project / "rows.csv").exists()
 
 
 def test_show_settings_is_toml(project: Path) -> None:

@@ -8,7 +8,6 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet
@@ -16,11 +15,14 @@ import pytest
 
 from policytool.cli import inspect_summary
 from policytool.cli.arguments import InspectCommandLine
+from policytool.cli.fleets import Fleet
 from policytool.support.errors import UsageError
 from tests.conftest import FIXED_SCALE_H5, MIXED_KERAS, run, run_process
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Ended
 
 pytestmark = THOROUGH
@@ -90,25 +92,14 @@ def test_a_part_of_the_layers_cannot_be_summarized(arguments: tuple[str, ...], n
 
 def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
     """Nothing is read for it."""
-    terminal = InspectCommandLine(format="jsonl", jobs=1, color="never", verbose=False)
+    terminal = InspectCommandLine(format=("jsonl",), jobs=1, color="never", verbose=False)
     with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
-        inspect_summary.run([], terminal, None)
-
-
-def test_a_settings_file_that_nobody_named_cannot_ask_for_a_summary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would change what a script reads; a file that is named may."""
-    monkeypatch.chdir(tmp_path)
-    Path("policytool.toml").write_text("summary = true\n")
-    Path("a.h5").write_bytes(FIXED_SCALE_H5.read_bytes())
-    assert run("inspect", "a.h5").code == 2
-    assert run("inspect", "a.h5", "--config", "policytool.toml").out.startswith("1 model; ")
+        inspect_summary.run(Fleet(command="inspect", terminal=terminal, every=[]), terminal)
 
 
 def test_a_directory_of_html_is_an_index_only(tmp_path: Path) -> None:
     """The summary has no page for each model."""
-    ended = run("inspect", "--summary", FIXED_SCALE_H5, "--report", f"html={tmp_path}/site/")
+    ended = run("inspect", "--summary", FIXED_SCALE_H5, "--format", f"html={tmp_path}/site/")
     assert (ended.code, ended.err) == (0, "")
     assert [file.name for file in (tmp_path / "site").iterdir()] == ["index.html"]
 
@@ -129,7 +120,7 @@ def test_parquet_goes_to_a_file_and_to_a_pipe(
 ) -> None:
     """The same bytes."""
     file = tmp_path / "rows.parquet"
-    ended = run_process(*arguments, FIXED_SCALE_H5, "--report", f"parquet={file}")
+    ended = run_process(*arguments, FIXED_SCALE_H5, "--format", f"parquet={file}")
     assert (ended.code, ended.err) == (0, "")
     done = subprocess.run(
         [sys.executable, "-m", "policytool", *arguments, "--format", "parquet", FIXED_SCALE_H5],
@@ -164,20 +155,23 @@ def test_parquet_never_goes_to_a_terminal(command: str) -> None:
     os.close(outer)
     assert (done.returncode, shown) == (2, b"")
     assert " ".join(done.stderr.decode().split()) == (
-        "error: --format parquet is binary and cannot be printed to a terminal. Use --report "
+        "error: --format parquet is binary and cannot be printed to a terminal. Use --format "
         "parquet=FILE."
     )
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
-@pytest.mark.parametrize("option", ["--format", "--report"])
+@pytest.mark.parametrize("is_file", [False, True])
 def test_without_pyarrow_nothing_is_read(
-    command: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str,
+    is_file: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One sentence with the command to install it, and exit code 3."""
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    value = "parquet" if option == "--format" else f"parquet={tmp_path / 'rows.parquet'}"
-    ended = run(command, "no such file", option, value)
+    value = f"parquet={tmp_path / 'rows.parquet'}" if is_file else "parquet"
+    ended = run(command, "no such file", "--format", value)
     assert (ended.code, ended.out) == (3, "")
     assert _sentence(ended) == (
         "error: Parquet reports need pyarrow, which is not installed. Run `pip install "
@@ -190,28 +184,5 @@ def test_parquet_replaces_no_model(tmp_path: Path) -> None:
     """As for all reports."""
     model = tmp_path / "a.h5"
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
-    ended = run("inspect", model, "--report", f"parquet={model}")
+    ended = run("inspect", model, "--format", f"parquet={model}")
     assert (ended.code, model.read_bytes()) == (2, FIXED_SCALE_H5.read_bytes())
-
-
-def test_other_reports_do_not_import_pyarrow() -> None:
-    """It takes longer than reading a model."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-X",
-            "importtime",
-            "-m",
-            "policytool",
-            "inspect",
-            "--summary",
-            "--format",
-            "csv",
-            str(FIXED_SCALE_H5),
-        ],
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    assert b"policytool.reports.summaries" in done.stderr
-    assert b"pyarrow" not in done.stderr

@@ -54,7 +54,7 @@ def policies(path: str) -> dict[str, str | None]:
 
 def test_the_written_model_has_the_set() -> None:
     """Each removal was tried and fails, and the plan in the report writes the same model."""
-    ended, found = tune(RNN, *TIGHT, "-o", "tuned.keras", "--report", "json=report.json")
+    ended, found = tune(RNN, *TIGHT, "-o", "tuned.keras", "--format", "json=report.json")
     assert ended.code == 0, ended.err
     kept = found["kept"]
     assert 0 < len(kept) < len(found["layers"])

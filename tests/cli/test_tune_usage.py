@@ -143,27 +143,6 @@ def test_a_record_does_not_replace_what_is_read(place: Path) -> None:
         assert (place / file).read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        'inputs = "mod:f"',
-        'metric = "mod:f"',
-        'resume = "trials.json"',
-        'output = "elsewhere.h5"',
-        'existing = "replace"',
-        "budget = 1",
-        'tolerance = ["1"]',
-        "gradients = true",
-    ],
-)
-def test_a_found_settings_file_sets_no_search(setting: str, place: Path) -> None:
-    """Neither what runs, nor what is written, nor what counts as a result."""
-    (place / "policytool.toml").write_text(f"{setting}\n")
-    ended = tune("a.h5", *TO)
-    assert ended.code == 2
-    assert "--config" in ended.err
-
-
 def test_settings_that_the_user_names_set_a_search(place: Path) -> None:
     """And ``--show-settings`` shows them."""
     (place / "own.toml").write_text('budget = 7\nto = "mixed_bfloat16"\n')

@@ -83,7 +83,7 @@ def test_what_is_shown_has_no_secret(url: str) -> None:
 COMMANDS: Final = (
     *(("inspect", "URL"), ("audit", "URL"), ("audit", "-v", "URL"), ("diff", "URL", "URL")),
     *(("migrate", "URL", "--to", "float32"), ("migrate", "a.h5", "-o", "URL", "--to", "float32")),
-    *(("inspect", "a.h5", "--report", "json=URL"), ("audit", "a.h5", "--baseline", "URL")),
+    *(("inspect", "a.h5", "--format", "json=URL"), ("audit", "a.h5", "--baseline", "URL")),
     *(("audit", "a.h5", "--cache", "URL"), ("audit", "a.h5", "--write-baseline", "URL")),
     *(("migrate", "--plan", "URL"), ("inspect", "a.h5", "--config", "URL"), ("URL",)),
     *(("inspect", "a.h5", "--layer", "URL"), ("audit", "a.h5", "--target", "URL")),
@@ -93,7 +93,7 @@ COMMANDS: Final = (
         ("check", "URL"),
         ("merge", "URL"),
     ),
-    *(("audit", "--report", "sarif=a.sarif", "--report", "junit=a.xml", "URL"), ("explain", "URL")),
+    *(("audit", "--format", "sarif=a.sarif", "--format", "junit=a.xml", "URL"), ("explain", "URL")),
     *(
         ("audit", "-", "LIST"),
         ("inspect", "-", "LIST"),

@@ -14,7 +14,7 @@ import policytool
 from policytool.commands import tune, tune_run
 from policytool.commands.destinations import Destination
 from policytool.commands.migrate import Status
-from policytool.commands.tune_options import TuneOptions
+from policytool.commands.tune_run import TuneOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.hand_over import HandOver

@@ -26,7 +26,7 @@ from policytool.commands import check as checks
 from policytool.commands import tune_run
 from policytool.commands.check_options import CheckOptions
 from policytool.commands.tune import tune
-from policytool.commands.tune_options import TuneOptions
+from policytool.commands.tune_run import TuneOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics.tuning.candidate_layers import candidates

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from policytool.commands import audit as auditing
 from policytool.formats import discovery
 from policytool.formats.discovery import Input
-from policytool.reports.words import grouped
 from policytool.rules import FAMILIES, AuditOptions, Device, Rule
 from policytool.rules.base import Audited
+from policytool.support.grouping import grouped
 from tests.contracts.reporter_contract import compared
 from tests.helpers.paths import FIXTURES
 from tests.rules.faults import FAULTS

@@ -83,7 +83,7 @@ COMMANDS: Final = (
             "keras3",
             "--format",
             "json",
-            "--report",
+            "--format",
             "html=r.html",
         ),
     ),

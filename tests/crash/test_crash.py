@@ -136,7 +136,7 @@ def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[...
 
 @ALONE
 @SLOW
-@pytest.mark.parametrize("name", ["json: in place", "inspect --report"])
+@pytest.mark.parametrize("name", ["json: in place", "inspect --format FORMAT=FILE"])
 def test_what_others_write_meanwhile_stays(
     name: str, subject: Callable[..., Subject], servers: tuple[Path, runs.Server, runs.Server]
 ) -> None:

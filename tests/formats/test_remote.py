@@ -557,19 +557,6 @@ def test_a_model_is_seen_as_it_is_now() -> None:
         assert policytool.inspect("memory://now/model.json").layers[0].path == name
 
 
-def test_a_local_path_imports_nothing_of_this() -> None:
-    """The packages are optional, and slow to import."""
-    code = (
-        "import sys; from policytool.formats import discovery; list(discovery.inputs(['.']));"
-        "assert not {'fsspec', 's3fs', 'aiohttp', 'mlflow', 'policytool.support.files.remote'}"
-        " & {*sys.modules}"
-    )
-    import subprocess
-    import sys
-
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_a_copy_of_a_process_closes_no_connection() -> None:
     """The backend of Azure waits forever if a copy does at its end."""
     code = (

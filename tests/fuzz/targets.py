@@ -2,9 +2,9 @@
 What is fuzzed: by name, what reads a text of bytes, what it is seeded with, and how its inputs are
 changed.
 
-An input is one text of bytes, whatever it stands for, so that the same inputs serve a loop, a
-fuzzer that follows coverage, and a regression. Which command reads a model, and with which options,
-is decided by a checksum of the input: a saved input always does what it did.
+An input is one text of bytes, whatever it stands for, so that the same inputs serve a loop and a
+regression. Which command reads a model, and with which options, is decided by a checksum of the
+input: a saved input always does what it did.
 """
 
 from __future__ import annotations
@@ -648,7 +648,7 @@ _SETTINGS: Final = [
     *(
         'per-file-ignores = {"*.h5" = ["PT1"]}',
         'suppress = [{rule = "PT1", path = "a", reason = "b"}]',
-        'report = ["json=x.json"]',
+        'format = ["json=x.json"]',
         "skip-unrecognized = true",
     ),
     *(

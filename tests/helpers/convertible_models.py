@@ -6,7 +6,9 @@ otherwise.
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from policytool.formats import format_detection
@@ -17,8 +19,6 @@ from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from policytool.migration.convert.architecture import Unit
     from policytool.model.loaded_model import LoadedModel
 
@@ -148,15 +148,16 @@ def written(path: Path, model: Config) -> LoadedModel:
 
 
 def converted(
-    folder: Path, model: Config, loader: str, *, weights: bool = False, stored: bool = True
+    model: Config, loader: str, *, weights: bool = False, stored: bool = True
 ) -> tuple[Config, Unit, Log]:
     """
     Return a model's config as a loader has it, the model, and what was said; ``stored`` is whether
     it is taken for a file that holds variables.
     """
-    file = folder / "model.json"
-    file.write_text(json.dumps(model), encoding="utf-8")
-    document = format_detection.document(file, str(file))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.json")
+        file.write_text(json.dumps(model), encoding="utf-8")
+        document = format_detection.document(file, str(file))
     loaded = reading.load_model(replace(document, tensors=()) if stored else document)
     log, target = Log(), Target(loader=loader, container="keras")
     root = rewrite_model(
@@ -166,6 +167,18 @@ def converted(
     config = encoding.encode(root, target, log)
     assert isinstance(config, dict)
     return config, root, log
+
+
+def converted_config(model: Config, loader: str, *, weights: bool = False) -> Config:
+    """Return a model's config as a loader has it; fail if anything of the model is refused."""
+    config, _, log = converted(model, loader, weights=weights)
+    assert not log.refusals
+    return config
+
+
+def refusals(model: Config, loader: str, *, weights: bool = False, stored: bool = True) -> str:
+    """Return all refusals of a conversion as one text."""
+    return told(converted(model, loader, weights=weights, stored=stored)[2])
 
 
 def history(argument: Config) -> list[object]:

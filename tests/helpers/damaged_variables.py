@@ -1,6 +1,6 @@
 """
-Copies of models whose stored variables are damaged in one way each: one is missing, has another
-shape, stands in the place of another, or is one too many.
+Copies of models whose stored variables are damaged in one way each: a variable is missing, has
+another shape, replaces another variable, or is not part of the model.
 """
 
 from __future__ import annotations

@@ -191,10 +191,13 @@ def _configs(value: Any) -> list[Config]:
         [[["a", 10**30, 0]]],
         [{"args": 3}],
         [{"keras_history": ["a"]}],
+        [["_CONSTANT_VALUE"]],
+        [["_CONSTANT_VALUE", -1]],
         {"a": 1},
     ],
 )
-def test_nodes_that_are_none(nodes: Any) -> None:
+@pytest.mark.parametrize("class_name", ["Dense", "TFOpLambda"])
+def test_nodes_that_are_none(nodes: Any, class_name: str) -> None:
     """
     Whatever stands in their place: no call that is not there is taken for one that is, and nothing
     breaks.
@@ -203,7 +206,8 @@ def test_nodes_that_are_none(nodes: Any) -> None:
         **keras2({"a": [("i", 0)], "b": [("a", 0)]}),
         "output_layers": [["b", -3, 0], ["a", True, 0], ["b", 0], 5],
     }
-    config["layers"][2]["inbound_nodes"] = nodes
+    config["layers"][2] |= {"inbound_nodes": nodes, "class_name": class_name}
+    assert not [*inbound_nodes.mismatched_constants(config)]
     assert set(inbound_nodes.uncallable_layers(config)) <= {"b"}
     assert inbound_nodes.depth(config) <= 3
     assert (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.releases.layer_variables import Shape
+    from policytool.releases.output_shapes import Shape
 
 ARCHIVES = sorted(FIXTURES.glob("*/*.keras"))
 
@@ -100,6 +100,18 @@ def test_a_nested_model_without_inputs_takes_those_of_its_call() -> None:
     shapes = of_config(sequential(first, inner, dense("last")))
     assert shapes["mlp/block/inner"] == {"input": (None, 2)}
     assert shapes["mlp/last"] == {"input": (None, 7)}
+
+
+def test_a_layer_in_steps_keeps_them() -> None:
+    """Its layer has an input without them."""
+    layer = {
+        "class_name": "TimeDistributed",
+        "config": {"name": "all", "layer": dense("each", units=7), "trainable": True},
+    }
+    first = dense("first", batch_input_shape=[None, 3, 5])
+    shapes = of_config(sequential(first, layer, dense("last")))
+    assert shapes["mlp/all/each"] == {"input": (None, 2)}
+    assert shapes["mlp/last"] == {"input": (None, 3, 7)}
 
 
 IMAGE = {"data_format": "channels_last", "padding": "valid"}

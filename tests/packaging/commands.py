@@ -53,7 +53,7 @@ def commands(version: str) -> Iterator[Command]:
     yield Command(arguments=("--version",), code=0, problem=version_problem)
     for arguments, code, problem in (
         (("inspect", *models, "--format", "json"), 0, inspect_problem),
-        (("inspect", hdf5, "--report", "html=report.html"), 0, table_problem),
+        (("inspect", hdf5, "--format", "html=report.html"), 0, table_problem),
         (("audit", hdf5, "--format", "sarif"), 1, audit_problem),
         (("migrate", hdf5, "-o", _OUTPUT), 0, lambda _: None),
         (("inspect", _OUTPUT, "--format", "table"), 0, table_problem),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.migration.convert.architecture import Unit
-    from policytool.releases.layer_variables import Shape
+    from policytool.releases.output_shapes import Shape
 
 ARCHIVES = sorted(FIXTURES.glob("keras3*/*.keras"))
 

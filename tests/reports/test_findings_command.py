@@ -56,7 +56,7 @@ def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
         "audit",
         FIXED_SCALE_H5,
         "gone.h5",
-        *(word for name, file in files.items() for word in ("--report", f"{name}={file}")),
+        *(word for name, file in files.items() for word in ("--format", f"{name}={file}")),
         "--color",
         "always",
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +30,10 @@ from policytool.reports.page import (
     Table,
 )
 from policytool.reports.tuning import TUNE_REPORTERS
-from tests.contracts.reporter_contract import MODELS
 from tests.helpers import example_checks, example_pages, example_tunings
 from tests.helpers.drawn_models import models
 from tests.helpers.example_pages import HOSTILE, PAGES
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import SelectedInspection
@@ -208,17 +204,6 @@ def test_histograms_and_ranges_share_an_axis() -> None:
     assert one.normal[0] == pytest.approx(4 * unit, abs=0.1)
     assert one.path.startswith(f"M{2 * unit:.1f} ")
     assert f"v-{drawn.row / 2:.1f}" in one.path
-
-
-@THOROUGH
-def test_other_formats_import_no_template_engine() -> None:
-    """Jinja2 is imported for HTML only."""
-    code = (
-        "import sys; from policytool.cli.main import cli; "
-        f"cli(['inspect', {str(FIXTURES / MODELS[0])!r}], standalone_mode=False); "
-        "assert 'jinja2' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_measurements_are_no_choices() -> None:

@@ -248,10 +248,10 @@ def test_points_are_where_their_values_are() -> None:
     assert drawn.path == f"60.0 {drawn.height}L500.0 120.0L940.0 0.0"
 
 
-@pytest.mark.parametrize("written", [("--report", "json=t.json"), ("--report=json=t.json",)])
+@pytest.mark.parametrize("written", [("--format", "json=t.json"), ("--format=json=t.json",)])
 def test_a_saved_report_is_the_shorter_command(written: tuple[str, ...]) -> None:
     """The JSON report contains the plan."""
-    arguments = ("tune", MODEL, "--preview", "--report", "html=t.html", *written)
+    arguments = ("tune", MODEL, "--preview", "--format", "html=t.html", *written)
     found = Tunings(tuning=tuning(), migration=migration(), arguments=arguments)
     assert report(found)["tuning"]["command"] == ["policytool", "migrate", "--plan", "t.json"]
 

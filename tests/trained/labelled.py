@@ -21,7 +21,7 @@ from policytool.tf_runtime.library import KERAS2, KERAS3, Library
 
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
 BATCH: Final = 8
-"""Rows of a batch unless ``--batch-size`` is given: blocks of rows are whole batches."""
+"""Rows of a batch unless ``--batches xSIZE`` is set: blocks of rows are whole batches."""
 
 METRICS: Final = {
     "auc": "auc",

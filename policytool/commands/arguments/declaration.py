@@ -33,11 +33,11 @@ class Group(StrEnum):
     POLICY = "Policy"
     FIX = "Fix"
     OUTPUT = "Output"
-    SAFETY = "Safety"
     INPUT = "Input"
     MEASUREMENT = "Measurement"
     SEARCH = "Search"
     TENSORFLOW = "TensorFlow"
+    SAFETY = "Safety"
     REPORTING = "Reporting"
     GENERAL = "General"
 

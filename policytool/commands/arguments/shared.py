@@ -57,18 +57,15 @@ class RunArguments(Arguments):
         ),
     ] = None
     batches: Annotated[
-        int | None,
+        int | str | None,
         Option(
-            "Number of synthetic batches, or maximum number of batches from the --inputs function.",
+            "Number of synthetic batches, or maximum number of batches from the --inputs function, "
+            "and examples per batch, such as 4, 4x32 or x32.",
             Group.INPUT,
-            metavar="N",
-            minimum=1,
+            metavar="[N][xSIZE]",
             default_text="1 synthetic batch for check and 4 for tune; all batches from the "
             "function",
         ),
-    ] = None
-    batch_size: Annotated[
-        int | None, Option("Examples per batch.", Group.INPUT, metavar="N", minimum=1)
     ] = None
     labels: Annotated[
         StrPath | None,

@@ -156,25 +156,23 @@ def digest(names: Iterable[str]) -> str:
 
 
 def check_outputs(
-    sources: Sequence[AnyPath],
-    suffixes: Sequence[str],
-    destination: Destination,
-    shard: Shard | None,
+    sources: Sequence[tuple[AnyPath, str]], destination: Destination, shard: Shard | None
 ) -> None:
     """
     Check that no two shards write the same file, because the last one would replace it.
 
+    :param sources: the inputs of all shards, each with what the name of its output contains
     :raises UsageError: if two shards write the same file.
     """
     if shard is None or not destination.write or destination.in_place:
         return
     several = len(sources) > 1
     first: dict[AnyPath, int] = {}
-    for number, (source, suffix) in enumerate(zip(sources, suffixes, strict=True)):
+    for number, (source, suffix) in enumerate(sources):
         output = output_path(source, suffix, destination, several=several)
         earlier = first.setdefault(output, number) if output is not None else number
         if (number - earlier) % shard.count:
             raise UsageError(
-                f"--shard would write {output} from both {sources[earlier]} and {source}; specify "
-                "inputs whose outputs have different names"
+                f"--shard would write {output} from both {sources[earlier][0]} and {source}; "
+                "specify inputs whose outputs have different names"
             )

@@ -87,7 +87,7 @@ def _user_blocks(size: int) -> Iterator[int]:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}.read:read",
-    rewriter_maker=f"{__name__}.rewrite:rewriter",
+    changes_finder=f"{__name__}.rewrite:file_changes",
     creator_maker=f"{__name__}.create:creator",
     values_opener=f"{__name__}.datasets:open_values",
     document_format="h5",

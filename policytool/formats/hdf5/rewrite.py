@@ -38,7 +38,7 @@ from policytool.formats.hdf5.rebuild import (
     is_scalar,
     rebuild,
 )
-from policytool.formats.writers import Rewriter, edit_texts
+from policytool.formats.writers import edit_texts
 from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic
 from policytool.support.files.atomic import Range, same_ranges
@@ -381,7 +381,7 @@ def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:
     return {cast.tensor: cast_counts(datasets[path], cast) for path, cast in changes.casts.items()}
 
 
-def files(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def file_changes(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """
     Return what changes in the file.
 
@@ -431,8 +431,3 @@ def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
 
 def _is_state(cast: Cast) -> bool:
     return cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)
-
-
-def rewriter() -> Rewriter:
-    """Return how models of this format are rewritten."""
-    return Rewriter(files=files)

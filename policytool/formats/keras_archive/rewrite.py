@@ -25,7 +25,7 @@ from policytool.formats.hdf5.datasets import dataset_at
 from policytool.formats.hdf5.rebuild import Rebuild, rebuild
 from policytool.formats.hdf5.rewrite import measure
 from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
-from policytool.formats.writers import Changes, FileChange, Rewriter, TextChange
+from policytool.formats.writers import Changes, FileChange, TextChange
 from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic, opening
 from policytool.support.files.atomic import Range, same_ranges
@@ -390,11 +390,6 @@ def _description(info: zipfile.ZipInfo) -> tuple[object, ...]:
     )
 
 
-def files(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def file_changes(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """Return what changes in the archive."""
     return {"": ArchiveChange(changes=changes)}
-
-
-def rewriter() -> Rewriter:
-    """Return how models of this format are rewritten."""
-    return Rewriter(files=files)

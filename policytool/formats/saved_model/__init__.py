@@ -69,7 +69,7 @@ def recognise(probe: Probe) -> bool:
 FORMAT: Final = Format(
     package=__name__,
     reader=f"{__name__}.read:read",
-    rewriter_maker=f"{__name__}.rewrite:rewriter",
+    changes_finder=f"{__name__}.rewrite:file_changes",
     values_opener=f"{__name__}.values:open_values",
     document_format="savedmodel",
     title="SavedModel",

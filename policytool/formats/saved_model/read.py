@@ -46,9 +46,6 @@ MISSING: Final = "missing-shard"
 SERVE: Final = b"serve"
 """The tag that loaders look for (tensorflow/python/saved_model/tag_constants.py)."""
 
-_NUMBER: Final = "shared_object_id"
-"""The key of the number that Keras gives each object in its metadata."""
-
 VARIABLE: Final = "variable"
 COPIES: Final = "_all_variables"
 """
@@ -341,7 +338,7 @@ def _without_numbers(value: Json) -> Json:
     Return metadata without the numbers of its objects, which TF 2.5 may write to
     ``keras_metadata.pb`` alone.
     """
-    return jsontext.without(value, _NUMBER)
+    return jsontext.without(value, keras_objects.SHARED_ID)
 
 
 def _nodes(

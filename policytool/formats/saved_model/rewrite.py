@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.saved_model import GRAPH, KERAS
-from policytool.formats.writers import Changes, FileChange, Rewriter, edit_texts
+from policytool.formats.writers import Changes, FileChange, edit_texts
 from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support import limits
 from policytool.support.files import atomic, opening
@@ -241,7 +241,7 @@ def texts(path: Path) -> Mapping[str, str]:
     }
 
 
-def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
+def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """
     Return the files that change.
 
@@ -265,8 +265,3 @@ def files(path: Path, changes: Changes) -> Mapping[str, FileChange]:
 
 def _is_in(part: str, file: str) -> bool:
     return part.partition("#")[0] == file
-
-
-def rewriter() -> Rewriter:
-    """Return how models of this format are rewritten."""
-    return Rewriter(files=files)

@@ -206,6 +206,11 @@ class Unit:
         """Return the unit with keys of its config set."""
         return replace(self, config={**self.config, **changes})
 
+    def with_key_renamed(self, before: str, after: str) -> Unit:
+        """Return the unit with a key of its config by another name, at the same place."""
+        config = {after if key == before else key: value for key, value in self.config.items()}
+        return replace(self, config=config)
+
     def without(self, *keys: str) -> Unit:
         """Return the unit without keys of its config."""
         return replace(

@@ -31,6 +31,7 @@ from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import Conversion, Plan, Refusal, apply_edits
 from policytool.migration.planning import notes as remarks
+from policytool.migration.planning.savedmodel_revival import REVIVING
 from policytool.model import reading, tfjs_objections
 from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Obstacle
@@ -145,12 +146,6 @@ _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 
 _CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
 _NEEDED: Final = "incompatible-with-target"
-_REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
-"""
-Releases that revive what is in a SavedModel of a later one, and give objects that are no models, or
-layers in the loader's own policy.
-"""
-
 _ARCHIVE: Final = ".keras"
 _OF_EDITS: Final = frozenset({"wrapper-lost", remarks.YAML_REWRITTEN})
 """The codes of notes that are true of an edited file, and not of a converted one."""
@@ -255,7 +250,7 @@ def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | Non
     """
     revived = (
         loaded.is_saved_object
-        and target in _REVIVING
+        and target in REVIVING
         and all(release.id != target for release in loaded.origins)
     )
     if get(target).family != loaded.family or revived:

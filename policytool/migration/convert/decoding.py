@@ -33,7 +33,7 @@ from policytool.model.loaded_model import once_per_model
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.configs import LAYER_SLOTS, is_layer
 from policytool.model.tree.site import split_class
-from policytool.releases import generations, keras_objects, layer_classes
+from policytool.releases import generations, keras_objects, known_arguments, layer_classes
 from policytool.releases.layer_classes import layer_facts
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
@@ -121,11 +121,6 @@ def has_graph(unit: Unit) -> bool:
     )
 
 
-_KINDS: Final = {
-    "_initializer": ObjectKind.INITIALIZER,
-    "_regularizer": ObjectKind.REGULARIZER,
-    "_constraint": ObjectKind.CONSTRAINT,
-}
 _GRAPH_KEYS: Final = frozenset({LAYERS, "input_layers", "output_layers"})
 
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
@@ -134,7 +129,7 @@ What the metadata of SavedModels calls shapes and tuples, which stand as lists e
 2.5 to 2.15, tf_keras).
 """
 
-_OWN: Final = frozenset({"keras", "tf_keras", "tensorflow"})
+KERAS_PACKAGES: Final = frozenset({"keras", "tf_keras", "tensorflow"})
 """The first part of the modules that Keras' own classes say."""
 
 
@@ -280,7 +275,7 @@ class _Reader:
         kind = (
             ObjectKind.FUNCTION
             if class_name == keras_objects.FUNCTION
-            else next((kind for end, kind in _KINDS.items() if key.endswith(end)), ObjectKind.OTHER)
+            else ObjectKind(known_arguments.kind_of(key) or ObjectKind.OTHER)
         )
         inner: Mapping[str, Value] | str | None
         if isinstance(config, dict):
@@ -353,4 +348,4 @@ def _is_custom(class_name: str, registered: str | None, module: str | None) -> b
         or class_name in MODEL_CLASSES
         or layer_facts(class_name).is_op_layer
     )
-    return not own or (module is not None and module.split(".", 1)[0] not in _OWN)
+    return not own or (module is not None and module.split(".", 1)[0] not in KERAS_PACKAGES)

@@ -400,7 +400,6 @@ class _Writer:
         return keras_objects.full(None, class_name, config, registered_name)
 
 
-_LAYERS = "layers"
 _NEVER = frozenset({"name", "trainable", "dtype"})
 _JUDGED = frozenset({ObjectKind.INITIALIZER, ObjectKind.REGULARIZER, ObjectKind.CONSTRAINT})
 
@@ -413,15 +412,11 @@ def keep_known(root: Unit, target: Target, log: Log) -> Unit:
 
     def change(unit: Unit) -> Unit:
         config = {key: _value(unit, value, target, log) for key, value in unit.config.items()}
-        if (
-            unit.role is not Role.LAYER
-            or unit.custom
-            or not known_arguments.is_known(_LAYERS, unit.class_name)
-        ):
-            return replace(unit, config=config)
-        return replace(
-            unit, config=_Judge(target, log).known_keys(unit, _LAYERS, unit.class_name, config)
-        )
+        kind, class_name = known_arguments.LAYERS, unit.class_name
+        is_layer = unit.role is Role.LAYER and not unit.custom
+        if is_layer and known_arguments.is_known(kind, class_name):
+            config = _Judge(target, log).known_keys(unit, kind, class_name, config)
+        return replace(unit, config=config)
 
     return map_units(root, change)
 

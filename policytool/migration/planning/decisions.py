@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import Refusal
+from policytool.migration.planning import quantized_attention
 from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.options import Outputs
 from policytool.model.layer_policies import keras_path
@@ -214,6 +215,7 @@ def decide(loaded: LoadedModel, options: Options) -> Decisions:
     _join_cells(loaded, decisions)
     _join_wrappers(loaded, decisions)
     _join_sublayers(loaded, decisions)
+    _decide_quantized_attention(loaded, decisions)
     if options.to is not None:
         _decide_nested_inputs(loaded, policy.policy_from_name(options.to), decisions)
     return decisions
@@ -321,6 +323,18 @@ def _entry(
     if name != decisions.base:
         return entry
     return _requantize(loaded, index, entry, target, decisions) or entry
+
+
+def _decide_quantized_attention(loaded: LoadedModel, decisions: Decisions) -> None:
+    """Write the policies of quantized projections, without which no release loads the file."""
+    for index, modes in quantized_attention.policy_maps(loaded):
+        decided = decisions.by_site.get(index)
+        base = decided.policy if decided is not None else loaded.own_policies[index]
+        if isinstance(base, Policy):
+            new_policy = quantized_attention.quantized_map(base, modes)
+            reason = "its projections are quantized, and the file does not contain their policies"
+            if new_policy is not None:
+                decisions.by_site[index] = Decision(policy=new_policy, reason=reason)
 
 
 def _retarget(

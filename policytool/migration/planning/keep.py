@@ -44,14 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from policytool.model.calls import Reference
+    from policytool.model.flow import Node
     from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.tree import Site
     from policytool.releases.policy import Policy
 
-
-Node = tuple[str, int]
-"""One call of a layer: the layer's name, and the call's number in the config."""
 
 _ANY_CALL: Final = -1
 """Stands for the number of a call that may be any of the layer's."""

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import StateSlot
 from policytool.migration.plan import Note, NoteSeverity
 from policytool.model import optimizer_config
+from policytool.model.optimizer_config import NEVER_WRAPPED
+from policytool.model.optimizer_variables import INNER, OUTER, OWN
 from policytool.releases import keras_objects
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.support.errors import SpellingError
@@ -34,11 +36,6 @@ if TYPE_CHECKING:
 
 
 _CURRENT: Final = "LossScaleOptimizer"
-NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
-WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
-"""What LossScaleOptimizerV3 refuses: in every Keras 2, and in all but tf_keras."""
-
-
 _FACTOR: Final = "loss_scale_factor"
 
 
@@ -55,11 +52,14 @@ class Dialect:
     What modules of the library begin with in this file: ``keras``, ``keras.src``, ``tf_keras.src``.
     """
 
-    unwrapped: frozenset[str] = frozenset()
-    """
-    Optimizers that the library's own wrapper refuses ("inner_optimizer" must be an instance of
-    Optimizer).
-    """
+    is_tf_keras: bool = False
+
+    def wraps(self, class_name: str) -> bool:
+        """
+        Return whether Keras 2's own wrapper takes an optimizer; AdamW ("inner_optimizer" must be an
+        instance of Optimizer) in tf_keras alone.
+        """
+        return class_name not in NEVER_WRAPPED and (self.is_tf_keras or class_name != "AdamW")
 
 
 def scale_of(value: Json) -> Dynamic | Fixed | None:
@@ -104,10 +104,9 @@ def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
     """
     if dialect.keras3:
         return _wrapped_keras3(value, scale)
-    if optimizer_config.class_of(value) in dialect.unwrapped:
-        raise SpellingError(
-            f"the library's LossScaleOptimizer does not support {optimizer_config.class_of(value)}"
-        )
+    optimizer_class = optimizer_config.class_of(value)
+    if not dialect.wraps(optimizer_class):
+        raise SpellingError(f"the library's LossScaleOptimizer does not support {optimizer_class}")
     if dialect.archive and isinstance(value, str):
         module = f"{dialect.package.partition('.')[0]}.optimizers"
         inner: Json = {"module": module, **keras_objects.short(_class_of_alias(value), {})}
@@ -175,16 +174,6 @@ def _dynamic_settings(scale: Dynamic) -> dict[str, Json]:
         )
     return {"initial_scale": scale.initial, "dynamic_growth_steps": scale.growth_steps}
 
-
-OPTIMIZER: Final = "optimizer"
-INNER: Final = (OPTIMIZER, "inner_optimizer", "vars")
-OUTER: Final = (OPTIMIZER, "vars")
-
-OWN: Final = 4
-"""
-What Keras 3's LossScaleOptimizer keeps itself: iterations, learning rate, steps since the scale
-last changed, the scale.
-"""
 
 _FEWER_WHEN_WRAPPED: Final = frozenset({"Nadam", "Adafactor"})
 """

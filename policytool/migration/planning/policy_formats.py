@@ -19,21 +19,21 @@ from policytool.model.tree import Unspelled
 from policytool.releases import generations, keras_objects, policy
 from policytool.releases.generations import GENERATIONS, Generation
 from policytool.releases.policy import Policy, PolicyMap
+from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.support.errors import PolicyNameError, SpellingError
+from policytool.support.text import jsontext
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from policytool.migration.planning.decisions import Decision, Decisions
     from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
-OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
-"""Classes of policy dicts that Keras 3 refuses."""
-
 _DTYPE: Final = "dtype"
-_REMOVED_POLICY: Final = "needs-decision"
+NEEDS_DECISION: Final = "needs-decision"
+"""The code of a refusal where only the user knows a policy's successor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class PolicyWriter:
             isinstance(before, dict)
             and (
                 new_policy.quantization is not None
-                or keras_objects.class_of(before) not in OUTDATED
+                or keras_objects.class_of(before) not in KERAS2_CLASSES
             )
         )
         return GENERATIONS[-1].render(new_policy) if is_dict else new_policy.name
@@ -102,7 +102,7 @@ def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) 
         if edit is not None:
             edits_by_address[address] = edit
         if refusal is not None and (
-            refusal.code != _REMOVED_POLICY or refusal not in decisions.refusals
+            refusal.code != NEEDS_DECISION or refusal not in decisions.refusals
         ):
             decisions.refusals.append(refusal)
     return tuple(edits_by_address.values())
@@ -186,9 +186,7 @@ def _policy_differs(
 
 def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
     """Yield the steps to every policy dict of Keras 2 that is no ``dtype``."""
-    pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
-    while pending:
-        steps, value = pending.pop()
+    for steps, value in jsontext.containers(config):
         if (
             isinstance(value, dict)
             and _is_outdated(value)
@@ -197,13 +195,6 @@ def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
             and steps[-1:] != (_DTYPE,)
         ):
             yield steps
-        items: Iterable[tuple[str | int, Json]] = (
-            value.items()
-            if isinstance(value, dict)
-            else enumerate(value if isinstance(value, list) else ())
-        )
-        inner = [((*steps, key), item) for key, item in items if isinstance(item, dict | list)]
-        pending += reversed(inner)
 
 
 def _is_outdated(value: Json | Unspelled) -> bool:
@@ -212,7 +203,8 @@ def _is_outdated(value: Json | Unspelled) -> bool:
     was removed.
     """
     if isinstance(value, dict):
-        return keras_objects.class_of(value) in OUTDATED and isinstance(value.get("config"), dict)
+        is_of_keras2 = keras_objects.class_of(value) in KERAS2_CLASSES
+        return is_of_keras2 and isinstance(value.get("config"), dict)
     if isinstance(value, str):
         try:
             return policy.is_removed(policy.policy_from_name(value))
@@ -317,5 +309,5 @@ def _removed_policy_refusal(removed: Policy | PolicyMap, path: str | None, place
             f"policy with --set '{where}=float32', or use a pattern for several layers"
         )
     return Refusal(
-        code=_REMOVED_POLICY, message=f"{where} has the policy {name!r}: {how}", path=path
+        code=NEEDS_DECISION, message=f"{where} has the policy {name!r}: {how}", path=path
     )

@@ -41,6 +41,7 @@ from policytool.releases import dtypes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 from policytool.support import steps
+from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,16 +118,7 @@ def _are_whole(constants: Json) -> bool:
     Return whether constants are whole numbers alone: axes and indices, whose dtype does not follow
     the op's.
     """
-    pending = [constants]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-        elif isinstance(value, float):
-            return False
-    return True
+    return not any(isinstance(value, float) for value in jsontext.leaves(constants))
 
 
 def cast_edits(

@@ -19,6 +19,7 @@ from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
 from policytool.model import custom_classes
 from policytool.model.model import Cause, Obstacle
+from policytool.model.tree.site import MODEL_IDENTIFIERS
 from policytool.releases import dtype_support
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
@@ -34,8 +35,12 @@ if TYPE_CHECKING:
     from policytool.model.model import Verdict
     from policytool.support.text.jsontext import Json
 
-_MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
-_REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
+REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
+"""
+Releases that revive what is in a SavedModel of a later one, and give objects that are no models, or
+layers in the loader's own policy.
+"""
+
 REVIVES_ALL: Final = (
     "TF 2.1 and earlier restore all layers from their traces, which compute in the old dtype"
 )
@@ -87,7 +92,7 @@ def _with_reason(verdict: Verdict, reason: str | None) -> Verdict:
 
 
 def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
-    if loader in _REVIVING:
+    if loader in REVIVING:
         return REVIVES_ALL
     unknown = sorted(name for name, first in later.items() if not is_since(loader, first))
     return (
@@ -147,7 +152,7 @@ def _is_graph_network(loaded: LoadedModel, index: int) -> bool:
     metadata = loaded.document.parts.get(node.part or "") if node is not None else None
     return (
         node is not None
-        and node.identifier in _MODELS
+        and node.identifier in MODEL_IDENTIFIERS
         and isinstance(metadata, dict)
         and metadata.get("is_graph_network") is True
     )

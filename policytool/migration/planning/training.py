@@ -20,10 +20,11 @@ from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning import optimizers
 from policytool.migration.planning import optimizers as state
 from policytool.migration.planning.decisions import base_policy
-from policytool.migration.planning.optimizers import NEVER_WRAPPED, WRAPPED_BY_TF_KERAS, Dialect
+from policytool.migration.planning.optimizers import Dialect
 from policytool.migration.planning.options import LossScales, Optimizers
 from policytool.model import optimizer_config
 from policytool.releases import generations
+from policytool.releases.keras_objects import SHARED_ID
 from policytool.releases.policy import Auto, Dynamic, Fixed, Policy
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
@@ -283,12 +284,8 @@ def scale_text(scale: Dynamic | Fixed | None) -> str:
     return "none"
 
 
-_SCALED: Final = "mixed_float16"
+SCALED: Final = "mixed_float16"
 """The only policy under which ``compile()`` scales losses by itself, in every release."""
-
-
-_NUMBER: Final = "shared_object_id"
-"""The key of the number that Keras gives each object in its metadata."""
 
 _LEGACY_TARGETS: Final = "tf2.1-2.3"
 
@@ -341,7 +338,7 @@ def plan(
     place = optimizer_config.optimizer_place(loaded.document)
     keep = scale_to_keep(loaded) if options.loss_scale is LossScales.KEEP and respells else None
     retargeted = options.to is not None and base != options.to and changes
-    leaves = retargeted and base == _SCALED and options.optimizer is Optimizers.FOLLOW
+    leaves = retargeted and base == SCALED and options.optimizer is Optimizers.FOLLOW
     scale_notes = (
         notes(loaded, kept=keep is not None, leaves=str(options.to) if leaves else None)
         if respells
@@ -360,7 +357,7 @@ def plan(
         _fix_wrapper(work, dialect, keep=options.loss_scale is LossScales.KEEP)
     if retargeted and options.optimizer is Optimizers.FOLLOW:
         _follow(loaded, work, dialect, base, str(options.to))
-    elif retargeted and {base, options.to} & {_SCALED}:
+    elif retargeted and {base, options.to} & {SCALED}:
         work.notes.append(
             Note(
                 severity=NoteSeverity.NOTE,
@@ -397,12 +394,12 @@ def _copies(loaded: LoadedModel, edit: Edit, before: Json, after: Json) -> Itera
     for node in loaded.document.nodes.values():
         if node.part == edit.address.part and node.other_part is not None:
             address = replace(edit.address, part=node.other_part)
-            other, bare = loaded.value_at(address), jsontext.without(before, _NUMBER)
+            other, bare = loaded.value_at(address), jsontext.without(before, SHARED_ID)
             if other == before:
                 yield replace(edit, address=address)
             elif other == bare:
                 yield replace(
-                    edit, address=address, before=bare, after=jsontext.without(after, _NUMBER)
+                    edit, address=address, before=bare, after=jsontext.without(after, SHARED_ID)
                 )
 
 
@@ -481,12 +478,12 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
     Let the optimizer follow the model's policy: to mixed_float16 it scales losses, away from it it
     does not.
     """
-    if to == _SCALED:
+    if to == SCALED:
         _wrap(work, Dynamic(), dialect, "mixed_float16 requires loss scaling")
-    elif base == _SCALED and optimizer_config.is_wrapped(work.value):
+    elif base == SCALED and optimizer_config.is_wrapped(work.value):
         work.reasons.clear()  # how the wrapper is spelled no longer matters
         work.change(optimizer_config.unwrap(work.value), f"{to} does not require loss scaling")
-    elif base == _SCALED and optimizers.has_factor(work.value):
+    elif base == SCALED and optimizers.has_factor(work.value):
         optimizer = loaded.optimizer
         scale = optimizer.loss_scale if optimizer else None
         factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
@@ -510,10 +507,9 @@ def _dialect(loaded: LoadedModel) -> Dialect:
         if isinstance(module, str) and "." in module
         else "keras"
     )
-    newest = all(release.library == "tf_keras" for release in loaded.origins)
     return Dialect(
         keras3=loaded.is_keras3,
         archive=loaded.document.format == "keras",
         package=package,
-        unwrapped=NEVER_WRAPPED if newest else NEVER_WRAPPED | WRAPPED_BY_TF_KERAS,
+        is_tf_keras=all(release.library == "tf_keras" for release in loaded.origins),
     )

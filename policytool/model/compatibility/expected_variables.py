@@ -5,18 +5,20 @@ The variables that a layer creates, and the reasons for which what is stored can
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.layer_variables import agree
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.formats.document import Tensor
     from policytool.model.tree import Site
-    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
+    from policytool.releases.output_shapes import Shape
 
 _GATES: Final = frozenset({"LSTM", "LSTMCell", "GRU", "GRUCell"})
 
@@ -47,6 +49,9 @@ class ExpectedVariable:
     slot: VariableSlot
     owner: int
     """The index of the layer's site."""
+
+    quantizes: bool = False
+    """Whether it is one that quantization adds."""
 
     @property
     def size(self) -> int | None:
@@ -101,6 +106,9 @@ class LayerVariables:
     more: int | None = 0
     """How many others it has; None if that is not known."""
 
+    added: tuple[ExpectedVariable, ...] = ()
+    """Those of the others whose shapes are known, which quantization adds."""
+
     is_ordered: bool = True
     """Whether their order is that of the list."""
 
@@ -114,15 +122,17 @@ def archive_reason(
     site: Site, variables: LayerVariables, found: Mapping[str, Tensor], *, is_lora: bool
 ) -> str | None:
     """Return why a layer cannot be restored from its groups in an archive."""
-    places: dict[str, set[str]] = defaultdict(set)
-    for place in found:
-        places[place.rpartition("/")[0]].add(place)
+    places = grouped((place.rpartition("/")[0], place) for place in found)
     for item in variables.expected:
         tensor = found.get(item.place)
         if tensor is None:
             return _missing(site, item, len(found))
         is_first = not variables.more or item.slot.name in _FIRST
         if is_first and not item.accepts(tensor, keras2=False):
+            return _different(site, item, tensor)
+    for item in variables.added:
+        tensor = found.get(item.place)
+        if tensor is not None and not item.accepts(tensor, keras2=False):
             return _different(site, item, tensor)
     pairs = [(item, found[item.place]) for item in variables.expected]
     if variables.more == 0 and not _agrees(pairs, keras2=False):
@@ -167,11 +177,13 @@ def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -
 
     :param keras2: as for :meth:`ExpectedVariable.accepts`
     """
-    by_owner: dict[tuple[int, str], list[tuple[VariableSlot, Shape]]] = defaultdict(list)
-    for item, tensor in pairs:
-        is_converted = keras2 and item.class_name in _GATES | _TRANSPOSED
-        if tensor.shape is not None and not is_converted:
-            by_owner[item.owner, item.class_name].append((item.slot, tensor.shape))
+    by_owner = grouped(
+        ((item.owner, item.class_name), (item.slot, tensor.shape))
+        for item, tensor in pairs
+        if tensor.shape is not None
+        and not item.quantizes
+        and not (keras2 and item.class_name in _GATES | _TRANSPOSED)  # which are converted
+    )
     return all(agree(class_name, shapes) for (_, class_name), shapes in by_owner.items())
 
 

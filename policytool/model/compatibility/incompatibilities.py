@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
 from policytool.releases.layer_classes import layer_facts, operation_facts
-from policytool.releases.releases import KERAS2, KERAS3, LOADERS, family_of, releases_in
+from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +34,8 @@ class Evidence:
     """The releases that can have written the file."""
 
     def is_written_in(self, ranges: str) -> bool:
-        """Return whether measured releases in these ranges alone can have written the file."""
-        return bool(self.releases) and self.releases <= releases_in(ranges).intersection(LOADERS)
+        """Return whether only releases in these ranges can have written the file."""
+        return bool(self.releases) and self.releases <= releases_in(ranges)
 
     def has_key(self, class_names: str, *keys: str) -> bool:
         """Return whether an object of one of the classes has one of the config keys."""
@@ -108,6 +109,12 @@ def _is_functional(evidence: Evidence) -> bool:
     return (
         evidence.traits.graph_network and evidence.traits.root_class != "Sequential"
     ) or evidence.traits.nested_models
+
+
+def _has_separate_metadata(evidence: Evidence) -> bool:
+    """Whether the Keras metadata of a SavedModel is missing in ``saved_model.pb``."""
+    files = {part.partition("#")[0] for part in evidence.document.parts}
+    return KERAS in files and GRAPH not in files
 
 
 def _has_no_traces(evidence: Evidence) -> bool:
@@ -210,6 +217,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "circular dependency between layers",
         lambda evidence: evidence.traits.stuck,
     ),
+    # Fails in Keras 3.4 too, and loads in 3.12 and 3.15
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.6",
+        "a shared layer is called on the result of a layer that is listed later",
+        lambda evidence: evidence.traits.later_calls,
+    ),
     # SavedModels
     _row(
         Obstacle.POLICY,
@@ -223,7 +238,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf1.15 to tf2.5",
         "its metadata is only in keras_metadata.pb, which needs TF 2.6 or later",
-        lambda evidence: evidence.is_written_in("tf2.9 on"),
+        _has_separate_metadata,
     ),
     _row(
         Obstacle.GRAPH,

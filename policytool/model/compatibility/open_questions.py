@@ -11,6 +11,7 @@ from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of, releases_in
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -177,15 +178,14 @@ def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doub
     """Yield a doubt about layers that are both in a model and in a model nested in it."""
     if not traits.nested_models:
         return
-    places: dict[tuple[str, str], list[Site]] = {}
-    for site in sites:
-        if (
-            site.parent is not None
-            and sites[site.parent].is_model
-            and not site.is_model
-            and site.class_name != INPUT_CLASS
-        ):
-            places.setdefault((site.name, site.class_name), []).append(site)
+    places = grouped(
+        ((site.name, site.class_name), site)
+        for site in sites
+        if site.parent is not None
+        and sites[site.parent].is_model
+        and not site.is_model
+        and site.class_name != INPUT_CLASS
+    )
     for (name, _), occurrences in places.items():
         if len({site.parent for site in occurrences}) > 1 or any(
             names[:-1] != site.names[:-1] for site in occurrences for names in site.also_at
@@ -284,14 +284,11 @@ def _axis(
 
 def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
     """Yield the doubts, those of one reason as one with the layers of all."""
-    layers: dict[tuple[str, frozenset[str] | None], list[str]] = {}
-    first: dict[tuple[str, frozenset[str] | None], Doubt] = {}
-    for doubt in doubts:
-        key = doubt.cause.reason, doubt.loaders
-        first.setdefault(key, doubt)
-        layers.setdefault(key, []).extend(doubt.cause.layers)
-    for key, doubt in first.items():
-        yield replace(doubt, cause=replace(doubt.cause, layers=tuple(dict.fromkeys(layers[key]))))
+    for members in grouped(
+        ((doubt.cause.reason, doubt.loaders), doubt) for doubt in doubts
+    ).values():
+        layers = dict.fromkeys(layer for doubt in members for layer in doubt.cause.layers)
+        yield replace(members[0], cause=replace(members[0].cause, layers=tuple(layers)))
 
 
 def _untried_release(origins: Sequence[Release]) -> Iterator[Doubt]:

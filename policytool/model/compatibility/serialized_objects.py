@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model import custom_classes
 from policytool.model.tree import path_of
 from policytool.releases import keras_objects, known_arguments
+from policytool.releases.known_arguments import ACTIVATIONS, LAYERS
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
@@ -19,13 +20,8 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
 
-LAYERS: Final = "layers"
-ACTIVATIONS: Final = "activations"
-_KINDS: Final = {
-    "_initializer": "initializers",
-    "_regularizer": "regularizers",
-    "_constraint": "constraints",
-}
+_PACKAGE: Final = ">"
+"""What separates the package from the class in the name of a registered class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +55,36 @@ def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
         if site.config is None:
             continue
         custom = not layer_facts(site.class_name).is_opaque and custom_classes.is_opaque(site)
-        for kind, name, module, config in (
-            (LAYERS, site.class_name, site.module is not None, site.config),
+        for kind, name, module, is_custom, config in (
+            (LAYERS, site.class_name, site.module is not None, custom, site.config),
             *_parts(site.config),
         ):
-            known = kind != LAYERS or not custom
             values = (
-                tuple(str(config.get(key)) for key in known_arguments.valued_keys(kind, name))
-                if known
-                else ()
+                ()
+                if is_custom
+                else tuple(str(config.get(key)) for key in known_arguments.valued_keys(kind, name))
             )
-            signature = (kind, name, module, custom and kind == LAYERS, tuple(config), values)
+            signature = (kind, name, module, is_custom, tuple(config), values)
             group = groups.get(signature)
             if group is None:
-                groups[signature] = group = ObjectGroup(
-                    kind, name, module, custom and kind == LAYERS, config
-                )
+                groups[signature] = group = ObjectGroup(kind, name, module, is_custom, config)
             group.layers.append(path_of(site.names))
     return tuple(groups.values())
 
 
-def _parts(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping[str, Json]]]:
-    """Yield the initialisers, regularisers, constraints and activations in a layer's config."""
+def _parts(
+    config: Mapping[str, Json],
+) -> Iterator[tuple[str, str, bool, bool, Mapping[str, Json]]]:
+    """
+    Yield the initialisers, regularisers, constraints and activations in a layer's config: kind,
+    class, whether the module is stored, whether the class is not Keras' own, and config.
+    """
     for key, value in config.items():
         if type(value) is str:
             if key.endswith("activation"):
-                yield ACTIVATIONS, value, False, {}
+                yield ACTIVATIONS, value, False, False, {}
             continue
-        kind = _KINDS.get(key[key.rfind("_") :])
+        kind = known_arguments.kind_of(key)
         if type(value) is not dict or (kind is None and not key.endswith("activation")):
             continue
         serialized = keras_objects.read(value)
@@ -94,6 +92,17 @@ def _parts(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping
             continue
         if kind is None:
             if serialized.class_name == keras_objects.FUNCTION:
-                yield ACTIVATIONS, str(serialized.config), False, {}
+                yield ACTIVATIONS, str(serialized.config), False, False, {}
         elif isinstance(serialized.config, dict):
-            yield kind, serialized.class_name, serialized.module is not None, serialized.config
+            name = serialized.own_class
+            is_custom = not known_arguments.is_known(kind, name) and _PACKAGE in (
+                serialized.registered_name or serialized.class_name
+            )
+            module = serialized.module is not None
+            yield (
+                kind,
+                name if is_custom else serialized.class_name,
+                module,
+                is_custom,
+                (serialized.config),
+            )

@@ -31,7 +31,6 @@ from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
 from policytool.model.tree import LAYERS, path_of
-from policytool.model.tree.storage import DEPENDENCIES
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import (
     LayerBuild,
@@ -49,7 +48,8 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
     from policytool.model.writer_version import ConfigTraits
-    from policytool.releases.layer_variables import Shape, VariableSlot
+    from policytool.releases.layer_variables import VariableSlot
+    from policytool.releases.output_shapes import Shape
     from policytool.releases.releases import Release
 
 _FORMATS: Final = frozenset({"keras", "h5"})
@@ -66,10 +66,19 @@ By quantization mode, the variables that a layer has for its kernel beside it. T
 depend on the block size. Measured in Keras 3.3, 3.6 and 3.15.
 """
 
-_STACK: Final = "StackedRNNCells"
 _LORA: Final = "lora_rank"
 
 _FLOAT8: Final = "float8"
+_FLOAT8_VARIABLES: Final = tuple(
+    (f"{tensor}_{name}", shape)
+    for tensor in ("inputs", "kernel", "outputs_grad")
+    for name, shape in (("scale", ()), ("amax_history", (None,)))
+)
+"""The names and shapes of what float8 adds to a layer, in order."""
+
+_EMBEDDINGS: Final = frozenset({"Embedding", "ReversibleEmbedding"})
+_SCALED_AXIS: Final = {"Dense": ("kernel_scale", -1), "Embedding": ("embeddings_scale", 0)}
+"""The scale that int8 adds to a class, and the axis of the kernel that it has a number for."""
 
 _TOP_LEVEL: Final = "top_level_model_weights"
 _BEFORE_NAMES: Final = frozenset({"0", "1"})
@@ -140,7 +149,7 @@ class StoredVariables:
         if document.layout is Layout.LEGACY_H5:
             version = document.writer.keras
             return version is not None and version.partition(".")[0] not in _BEFORE_NAMES
-        return not any(tensor.path[0] == DEPENDENCIES for tensor in document.tensors)
+        return True
 
     @cached_property
     def shapes(self) -> LayerShapes:
@@ -233,6 +242,32 @@ def damage(verdicts: Sequence[Verdict]) -> Cause | None:
     return next((cause for cause in causes if cause.kind is Obstacle.VARIABLES), None)
 
 
+def _float8_first(variables: LayerVariables | None) -> LayerVariables | None:
+    """
+    Return the variables of a layer in the order in which a release reads them from HDF5: a layer
+    that is built quantized has the variables of float8 before its own, and a layer that is
+    quantized later after them, so that the file fails (measured in Keras 3.3, 3.6, 3.12, 3.15).
+    """
+    if variables is None or len(variables.added) != len(_FLOAT8_VARIABLES):
+        return variables
+    if variables.more != len(variables.added):
+        return variables
+    return replace(variables, expected=(*variables.added, *variables.expected), more=0, added=())
+
+
+def _added_shapes(
+    mode: str | None, kernel: ExpectedVariable
+) -> Sequence[tuple[str, tuple[int | None, ...]]]:
+    """Return the names and shapes of the variables that a quantization mode adds for a kernel."""
+    if mode == _FLOAT8 and kernel.class_name not in _EMBEDDINGS:
+        return _FLOAT8_VARIABLES
+    scaled = _SCALED_AXIS.get(kernel.class_name)
+    if mode != "int8" or scaled is None or not kernel.shape or kernel.slot.within:
+        return ()
+    name, axis = scaled
+    return ((name, (kernel.shape[axis],)),)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Comparison:
     """What one release creates, beside what is stored."""
@@ -300,7 +335,7 @@ class _Comparison:
         if category in _UNKNOWN or site.config is None or not self.stored.is_comparable(index):
             return None
         created = slots(site.class_name, self.loader, site.config)
-        if created is None and site.class_name == _STACK:
+        if created is None and layer_facts(site.class_name).wraps == "cells":
             created = ()
         if created is None:
             return None
@@ -310,6 +345,7 @@ class _Comparison:
         return LayerVariables(
             expected=expected,
             more=self._more(index, created),
+            added=tuple(self._added(index, created, expected)),
             is_ordered=layer_facts(site.class_name).wraps != "kernel",
         )
 
@@ -328,6 +364,23 @@ class _Comparison:
             slot=slot,
             owner=index,
         )
+
+    def _added(
+        self, index: int, created: Sequence[VariableSlot], expected: Sequence[ExpectedVariable]
+    ) -> Iterator[ExpectedVariable]:
+        """Yield what quantization adds to a layer and to what it makes, as far as it is known."""
+        counts = Counter(slot.within for slot in created)
+        for slot, kernel in zip(created, expected, strict=True):
+            if slot.index == 0:
+                shapes = _added_shapes(self._mode_of(index, slot), kernel)
+                for number, (name, shape) in enumerate(shapes, counts[slot.within]):
+                    yield replace(
+                        kernel,
+                        name=name,
+                        shape=shape,
+                        place="/".join((*slot.within, str(number))),
+                        quantizes=True,
+                    )
 
     def _mode_of(self, index: int, slot: VariableSlot) -> str | None:
         """Return how what has a variable is quantized: the layer, or what it makes by itself."""
@@ -419,7 +472,7 @@ class _Comparison:
         if site.also_at and any(names[:-1] != site.names[:-1] for names in site.also_at):
             return None
         trainable = trainable and (site.config or {}).get("trainable") is not False
-        own = LayerVariables(expected=()) if site.is_model else self.own(index)
+        own = LayerVariables(expected=()) if site.is_model else _float8_first(self.own(index))
         if own is None or (site.is_model and custom_classes.is_opaque(site)):
             return None
         if trainable and not self.stored.placed.children[index]:
@@ -447,5 +500,6 @@ class _Comparison:
         return LayerVariables(
             expected=tuple(sorted(expected, key=lambda item: not item.trainable)),
             more=sum(more) if len(more) == len(parts) else None,
-            is_ordered=not site.is_model and all(part.is_ordered for part in parts),
+            is_ordered=(not site.is_model or sum(bool(part.expected) for part in parts) <= 1)
+            and all(part.is_ordered for part in parts),
         )

@@ -39,9 +39,6 @@ _BEFORE_SLOTS: Final = 2
 _LAYERS: Final = ("layers",)
 """Where an archive has what layers are made of."""
 
-_UNWRAPPED: Final = frozenset({"Adafactor", "Lion"})
-"""Optimizers that TF 2.15 and tf_keras 2.21 wrap, save and do not read back."""
-
 _NAMELESS: Final = "CategoricalGeneralizedCrossEntropy"
 """A loss without a function, which Keras 3.15 looks for when it loads HDF5."""
 
@@ -287,7 +284,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer",
         lambda evidence: (
             evidence.wrapper is not None
-            and optimizer_config.class_of(evidence.optimizer) in _UNWRAPPED
+            and optimizer_config.class_of(evidence.optimizer) in optimizer_config.NEVER_WRAPPED
         ),
     ),
     _row(

@@ -33,12 +33,6 @@ _KEYS: Final = {
 }
 _NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metric"}
 
-_ALIASES: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
-"""What ``compile()`` replaces by a metric that suits the loss."""
-
-_WRAPPERS: Final = frozenset({"MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"})
-"""Metrics of Keras 2 around a function, which their config names."""
-
 _LAMBDAS: Final = frozenset({"<lambda>", "__lambda__"})
 
 
@@ -102,7 +96,8 @@ def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
     for key, kind in _KEYS.items():
         for name, is_class in _names(evidence.configuration.get(key)):
             entry = LossOrMetric(kind=kind, name=name, is_class=is_class)
-            if entry not in met and not (kind == known_arguments.METRICS and name in _ALIASES):
+            by_shape = kind == known_arguments.METRICS and name in known_arguments.BY_SHAPE
+            if entry not in met and not by_shape:
                 met.add(entry)
                 yield entry
 
@@ -153,7 +148,7 @@ def _name_of_object(serialized: KerasObject) -> tuple[str, bool]:
     if serialized.function is not None:
         return serialized.function, False
     wrapped = serialized.arguments.get("fn")
-    if serialized.class_name in _WRAPPERS and isinstance(wrapped, str):
+    if serialized.class_name in known_arguments.METRIC_WRAPPERS and isinstance(wrapped, str):
         return wrapped, False
     return serialized.class_name, True
 

@@ -87,6 +87,11 @@ def _verdict(
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
     causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
+    if family_of(loader) == KERAS3:
+        causes += [
+            Cause(kind=Obstacle.CLASS, reason=f"no release known to policytool has {part}")
+            for part in sorted(evidence.traits.unknown_policies)
+        ]
     objections = tuple(_objections(loader, groups))
     left = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
@@ -118,8 +123,8 @@ def _verdict(
 
 def _with_variables(verdict: Verdict, stored: StoredVariables) -> Verdict:
     """
-    Return a verdict with what is wrong with the stored variables, if they may be read: nothing but
-    policies, which fixes rewrite in place, stands in the way.
+    Return a verdict with the defect of the stored variables, if the release would read them: the
+    policies, which fixes rewrite in place, are its only cause of a failure.
     """
     if not all(cause.kind is Obstacle.POLICY for cause in verdict.causes):
         return verdict

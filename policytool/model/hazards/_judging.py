@@ -15,6 +15,7 @@ from policytool.releases import keras_objects, known_arguments, symbols
 from policytool.releases.layer_classes import layer_facts, public_class_name
 from policytool.releases.symbols import in_tensorflow, is_foreign, is_harmful, is_own, op
 from policytool.support.errors import short
+from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +74,6 @@ HazardParts = tuple[Harm, str, str]
 """A harm, and a hazard's name and predicate, before it is known where it stands."""
 
 
-_RAW_OPS: Final = "raw_ops."
 _NOT_PURE: Final = "which is not on the allow-list of functions"
 
 
@@ -114,7 +114,7 @@ def _hazards_of_function(name: Json) -> Iterator[HazardParts]:
         yield Harm.UNKNOWN, "function", "does not refer to a TensorFlow function"
     elif not (
         symbols.is_pure_function(name)
-        or (name.startswith(_RAW_OPS) and symbols.is_pure_op(name.removeprefix(_RAW_OPS)))
+        or (name.startswith(symbols.RAW) and symbols.is_pure_op(name.removeprefix(symbols.RAW)))
     ):
         yield from _find_call(f"tensorflow.{name}", harmful=in_tensorflow(name))
 
@@ -223,8 +223,6 @@ _CALLING: Final = ("fn", "partitioner")
 Ends of the arguments that hold a function: of metrics (``fn``), wrappers of RNN cells
 (``residual_fn``) and feature columns (``normalizer_fn``).
 """
-
-_LAYERS: Final = "layers"
 
 
 def find(value: dict[str, Json]) -> Iterator[HazardParts]:
@@ -504,9 +502,9 @@ def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts
                 _BYTE_CODE,
                 f"contains Python bytecode ({short(key)}), which runs when the model loads",
             )
-    if known_arguments.is_known(_LAYERS, class_name):
+    if known_arguments.is_known(known_arguments.LAYERS, class_name):
         for key in known_arguments.unknown_keys(
-            _LAYERS,
+            known_arguments.LAYERS,
             class_name,
             tuple(
                 key for key, item in config.items() if not key.endswith(_KERAS1) and _has_text(item)
@@ -524,12 +522,4 @@ def _has_text(value: Json) -> bool:
     Return whether there is text in a value, at any depth: numbers do nothing, whatever argument
     they are given for.
     """
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            return True
-        pending += (
-            item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        )
-    return False
+    return any(isinstance(leaf, str) for leaf in jsontext.leaves(value))

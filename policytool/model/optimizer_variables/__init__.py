@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import optimizer_config
 from policytool.model.optimizer_config import UnmappedError
+from policytool.model.tree import STATE
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.releases import KERAS2, is_since
 
@@ -241,19 +242,18 @@ def _positions(
 
 Path = tuple[str, ...]
 
-_OPTIMIZER: Final = "optimizer"
-_OUTER: Final[Path] = (_OPTIMIZER, "vars")
-_INNER: Final[Path] = (_OPTIMIZER, "inner_optimizer", "vars")
+OUTER: Final[Path] = (STATE, "vars")
+INNER: Final[Path] = (STATE, "inner_optimizer", "vars")
 _STORED: Final = "optimizer_weights"
 _STEPS: Final = frozenset({"iter", "iteration", "iterations"})
 _CACHE: Final = "momentum_cache"
 """What the old style calls Nadam's product."""
 
-_OWN: Final = 4
+OWN: Final = 4
 _LAST_OWN: Final = "dynamic_scale"
 """
 How many variables Keras 3's LossScaleOptimizer keeps itself before those of the optimizer, and the
-last of them in HDF5.
+last of them in HDF5: iterations, learning rate, steps since the scale last changed, the scale.
 """
 
 _STANDALONE: Final = "keras"
@@ -326,15 +326,13 @@ def _state_in_archive(
 ) -> OptimizerState | None:
     groups: dict[Path, dict[int, Tensor]] = {}
     for tensor in loaded.document.tensors or ():
-        if tensor.path[0] == _OPTIMIZER and tensor.path[-1].isdigit():
+        if tensor.path[0] == STATE and tensor.path[-1].isdigit():
             groups.setdefault(tensor.path[:-1], {})[int(tensor.path[-1])] = tensor
-    variables = (
-        groups.get(_INNER) or groups.get((_OPTIMIZER, "_optimizer", "vars")) or groups.get(_OUTER)
-    )
+    variables = groups.get(INNER) or groups.get((STATE, "_optimizer", "vars")) or groups.get(OUTER)
     if not variables:
         return None
-    is_wrapped = loaded.is_keras3 and _INNER in groups
-    own = groups.get(_OUTER, {}) if is_wrapped else {}
+    is_wrapped = loaded.is_keras3 and INNER in groups
+    own = groups.get(OUTER, {}) if is_wrapped else {}
     expected_positions = positions(
         optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=is_wrapped
     )
@@ -343,7 +341,7 @@ def _state_in_archive(
         [variables[number] for number in sorted(variables)],
         expected_positions,
         trainable,
-        own=[own[number] for number in sorted(own)][:_OWN],
+        own=[own[number] for number in sorted(own)][:OWN],
     )
 
 
@@ -355,8 +353,8 @@ def _state_of_keras3(
     weights: ``sequential_dense_kernel_momentum``.
     """
     stored = loaded.document.state
-    has_own = len(stored) > _OWN and stored[_OWN - 1].path[-1] == _LAST_OWN
-    own = stored[: _OWN * has_own]
+    has_own = len(stored) > OWN and stored[OWN - 1].path[-1] == _LAST_OWN
+    own = stored[: OWN * has_own]
     expected_positions = positions(
         optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=has_own
     )
@@ -477,7 +475,10 @@ def _shapes(weights: Sequence[Tensor]) -> list[tuple[int, ...]]:
 
 __all__ = [
     "ALWAYS_IN_NEW",
+    "INNER",
     "ITERATIONS",
+    "OUTER",
+    "OWN",
     "RATE",
     "SCHEDULE",
     "WITH_SCHEDULE",

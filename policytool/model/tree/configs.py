@@ -140,7 +140,7 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
         raise LimitError(f"{walk.root.part} contains {excess}")
     spend(1, walk="layers of a config")
     site = _site(walk, value, place)
-    identity = value.get("shared_object_id")
+    identity = value.get(keras_objects.SHARED_ID)
     if isinstance(identity, int) and not place.prefix and not walk.each:
         first = walk.shared.setdefault(identity, len(walk.sites))
         if first != len(walk.sites):

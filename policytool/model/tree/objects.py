@@ -20,6 +20,7 @@ from policytool.model.tree.site import (
     CONTAINERS,
     LAYERS,
     MODEL_CLASSES,
+    MODEL_IDENTIFIERS,
     Site,
     Unspelled,
     split_class,
@@ -154,8 +155,7 @@ def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, de
                 part=node.part or "", pointer="/config/dtype" if in_config else "/dtype"
             ),
             autocast=autocast if isinstance(autocast, bool) else None,
-            is_model=class_name in MODEL_CLASSES
-            or node.identifier in {"_tf_keras_model", "_tf_keras_network", "_tf_keras_sequential"},
+            is_model=class_name in MODEL_CLASSES or node.identifier in MODEL_IDENTIFIERS,
             config=config if isinstance(config, dict) else None,
             node=node.id,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.releases.layer_classes import Category, classes_of, public_class_name
 from policytool.support import limits
 from policytool.support.errors import LimitError
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +25,11 @@ Classes of Keras whose config lists layers.
 
 ``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``.
 """
+
+MODEL_IDENTIFIERS: Final = frozenset(
+    {"_tf_keras_model", "_tf_keras_network", "_tf_keras_sequential"}
+)
+"""Identifiers of nodes in a SavedModel that are models of Keras."""
 
 INPUT_CLASS: Final = "InputLayer"
 LAYERS: Final = "layers"
@@ -127,10 +132,7 @@ class Site:
 
 def children_of(sites: Sequence[Site]) -> Mapping[int | None, Sequence[int]]:
     """Return the indices of the sites directly below each site; those of None are the topmost."""
-    children: dict[int | None, list[int]] = defaultdict(list)
-    for index, site in enumerate(sites):
-        children[site.parent].append(index)
-    return children
+    return grouped((site.parent, index) for index, site in enumerate(sites))
 
 
 def path_of(names: tuple[str, ...]) -> str:

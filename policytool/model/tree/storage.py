@@ -22,6 +22,7 @@ from policytool.releases.keras_objects import USUAL_VARIABLES, snake_case
 from policytool.releases.layer_classes import layer_facts
 from policytool.support import limits, steps
 from policytool.support.errors import LimitError
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ COUNTED_ONCE: Final = 1
 COUNTED_TWICE: Final = 2
 """How TF 2.14, and TF 2.12 and 2.13, count the layers with weights of a class in that group."""
 
-_VARS: Final = "vars"
+VARS: Final = "vars"
 _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
 _ADAPTED: Final = frozenset({"mean", "variance", "count"})
 STATE: Final = "optimizer"
@@ -295,9 +296,7 @@ def _with_cell_names(
     """
     if not any(site.numbered for site in sites):
         return sites
-    scopes: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for tensor in tensors:
-        scopes[tensor.path[0]].append(tensor.path[1:-1])
+    scopes = grouped((tensor.path[0], tensor.path[1:-1]) for tensor in tensors)
     renamed = list(sites)
     for top in children.get(0, ()):
         numbered = _NumberedNames(scopes.get(sites[top].name, ()))
@@ -360,7 +359,7 @@ def _by_paths(
         while end and tensor.path[:end] not in places:
             end -= 1
         index = places.get(tensor.path[:end], 0)
-        name = "/".join(part for part in tensor.path[end:] if part != _VARS)
+        name = "/".join(part for part in tensor.path[end:] if part != VARS)
         owned[index].append((_variable(tensor, name), tensor))
     return owned
 
@@ -464,12 +463,12 @@ def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
     SavedModel: variables that a layer's node holds, directly or in a list or dict, each at the
     deepest layer that holds it.
     """
-    owned: Owned = defaultdict(list)
     taken: set[int] = set()
-    for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names)):
-        for label, variable in _variable_edges(document, sites[index].node or 0, taken):
-            owned[index].append((_variable(variable, label), variable))
-    return owned
+    return grouped(
+        (index, (_variable(variable, label), variable))
+        for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names))
+        for label, variable in _variable_edges(document, sites[index].node or 0, taken)
+    )
 
 
 def _variable_edges(

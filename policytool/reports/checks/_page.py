@@ -35,7 +35,8 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.reports.words import bytes_words, failure_facts, figure, grouped, many, share
+from policytool.reports.words import bytes_words, failure_facts, figure, many, share
+from policytool.support.grouping import grouped
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from policytool.numerics.check_results.verdicts import Change, Subject
 from policytool.numerics.verdicts import loss_scales
 from policytool.reports.checks._layers import NUMBER
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
-from policytool.reports.words import bytes_words, figure, grouped, many, share
+from policytool.reports.words import bytes_words, figure, many, share
 from policytool.support.errors import short
+from policytool.support.grouping import grouped
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:

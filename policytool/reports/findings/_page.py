@@ -28,16 +28,10 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.reports.words import (
-    EFFECTS,
-    failure_facts,
-    generation_words,
-    grouped,
-    many,
-    migrate_words,
-)
+from policytool.reports.words import EFFECTS, failure_facts, generation_words, many, migrate_words
 from policytool.rules.base import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
+from policytool.support.grouping import grouped
 from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:

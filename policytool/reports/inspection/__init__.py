@@ -53,13 +53,13 @@ from policytool.reports.words import (
     bytes_words,
     failure_facts,
     generation_words,
-    grouped,
     loader_lines,
     loader_ranges,
     loss_scale_words,
     migrate_words,
     training_lines,
 )
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

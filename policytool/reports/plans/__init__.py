@@ -28,11 +28,11 @@ from policytool.reports.words import (
     UNKNOWN,
     failure_facts,
     generation_words,
-    grouped,
     loader_lines,
     loader_ranges,
     training_lines,
 )
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

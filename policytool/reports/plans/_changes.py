@@ -18,8 +18,9 @@ from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Policy
 from policytool.releases.releases import family_of
 from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Section, Table, Tone
-from policytool.reports.words import grouped, loader_ranges, loss_scale_words, many
+from policytool.reports.words import loader_ranges, loss_scale_words, many
 from policytool.support.errors import SpellingError
+from policytool.support.grouping import grouped
 from policytool.support.text.jsontext import ABSENT
 from policytool.support.text.phrases import join_and_count, join_first
 

@@ -46,7 +46,8 @@ from policytool.reports.tuning._verdict import (
     times,
     verdict,
 )
-from policytool.reports.words import HEADROOM, failure_facts, figure, grouped, many, share, upward
+from policytool.reports.words import HEADROOM, failure_facts, figure, many, share, upward
+from policytool.support.grouping import grouped
 from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:

@@ -264,7 +264,7 @@ class Tunings:
     """The command line; nothing if Python called."""
 
 
-_REPORT: Final = "--report"
+_REPORT: Final = "--format"
 _JSON: Final = "json="
 _DONE: Final = frozenset({Status.WRITTEN, Status.UNCHANGED, Status.BLOCKED})
 """After these, a command would do nothing, or fail."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Signature
 from policytool.rules.selection.suppressions import judge
 from policytool.support.errors import BaselineError
+from policytool.support.grouping import grouped
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ class Baseline:
     @property
     def by_path(self) -> Mapping[str, tuple[Signature, ...]]:
         """By path, the entry points."""
-        by_file: defaultdict[str, list[Signature]] = defaultdict(list)
-        for path, signature in self.signatures:
-            by_file[path].append(signature)
+        by_file = grouped(self.signatures)
         return {path: tuple(signatures) for path, signatures in by_file.items()}
 
 

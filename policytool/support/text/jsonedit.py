@@ -155,47 +155,28 @@ class _Walk:
         opening = self._text[start]
         if not node.below or opening not in "{[":
             return _Place(start, self._skip(start))
-        return self._object(node, start) if opening == "{" else self._array(node, start)
-
-    def _object(self, node: _Node, start: int) -> _Place:
-        place = _Place(start, start, members=(members := []))
-        position = self._blank(start + 1)
-        if self._text[position] == "}":
-            place.end = position + 1
-            return place
-        while True:
-            key, key_end = _DECODER.raw_decode(self._text, position)
-            value = self._blank(self._expect(":", self._blank(key_end)))
+        members: list[_Member] | None = [] if opening == "{" else None
+        closing = "}" if opening == "{" else "]"
+        place = _Place(start, start, members)
+        position, index = self._blank(start + 1), 0
+        while index or self._text[position] != closing:
+            key, key_end, value = str(index), position, position
+            if members is not None:
+                key, key_end = _DECODER.raw_decode(self._text, position)
+                value = self._blank(self._expect(":", self._blank(key_end)))
             if (child := node.below.get(key)) is None:
                 end = self._skip(value)
             else:
                 place.below[key] = below = self._place(child, value)
                 end = below.end
-            members.append(_Member(key, position, key_end, value, end))
-            after = self._blank(end)
-            if self._text[after] == "}":
-                place.end = after + 1
-                return place
-            position = self._blank(self._expect(",", after))
-
-    def _array(self, node: _Node, start: int) -> _Place:
-        place = _Place(start, start)
-        position, index = self._blank(start + 1), 0
-        if self._text[position] == "]":
-            place.end = position + 1
-            return place
-        while True:
-            child = node.below.get(str(index))
-            if child is None:
-                end = self._skip(position)
-            else:
-                place.below[str(index)] = below = self._place(child, position)
-                end = below.end
-            after = self._blank(end)
-            if self._text[after] == "]":
-                place.end = after + 1
-                return place
-            position, index = self._blank(self._expect(",", after)), index + 1
+            if members is not None:
+                members.append(_Member(key, position, key_end, value, end))
+            position = self._blank(end)
+            if self._text[position] == closing:
+                break
+            position, index = self._blank(self._expect(",", position)), index + 1
+        place.end = position + 1
+        return place
 
     def _skip(self, position: int) -> int:
         return _DECODER.raw_decode(self._text, position)[1]

@@ -13,10 +13,11 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from policytool.support import limits
+from policytool.support.errors import CodedError
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 else:
@@ -40,12 +41,8 @@ _STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{[}]"))
 
 
-class JsonError(ValueError):
+class JsonError(CodedError, ValueError):
     """Text that is not JSON, or JSON beyond the limits; ``code`` distinguishes them."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
@@ -173,6 +170,34 @@ def without(document: Json, key: str) -> Json:
     if isinstance(document, dict):
         return {name: without(child, key) for name, child in document.items() if name != key}
     return [without(child, key) for child in document] if isinstance(document, list) else document
+
+
+def leaves(document: Json) -> Iterator[Json]:
+    """Yield the values at any depth that contain no others, in no order."""
+    pending = [document]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+        else:
+            yield node
+
+
+def containers(
+    document: Json,
+) -> Iterator[tuple[tuple[str | int, ...], dict[str, Json] | list[Json]]]:
+    """Yield the objects and lists at any depth with the steps to them, outer ones first."""
+    pending: list[tuple[tuple[str | int, ...], Json]] = [((), document)]
+    while pending:
+        path, node = pending.pop()
+        if not isinstance(node, dict | list):
+            continue
+        yield path, node
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+        below = [((*path, key), child) for key, child in items if isinstance(child, dict | list)]
+        pending += reversed(below)
 
 
 def _most_values(text: str | bytes) -> int:

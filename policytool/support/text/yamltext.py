@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from policytool.support import limits
+from policytool.support.errors import CodedError
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
@@ -58,15 +59,11 @@ reached.
 """
 
 
-class YamlError(ValueError):
+class YamlError(CodedError, ValueError):
     """
     Text that is not YAML, exceeds the limits, or contains YAML that no config has; ``code``
     distinguishes them.
     """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ which calls made that, and how much of a call's error its rounded inputs explain
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .. import model_calls
@@ -116,24 +117,24 @@ def _masked(like: Any, original: Any, masks: Mapping[int, Any]) -> Any:
     return like
 
 
+@dataclass(eq=False)
 class Trace:
     """What is known of one call besides its own result."""
 
-    def __init__(self) -> None:
-        self.entering: list[int] = []
-        """The numbers of the comparisons of the tensors that enter it."""
+    entering: list[int] = field(default_factory=list)
+    """The numbers of the comparisons of the tensors that enter it."""
 
-        self.producers: list[int] = []
-        """The numbers of the rows whose tensors it gets, directly or through code between them."""
+    producers: list[int] = field(default_factory=list)
+    """The numbers of the rows whose tensors it gets, directly or through code between them."""
 
-        self.own: list[int | None] | None = None
-        """
-        For each output, the number of the comparison of both layers, called with the same rounded
-        inputs; None where no input is rounded before the call.
-        """
+    own: list[int | None] | None = None
+    """
+    For each output, the number of the comparison of both layers, called with the same rounded
+    inputs; None where no input is rounded before the call.
+    """
 
-        self.rounding: list[int | None] | None = None
-        """The same of the reference's layer, called with its inputs as they are and rounded."""
+    rounding: list[int | None] | None = None
+    """The same of the reference's layer, called with its inputs as they are and rounded."""
 
 
 class Diagnosis:
@@ -195,28 +196,28 @@ class Diagnosis:
         return sorted(row_numbers)
 
 
+@dataclass(eq=False)
 class Row:
     """What is measured of one call of a layer."""
 
-    def __init__(self, call: Call, other: Call) -> None:
-        self.reference = call
-        self.candidate = other
-        self.accumulated: list[int | None] = []
-        """For each output, the number of its comparison; None for what cannot be compared."""
+    reference: Call
+    candidate: Call
+    accumulated: list[int | None] = field(default_factory=list)
+    """For each output, the number of its comparison; None for what cannot be compared."""
 
-        self.isolated: list[int | None] | None = None
-        """The same; None where the layer was not called with the reference's inputs."""
+    isolated: list[int | None] | None = None
+    """The same; None where the layer was not called with the reference's inputs."""
 
-        self.inputs: list[str] = []
-        """The float dtypes that the candidate's layer takes."""
+    inputs: list[str] = field(default_factory=list)
+    """The float dtypes that the candidate's layer takes."""
 
-        self.dtypes: list[tuple[str, str]] = []
-        self.shapes: list[list[int | None]] = []
-        self.exponents: list[int | None] = []
-        """For each output, the number of its histogram; None for what has none."""
+    dtypes: list[tuple[str, str]] = field(default_factory=list)
+    shapes: list[list[int | None]] = field(default_factory=list)
+    exponents: list[int | None] = field(default_factory=list)
+    """For each output, the number of its histogram; None for what has none."""
 
-        self.trace: Trace | None = None
-        """None unless the run is a diagnosis."""
+    trace: Trace | None = None
+    """None unless the run is a diagnosis."""
 
 
 class Pair:

@@ -9,7 +9,7 @@ therefore represented by a few.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -39,23 +39,20 @@ EXPLAINED_ROWS = 1000
 """The most rows in which layers are compared to explain an error."""
 
 
-class Measured:
+class Measured(NamedTuple):
     """
     The numbers of one run: a row for each comparison, one for each histogram, and how the values of
     each output of the model changed.
     """
 
-    def __init__(
-        self, vectors: Any, histograms: Any, changes: Sequence[OutputChanges], outputs: Any = None
-    ) -> None:
-        self.vectors = vectors
-        self.histograms = histograms
-        self.changes = changes
-        self.outputs = outputs
-        """
-        A row for each output of the model over all rows of the inputs; None if the comparisons of
-        the layers are over all rows, too.
-        """
+    vectors: Any
+    histograms: Any
+    changes: Sequence[OutputChanges]
+    outputs: Any = None
+    """
+    A row for each output of the model over all rows of the inputs; None if the comparisons of
+    the layers are over all rows, too.
+    """
 
     def merged(self, other: Measured) -> Measured:
         """Return the numbers over the examples of both; the changes are already of both."""

@@ -9,6 +9,7 @@ summed up by sample.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -272,22 +273,22 @@ class OutputChanges:
         return _json(_add(None, changed))
 
 
+@dataclass(eq=False)
 class Shares:
     """How many of the rows of each sample changed."""
 
-    def __init__(self) -> None:
-        self.samples = 0
-        self.changed = 0
-        """Samples in which any row did."""
+    samples: int = 0
+    changed: int = 0
+    """Samples in which any row did."""
 
-        self.total = 0.0
-        """The sum of the shares of the rows of each sample."""
+    total: float = 0.0
+    """The sum of the shares of the rows of each sample."""
 
-        self.squares = 0.0
-        """The sum of the squares of these shares."""
+    squares: float = 0.0
+    """The sum of the squares of these shares."""
 
-        self.worst = 0.0
-        """The largest share."""
+    worst: float = 0.0
+    """The largest share."""
 
     def update(self, changed: Any) -> None:
         """Add a batch: for each sample, which of its rows changed, or the share that did."""

@@ -13,7 +13,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,13 @@ FLOAT32_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that NumPy itself does not know; float32 holds every value of theirs."""
 
 
-class Source:
+class Source(NamedTuple):
     """Where arrays are from, as sentences say it."""
 
-    def __init__(self, name: str, code: str, short: str) -> None:
-        self.name = name
-        self.code = code
-        self.short = short
-        """What stands for the name in sentences about one input."""
+    name: str
+    code: str
+    short: str
+    """What stands for the name in sentences about one input."""
 
     def refused(self, text: str, *values: Any) -> Refused:
         """Return a refusal of what it holds."""

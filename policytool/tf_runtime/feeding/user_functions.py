@@ -11,7 +11,7 @@ import importlib
 import itertools
 import os
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -84,16 +84,15 @@ _LABELLED = 2
 """Elements of the pairs that data sets for training have: the inputs and the labels."""
 
 
-class Batch:
+class Batch(NamedTuple):
     """One batch from the user's function."""
 
-    def __init__(self, source: Source, arrays: Mapping[str, Any], *, is_alone: bool) -> None:
-        self.source = source
-        self.arrays = arrays
-        """By input name."""
+    source: Source
+    arrays: Mapping[str, Any]
+    """By input name."""
 
-        self.is_alone = is_alone
-        """Whether the function returned one array, or one dict, and no batches."""
+    is_alone: bool
+    """Whether the function returned one array, or one dict, and no batches."""
 
 
 def read_batches(options: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[Batch]:

@@ -9,6 +9,7 @@ cannot be built, mean squared error stands in for it, and why is told.
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,20 +70,20 @@ class Unbuildable(Exception):  # noqa: N818  # it says why another loss stands i
     """Why a recorded loss is not built, as a part of a sentence."""
 
 
+@dataclass(eq=False)
 class OutputLossSpec:
     """The loss of one output of the model."""
 
-    def __init__(self, output: str, weight: float | None = None) -> None:
-        self.output = output
-        self.weight = weight
-        self.loss: Any = None
-        """What ``compile`` takes; None where the output has no loss."""
-        self.name: str | None = None
-        self.source = "none"
-        """``recorded``, ``substitute`` or ``none``."""
-        self.targets: str | None = None
-        self.why: str | None = None
-        """Why it is not the recorded one."""
+    output: str
+    weight: float | None = None
+    loss: Any = None
+    """What ``compile`` takes; None where the output has no loss."""
+    name: str | None = None
+    source: str = "none"
+    """``recorded``, ``substitute`` or ``none``."""
+    targets: str | None = None
+    why: str | None = None
+    """Why it is not the recorded one."""
 
     def take(self, loss: Any, name: str, source: str) -> None:
         """Make this the output's loss."""

@@ -32,7 +32,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -251,17 +251,16 @@ _SAID = {
 }
 
 
-class Rewrite:
+class Rewrite(NamedTuple):
     """A pass that does something here."""
 
-    def __init__(self, option: str, device: str, description: str) -> None:
-        self.option = option
-        """Its name in RewriterConfig."""
+    option: str
+    """Its name in RewriterConfig."""
 
-        self.device = device
-        """The type of the device for which the pass runs."""
+    device: str
+    """The type of the device for which the pass runs."""
 
-        self.said = description
+    said: str
 
     @property
     def emulates(self) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.formats import rewriting
+from policytool.formats import REWRITTEN, rewriting
 from policytool.formats.rewriting import Changes
 from policytool.model import reading
 from policytool.support.errors import ModelFileError
@@ -49,8 +49,8 @@ def _rewritable(path: Path) -> Document | None:
         document = document_of(path)
     except ModelFileError:
         return None
-    rewriter = rewriting.rewriter_for(document.format, is_directory=path.is_dir())
-    return document if rewriter is not None and document.config_part is not None else None
+    is_rewritten = document.format in REWRITTEN and document.config_part is not None
+    return document if is_rewritten else None
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -197,7 +197,8 @@ def test_missing_directories_and_formats_are_told(model: Path, tmp_path: Path) -
     with pytest.raises(ModelFileError) as caught:
         rewriting.write(model, tmp_path / "new", Changes(), document_format="savedmodel")
     assert caught.value.code == "not-rewritable"
-    assert rewriting.rewriter_for("weights", is_directory=False) is None
+    with pytest.raises(ModelFileError, match="can only be read"):
+        rewriting.write(model, tmp_path / "new", Changes(), document_format="weights")
 
 
 def test_times_and_counts_are_told(tmp_path: Path) -> None:

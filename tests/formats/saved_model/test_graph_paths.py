@@ -165,6 +165,19 @@ def named_by_an_object(graph: Any, definition: Any) -> None:
     graph.object_graph.nodes.add().function.concrete_functions.append(b"saving")
 
 
+def named_by_a_bare_object(graph: Any, definition: Any) -> None:
+    """Do so in the other form of such an object."""
+    function(definition, "saving")
+    graph.object_graph.nodes.add().bare_function.concrete_function = b"saving"
+
+
+def called_with_another_path(_: Any, definition: Any) -> None:
+    """Call a function, which is TensorFlow's own, with a path of the file's."""
+    function(definition, "saving")
+    constant(definition.nodes, "other", OTHER)
+    call(definition, "calls", "saving", "other")
+
+
 def uncalled(_: Any, definition: Any) -> None:
     """Have a function that nothing is seen to call."""
     function(definition, "saving")
@@ -343,7 +356,14 @@ def test_paths_in_their_places_are_not_told() -> None:
         ),
         *(
             (change, "SaveV2")
-            for change in (uncalled, replacing, text_is_asset, named_by_an_object)
+            for change in (
+                uncalled,
+                replacing,
+                text_is_asset,
+                named_by_an_object,
+                named_by_a_bare_object,
+                called_with_another_path,
+            )
         ),
         *(
             (change, "InitializeTableFromTextFileV2")

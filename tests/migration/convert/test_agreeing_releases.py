@@ -14,8 +14,6 @@ from policytool.releases.releases import LOADERS
 from tests.helpers.convertible_models import converted, input2, keras2, layer2
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from policytool.migration.convert.architecture import Unit
 
 RELEASES: Final = ["tf2.15", "tf_keras2.21", *(f"keras3.{minor}" for minor in range(16))]
@@ -40,9 +38,9 @@ def _table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behaviour, "_table", lambda: TABLE)
 
 
-def keras3(folder: Path, *layers: dict[str, Any]) -> Unit:
+def keras3(*layers: dict[str, Any]) -> Unit:
     """Return a model as Keras 3.15 has it."""
-    return converted(folder, keras2(input2("x", 3, 4), *layers), "keras3.15")[1]
+    return converted(keras2(input2("x", 3, 4), *layers), "keras3.15")[1]
 
 
 def dense(activation: str) -> dict[str, Any]:
@@ -51,50 +49,48 @@ def dense(activation: str) -> dict[str, Any]:
 
 
 class TestLayers:
-    def test_all_agree_where_nothing_changed(self, tmp_path: Path) -> None:
-        found = agreeing_releases(keras3(tmp_path, dense("tanh")), "keras3.15", LOADING)
+    def test_all_agree_where_nothing_changed(self) -> None:
+        found = agreeing_releases(keras3(dense("tanh")), "keras3.15", LOADING)
         assert found == tuple(RELEASES[2:])
 
-    def test_a_change_ends_them_before_the_release(self, tmp_path: Path) -> None:
-        found = agreeing_releases(keras3(tmp_path, dense("relu")), "keras3.15", LOADING)
+    def test_a_change_ends_them_before_the_release(self) -> None:
+        found = agreeing_releases(keras3(dense("relu")), "keras3.15", LOADING)
         assert found == tuple(f"keras3.{minor}" for minor in range(5, 16))
 
-    def test_of_the_releases_between_two_changes_those_around_the_target(
-        self, tmp_path: Path
-    ) -> None:
-        model = keras3(tmp_path, dense("elu"))
+    def test_of_the_releases_between_two_changes_those_around_the_target(self) -> None:
+        model = keras3(dense("elu"))
         middle = tuple(f"keras3.{minor}" for minor in range(2, 12))
         assert agreeing_releases(model, "keras3.6", LOADING) == middle
         assert agreeing_releases(model, "keras3.1", LOADING) == ("keras3.0", "keras3.1")
 
-    def test_what_the_target_changed_leaves_it_alone(self, tmp_path: Path) -> None:
-        model = keras3(tmp_path, layer2("Flatten", "flatten", [["x", 0, 0, {}]]))
+    def test_what_the_target_changed_leaves_it_alone(self) -> None:
+        model = keras3(layer2("Flatten", "flatten", [["x", 0, 0, {}]]))
         assert agreeing_releases(model, "keras3.15", LOADING) == ("keras3.15",)
 
-    def test_nothing_is_said_of_layers_that_were_not_measured(self, tmp_path: Path) -> None:
+    def test_nothing_is_said_of_layers_that_were_not_measured(self) -> None:
         wrapped = layer2("Dense", "dense", [["x", 0, 0, {}]], units=2)
-        model = keras3(tmp_path, wrapped | {"class_name": "Discretization"})
+        model = keras3(wrapped | {"class_name": "Discretization"})
         assert behaviour.changing_releases("NoSuchLayer", {}, "keras3") is None
         assert agreeing_releases(model, "tf2.3", LOADING) == ()
 
-    def test_releases_that_refuse_the_file_are_left_out(self, tmp_path: Path) -> None:
+    def test_releases_that_refuse_the_file_are_left_out(self) -> None:
         verdicts = tuple(
             Verdict(loader=name, reason="too old" if name == "keras3.0" else None)
             for name in LOADERS
         )
-        found = agreeing_releases(keras3(tmp_path, dense("tanh")), "keras3.15", verdicts)
+        found = agreeing_releases(keras3(dense("tanh")), "keras3.15", verdicts)
         assert found == tuple(f"keras3.{minor}" for minor in range(3, 16))
 
 
 class TestMasks:
-    def test_releases_that_hand_on_another_mask_are_left_out(self, tmp_path: Path) -> None:
+    def test_releases_that_hand_on_another_mask_are_left_out(self) -> None:
         """Up to 3.3 a layer that merges has no mask in Keras 3; the layer behind it is a mask's."""
         layers = [
             layer2("Masking", "masking", [["x", 0, 0, {}]], mask_value=0.0),
             layer2("Add", "add", [["masking", 0, 0, {}], ["masking", 0, 0, {}]]),
             layer2("GlobalAveragePooling1D", "pool", [["add", 0, 0, {}]]),
         ]
-        found = agreeing_releases(keras3(tmp_path, *layers), "keras3.15", LOADING)
+        found = agreeing_releases(keras3(*layers), "keras3.15", LOADING)
         assert found[-1] == "keras3.15"
         assert "keras3.3" not in found
 

@@ -21,8 +21,6 @@ from tests.helpers.convertible_models import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.helpers.convertible_models import Config
 
 K2, K3 = "tf_keras2.21", "keras3.15"
@@ -34,12 +32,12 @@ def scaled(layer: Config, module: str | None) -> Config:
     return {**layer, "module": module, "registered_name": layer["class_name"]} if module else layer
 
 
-def test_a_scaled_sum_becomes_rescaling_and_add(tmp_path: Path) -> None:
+def test_a_scaled_sum_becomes_rescaling_and_add() -> None:
     """The second input alone is multiplied."""
     model = keras2(
         input2("x", 4), input2("y", 4), layer2("Custom>CustomScaleLayer", "sum", PAIR, scale=0.17)
     )
-    config, _, log = converted(tmp_path, model, K3)
+    config, _, log = converted(model, K3)
     assert not log.refusals
     assert "CustomScaleLayer" not in told(log)
     scaling, total = named(config, "sum_scale"), named(config, "sum")
@@ -55,24 +53,24 @@ def test_a_scaled_sum_becomes_rescaling_and_add(tmp_path: Path) -> None:
     ]
 
 
-def test_a_class_of_that_name_which_is_someone_elses_stays(tmp_path: Path) -> None:
+def test_a_class_of_that_name_which_is_someone_elses_stays() -> None:
     """By another package, another key, or another kind of call."""
     for own in (
         layer2("mine>CustomScaleLayer", "sum", PAIR, scale=0.17),
         layer2("Custom>CustomScaleLayer", "sum", PAIR, scale=0.17, offset=1.0),
         layer2("Custom>CustomScaleLayer", "sum", [["x", 0, 0, {}]], scale=0.17),
     ):
-        config, _, _ = converted(tmp_path, keras2(input2("x", 4), input2("y", 4), own), K3)
+        config, _, _ = converted(keras2(input2("x", 4), input2("y", 4), own), K3)
         assert named(config, "sum")["class_name"] == "CustomScaleLayer"
 
 
-def test_a_scale_of_channels_becomes_a_product_by_channel(tmp_path: Path) -> None:
+def test_a_scale_of_channels_becomes_a_product_by_channel() -> None:
     """Of images, which are all that ConvNeXt has."""
     own = scaled(
         layer3("LayerScale", "scale", tensor("x"), init_values=0.1, projection_dim=5),
         "keras.src.applications.convnext",
     )
-    config, _, log = converted(tmp_path, keras3(input3("x", 3, 3, 5), own), K2)
+    config, _, log = converted(keras3(input3("x", 3, 3, 5), own), K2)
     assert "LayerScale is" not in told(log)
     found = named(config, "scale")
     assert found["class_name"] == "EinsumDense"
@@ -83,11 +81,11 @@ def test_a_scale_of_channels_becomes_a_product_by_channel(tmp_path: Path) -> Non
     assert "projection_dim" not in found["config"]
 
 
-def test_another_layer_scale_stays(tmp_path: Path) -> None:
+def test_another_layer_scale_stays() -> None:
     """The module decides, not the name."""
     own = scaled(
         layer3("LayerScale", "scale", tensor("x"), init_values=0.1, projection_dim=5),
         "keras_hub.src.layers",
     )
-    config, _, _ = converted(tmp_path, keras3(input3("x", 3, 3, 5), own), K2)
+    config, _, _ = converted(keras3(input3("x", 3, 3, 5), own), K2)
     assert named(config, "scale")["class_name"] == "LayerScale"

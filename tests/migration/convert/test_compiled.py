@@ -13,9 +13,9 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.formats.edits import Placement
-from policytool.migration.convert import decoding
+from policytool.migration.convert import compiled, decoding
 from policytool.migration.convert.architecture import walk
-from policytool.migration.convert.compiled import Compiled, compile_config, losses
+from policytool.migration.convert.compiled import Compiled, compile_config
 from policytool.migration.convert.compiled.optimizer import (
     ConvertedOptimizer,
     optimizer_for_target,
@@ -25,6 +25,7 @@ from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from policytool.model.optimizer_variables import Style
+from policytool.releases.known_arguments import LOSSES, METRICS
 from policytool.releases.policy import Dynamic
 from tests.helpers.paths import FIXTURES
 
@@ -257,17 +258,17 @@ def test_an_optimizer_that_is_not_wrapped_has_the_name_it_is_registered_by(
 @pytest.mark.parametrize(
     ("loader", "kind", "given", "expected"),
     [
-        ("keras3.15", losses.LOSSES, "mse", "mean_squared_error"),
-        ("keras3.15", losses.LOSSES, "kullback_leibler_divergence", "kl_divergence"),
-        ("keras3.15", losses.LOSSES, "logcosh", "log_cosh"),
-        ("tf2.2", losses.LOSSES, "huber", "huber_loss"),
-        ("tf2.4", losses.LOSSES, "mse", "mse"),
-        ("tf2.4", losses.LOSSES, "dice", None),
-        ("keras3.15", losses.METRICS, "somebody_elses", None),
+        ("keras3.15", LOSSES, "mse", "mean_squared_error"),
+        ("keras3.15", LOSSES, "kullback_leibler_divergence", "kl_divergence"),
+        ("keras3.15", LOSSES, "logcosh", "log_cosh"),
+        ("tf2.2", LOSSES, "huber", "huber_loss"),
+        ("tf2.4", LOSSES, "mse", "mse"),
+        ("tf2.4", LOSSES, "dice", None),
+        ("keras3.15", METRICS, "somebody_elses", None),
     ],
 )
 def test_functions_are_called_what_a_target_calls_them(
     loader: str, kind: str, given: str, expected: Json
 ) -> None:
     """A name that HDF5's loader finds is written; None where it finds none."""
-    assert losses.name_in_target(Target(loader=loader, container="h5"), kind, given) == expected
+    assert compiled.name_in_target(Target(loader=loader, container="h5"), kind, given) == expected

@@ -95,11 +95,11 @@ def test_constants_in_float32_are_noted_under_float64(
     ],
 )
 def test_numbers_that_keras2_rounds_are_noted_under_float64(
-    tmp_path: Path, policy: str, slope: float, *, noted: bool
+    policy: str, slope: float, *, noted: bool
 ) -> None:
     """A quarter is the same in both."""
     layer = layer3("LeakyReLU", "layer", tensor("x"), negative_slope=slope, dtype=policy3(policy))
-    _, _, log = converted(tmp_path, keras3(input3("x", 2), layer), "tf_keras2.21")
+    _, _, log = converted(keras3(input3("x", 2), layer), "tf_keras2.21")
     assert ("float32-constant" in {note.code for note in log.notes}) is noted
 
 
@@ -112,7 +112,7 @@ def test_numbers_that_keras2_rounds_are_noted_under_float64(
     ],
 )
 def test_inputs_that_keras3_does_not_cast_are_noted(
-    tmp_path: Path, class_name: str, policy: str, given: str, *, noted: bool
+    class_name: str, policy: str, given: str, *, noted: bool
 ) -> None:
     """In a graph and in a chain."""
     layer = layer3(class_name, "layer", tensor("x"), dtype=policy3(policy))
@@ -122,7 +122,7 @@ def test_inputs_that_keras3_does_not_cast_are_noted(
     chain = {**graph, "module": "keras", "class_name": "Sequential", "registered_name": None}
     chain["config"] = {"name": "chain", "trainable": True, "layers": [entry, layer]}
     for model in (graph, chain):
-        _, _, log = converted(tmp_path, model, "tf_keras2.21")
+        _, _, log = converted(model, "tf_keras2.21")
         assert ("uncast-input" in {note.code for note in log.notes}) is noted
 
 
@@ -140,8 +140,8 @@ def test_normalization_in_half_precision_is_noted(
     assert ("normalized-in-half" in found) is noted
 
 
-def test_vectors_near_zero_are_noted(tmp_path: Path) -> None:
+def test_vectors_near_zero_are_noted() -> None:
     """The libraries make vectors of different lengths of them."""
     layer = layer3("UnitNormalization", "layer", tensor("x"), axis=[-1])
-    _, _, log = converted(tmp_path, keras3(input3("x", 2), layer), "tf_keras2.21")
+    _, _, log = converted(keras3(input3("x", 2), layer), "tf_keras2.21")
     assert "short-vectors" in {note.code for note in log.notes}

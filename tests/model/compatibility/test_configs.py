@@ -7,6 +7,8 @@ layer classes, with other arguments than the fixtures have.
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -14,11 +16,11 @@ import pytest
 import policytool
 from policytool.model.model import Obstacle
 from policytool.releases.releases import LOADERS
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from policytool.model.model import Verdict
 
@@ -468,3 +470,19 @@ def test_number_before_a_tensor_has_its_own_dtype(
     releases = policytool.inspect(h5_model(tmp_path / "m.h5", config)).releases
     for name in ("tf2.4", "tf2.15", "tf_keras2.21"):
         assert ("number" in str(releases[name].reason)) is is_listed
+
+
+@pytest.mark.parametrize("version", [b"2.6.0", b"2.7.0", b"2.8.0"])
+def test_release_without_fixtures_has_separate_metadata(version: bytes, tmp_path: Path) -> None:
+    """
+    A public SavedModel of TF 2.6.0 has no metadata in ``saved_model.pb``, and TF 1.15, 2.4 and 2.5
+    fail to load it (``fixtures/public_files.json``).
+    """
+    copy = Path(shutil.copytree(FIXTURES / "tf2.9" / "default_float32", tmp_path / "model"))
+    metadata = copy / "keras_metadata.pb"
+    metadata.write_bytes(metadata.read_bytes().replace(b"2.9.0", version))
+    for directory, is_separate in ((copy, True), (FIXTURES / "tf2.5" / "mha_mixed", False)):
+        releases = policytool.inspect(directory).releases
+        for name in ("tf1.15", "tf2.4", "tf2.5"):
+            assert ("keras_metadata.pb" in str(releases[name].reason)) is is_separate
+        assert "keras_metadata.pb" not in str(releases["tf2.9"].reason)

@@ -29,7 +29,6 @@ from tests.conftest import (
     MIXED_SAVEDMODEL,
     MIXED_YAML,
     run,
-    run_process,
 )
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import ROOT
@@ -39,7 +38,6 @@ from tests.numerics.test_workers import is_gone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conftest import Bounded
 
 pytestmark = [THOROUGH, ALONE]
 
@@ -169,14 +167,14 @@ def test_jobs_are_an_option_a_variable_and_a_setting(
 def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
     """A fault of a library ends one process, which is replaced; all other files are read."""
     meddling(
-        "import os, signal, sys, policytool.model.reading as reading\n"
-        "was = reading.read\n"
+        "import os, signal, sys, policytool.formats.format_detection as detection\n"
+        "was = detection.document\n"
         "def read(path, shown):\n"
         "    if path.name in {'m00.h5', 'm05.h5', 'm11.keras'}:\n"
         "        print('the last words', file=sys.stderr, flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGSEGV)\n"
         "    return was(path, shown)\n"
-        "reading.read = read\n"
+        "detection.document = read\n"
     )
     inputs = every(models)
     one, two = inspected(inputs, 1), inspected(inputs, 2)
@@ -201,8 +199,9 @@ def test_a_process_that_ends_by_itself_is_told_by_its_last_words(
 ) -> None:
     """And every file may be such a one."""
     meddling(
-        "import sys, policytool.model.reading as reading\ndef read(path, shown): sys.exit('no "
-        "way')\nreading.read = read\n"
+        "import sys, policytool.formats.format_detection as detection\n"
+        "def read(path, shown): sys.exit('no way')\n"
+        "detection.document = read\n"
     )
     results = inspected(every(models)[:4], 2)
     assert all(
@@ -237,8 +236,8 @@ def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
 def test_a_bug_is_told_as_one(meddling: Any) -> None:
     """Of each file: exit code 70 and a sentence, with -v the traceback."""
     meddling(
-        "import policytool.model.reading as reading\ndef read(path, shown): raise "
-        "RuntimeError('boom')\nreading.read = read\n"
+        "import policytool.formats.format_detection as detection\ndef read(path, shown): raise "
+        "RuntimeError('boom')\ndetection.document = read\n"
     )
     ended = run("inspect", "--jobs", "2", ".")
     assert ended.code == 70
@@ -250,16 +249,16 @@ def test_a_bug_is_told_as_one(meddling: Any) -> None:
 def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
     """The sentence is that of the process that found it, and the only file's ends the run."""
     meddling(
-        "import policytool.model.reading as reading\nfrom policytool.support.errors import "
-        "UsageError\ndef "
-        "read(path, shown): raise UsageError('no')\nreading.read = read\n"
+        "import policytool.formats.format_detection as detection\n"
+        "from policytool.support.errors import UsageError\n"
+        "def read(path, shown): raise UsageError('no')\ndetection.document = read\n"
     )
     results = inspected(every(models), 2)
     assert {(one.code, one.message) for one in results if isinstance(one, Failure)} == {
         ("usage", "no")
     }
     with pytest.raises(UsageError, match=r"^no$"):
-        list(parallel._run_in_processes(inspect.TASK, every(models)[:1], False, 1, None))  # noqa: SLF001  # run_all reads a single file in this process
+        list(parallel._run_in_processes(inspect.TASK, every(models)[:1], False, 1))  # noqa: SLF001  # run_all reads a single file in this process
 
 
 def test_processes_that_cannot_start_are_told(
@@ -301,34 +300,6 @@ def reader(pipe: Path, parent: int) -> int:
                 continue
         time.sleep(0.01)
     raise AssertionError("nobody reads the pipe")
-
-
-def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, bounded: Bounded) -> None:
-    """The rest goes on."""
-    bounded("read-seconds", 3)
-    inputs = every(models)
-    writer = os.open(pipe, os.O_RDWR)
-    try:
-        two = inspected(inputs, 2)
-    finally:
-        os.close(writer)
-    lost = [
-        (found.path, result)
-        for found, result in zip(inputs, two, strict=True)
-        if isinstance(result, Failure) and result.code == "worker-timeout"
-    ]
-    assert [(path, result.message) for path, result in lost] == [
-        (
-            pipe,
-            (
-                "could not be read: the worker process took at least 4 seconds, "
-                "above the read-seconds limit of 3; raise the limit with --limit "
-                "read-seconds=6"
-            ),
-        )
-    ]
-    assert sum(isinstance(result, Model) for result in two) == 12
-    assert not children(os.getpid())
 
 
 @pytest.fixture
@@ -396,31 +367,3 @@ def test_processes_do_not_outlive_the_one_that_started_them(
     process.kill()
     process.wait()
     assert all(is_gone(pid) for pid in both)
-
-
-def test_without_the_option_several_files_have_processes(models: Path) -> None:
-    """A bar or a report needs nothing else; one file is read in this process."""
-    code = (
-        "import sys; from policytool.cli.main import run; run(sys.argv[1:]); "
-        "print(*sorted({'policytool.support.processes.pool', 'policytool.rules'} & "
-        "set(sys.modules)), file=sys.stderr)"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "POLICYTOOL_JOBS"}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code, "inspect", "--format", "json", *names],
-            cwd=models,
-            capture_output=True,
-            text=True,
-            check=True,
-            env=environment,
-        ).stderr
-        for names in (["m00.h5"], ["m00.h5", "m01.keras"])
-    ]
-    assert said == ["\n", "policytool.support.processes.pool\n"]
-    assert (
-        run_process(
-            "inspect", "m00.h5", "m01.keras", cwd=models, environment={"POLICYTOOL_JOBS": "2"}
-        ).code
-        == 0
-    )

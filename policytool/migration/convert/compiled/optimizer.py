@@ -16,8 +16,6 @@ from policytool.formats.edits import Placement
 from policytool.migration.convert.target import display_value
 from policytool.migration.planning import optimizers
 from policytool.migration.planning.optimizers import (
-    NEVER_WRAPPED,
-    WRAPPED_BY_TF_KERAS,
     Dialect,
 )
 from policytool.model import optimizer_config, optimizer_variables
@@ -252,7 +250,7 @@ def _is_wrapped(optimizer: ConvertedOptimizer, target: Target) -> bool:
         return False
     if target.is_keras3:
         return not isinstance(optimizer.scale, Fixed)
-    return optimizer.class_name not in _dialect(target).unwrapped
+    return _dialect(target).wraps(optimizer.class_name)
 
 
 def _dialect(target: Target) -> Dialect:
@@ -260,7 +258,7 @@ def _dialect(target: Target) -> Dialect:
         keras3=target.is_keras3,
         archive=target.container == "keras",
         package=target.package,
-        unwrapped=NEVER_WRAPPED if target.is_tf_keras else NEVER_WRAPPED | WRAPPED_BY_TF_KERAS,
+        is_tf_keras=target.is_tf_keras,
     )
 
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from policytool.migration.convert.rewrites import (
     activations,
-    applications,
     directions,
     keras1,
     keras2,
@@ -25,12 +24,11 @@ from policytool.migration.convert.rewrites import (
     preprocessing,
     shapes,
     storage,
-    tensorflow_js,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
-    applications.applications,
+    storage.applications,
     storage.code,
     keras1.keras1,
     keras2.keras2,
@@ -54,7 +52,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.attention,
     activations.activations,
     shapes.builds,
-    tensorflow_js.tensorflow_js,
+    layers.tensorflow_js,
     layers.measured,  # last: it says nothing of layers that another refuses
 )
 

@@ -1,6 +1,6 @@
 """
-Classes, arguments and initializers that the two libraries write differently, and layers whose
-converted forms were measured.
+Classes, arguments and initializers that the two libraries write differently or TensorFlow.js lacks,
+and layers whose converted forms were measured.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import (
+    BACKWARD,
     ObjectKind,
     SerializedObject,
     Unit,
+    function_name,
     map_units,
     references,
     walk,
@@ -22,7 +24,7 @@ from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.migration.convert.tensor_facts import compute_dtype, of_network
 from policytool.model.calls import Reference
-from policytool.releases import behaviour, known_arguments
+from policytool.releases import behaviour, known_arguments, tfjs_layers
 from policytool.releases.dtypes import HALVES
 from policytool.releases.generations import SubPolicy
 from policytool.releases.layer_classes import layer_facts
@@ -92,12 +94,7 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
         before, after = (keras2, keras3) if context.to_keras3 else (keras3, keras2)
         if before in unit.config:
             context.log.change("key-renamed", unit, f"{before} becomes {after}")
-            unit = replace(
-                unit,
-                config={
-                    after if key == before else key: value for key, value in unit.config.items()
-                },
-            )
+            unit = unit.with_key_renamed(before, after)
     if not context.to_keras3:
         return unit
     unused = [key for key in facts.unused_arguments if key in unit.config]
@@ -160,12 +157,11 @@ def normalization(unit: Unit, context: ConversionContext) -> Unit:
     return unit
 
 
-_INITIALIZER_PAIRS: Final = (
-    ("Orthogonal", "OrthogonalInitializer"),
-    ("Identity", "IdentityInitializer"),
-)
 _OTHER_NAMES: Final = {
-    name: other for pair in _INITIALIZER_PAIRS for name, other in (pair, pair[::-1])
+    "Orthogonal": "OrthogonalInitializer",
+    "OrthogonalInitializer": "Orthogonal",
+    "Identity": "IdentityInitializer",
+    "IdentityInitializer": "Identity",
 }
 
 
@@ -461,3 +457,83 @@ def _note_short_vectors(unit: Unit, context: ConversionContext) -> None:
             f"{unit.path} (UnitNormalization) scales vectors shorter than 1e-6 to length 1 in "
             "Keras 3, but to a smaller length in Keras 2",
         )
+
+
+_NAMES_IN_TFJS: Final = {"LecunNormal": "LeCunNormal", "LecunUniform": "LeCunUniform"}
+_L1L2: Final = {"L1": "l1", "L2": "l2"}
+"""Regularizers that TensorFlow.js has only as L1L2, by their argument."""
+
+_DIRECTION: Final = "go_backwards"
+
+
+@layer_rewrite(
+    applies=lambda context: context.target.is_tfjs,
+    after=("directions",),  # which names the layers of a Bidirectional
+)
+def tensorflow_js(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Replaces what TensorFlow.js does not have: initializers, regularizers and constraints, which no
+    prediction depends on, and the name ``silu`` of the activation ``swish``.
+    """
+    if not tfjs_layers.is_known(unit.class_name):
+        context.log.refuse(
+            "class",
+            unit,
+            f"{unit.path} cannot be converted: TensorFlow.js has no layer {unit.class_name}",
+        )
+        return unit
+    # TensorFlow.js fails with what Keras 2 writes and does not use, but takes any ``trainable``
+    unread = {*layer_facts(unit.class_name).unused_arguments} - {"trainable"}
+    unread |= {BACKWARD} if _has_plain_twin(unit) else set()
+    config = {key: value for key, value in unit.config.items() if key not in unread}
+    for key, value in tuple(config.items()):
+        new_value = _as_in_tfjs(value)
+        if new_value is not value:
+            config[key] = new_value
+            context.log.change(
+                "object",
+                unit,
+                f"{key} changes because {context.target.name} does not support it; predictions "
+                "are unchanged",
+            )
+    return replace(unit, config=config)
+
+
+def _has_plain_twin(unit: Unit) -> bool:
+    """
+    Return whether the backward layer of a Bidirectional is the one that TensorFlow.js makes of the
+    forward layer: it reads no other.
+    """
+    forward, backward = unit.config.get("layer"), unit.config.get(BACKWARD)
+    if not isinstance(forward, Unit) or not isinstance(backward, Unit):
+        return False
+    plain, twin = _arguments(forward), _arguments(backward)
+    is_turned = plain.pop(_DIRECTION, False) is not twin.pop(_DIRECTION, False)
+    return forward.class_name == backward.class_name and is_turned and plain == twin
+
+
+def _arguments(unit: Unit) -> dict[str, Value]:
+    """Return what a layer computes with, without the objects that variables begin with."""
+    return {
+        key: value
+        for key, value in unit.config.items()
+        if not isinstance(value, SerializedObject) or value.kind is ObjectKind.FUNCTION
+    }
+
+
+def _as_in_tfjs(value: Value) -> Value:
+    """Return a value of a config as TensorFlow.js knows it."""
+    if not isinstance(value, SerializedObject) or tfjs_layers.is_known(value.class_name):
+        return "swish" if function_name(value) == "silu" else value
+    match value.kind:
+        case ObjectKind.INITIALIZER:
+            name = _NAMES_IN_TFJS.get(value.class_name, "Zeros")
+            return replace(value, class_name=name, config={})
+        case ObjectKind.REGULARIZER if value.class_name in _L1L2:
+            key = _L1L2[value.class_name]
+            factor = value.config.get(key, 0.01) if isinstance(value.config, dict) else 0.01
+            config: dict[str, Value] = {"l1": 0.0, "l2": 0.0, key: factor}
+            return replace(value, class_name="L1L2", config=config)
+        case ObjectKind.REGULARIZER | ObjectKind.CONSTRAINT:
+            return None
+    return "swish" if function_name(value) == "silu" else value

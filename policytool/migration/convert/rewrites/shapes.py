@@ -64,9 +64,7 @@ def _rename_shape(unit: Unit, context: ConversionContext) -> Unit:
     if before not in unit.config:
         return unit
     context.log.change("input-shape", unit, f"{before} becomes {after}")
-    return replace(
-        unit, config={after if key == before else key: value for key, value in unit.config.items()}
-    )
+    return unit.with_key_renamed(before, after)
 
 
 def _with_input_layer(unit: Unit, context: ConversionContext) -> Unit:

@@ -17,6 +17,7 @@ from policytool.migration.convert.variables import _containers, _subclassed
 from policytool.migration.convert.variables._building import HolderBuilder, Sources
 from policytool.migration.convert.variables._containers import walk
 from policytool.model.tree import path_of
+from policytool.model.tree.storage import VARS
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.policy import Policy
 from policytool.releases.releases import KERAS2, KERAS3, TFJS, newest
@@ -166,7 +167,7 @@ def _archive_layout(
             groups.setdefault(place, StoredGroup(path=place, name=name if names else None))
         placements += [
             maker.placement(
-                (*path, *stored.slot.within, _containers.VARS, str(stored.slot.index)),
+                (*path, *stored.slot.within, VARS, str(stored.slot.index)),
                 holder,
                 stored,
             )

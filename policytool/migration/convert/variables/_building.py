@@ -12,7 +12,6 @@ A variable that lies otherwise in the source, as ``Unit.layout`` has it, is made
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -27,6 +26,7 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import VariableSlot, plain, slots
 from policytool.releases.policy import Policy
 from policytool.releases.releases import TFJS
+from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -87,7 +87,6 @@ def shape_of(assembly: Assembly) -> tuple[int, ...]:
     return (*shapes[0][:-1], sum(shape[-1] for shape in shapes)) if len(shapes) > 1 else shapes[0]
 
 
-_STACK: Final = "StackedRNNCells"
 _SEEDS: Final = ("seed_generator", "random_generator")
 """What holds the state of random numbers, which every loader makes anew."""
 
@@ -177,11 +176,11 @@ class Sources:
     @cached_property
     def _stored_sites(self) -> Mapping[tuple[str, str], Sequence[int]]:
         """The sites with stored tensors, by the name and class of the layer."""
-        sites: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for site, unit in self._units.items():
-            if self.of(site):
-                sites[unit.name, unit.class_name].append(site)
-        return sites
+        return grouped(
+            ((unit.name, unit.class_name), site)
+            for site, unit in self._units.items()
+            if self.of(site)
+        )
 
     def _stack_variables(self, site: int) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         """
@@ -190,7 +189,7 @@ class Sources:
         """
         loaded, release = self.context.loaded, self.context.source_release
         stack = loaded.sites[site].parent
-        if stack is None or loaded.sites[stack].class_name != _STACK:
+        if stack is None or layer_facts(loaded.sites[stack].class_name).wraps != "cells":
             return
         placed = loaded.placed
         stored = {
@@ -221,7 +220,7 @@ class Sources:
         self, site: int, within: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         placed = self.context.loaded.placed
-        if self.context.loaded.sites[site].class_name == _STACK:
+        if layer_facts(self.context.loaded.sites[site].class_name).wraps == "cells":
             return
         for variable, tensor in zip(
             placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role
 from policytool.model.tree import LAYERS
-from policytool.model.tree.storage import DEPENDENCIES
+from policytool.model.tree.storage import DEPENDENCIES, VARS
 from policytool.releases.keras_objects import snake_case
 from policytool.support.steps import spend
 
@@ -128,7 +128,6 @@ def _other_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
 
 
 _RENAMED_SINCE: Final = "tf2.15"
-VARS: Final = "vars"
 
 
 def archive_groups(

@@ -23,6 +23,7 @@ from policytool.migration.convert.architecture import (
     replace_references,
     used_calls,
 )
+from policytool.migration.convert.masks import CAST
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.rewrites.operations import node_defs, to_keras2, to_keras3
 from policytool.migration.convert.rewrites.operations._building import (
@@ -317,9 +318,6 @@ def _judge_left(network: Network, context: ConversionContext) -> None:
                 f"{unit.path} applies the operation {unit.class_name}, which no Keras 3 release "
                 "can read from HDF5; use -o NAME.keras",
             )
-
-
-CAST = "Cast"
 
 
 def drop_casts(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.conftest import (
+    FIXED_SCALE_H5,
     MIXED_H5,
     MIXED_JSON,
     MIXED_KERAS,
@@ -35,6 +36,16 @@ HEAVY: Final = {"h5py", "numpy", "rich", "google.protobuf", "yaml"}
 EXTRAS: Final = {"aiohttp", "dask", "distributed", "fsspec", "mlflow", "pyarrow", "s3fs"}
 """What the wheel does not bring: local models and reports in text need none of it."""
 
+NEVER: Final = FRAMEWORKS | EXTRAS | {"jinja2"}
+"""What no command needs for local models and reports other than HTML and Parquet."""
+
+PLANNER: Final = {"policytool.migration", "policytool.rules"}
+CONVERSION: Final = {"policytool.migration.convert"}
+NUMERICS: Final = {"policytool.numerics"}
+POOL: Final = "policytool.support.processes.pool"
+READING: Final = "policytool.model.reading"
+REMOTE: Final = "policytool.support.files.remote"
+
 _LINE: Final = re.compile(r"import time:\s+\d+ \|\s+\d+ \|\s+(\S+)")
 FILES: Final = {
     "h5": MIXED_H5,
@@ -47,12 +58,22 @@ FILES: Final = {
 }
 
 
-def imported(*arguments: str | Path) -> set[str]:
+def imported(*arguments: str | Path, **environment: str) -> set[str]:
     """
     Return the modules that a run of the command line imports, by the interpreter's own account.
     """
-    command = [sys.executable, "-X", "importtime", "-m", "policytool", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "policytool", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={
+            **{name: value for name, value in os.environ.items() if name != "POLICYTOOL_JOBS"},
+            **environment,
+        },
+    )
+    assert done.returncode in {0, 1}, done.stderr
     return set(_LINE.findall(done.stderr))
 
 
@@ -65,23 +86,16 @@ def among(modules: set[str], unwanted: set[str]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("format_name", FILES)
-def test_inspect_imports_no_framework(format_name: str) -> None:
-    """Whatever the format, neither TensorFlow nor any Keras is imported."""
-    modules = imported("inspect", FILES[format_name])
-    assert "policytool.model.reading" in modules
-    assert not among(modules, FRAMEWORKS | EXTRAS)
-
-
 @pytest.mark.parametrize(
     ("format_name", "unneeded"),
     [
-        ("h5", {"google.protobuf", "rich"}),
+        ("h5", {"google.protobuf", "rich", POOL}),
         ("keras", {"google.protobuf", "rich"}),
         ("savedmodel", {"h5py", "numpy", "rich"}),
         ("json", HEAVY),
         ("tfjs", HEAVY),
         ("yaml", HEAVY - {"yaml"}),
+        ("keras-directory", {"google.protobuf", "rich"}),
     ],
 )
 def test_inspect_imports_what_the_format_needs(format_name: str, unneeded: set[str]) -> None:
@@ -89,11 +103,9 @@ def test_inspect_imports_what_the_format_needs(format_name: str, unneeded: set[s
     h5py is for HDF5, protobuf for SavedModels and PyYAML for YAML; a report without progress needs
     no rich.
     """
-    assert not among(imported("inspect", FILES[format_name], "--format", "json"), unneeded)
-
-
-PLANNER: Final = {"policytool.migration", "policytool.rules"}
-CONVERSION: Final = {"policytool.migration.convert"}
+    modules = imported("inspect", FILES[format_name], "--format", "json")
+    assert READING in modules
+    assert not among(modules, NEVER | unneeded | {REMOTE})
 
 
 @pytest.mark.parametrize(
@@ -102,36 +114,69 @@ CONVERSION: Final = {"policytool.migration.convert"}
         ("keras3.15/mha.keras", PLANNER),
         ("keras3.15/default_float32.export", PLANNER),
         ("tf2.15/weights_only.weights.h5", PLANNER),
-        ("tf2.15/global_mixed_float16.h5", CONVERSION | {"policytool.numerics"}),
-        ("tf2.4/wrappers_mixed.json", {"policytool.numerics", "numpy", "h5py"}),
+        ("tf2.15/global_mixed_float16.h5", CONVERSION | NUMERICS),
+        ("tf2.4/wrappers_mixed.json", NUMERICS | {"numpy", "h5py"}),
     ],
 )
 def test_inspect_imports_the_planner_only_for_a_fix(name: str, unneeded: set[str]) -> None:
     """And conversions only where edits do not suffice; nothing that runs TensorFlow."""
-    assert not among(imported("inspect", FIXTURES / name), unneeded)
+    modules = imported("inspect", FIXTURES / name)
+    assert READING in modules
+    assert not among(modules, NEVER | unneeded)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed", "unneeded"),
+    [
+        (("inspect", "--format", "json", MIXED_H5, MIXED_KERAS), POOL, {"policytool.rules"}),
+        (("audit", MIXED_H5, MIXED_KERAS, "--jobs", "2"), POOL, set()),
+        (
+            ("inspect", "--summary", "--format", "csv", FIXED_SCALE_H5),
+            "policytool.reports.summaries",
+            set(),
+        ),
+        (("diff", MIXED_H5, MIXED_KERAS), "policytool.comparison", NUMERICS),
+        (("diff", MIXED_SAVEDMODEL, UNPACKED), "policytool.comparison", NUMERICS),
+        (("diff", MIXED_JSON, MIXED_JSON), "policytool.comparison", {*HEAVY, *NUMERICS}),
+        (
+            ("explain", "'str' object has no attribute 'quantization_mode'"),
+            "policytool.troubleshooting",
+            HEAVY,
+        ),
+        (("--help",), "click", HEAVY),
+        (("--version",), "click", HEAVY),
+        (("inspect", "--help"), "click", HEAVY),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else "",
+)
+def test_commands_import_what_they_need(
+    arguments: tuple[str | Path, ...], needed: str, unneeded: set[str]
+) -> None:
+    """
+    Several files have processes, and the process that starts them reads no model; text starts at
+    once.
+    """
+    modules = imported(*arguments)
+    assert needed in modules
+    assert not among(modules, NEVER | unneeded)
 
 
 def test_migrate_imports_what_the_format_needs(tmp_path: Path) -> None:
     """Rewriting an architecture needs no library for weights."""
     modules = imported("migrate", MIXED_JSON, "-o", tmp_path / "new.json")
     assert (tmp_path / "new.json").is_file()
-    assert not among(modules, {"h5py", "numpy", "ml_dtypes"} | EXTRAS)
+    assert not among(modules, NEVER | {"h5py", "numpy", "ml_dtypes"})
 
 
-def test_audit_of_several_models_imports_no_extra() -> None:
-    """The process that starts the others reads no model and needs no cluster."""
-    modules = imported("audit", MIXED_H5, MIXED_KERAS, "--jobs", "2", "--fail-on", "never")
-    assert "policytool.support.processes.pool" in modules
-    assert not among(modules, FRAMEWORKS | EXTRAS)
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--help",), ("--version",), ("inspect", "--help")], ids=" ".join
-)
-def test_help_starts_at_once(arguments: tuple[str, ...]) -> None:
-    """What only prints text imports nothing that reads files."""
-    modules = imported(*arguments)
-    assert not among(modules, HEAVY | FRAMEWORKS | EXTRAS)
+def test_completion_imports_nothing_heavy() -> None:
+    """It answers between two keystrokes."""
+    modules = imported(
+        _POLICYTOOL_COMPLETE="bash_complete",
+        COMP_WORDS="policytool audit --select PT",
+        COMP_CWORD="3",
+    )
+    assert "policytool.rules" in modules
+    assert not among(modules, NEVER | HEAVY)
 
 
 def test_import_of_the_package_costs_nothing() -> None:

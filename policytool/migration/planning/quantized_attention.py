@@ -1,0 +1,112 @@
+"""
+The policies of quantized layers that attention layers create.
+
+Keras quantizes the projections of an attention layer one by one, and does not write their policies
+(keras 3.3 to 3.15), so that no release loads the file. The stored variables show how each of them
+is quantized: the kernel's dtype, and how many variables stand behind kernel and bias.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.layer_policies import keras_path
+from policytool.releases import policy
+from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_variables import LayerBuild, slots, variable_shape
+from policytool.releases.policy import Policy, PolicyMap
+from policytool.support.errors import PolicyNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.formats.document import Tensor
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.releases.output_shapes import Shape
+
+_BLOCK: Final = 128
+"""The block size of Keras 3.14 and later, unless the user chooses another."""
+
+_BLOCK_VARIABLES: Final = 3
+"""What blocks of int4 have beside kernel and bias: scale, zero and group of each row."""
+
+_FLOAT8_VARIABLES: Final = 6
+_INTEGER: Final = "int8"
+"""The dtype that kernels of both integer modes are stored in; two values of int4 share a byte."""
+
+
+def policy_maps(loaded: LoadedModel) -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
+    """
+    Yield each attention layer whose policy is not quantized but whose projections are, with the
+    mode of each by the path that Keras has for it.
+    """
+    for index, own_policy in loaded.own_policies.items():
+        facts = layer_facts(loaded.sites[index].class_name)
+        if not facts.makes_projections or loaded.is_saved_object:
+            continue
+        if isinstance(own_policy, Policy) and own_policy.quantization is None:
+            modes = _modes(loaded, index)
+            if modes:
+                yield index, modes
+
+
+def _modes(loaded: LoadedModel, index: int) -> tuple[tuple[str, str], ...]:
+    """Return the modes of the projections of a layer; nothing if one of them is unclear."""
+    site = loaded.sites[index]
+    config = site.config or {}
+    created = slots(site.class_name, loaded.origins[-1].id, config) or ()
+    build = LayerBuild(config=config, inputs=loaded.stored.shapes.inputs(index))
+    kernels = {
+        "/".join(slot.within): variable_shape(site.class_name, slot, build)
+        for slot in created
+        if slot.name == "kernel"
+    }
+    counts = Counter("/".join(slot.within) for slot in created)
+    modes: list[tuple[str, str]] = []
+    for child in loaded.children[index]:
+        attribute = loaded.sites[child].attribute
+        tensors = loaded.placed.sources.get(child, ())
+        if attribute in kernels and tensors:
+            mode = _mode(tensors, counts[attribute], kernels[attribute])
+            if mode is None:
+                return ()
+            modes.append((keras_path(loaded.sites[child]), mode))
+    return tuple(modes)
+
+
+def _mode(tensors: Sequence[Tensor], unquantized: int, expected: Shape | None) -> str | None:
+    """
+    Return the quantization mode that the variables of a projection are of.
+
+    :param unquantized: how many it has without quantization
+    :param expected: the shape of its kernel without quantization
+    """
+    kernel, more = tensors[0], len(tensors) - unquantized
+    if more == _FLOAT8_VARIABLES and kernel.dtype != _INTEGER:
+        return "float8"
+    if kernel.dtype != _INTEGER or kernel.shape is None:
+        return None
+    if more == 1 and expected is not None and None not in expected:
+        return "int8" if kernel.shape == tuple(expected) else "int4"
+    if more == _BLOCK_VARIABLES:
+        groups, rows = tensors[-2].shape, tensors[-1].shape
+        if groups and rows and groups[0] == -(-rows[0] // _BLOCK):
+            return f"int4/{_BLOCK}"
+    return None
+
+
+def quantized_map(base: Policy, modes: Sequence[tuple[str, str]]) -> PolicyMap | None:
+    """Return a policy map that gives a layer a policy, and quantizes its projections from it."""
+    try:
+        entries = tuple(
+            (path, policy.quantized_policy(mode, base.name, amax_history_length=_history(mode)))
+            for path, mode in modes
+        )
+    except PolicyNameError:
+        return None
+    return PolicyMap(default=base, policies=entries)
+
+
+def _history(mode: str) -> int | None:
+    return 1024 if mode == "float8" else None

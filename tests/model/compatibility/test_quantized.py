@@ -1,0 +1,153 @@
+"""
+Verdicts on quantized layers, on policies of unknown releases and on custom objects, for configs
+that no fixture has.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Final
+
+import h5py
+import numpy as np
+import pytest
+
+import policytool
+from policytool.releases.releases import LOADERS
+from tests.helpers.small_models import Config, dense, keras_members, keras_zip, sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+NEWEST: Final = "keras3.15"
+INPUT: Final[Config] = {
+    "module": "keras.layers",
+    "class_name": "InputLayer",
+    "config": {"batch_shape": [None, 6], "dtype": "float32", "name": "x"},
+    "registered_name": None,
+}
+
+
+def _policy(class_name: str, mode: str, source: str | None = "float32") -> Config:
+    return {
+        "module": "keras.dtype_policies",
+        "class_name": class_name,
+        "config": {"mode": mode, "source_name": source},
+        "registered_name": None,
+    }
+
+
+INT8: Final = _policy("QuantizedDTypePolicy", "int8")
+WITHOUT_SOURCE: Final = _policy("QuantizedDTypePolicy", "int8", None)
+
+
+def _layer(dtype: object, **more: object) -> Config:
+    entry = dense("dense_a", dtype, use_bias=True, **more)
+    return {**entry, "module": "keras.layers", "registered_name": None}
+
+
+def _archive(path: Path, layer: Config, shapes: Mapping[str, tuple[int, ...]]) -> Path:
+    model = {**sequential(INPUT, layer), "module": "keras", "registered_name": None}
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for place, shape in shapes.items():
+            file[f"layers/dense/vars/{place}"] = np.zeros(shape, "float32")
+    members = {**keras_members(model), "model.weights.h5": buffer.getvalue()}
+    return keras_zip(path / "model.keras", members)
+
+
+def _reason(path: Path, loader: str = NEWEST) -> str | None:
+    return policytool.inspect(path).releases[loader].explanation
+
+
+@pytest.mark.parametrize("policy", [INT8, WITHOUT_SOURCE])
+@pytest.mark.parametrize(("size", "loads"), [(2, True), (3, False)])
+def test_scale_of_an_int8_kernel_has_its_last_size(
+    tmp_path: Path,
+    policy: Config,
+    size: int,
+    loads: bool,  # noqa: FBT001
+) -> None:
+    """The scale has a number for each unit, whichever policy was quantized."""
+    path = _archive(tmp_path, _layer(policy), {"0": (6, 2), "1": (2,), "2": (size,)})
+    reason = f"the variable kernel_scale of Dense dense_a has the shape (2,), but ({size},)"
+    assert (_reason(path) or "").startswith("" if loads else reason)
+    assert (_reason(path) is None) is loads
+
+
+def test_quantized_policy_without_source_has_the_global_policy(tmp_path: Path) -> None:
+    """Layers and entries of maps keep their mode, and their source is that of the program."""
+    entry: Config = {"default_policy": None, "policy_map": {"dense_a": WITHOUT_SOURCE}}
+    in_map = {"class_name": "DTypePolicyMap", "config": entry, "module": "keras.dtype_policies"}
+    for number, policy in enumerate((WITHOUT_SOURCE, in_map)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path = _archive(folder, _layer(policy), {"0": (6, 2), "1": (2,), "2": (2,)})
+        report = policytool.inspect(path)
+        layer = report.layers[-1]
+        assert layer.policy == "int8_from_(global)"
+        assert layer.quantization is not None
+        assert (layer.quantization.mode, layer.compute_dtype) == ("int8", None)
+        assert report.releases[NEWEST].loads
+
+
+@pytest.mark.parametrize(
+    ("policy", "part"),
+    [
+        (_policy("QuantizedDTypePolicy", "ternary"), "the quantization mode ternary"),
+        (_policy("TernaryDTypePolicy", "ternary/32"), "the policy class TernaryDTypePolicy"),
+    ],
+)
+def test_policy_of_a_later_release_is_named(tmp_path: Path, policy: Config, part: str) -> None:
+    """No known release loads it, and none is assumed for its layer."""
+    path = _archive(tmp_path, _layer(policy), {"0": (6, 2), "1": (2,)})
+    report = policytool.inspect(path)
+    assert not any(report.releases[loader].loads for loader in LOADERS)
+    assert _reason(path) == f"no release known to policytool has {part}"
+    assert report.layers[-1].policy is None
+
+
+def test_registered_initializer_is_a_custom_class(tmp_path: Path) -> None:
+    """tf_keras 2.21 fails to find it in its own HDF5 file unless it is in custom_objects."""
+    initializer: Config = {
+        "module": None,
+        "class_name": "Init",
+        "config": {},
+        "registered_name": "package>Init",
+    }
+    layer = _layer("float32", kernel_initializer=initializer)
+    path = _archive(tmp_path, layer, {"0": (6, 2), "1": (2,)})
+    assert _reason(path) == "Init is a custom class, so the result depends on its code"
+
+
+def test_call_on_a_layer_that_is_listed_later(tmp_path: Path) -> None:
+    """Keras 3.0 to 3.6 fail: they come back only to calls that are stored as in Keras 2."""
+
+    def call(*names: str) -> Config:
+        tensors = [
+            {"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}}
+            for name in names
+        ]
+        return {"args": tensors, "kwargs": {}}
+
+    def entry(layer: Config, name: str, *nodes: Config) -> Config:
+        config = {**layer["config"], "name": name}
+        return {**layer, "config": config, "name": name, "inbound_nodes": list(nodes)}
+
+    layers = [
+        entry(INPUT, "x"),
+        entry(_layer("float32"), "a", call("x"), call("b")),
+        entry(_layer("float32"), "b", call("a")),
+    ]
+    config = {
+        "name": "model",
+        "layers": layers,
+        "input_layers": [["x", 0, 0]],
+        "output_layers": [["a", 1, 0]],
+    }
+    model = {"module": "keras", "class_name": "Functional", "config": config}
+    path = keras_zip(tmp_path / "model.keras", keras_members({**model, "registered_name": ""}))
+    reason = "a shared layer is called on the result of a layer that is listed later"
+    assert _reason(path, "keras3.6") == reason
+    assert _reason(path) != reason
