@@ -25,6 +25,7 @@ from limit_tables import limits_page
 from man_page import man_page
 from mask_tables import masks_page
 from project_links import PAGES as FILES_WITH_ADDRESS
+from public_tables import public_page
 from report_tables import PAGES as REPORT_PAGES
 from rich.console import Console
 from rich.text import Text
@@ -375,6 +376,7 @@ PAGES: Final = {
     "docs/evidence/limits.md": limits_page,
     "docs/evidence/masks.md": masks_page,
     "docs/evidence/variables.md": variables_page,
+    "docs/evidence/public.md": public_page,
     "docs/evidence/fuzzing.md": fuzzing_page,
     **REPORT_PAGES,
     **FILES_WITH_ADDRESS,

@@ -104,30 +104,47 @@ def audit_model(case: RuleInput, path: AnyPath, options: AuditOptions) -> Audite
         case = _with_values(case, path, options)
     model = case.model
     findings = tuple(rules.findings(case, options))
-    return Audited(
+    audited = Audited(
         path=model.path,
         config_file=case.document.config_file,
         format=model.format,
         generation=model.generation,
         layers=len(model.layers),
         findings=findings,
-        commands=commands(case, path, findings, options),
         signatures=model.signatures,
     )
+    return with_commands(audited, case, path, options)
 
 
-def commands(
-    case: RuleInput, path: AnyPath, findings: tuple[Finding, ...], options: AuditOptions
-) -> tuple[ModelCommand, ...]:
-    """Return the commands that make a model pass; none if it passes already."""
-    failing = any(fails(finding, options.fail_on) for finding in findings)
+def with_commands(
+    audited: Audited, case: RuleInput, path: AnyPath, options: AuditOptions
+) -> Audited:
+    """
+    Return the result with the commands that make the model pass, and without the advice that these
+    replace; unchanged if the model passes already.
+    """
+    failing = any(fails(finding, options.fail_on) for finding in audited.findings)
     if not failing or not options.plans_commands:
-        return ()
+        return audited
     if isinstance(path, RemotePath) and path.shown != path.url:
-        return ()  # a report does not show the whole URL, and a command needs it
+        return audited  # a report does not show the whole URL, and a command needs it
     from policytool.commands import model_command  # imports conversions, which few models need
 
-    return model_command.plan_commands(case, path, findings, options)
+    commands = model_command.plan_commands(case, path, audited.findings, options)
+    findings = tuple(
+        replace(finding, advice=None) if _is_replaced(finding, commands) else finding
+        for finding in audited.findings
+    )
+    return replace(audited, findings=findings, commands=commands)
+
+
+def _is_replaced(finding: Finding, commands: Sequence[ModelCommand]) -> bool:
+    """Return whether the advice is for a model that no command converts, but one does."""
+    if finding.rule not in rules.CONVERSION_RULES:
+        return False
+    working = [command for command in commands if command.arguments is not None]
+    loaders = loaders_of([command.target for command in working if command.target is not None])
+    return len(working) == len(commands) or finding.detail.partition(" ")[0] in loaders
 
 
 def without_idle_commands(audited: Audited, options: AuditOptions) -> Audited:

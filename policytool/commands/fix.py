@@ -100,28 +100,23 @@ def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
         return failure_of(source, error)
     before = suppress(audited, request.passing)
     if not any(finding.remedy is not None for finding in before.findings):
-        return FixAttempt(audited=_with_commands(audited, case, source, request))
+        return FixAttempt(
+            audited=auditing.with_commands(audited, case, source.path, request.audit_options)
+        )
     crash_guard.set_next_file(source.display_path, TASK.lost)
     fixed, migration = _fix(case, source.local_path, before, request.options)
     if fixed.outcome is FixOutcome.PLANNED:
         return FixAttempt(audited=audited, fixed=fixed, migration=migration)
     if fixed.outcome is not FixOutcome.FIXED:
-        return FixAttempt(audited=_with_commands(audited, case, source, request), fixed=fixed)
+        return FixAttempt(
+            audited=auditing.with_commands(audited, case, source.path, request.audit_options),
+            fixed=fixed,
+        )
     try:
         after = auditing.audit_input(source, request.audit_options)
     except ModelFileError as error:  # another process may have removed the file
         return failure_from(source.display_path, error)
     return FixAttempt(audited=after, fixed=_with_remaining(fixed, before, after))
-
-
-def _with_commands(
-    audited: Audited, case: RuleInput, source: Input, request: FixRequest
-) -> Audited:
-    """Return the result of an unchanged model, with the commands that make it pass."""
-    options = request.audit_options
-    return replace(
-        audited, commands=auditing.commands(case, source.path, audited.findings, options)
-    )
 
 
 def _fix(

@@ -170,7 +170,7 @@ def plan_commands(
     if not any(fails(finding, options.fail_on) for finding in findings):
         return ()
     if not options.names:
-        return (_plan_command(_Planner(case, source, options, findings), None),)
+        return (_plan_command(_untargeted_planner(case, source, options, findings), None),)
     if len(options.names) == 1:
         return (_plan_command(_Planner(case, source, options, findings), options.names[0]),)
     commands: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
@@ -181,6 +181,20 @@ def plan_commands(
             command = _plan_command(planner, name)
             commands.setdefault((command.arguments, command.reason), command)
     return tuple(commands.values())
+
+
+def _untargeted_planner(
+    case: RuleInput, source: AnyPath, options: AuditOptions, findings: Sequence[Finding]
+) -> _Planner:
+    """
+    Return the planner if the user specified no target. If the newest Keras fails to load the model,
+    the planner is for this target, so that the command is the same as with it.
+    """
+    failing = _failing(findings, options.fail_on)
+    if any(finding.rule == loading.newest_keras_fails.id for finding in failing):
+        options = replace(options, targets=loaders_of((_NEWEST,)), target_names=(_NEWEST,))
+        findings = tuple(rules.findings(case, options))
+    return _Planner(case, source, options, findings)
 
 
 def _plan_command(planner: _Planner, target: str | None) -> ModelCommand:
@@ -237,7 +251,7 @@ class _Planner:
         if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and not lasting:
             yield _Attempt()
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
-        if target is None and fixed and not lasting:
+        if fixed and not lasting:
             yield _Attempt(remedies=fixed)
         converted = _Attempt(target=target or self._own_target(), remedies=setting)
         yield from self._with_remedies(converted)

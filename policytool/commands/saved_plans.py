@@ -18,7 +18,7 @@ from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.commands.remote_migration import with_local_copy
 from policytool.formats import format_detection
 from policytool.migration.plan import Plan, Refusal, apply_edits
-from policytool.migration.planning import savedmodel_revival
+from policytool.migration.planning import rebuilt_layers
 from policytool.model import reading
 from policytool.model.model import Source
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools
@@ -100,7 +100,7 @@ def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools
             casts=plan.casts,
             state=plan.state,
             loaders_before=unchanged.loaders,
-            loaders_after=savedmodel_revival.loaders(document, plan.edits, changed.loaders),
+            loaders_after=rebuilt_layers.loaders(document, plan.edits, changed.loaders),
             retrace=plan.retrace,
         )
         run = (

@@ -90,7 +90,23 @@ class LoadedModel:
     @cached_property
     def model(self) -> Model:
         """The model as reports have it, without what only ``inspect`` shows."""
-        return replace(self.description, loaders=self.loaders)
+        return replace(self.description, loaders=self.loaders, executed_code=self._executed_code())
+
+    def _executed_code(self) -> tuple[str, ...]:
+        """
+        Return a clause for each layer with code in the file that runs when the model is loaded.
+
+        It takes time to look for such code, and in its presence some verdict is open.
+        """
+        if self.loaders and not any(verdict.doubts for verdict in self.loaders):
+            return ()
+        from policytool.model.hazards import Harm  # its lists, which few models need
+
+        return tuple(
+            f"{self.layers[hazard.site].path} {hazard.what}"
+            for hazard in self.hazards
+            if hazard.harm is Harm.CODE and hazard.site is not None
+        )
 
     @cached_property
     def sized_model(self) -> Model:

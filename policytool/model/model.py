@@ -318,6 +318,9 @@ class Model:
     loaders: tuple[Verdict, ...] = ()
     """What each loader makes of the file, as far as its policies and its container decide it."""
 
+    executed_code: tuple[str, ...] = ()
+    """A clause for each layer with code in the file that runs when the model is loaded."""
+
     @property
     def summary(self) -> Summary:
         """Totals; each stored variable counts once."""

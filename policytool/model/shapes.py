@@ -11,7 +11,7 @@ differently, or that a layer with code of its own may change, is not known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from policytool.model.calls import (
     TENSOR,
     UNKNOWN_SHAPE,
     Reference,
+    call_tensors,
     layer_entries,
     model_calls,
     tensors,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.document import Address, Document
-    from policytool.model.calls import Call
+    from policytool.model.calls import Call, ModelCalls
     from policytool.model.flow import Node, TensorValues
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
@@ -174,14 +175,17 @@ class LayerShapes:
         if site.entry is None:
             return
         base = site.entry
+        below = {self.sites[child].name: child for child in self.placed.children[index]}
         layers = {
             layer.name: self._entries.get(
                 type(base)(
                     part=base.part, pointer=f"{base.pointer}/config/{LAYERS}/{layer.position}"
-                )
+                ),
+                below.get(layer.name),  # in a SavedModel, each layer has metadata of its own
             )
             for layer in calls.layers
         }
+        shifted = _shifted_layers(calls)
         stored = {layer.name: _stored_shapes(layer.entry) for layer in calls.layers if calls.keras3}
 
         def transfer(
@@ -195,13 +199,16 @@ class LayerShapes:
             named = _named(self.sites[layer], call)
             shapes = stored.get(node[0], {})
             taken = [
-                (name, shapes.get((node[1], tensor)) or known.of(tensor)) for name, tensor in named
+                (name, shapes.get((node[1], tensor)) or known.of(_unshifted(tensor, shifted)))
+                for name, tensor in named
             ]
             return self._call(layer, taken, depth)
 
         graph = CallGraph({layer.name: layer.calls for layer in calls.layers})
         values = follow(graph, transfer, walk="shapes")
-        self._outputs[index] = [values.of(tensor) for tensor in tensors(calls.outputs)]
+        self._outputs[index] = [
+            values.of(_unshifted(tensor, shifted)) for tensor in tensors(calls.outputs)
+        ]
 
     def _call(
         self, index: int, taken: Sequence[tuple[str, Shape | None]], depth: int
@@ -290,6 +297,30 @@ class LayerShapes:
         return (given[0] if given[0] == given[1] else None, None)
 
 
+def _shifted_layers(calls: ModelCalls) -> frozenset[str]:
+    """
+    Return the layers whose calls Keras 2 counts from 1: nested models, whose own input and output
+    are the call 0.
+    """
+    counts = {layer.name: len(layer.calls) for layer in calls.layers}
+    references = [
+        *tensors(calls.outputs),
+        *(
+            tensor
+            for layer in calls.layers
+            for call in layer.calls
+            for tensor in call_tensors(call)
+        ),
+    ]
+    return frozenset(
+        tensor.layer for tensor in references if 0 < counts.get(tensor.layer, 0) <= tensor.call
+    )
+
+
+def _unshifted(tensor: Reference, shifted: frozenset[str]) -> Reference:
+    return replace(tensor, call=tensor.call - 1) if tensor.layer in shifted else tensor
+
+
 def _built(entry: Mapping[str, Json]) -> Inputs:
     """Return the shapes in the ``build_config`` of a layer."""
     build = entry.get("build_config")
@@ -336,6 +367,8 @@ def _with_keys(inputs: Inputs) -> Inputs:
 
 def _shape(value: Json) -> Shape | None:
     """Return a shape with the batch; None for anything else, such as a list of shapes."""
+    if isinstance(value, dict) and keras_objects.class_of(value) == keras_objects.TUPLE:
+        value = value.get("items")  # in the metadata of a SavedModel
     if not isinstance(value, list) or value == UNKNOWN_SHAPE:
         return None
     sizes = [size for size in value if size is None or type(size) is int]

@@ -170,7 +170,10 @@ def _prepare_side(
     job: dict[str, Any] = {"family": loaded.family, "policy": planned.layers[0].policy}
     match loaded.document.format:
         case "savedmodel" if loaded.document.nodes:
-            job |= _rebuild_job(source.copy, loaded, planned)
+            from policytool.numerics import reexport  # protobuf, for SavedModels alone
+
+            arguments = reexport.build_arguments(loaded, planned)
+            job |= {**arguments, "how": "rebuilt", "path": source.copy}
         case form if form in ARCHITECTURES:
             job |= {
                 "how": "config",
@@ -216,12 +219,6 @@ def _without_compile_config(config: Json) -> Json:
         if isinstance(config, dict)
         else config
     )
-
-
-def _rebuild_job(copy: PrivateCopy, before: LoadedModel, planned: LoadedModel) -> dict[str, Any]:
-    from policytool.numerics import reexport  # imports protobuf, which only SavedModels need
-
-    return {**reexport.build_arguments(before, planned), "how": "rebuilt", "path": copy}
 
 
 def recorded_training(loaded: LoadedModel) -> dict[str, Any]:

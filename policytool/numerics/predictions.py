@@ -95,21 +95,26 @@ class PredictionComparison:
     """
 
     @property
-    def missed(self) -> tuple[str, ...]:
-        """The outputs that are outside the tolerance, each as a part of a sentence."""
-        every = [(call, output) for call in self.calls for output in call.outputs]
-        retyped = [
-            (f"{_place(call, output)} is {output.dtype_after} instead of {output.dtype_before}")
-            for call, output in every
+    def retyped(self) -> tuple[str, ...]:
+        """The outputs that have to keep their dtypes and do not, as sentences' parts."""
+        return tuple(
+            f"{_place(call, output)} is {output.dtype_after} instead of {output.dtype_before}"
+            for call in self.calls
+            for output in call.outputs
             if self.keeps_dtypes
             and output.relative is not None
             and output.dtype_after != output.dtype_before
-        ]
+        )
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """What is farther apart than it may be, as sentences' parts."""
         missed = (
             _excess(_place(call, output), output, self.tolerance, exact=self.keeps_dtypes)
-            for call, output in every
+            for call in self.calls
+            for output in call.outputs
         )
-        return (*retyped, *(text for text in missed if text is not None))
+        return (*self.retyped, *(text for text in missed if text is not None))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -402,11 +402,8 @@ def unknown_parts(value: Json) -> Iterator[str]:
     for entry in entries.values() if isinstance(entries, dict) else ():
         yield from unknown_parts(entry)
     mode, is_custom = serialized.arguments.get("mode"), serialized.registered_name is not None
-    if not is_custom and serialized.class_name not in {
-        *_PLAIN_CLASSES,
-        _MAP,
-        *_QUANTIZED_CLASSES.values(),
-    }:
+    known = {*policy_formats.KERAS2_CLASSES, *_PLAIN_CLASSES, _MAP, *_QUANTIZED_CLASSES.values()}
+    if not is_custom and serialized.class_name not in known:
         yield f"the policy class {short(serialized.class_name)}"
     elif isinstance(mode, str) and mode.partition("/")[0] not in _QUANTIZED_CLASSES:
         yield f"the quantization mode {short(mode)}"

@@ -41,6 +41,17 @@ TRAINING_RULES: Final = frozenset(
     {*(rule.id for rule in FAMILIES["PT2"][2]), numerics.half_variables.id}
 )
 """The ids of the rules whose findings affect only training."""
+CONVERSION_RULES: Final = frozenset(
+    rule.id
+    for rule in (
+        loading.incompatible_with_target,
+        loading.unknown_compatibility,
+        loading.no_compatible_release,
+        loading.changed_activation,
+        loading.tensorflow_js_fails,
+    )
+)
+"""The ids of the rules whose advice is what to do if no command converts the model."""
 
 
 def is_met(need: Needs, options: AuditOptions) -> bool:
@@ -77,6 +88,7 @@ def findings(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 
 __all__ = [
     "BY_ID",
+    "CONVERSION_RULES",
     "FAMILIES",
     "RULES",
     "TRAINING_RULES",

@@ -293,13 +293,19 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
     return unknown if left else None
 
 
-def doubt_advice(case: RuleInput, target: str, otherwise: str) -> str:
-    """Return advice for making a release certainly load the model."""
+def doubt_advice(case: RuleInput, target: str, name: str, otherwise: str) -> str:
+    """
+    Return advice for making a release certainly load the model.
+
+    :param name: the target as the user gave it
+    :param otherwise: what to do where no conversion answers the question
+    """
     plan, option = _plan(case, target)
     if plan is None or plan.conversion is None or plan.refusals:
         return conversion_advice(case, target, otherwise) or otherwise
-    left = conversion_advice(case, target, otherwise)
-    return f"migrate --target {target}{option} converts the model{f'; {left}' if left else ''}"
+    if conversion_advice(case, target, otherwise) is not None:
+        return otherwise  # nobody knows either of the result
+    return f"migrate --target {name}{option} converts the model"
 
 
 def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:

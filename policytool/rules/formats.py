@@ -52,7 +52,7 @@ def _policies(case: RuleInput) -> tuple[StoredPolicy, ...]:
     example='"dtype": {"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": '
     '{"class_name": "FixedLossScale", ...}}}',
 )
-def experimental_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+def experimental_policy(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Layers use a policy created with the experimental API of TF 2.0 to 2.8.
 
@@ -61,7 +61,8 @@ def experimental_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
     Keras 3 cannot read either format, and TF 2.4 and later silently drop the loss scale.
     ``migrate`` writes only the policy name, which keeps predictions unchanged. The rules
     loss-scale-dropped and ineffective-loss-scale report how the dropped loss scale affects
-    training.
+    training. With ``--target``, the finding is a note, because incompatible-policy-format reports
+    targets that cannot read the format.
 
     Sources: tensorflow/python/keras/mixed_precision/policy.py in TF 2.3.4 and 2.5.3; the
     measurements in docs/reference/compatibility.md.
@@ -81,7 +82,11 @@ def experimental_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
             f"experimental API ({classes}{scaled})"
         )
         yield experimental_policy.finding(
-            message, path=path, address=policies[0].address, remedy=Remedy(fix=Fix.SAFE)
+            message,
+            path=path,
+            address=policies[0].address,
+            severity=Severity.NOTE if options.targets else None,
+            remedy=Remedy(fix=Fix.SAFE),
         )
 
 
@@ -303,6 +308,7 @@ def mixed_policy_formats(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
         yield mixed_policy_formats.finding(
             observation.message,
             detail=_MIXED_FORMATS,
+            severity=Severity.NOTE,
             advice="list the policies of the layers with policytool inspect",
         )
     policies = [entry for entry in _policies(case) if entry.class_name is not None]

@@ -46,6 +46,13 @@ def _target_verdicts(case: RuleInput, options: AuditOptions) -> Iterator[Verdict
     yield from (by_loader[target] for target in options.targets if target in by_loader)
 
 
+def _target_name(options: AuditOptions, loader: str) -> str:
+    """Return the first target that means a release, as the user gave it."""
+    return next(
+        (name for name in options.names if target_and_containers(name)[0] == loader), loader
+    )
+
+
 def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
     """
     Return what of ``migrate`` makes a loader take the file; None where nothing does.
@@ -201,8 +208,8 @@ def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Fi
 
     The model contains a custom class, a Lambda layer, an op that is called by name, or a key that
     no known release writes. Only loading the model in the target release shows whether it is
-    compatible. If ``migrate --target`` can convert the model, the finding contains the command and
-    the parts that remain unknown; otherwise, it states the reason.
+    compatible. If the release certainly loads the model after ``migrate --target``, the finding
+    contains this command.
 
     Sources: docs/reference/compatibility.md, which lists the checks and the results of loading the
     fixtures in real releases.
@@ -218,7 +225,10 @@ def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Fi
                     address=_cause_address(case, doubt),
                     detail=_cause_detail(verdict, doubt),
                     advice=fixes.doubt_advice(
-                        case, verdict.loader, _check_advice(verdict.loader, doubt)
+                        case,
+                        verdict.loader,
+                        _target_name(options, verdict.loader),
+                        _check_advice(verdict.loader, doubt),
                     ),
                 )
 
@@ -356,7 +366,8 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     ``pip install tensorflow`` and ``pip install keras`` install the newest Keras. One finding
     summarizes all causes. With ``--target``, this rule reports nothing, and the other loading rules
     report each cause. If the model is meant for another release, specify that release with
-    ``--target``, or skip this rule with ``--ignore``.
+    ``--target``, or skip this rule with ``--ignore``. Signatures of a SavedModel run without Keras,
+    so the finding is a note if the model has any.
 
     Sources: docs/reference/compatibility.md.
     """
@@ -373,10 +384,13 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
         return
     first, *others = verdict.causes
     more = f"; {len(others)} more cause{'s' if others[1:] else ''}" if others else ""
+    is_served = bool(case.model.signatures) and first.kind is Obstacle.CONTAINER
     yield newest_keras_fails.finding(
         f"{release_name(verdict.loader)}, the newest Keras, fails to load the model: {first.reason}"
         f"{_cause_layers(first)}{more}",
+        severity=Severity.NOTE if is_served else None,
         remedy=_edit_remedy(case, verdict),
+        advice=_WITHOUT_CONFIG["savedmodel"] if is_served else None,
     )
 
 

@@ -369,7 +369,7 @@ _UNKNOWN_OPTIMIZER: Final = "unknown-optimizer"
     example='"optimizer_config": {"class_name": "LossScaleOptimizer", "config": {"optimizer": ..., '
     '"loss_scale": {"class_name": "MyScale"}}}',
 )
-def unknown_optimizer(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+def unknown_optimizer(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Saved optimizer has a format that no Keras release writes.
 
@@ -382,5 +382,7 @@ def unknown_optimizer(case: RuleInput, _options: AuditOptions) -> Iterator[Findi
     """
     for observation in case.observations(_UNKNOWN_OPTIMIZER):
         yield unknown_optimizer.finding(
-            observation.message, advice="load the model with compile=False and compile it again"
+            observation.message,
+            severity=options.training_severity,
+            advice="load the model with compile=False and compile it again",
         )

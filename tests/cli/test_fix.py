@@ -167,7 +167,7 @@ def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
     """TF 2.3 reads the policy's dict and no bare name."""
     copied(OLD, "a.h5")
     ended = fix("--target", "tf2.3")
-    assert ended.code == 1
+    assert ended.code == 0  # a note
     assert of(ended, "a.h5")["remaining"][0]["reason"].startswith(
         "TF 2.3 loads the original, but would fail to load the result"
     )

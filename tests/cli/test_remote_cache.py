@@ -118,7 +118,8 @@ def test_second_run_of_one_file_costs_its_status(bucket: Any, calls: list[str]) 
     url = f"s3://{BUCKET}/{PREFIX}/b.keras"
     assert came_from_cache(url) == (0, 1)
     calls.clear()
-    assert run("inspect", url, "--cache", "cache", "-v").err.count("1 of 1 results")
+    ended = run("inspect", url, "--format", "json", "--cache", "cache", "-v")
+    assert ended.err.count("1 of 1 results")
     assert "get_object" not in calls
 
 

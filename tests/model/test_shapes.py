@@ -104,10 +104,8 @@ def test_a_nested_model_without_inputs_takes_those_of_its_call() -> None:
 
 def test_a_layer_in_steps_keeps_them() -> None:
     """Its layer has an input without them."""
-    layer = {
-        "class_name": "TimeDistributed",
-        "config": {"name": "all", "layer": dense("each", units=7), "trainable": True},
-    }
+    config = {"name": "all", "trainable": True, "layer": dense("each", units=7)}
+    layer = {"class_name": "TimeDistributed", "config": config}
     first = dense("first", batch_input_shape=[None, 3, 5])
     shapes = of_config(sequential(first, layer, dense("last")))
     assert shapes["mlp/all/each"] == {"input": (None, 2)}

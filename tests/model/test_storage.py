@@ -213,6 +213,7 @@ def test_weights_alone_leave_out_metrics_and_optimizer(tmp_path: Path) -> None:
         for name in ("layers/dense/vars/0", "metrics/mean/vars/0", "optimizer/vars/0"):
             file[name] = np.zeros(3, dtype="float32")
     assert policytool.inspect(str(path)).summary.parameters == 3
+    assert layers(path)["layers/dense"].name == "dense"
     legacy = tmp_path / "legacy.h5"
     with h5py.File(legacy, "w") as file:
         file.attrs["layer_names"] = np.array([b"metrics"])

@@ -22,7 +22,13 @@ import numpy as np
 
 from policytool.formats.casting import arrays_of_chunks, numpy_dtype
 from policytool.formats.checkpoint import INDEX, prefix_of
-from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, check_limit, open_bundle
+from policytool.formats.checkpoint.bundle import (
+    OBJECT_GRAPH_KEY,
+    STRING,
+    VALUE,
+    check_limit,
+    open_bundle,
+)
 from policytool.formats.document import Document, Layout, Observation, Tensor, Values, ValuesError
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError
@@ -115,7 +121,6 @@ def _no_index(probe: Probe) -> tuple[str, str]:
 
 _ROOT: Final = 0
 _ATTRIBUTES: Final = ".ATTRIBUTES"
-_VALUE: Final = "VARIABLE_VALUE"
 _SLOT: Final = ".OPTIMIZER_SLOT"
 _CONFIG: Final = "OBJECT_CONFIG_JSON"
 """An attribute of Keras' objects in TF 1.13 to 2.1, which is no variable."""
@@ -214,7 +219,7 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
     Return the names on the way to an object, and to an attribute other than its value, such as the
     keys of a lookup table.
     """
-    names = [] if attribute.name == _VALUE else [attribute.name]
+    names = [] if attribute.name == VALUE else [attribute.name]
     while number != _ROOT:
         number, own = places[number]
         names[:0] = own
@@ -285,9 +290,6 @@ def _names_from_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tupl
             yield key, tuple(key.split("/"))
 
 
-_STRING: Final = "string"
-
-
 def open_values(probe: Probe, _document: Document, _stack: ExitStack) -> Values:
     """Return the values of a model; its files are opened when one of them is read."""
     return CheckpointValues(prefix(probe))
@@ -307,7 +309,7 @@ class CheckpointValues(Values):
         """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
         try:
             entry = _entry(self._bundle, self._key(tensor), tensor)
-            if entry.dtype == _STRING:
+            if entry.dtype == STRING:
                 yield np.array(self._bundle.strings(entry), dtype=object)
             else:
                 yield from arrays_of_chunks(self._bundle.chunks(entry), numpy_dtype(entry.dtype))

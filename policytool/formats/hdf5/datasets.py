@@ -382,11 +382,9 @@ class Hdf5Values:
     def _order(self, path: tuple[str, ...]) -> dict[str, int]:
         """Return the place of each name; the first one of a name that occurs twice."""
         if path not in self._orders:
+            names = names_at(self._root, (*self._prefix, *path), "weight_names")
             self._orders[path] = {
-                name: place
-                for place, name in reversed(
-                    list(enumerate(names_at(self._root, (*self._prefix, *path), "weight_names")))
-                )
+                _hdf5.followed_path(name): place for place, name in reversed(list(enumerate(names)))
             }
         return self._orders[path]
 

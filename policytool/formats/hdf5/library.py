@@ -265,6 +265,13 @@ def has_group(parent: h5g.GroupID, path: str) -> bool:
     )
 
 
+def followed_path(path: str) -> str:
+    """
+    Return a path as HDF5 follows it, without empty steps: Keras 2 lists ``net//conv/kernel:0``.
+    """
+    return "/".join(step for step in path.split("/") if step not in {"", "."})
+
+
 def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
     """
     Return the names in an attribute that is an array of texts.
@@ -489,7 +496,8 @@ def _weight_order(
     if frame.address in orders:
         links.count_repeated(len(orders[frame.address]))
     elif h5a.get_num_attrs(frame.group):
-        orders[frame.address] = attribute_names(frame.group, "weight_names")
+        names = attribute_names(frame.group, "weight_names")
+        orders[frame.address] = tuple(map(followed_path, names))
     return orders.get(frame.address, ())
 
 

@@ -425,9 +425,8 @@ def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
             "this dtype from HDF5",
         )
     return {
-        cast.tensor if _is_state(cast) else (layout.WEIGHTS, *cast.tensor): cast for cast in casts
+        cast.tensor
+        if cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)
+        else (layout.WEIGHTS, *cast.tensor): cast
+        for cast in casts
     }
-
-
-def _is_state(cast: Cast) -> bool:
-    return cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)

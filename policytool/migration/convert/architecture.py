@@ -388,22 +388,6 @@ def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
     return value
 
 
-def references(argument: Argument) -> Iterator[Reference]:
-    """Yield the tensors in an argument, in its order."""
-    items: Iterable[Argument] = ()
-    match argument:
-        case Reference():
-            yield argument
-        case list() | tuple():
-            items = argument
-        case dict():
-            items = argument.values()
-        case Slice():
-            items = (argument.start, argument.stop, argument.step)
-    for item in items:
-        yield from references(item)
-
-
 def used_calls(network: Network) -> Mapping[str, set[int]]:
     """Return, by layer, the numbers of the calls whose tensors a call or an output uses."""
     used: dict[str, set[int]] = defaultdict(set)
@@ -414,9 +398,17 @@ def used_calls(network: Network) -> Mapping[str, set[int]]:
         for argument in (*call.args, *call.kwargs.values())
     )
     for argument in (*arguments, network.outputs):
-        for reference in references(argument):
+        for reference in tensors(argument):
             used[reference.layer].add(reference.call)
     return used
+
+
+def unused_name(name: str, used: set[str]) -> str:
+    """Return the name, with as many underscores that it is not used yet, and note it as used."""
+    while name in used:
+        name = f"{name}_"
+    used.add(name)
+    return name
 
 
 def prune(network: Network, may_go: Callable[[Unit], bool]) -> Network:

@@ -31,7 +31,7 @@ from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import Conversion, Plan, Refusal, apply_edits
 from policytool.migration.planning import notes as remarks
-from policytool.migration.planning.savedmodel_revival import REVIVING
+from policytool.migration.planning.rebuilt_layers import REVIVING
 from policytool.model import reading, tfjs_objections
 from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Obstacle

@@ -19,11 +19,10 @@ from policytool.migration.convert.architecture import (
     entries,
     exits,
     once_per_network,
-    references,
     walk,
 )
 from policytool.migration.result_dtypes import CalledClass, result_dtypes
-from policytool.model.calls import Constant, Reference
+from policytool.model.calls import Constant, Reference, tensors
 from policytool.model.flow import BEFORE_CHAIN, follow
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, keras_operations
@@ -237,4 +236,4 @@ def _input_shape(unit: Unit, source: Reference | None, network: Network) -> Valu
 def _source(graph: CallGraph, node: Node) -> Reference | None:
     """Return the first tensor that a call takes."""
     call = graph.call(node)
-    return next(references([*call.args[:1]]), None) if call is not None else None
+    return next(tensors([*call.args[:1]]), None) if call is not None else None

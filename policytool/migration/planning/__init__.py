@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Kept, Plan, Refusal, apply_edits
 from policytool.migration.planning import (
-    buildable,
     notes,
     policy_formats,
     propagation,
-    savedmodel_revival,
+    rebuilt_layers,
     training,
 )
 from policytool.migration.planning import notes as remarks
@@ -135,9 +134,9 @@ def _decide(loaded: LoadedModel, options: Options) -> tuple[Decisions, tuple[Edi
     """Return the decision for each layer, with all refusals, and the edits of policies."""
     decisions = decide(loaded, options)
     graph_edits = propagation.settle_conflicts(loaded, decisions)
-    buildable.check(loaded, decisions)
+    rebuilt_layers.check_buildable(loaded, decisions)
     if not _retraces(loaded, options):
-        savedmodel_revival.check(loaded, decisions)
+        rebuilt_layers.check_revived(loaded, decisions)
     target = generation_of(options.target)
     return decisions, (*policy_formats.edits(loaded, decisions, target), *graph_edits)
 
@@ -154,7 +153,7 @@ def _verdicts_after(loaded: LoadedModel, draft_plan: Plan) -> tuple[Verdict, ...
         after = reading.verdicts(judged)
     else:
         after = loaded.loaders
-    return savedmodel_revival.loaders(document, draft_plan.edits, after)
+    return rebuilt_layers.loaders(document, draft_plan.edits, after)
 
 
 def _training(

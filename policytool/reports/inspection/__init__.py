@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.inspect import SuggestedFix
-from policytool.formats import REWRITTEN, TITLES
+from policytool.formats import TITLES
 from policytool.model.model import Source
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
@@ -56,6 +56,7 @@ from policytool.reports.words import (
     loader_lines,
     loader_ranges,
     loss_scale_words,
+    many,
     migrate_words,
     training_lines,
 )
@@ -236,20 +237,59 @@ def _model(
 
 
 def _verdict(model: Model) -> Verdict:
-    """Return which releases load the model, and why current ones do not."""
+    """
+    Return the answer to whether the model can be used: code that runs when it is loaded, what
+    serves it, the releases that load it, and why current ones do not.
+    """
     current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
+    warning, serving = _code_warning(model), _serving(model)
+    parts = [Sentence(text=warning, tone=Tone.BAD)] if warning else []
+    if serving:
+        parts.append(Sentence(text=serving, tone=Tone.GOOD))
     if not current:
-        return Verdict.whole(totals(model)[0], Tone.PLAIN, model.path)
+        parts = parts or [Sentence(text=totals(model)[0])]
+        return Verdict(parts=tuple(parts), subject=model.path)
     loading = [verdict.loader for verdict in model.loaders if verdict.loads]
-    parts = [Sentence(text=f"loads in {loader_ranges(loading)}", tone=Tone.GOOD)] if loading else []
+    lines = [("loads in", loader_ranges(loading), Tone.GOOD)] if loading else []
     newest_loads = current[-1].loads  # then it is no fault of the file that others fail
-    tones = {UNKNOWN: Tone.CAUTION, FAILS: Tone.PLAIN if newest_loads else Tone.BAD}
+    is_usable = newest_loads or bool(serving)
+    tones = {UNKNOWN: Tone.CAUTION, FAILS: Tone.PLAIN if is_usable else Tone.BAD}
+    lines += [
+        (label, text, tones[label]) for label, text in loader_lines(current) if label in tones
+    ]
+    function = "load_model: " if serving else ""
     parts += [
-        Sentence(text=f"{label} {text}", tone=tones[label])
-        for label, text in loader_lines(current)
-        if label in tones
+        Sentence(text=f"{'' if number else function}{label} {text}", tone=tone)
+        for number, (label, text, tone) in enumerate(lines)
     ]
     return Verdict(parts=tuple(parts), subject=model.path)
+
+
+def _code_warning(model: Model) -> str:
+    """Return the advice not to load a model that contains code; nothing without code."""
+    pickles = [entry.message for entry in model.observations if entry.code == _PICKLED]
+    clauses = [*pickles, *model.executed_code]
+    more = f"; {many(len(clauses) - 1, 'more cause')}" if clauses[1:] else ""
+    return f"do not load it unless you trust its author: {clauses[0]}{more}" if clauses else ""
+
+
+_PICKLED: Final = "pickled-weights"
+"""The code of an observation."""
+
+_SERVING: Final = "serving_default"
+
+
+def _serving(model: Model) -> str:
+    """Return a signature of a SavedModel, and what runs it; nothing for other models."""
+    if not model.signatures:
+        return ""
+    first = min(model.signatures, key=lambda signature: signature.name != _SERVING)
+    more = len(model.signatures) - 1
+    others = f" and {more} more" if more else ""
+    return (
+        f"{'signatures' if more else 'signature'} {signature_words(first)}{others} for TF Serving, "
+        "tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
+    )
 
 
 def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
@@ -309,7 +349,7 @@ def totals(model: Model) -> tuple[str, str]:
     )
     without = summary.layers - sum(summary.policies.values())
     unknown = not summary.parameters and any(
-        observation.code == "pickled-weights" for observation in model.observations
+        observation.code == _PICKLED for observation in model.observations
     )
     stored = (
         f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, "
@@ -349,9 +389,7 @@ def attention(model: Model) -> list[str]:
     deprecated = sum(layer.deprecated for layer in model.layers)
     if deprecated:
         layers = f"{deprecated} layer{'s have' if deprecated != 1 else ' has'}"
-        them = "it" if deprecated == 1 else "them"
-        fix = f"; `policytool migrate` upgrades {them}" if model.format in REWRITTEN else ""
-        sentences.append(f"{layers} a policy in a Keras 2 format, which Keras 3 cannot read{fix}")
+        sentences.append(f"{layers} a policy in a Keras 2 format, which Keras 3 cannot read")
     scaled = sum(
         layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default
         for layer in model.layers

@@ -14,7 +14,7 @@ from policytool.commands.migrate import Status
 from policytool.formats import TITLES
 from policytool.formats.discovery import display_path
 from policytool.migration.plan import NoteSeverity
-from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
+from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
 from policytool.releases.releases import CURRENT, is_known, release_name
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
 from policytool.reports.plans import _changes, diff
@@ -309,10 +309,13 @@ def _verdict(migration: Migration) -> Verdict:
                 tone=Tone.BAD,
             )
         case Status.MISSED:
+            compared = migration.comparison
+            are_equal = compared is not None and compared.missed == compared.retyped
+            what = "the dtypes of outputs" if are_equal else "predictions"
             return Verdict.whole(
                 subject=plan.path,
                 text=(
-                    "nothing was written because predictions differ; the original is unchanged. "
+                    f"nothing was written because {what} differ; the original is unchanged. "
                     "Use --no-verify to write the result without the comparison"
                 ),
                 tone=Tone.BAD,

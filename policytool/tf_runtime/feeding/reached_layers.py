@@ -500,14 +500,11 @@ def _activation(tensor: Any) -> str | None:
             tensor = inner[position if position < len(inner) else 0]
             continue
         activation = _own(layer)
-        if activation not in (None, "linear") or not _is_passing(layer) or len(inputs) != 1:
+        passes = passes_values(layer) or "Activation" in base_names(layer)
+        if activation not in (None, "linear") or not passes or len(inputs) != 1:
             return activation
         tensor = inputs[0]
     return None
-
-
-def _is_passing(layer: Any) -> bool:
-    return passes_values(layer) or "Activation" in base_names(layer)
 
 
 def _own(layer: Any) -> str | None:

@@ -98,6 +98,19 @@ def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
     ]
 
 
+def test_empty_step_in_a_listed_name_is_skipped(tmp_path: Path) -> None:
+    """A public model of TF 2.9 lists ``res_net//conv2d_1/kernel:0``; HDF5 finds the variable."""
+    path = h5_model(tmp_path / "empty_step.h5", sequential())
+    with h5py.File(path, "a") as file:
+        file["model_weights"].attrs["layer_names"] = np.array([b"dense_a"])
+        file["model_weights/dense_a"].attrs["weight_names"] = np.array(
+            [b"dense_a//kernel:0", b"dense_a/./bias:0"]
+        )
+    model = policytool.inspect(path)
+    assert [variable.name for variable in model.layers[1].variables] == ["kernel", "bias"]
+    assert not model.observations
+
+
 def test_names_in_several_attributes_are_put_together(tmp_path: Path) -> None:
     """Keras splits lists of names beyond 64 kB into numbered attributes."""
     path = tmp_path / "many.h5"

@@ -825,3 +825,20 @@ def test_a_spectral_normalization_becomes_its_layer(
         assert "spectral-normalization" in {note.code for note in log.notes}
     else:
         assert "cannot load" in told(log)
+
+
+@pytest.mark.parametrize("wrapper", ["TimeDistributed", "Bidirectional"])
+@pytest.mark.parametrize(
+    ("outer", "inner"), [("float32", "mixed_float16"), ("mixed_float16", "float32")]
+)
+def test_wrappers_get_the_policy_of_their_layer(wrapper: str, outer: str, inner: str) -> None:
+    """Keras 3 computes outputs in the wrapper's dtype, and Keras 2 in that of the layer."""
+    policies = {name: {"class_name": "Policy", "config": {"name": name}} for name in (outer, inner)}
+    class_name = "LSTM" if wrapper == "Bidirectional" else "Dense"
+    config = {"name": "inner", "trainable": True, "dtype": policies[inner], "units": 2}
+    layer = {"class_name": class_name, "config": config}
+    model = keras2(
+        input2("x", 3, 4), layer2(wrapper, "wrapper", ONE, layer=layer, dtype=policies[outer])
+    )
+    dtype = named(converted_config(model, K3), "wrapper")["config"]["dtype"]
+    assert dtype["config"]["name"] == inner if isinstance(dtype, dict) else dtype == inner

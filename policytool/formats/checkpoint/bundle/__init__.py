@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats.base import failed_download
 from policytool.formats.checkpoint import INDEX
 from policytool.formats.checkpoint.bundle import _index, _values
-from policytool.formats.checkpoint.bundle._index import Entry, Part, check_limit, is_table
+from policytool.formats.checkpoint.bundle._index import STRING, Entry, Part, check_limit, is_table
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -79,7 +79,7 @@ class Bundle:
         :raises BundleError: as :meth:`chunks` does, and for a tensor of anything else.
         :raises OSError: where a file cannot be read.
         """
-        if entry.dtype != _index.STRING or entry.slices:
+        if entry.dtype != STRING or entry.slices:
             raise BundleError(
                 "checkpoint-unsupported", f"{entry.key} is partitioned or is not a string tensor"
             )
@@ -95,7 +95,7 @@ class Bundle:
         entry = self.entries.get(OBJECT_GRAPH_KEY)
         if entry is None:
             return None
-        if entry.dtype != _index.STRING or entry.shape:
+        if entry.dtype != STRING or entry.shape:
             raise BundleError(
                 "checkpoint-damaged",
                 f"{self.prefix.name}{INDEX} is damaged: its object graph is not a string",
@@ -427,6 +427,8 @@ def _match_slots(
 
 __all__ = [
     "OBJECT_GRAPH_KEY",
+    "STRING",
+    "VALUE",
     "Attribute",
     "Bundle",
     "BundleError",

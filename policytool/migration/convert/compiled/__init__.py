@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Placement
-from policytool.migration.convert.architecture import references
 from policytool.migration.convert.compiled import optimizer
 from policytool.migration.convert.compiled.optimizer import (
     ConvertedOptimizer,
@@ -24,6 +23,7 @@ from policytool.migration.convert.target import display_value
 from policytool.migration.convert.variables import stored_dtype
 from policytool.migration.planning.optimizers import first_wrapper_state
 from policytool.model import optimizer_config, optimizer_variables
+from policytool.model.calls import tensors
 from policytool.model.optimizer_config import UnmappedError, trainable_tensors
 from policytool.model.optimizer_variables import INNER, OUTER, OWN, Style
 from policytool.releases import keras_objects, known_arguments
@@ -399,7 +399,7 @@ def _flat(root: Unit, metrics: Json) -> Json:
     outputs = (
         1
         if root.network is None or root.network.outputs is None
-        else len(list(references(root.network.outputs)))
+        else len(list(tensors(root.network.outputs)))
     )
     if (
         outputs == 1

@@ -17,7 +17,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Role, Unit, is_attention, references
+from policytool.migration.convert.architecture import Network, Role, Unit, is_attention
 from policytool.migration.convert.tensor_facts import called_class, compute_dtype
 from policytool.model.calls import Call, Reference, tensors
 from policytool.releases import behaviour, keras_objects
@@ -212,7 +212,7 @@ class MaskOperations:
                     seen.add(name)
                     pending.append((name, True))
                     pending += [
-                        (reference.layer, False) for reference in references(_arguments(unit_of))
+                        (reference.layer, False) for reference in tensors(_arguments(unit_of))
                     ]
 
     def _operation(self, name: str) -> Unit | None:

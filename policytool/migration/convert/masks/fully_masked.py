@@ -17,7 +17,6 @@ from policytool.migration.convert.architecture import (
     call_graph,
     is_attention,
     named_arguments,
-    references,
 )
 from policytool.migration.convert.masks import Mask, MaskOp, MaskOperations, fully_masked_result
 from policytool.model.calls import Reference, tensors
@@ -185,7 +184,7 @@ class _Differences:
         """Return the unit that a tensor comes from, and that unit's first input tensor."""
         unit = self._operations.units.get(tensor.layer) if tensor is not None else None
         arguments = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
-        return unit, next(references(arguments), None)
+        return unit, next(tensors(arguments), None)
 
     def _attention_outcome(self, places: Mapping[str, Differing], own: Used) -> Differing:
         """

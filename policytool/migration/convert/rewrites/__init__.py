@@ -40,6 +40,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     layers.spectral,
     masks.masks,
     policies.policies,
+    policies.wrappers,
     storage.storage,
     storage.naming,
     keras2.calls,

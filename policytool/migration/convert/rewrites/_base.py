@@ -18,6 +18,7 @@ from policytool.migration.convert.architecture import (
     map_networks,
     map_units,
     rewire,
+    unused_name,
 )
 from policytool.model.calls import Call, Reference
 
@@ -175,7 +176,7 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
         for member in network.units:
             member_split = _split_in_wrapper(member, split)
             if member_split is not None and (member_split.fits_a_chain or not network.is_chain):
-                splits[member.name] = _with_unique_names(member_split, names)
+                splits[member.name] = _renamed(member_split, lambda name: unused_name(name, names))
         return _with_splits(network, splits) if splits else network
 
     return map_networks(root, change)
@@ -190,33 +191,17 @@ def _split_in_wrapper(unit: Unit, split: Callable[[Unit], Split | None]) -> Spli
     if inner_split is None:
         return None
     around = replace(inner_split, unit=unit.with_config(layer=inner_split.unit))
-    return replace(
-        around,
-        before=_rename(around.before, inner, unit),
-        after=_rename(around.after, inner, unit),
-    )
+    return _renamed(around, lambda name: unit.name + name.removeprefix(inner.name))
 
 
-def _rename(units: tuple[Unit, ...], inner: Unit, outer: Unit) -> tuple[Unit, ...]:
-    return tuple(
-        replace(unit, name=outer.name + unit.name.removeprefix(inner.name)) for unit in units
-    )
+def _renamed(split: Split, change: Callable[[str], str]) -> Split:
+    """Return a split whose new layers have other names."""
 
-
-def _with_unique_names(split: Split, names: set[str]) -> Split:
-    """Return a split whose new layers have names that no other has."""
-
-    def fresh(unit: Unit) -> Unit:
-        name = unit.name
-        while name in names:
-            name = f"{name}_"
-        names.add(name)
-        return replace(unit, name=name)
+    def renamed(unit: Unit) -> Unit:
+        return replace(unit, name=change(unit.name))
 
     return replace(
-        split,
-        before=tuple(fresh(unit) for unit in split.before),
-        after=tuple(fresh(unit) for unit in split.after),
+        split, before=tuple(map(renamed, split.before)), after=tuple(map(renamed, split.after))
     )
 
 

@@ -16,14 +16,13 @@ from policytool.migration.convert.architecture import (
     Unit,
     function_name,
     map_units,
-    references,
     walk,
 )
 from policytool.migration.convert.masks import rule_of
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.migration.convert.tensor_facts import compute_dtype, of_network
-from policytool.model.calls import Reference
+from policytool.model.calls import Reference, tensors
 from policytool.releases import behaviour, known_arguments, tfjs_layers
 from policytool.releases.dtypes import HALVES
 from policytool.releases.generations import SubPolicy
@@ -405,12 +404,12 @@ def _note_uncast_inputs(model: Unit, context: ConversionContext) -> None:
         if unit.class_name not in _NORMALIZATIONS or compute_dtype(unit) != _DOUBLE or unit.custom:
             continue
         before = network.units[max(place - 1, 0) : place]
-        tensors = (
+        inputs = (
             [Reference(layer=earlier.name) for earlier in before]
             if network.is_chain
-            else [tensor for call in unit.calls for tensor in references(call.args)]
+            else [tensor for call in unit.calls for tensor in tensors(call.args)]
         )
-        if {of_network(network).of(tensor) for tensor in tensors} - {_DOUBLE, None}:
+        if {of_network(network).of(tensor) for tensor in inputs} - {_DOUBLE, None}:
             context.log.note(
                 "uncast-input",
                 unit,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import SerializedObject, Unit, map_units
-from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
+from policytool.migration.convert.architecture import Role, SerializedObject, Unit, map_units
+from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.model.model import Source
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy, PolicyMap, policy_from_name
 from policytool.support.errors import PolicyNameError
 
@@ -59,6 +60,39 @@ def policies(root: Unit, context: ConversionContext) -> Unit:
         return _without_default(unit, context)
 
     return map_units(root, change)
+
+
+@layer_rewrite(applies=lambda context: context.to_keras3 and not context.from_keras3)
+def wrappers(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Gives TimeDistributed and Bidirectional the policy of their layers: in Keras 3, the wrapper
+    decides the dtype of the output.
+
+    TimeDistributed of Keras 3 calls ``layer.call`` for each step, so that nothing casts to the
+    layer's dtype; Bidirectional casts what its layers return. Measured with tf_keras 2.21 and Keras
+    3.15: the inputs are no longer rounded to the dtype of the wrapper. A nested model in a wrapper
+    calls its layers itself.
+    """
+    inner = [unit.config.get(key) for key in ("layer", "backward_layer")]
+    layers = [layer for layer in inner if isinstance(layer, Unit) and layer.role is Role.LAYER]
+    policies = [layer.config.get("dtype") for layer in layers]
+    outer_policy = unit.config.get("dtype")
+    names = {policy.name for policy in policies if isinstance(policy, Policy)}
+    if (
+        layer_facts(unit.class_name).wraps not in {"steps", "directions"}
+        or not isinstance(outer_policy, Policy)
+        or not all(isinstance(policy, Policy) for policy in policies)
+        or len(names) != 1
+        or outer_policy.name in names
+    ):
+        return unit
+    context.log.change(
+        "policy",
+        unit,
+        f"the policy becomes {names.pop()}, the policy of its layer: in {context.target.name}, "
+        "the wrapper decides the dtype",
+    )
+    return unit.with_config(dtype=policies[0])
 
 
 def _quantises(mode: str, context: ConversionContext) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Unit, map_units, references, walk
+from policytool.migration.convert.architecture import Role, Unit, map_units, walk
 from policytool.migration.convert.rewrites._base import (
     ConversionContext,
     Split,
@@ -18,6 +18,7 @@ from policytool.migration.convert.rewrites._base import (
     splice,
 )
 from policytool.migration.convert.target import display_value
+from policytool.model.calls import tensors
 from policytool.model.tree import INPUT_CLASS, LAYERS
 from policytool.releases import dtypes, generations
 from policytool.releases.keras_objects import snake_case
@@ -429,7 +430,7 @@ def _fed_with_integers(root: Unit) -> Iterator[str]:
                 reference.layer in whole
                 for call in member.calls
                 for argument in call.args
-                for reference in references(argument)
+                for reference in tensors(argument)
             ):
                 yield member.name
 

@@ -12,11 +12,12 @@ from policytool.migration.convert.architecture import (
     map_networks,
     map_units,
     once_per_network,
-    references,
+    unused_name,
     walk,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_facts import Sizes, image_sizes, input_shape
+from policytool.model.calls import tensors
 from policytool.model.tree import INPUT_CLASS
 from policytool.support.steps import spend
 
@@ -85,10 +86,7 @@ def _with_input_layer(unit: Unit, context: ConversionContext) -> Unit:
     shape = first.config.get(_BATCH_INPUT_SHAPE)
     if shape is None:
         return unit
-    names = {member.name for member in network.units}
-    name = f"{first.name}_input"
-    while name in names:
-        name = f"{name}_"
+    name = unused_name(f"{first.name}_input", {member.name for member in network.units})
     config: dict[str, Value] = {_BATCH_SHAPE: shape, "dtype": _input_dtype(first), "sparse": False}
     context.log.change("input-shape", first, f"{_BATCH_INPUT_SHAPE} becomes a separate input layer")
     added = Unit(class_name=INPUT_CLASS, name=name, config=config, path=first.path)
@@ -194,7 +192,7 @@ def _flattened_layers(network: Network) -> frozenset[str]:
         sources = {
             tensor.layer
             for call in (unit.calls if unit is not None else ())
-            for tensor in references([*call.args, *call.kwargs.values()])
+            for tensor in tensors([*call.args, *call.kwargs.values()])
         }
         pending += sources - before
         before |= sources

@@ -17,6 +17,7 @@ from policytool.migration.convert.architecture import (
     map_units,
     replace_references,
     rewire,
+    unused_name,
     walk,
 )
 from policytool.migration.convert.decoding import KERAS_PACKAGES, has_graph
@@ -125,12 +126,8 @@ def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for unit in network.units:
         name = change(unit.name)
-        if name == unit.name:
-            continue
-        while name in taken:
-            name = f"{name}_"
-        taken.add(name)
-        names[unit.name] = name
+        if name != unit.name:
+            names[unit.name] = unused_name(name, taken)
     return names
 
 

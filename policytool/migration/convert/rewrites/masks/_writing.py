@@ -14,9 +14,9 @@ from policytool.migration.convert.architecture import (
     Unit,
     is_attention,
     named_arguments,
-    references,
     replace_references,
     rewire,
+    unused_name,
 )
 from policytool.migration.convert.masks import (
     CAST,
@@ -228,10 +228,7 @@ class MaskBuilder:
         return self._add(unit, taker, args)
 
     def _add(self, unit: Unit, taker: Unit, args: tuple[Argument, ...]) -> Reference:
-        name = f"{taker.name}_{unit.name.lower()}"
-        while name in self._names:
-            name = f"{name}_"
-        self._names.add(name)
+        name = unused_name(f"{taker.name}_{unit.name.lower()}", self._names)
         self._added.append(replace(unit, name=name, path=taker.path, calls=(Call(args=args),)))
         return Reference(layer=name)
 
@@ -298,7 +295,7 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
         return _masked_attention(unit, call, masks, builder)
     arguments = named_arguments(unit, call)
     first = next(iter(arguments.values()), None)
-    inputs = list(references(first))
+    inputs = list(tensors(first))
     if not needed:
         return _copy_tensors(unit, call, set(inputs), builder)
     takes = layer_facts(unit.class_name).takes_mask and not unit.custom
@@ -363,7 +360,7 @@ def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> C
     first = call.args[0] if call.args else None
     if None in mask_by_place.values() or not isinstance(first, Reference | list | tuple):
         return call
-    copied = _copy_tensors(unit, call, set(references(first)), builder)
+    copied = _copy_tensors(unit, call, set(tensors(first)), builder)
     return _with_mask(copied, mask_by_place, first)
 
 
@@ -384,7 +381,7 @@ def _masked_attention(
         for name, place in (("query", "rows"), ("value", "columns"), ("key", "columns"))
         if place in unwanted
     ]
-    copied = {reference for name in names for reference in references(arguments.get(name))}
+    copied = {reference for name in names for reference in tensors(arguments.get(name))}
     missing = needed - {placed_mask for placed_mask in existing if placed_mask[0] not in unwanted}
     query, dtype = arguments.get("query"), compute_dtype(unit)
     if missing and isinstance(query, Reference):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Unit, references
-from policytool.model.calls import Call, Reference, Slice
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.model.calls import Call, Reference, Slice, tensors
 from policytool.releases import keras_operations
 from policytool.releases.policy import policy_from_name
 
@@ -130,7 +130,7 @@ def put_keras3_slicing(builder: OperationBuilder, call: Call) -> Reference:
     if _SPEC not in call.kwargs or not isinstance(call.args[0], Reference):
         raise UnsupportedOperationError("slices a tensor, but the file does not contain the slice")
     spec = call.kwargs[_SPEC]
-    if any(True for _ in references(spec)):
+    if any(True for _ in tensors(spec)):
         raise UnsupportedOperationError(
             "uses a tensor as the index of a slice, which Keras 3 configs cannot represent"
         )
@@ -172,7 +172,7 @@ def put_keras2_slicing(builder: OperationBuilder, call: Call, *, ellipsis: bool)
             "slices a value that is not a tensor in the graph; policytool does not convert this"
         )
     key = arguments[1]
-    if any(True for _ in references(key)):
+    if any(True for _ in tensors(key)):
         raise UnsupportedOperationError(
             "uses a tensor as the index of a slice; policytool does not convert this"
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import references, used_calls
+from policytool.migration.convert.architecture import used_calls
 from policytool.migration.convert.rewrites.operations import _building
 from policytool.migration.convert.rewrites.operations._building import (
     FLOAT32,
@@ -23,7 +23,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     SLICING,
     UnsupportedOperationError,
 )
-from policytool.model.calls import Call, Reference, Slice
+from policytool.model.calls import Call, Reference, Slice, tensors
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
@@ -383,7 +383,7 @@ def _inputs(unit: Unit, call: Call) -> list[Argument]:
     """
     constants = unit.config.get("constants")
     inputs: list[Argument] = [
-        reference for argument in call.args for reference in references(argument)
+        reference for argument in call.args for reference in tensors(argument)
     ]
     if isinstance(constants, dict):
         for index in sorted(constants, key=int):

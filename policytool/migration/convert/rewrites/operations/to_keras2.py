@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import references
 from policytool.migration.convert.rewrites.operations import _building, composed_functions
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
@@ -16,7 +15,7 @@ from policytool.migration.result_dtypes import (
     of_tensors,
     split,
 )
-from policytool.model.calls import Constant, Reference
+from policytool.model.calls import Constant, Reference, tensors
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
 from policytool.releases.keras_operations import REQUIRED, Pair, ParameterKind, Place
@@ -244,7 +243,7 @@ def _tensor(
 
 def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
     """Return an argument of the operation's config as the function takes it."""
-    if any(True for _ in references(value)):
+    if any(True for _ in tensors(value)):
         raise UnsupportedOperationError(
             f"applies the operation {row.op} with a tensor as {pair.keras3}, which "
             "policytool does not convert"

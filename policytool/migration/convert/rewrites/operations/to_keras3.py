@@ -9,7 +9,6 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import references
 from policytool.migration.convert.rewrites.operations import _building
 from policytool.migration.convert.rewrites.operations._building import (
     SLICING,
@@ -18,7 +17,7 @@ from policytool.migration.convert.rewrites.operations._building import (
 )
 from policytool.migration.convert.tensor_facts import called_class
 from policytool.migration.result_dtypes import named_arguments_of_op_layer, of_tensors
-from policytool.model.calls import Constant, Reference
+from policytool.model.calls import Constant, Reference, tensors
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases.keras_operations import REQUIRED, Pair, ParameterKind, Place
 
@@ -373,7 +372,7 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
     """Return an argument as the operation's config has it."""
     if pair.kind is ParameterKind.SHAPE:
         return shape(value)
-    if any(True for _ in references(value)):
+    if any(True for _ in tensors(value)):
         raise UnsupportedOperationError(
             f"calls tf.{row.functions[0]} with a tensor as {pair.tf}, which {row.op} in Keras 3 "
             "does not support"
@@ -440,7 +439,7 @@ def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -
     if isinstance(value, Constant):
         value = value.value
     if isinstance(value, list | tuple):
-        if any(True for _ in references(value)):
+        if any(True for _ in tensors(value)):
             raise UnsupportedOperationError(
                 f"calls tf.{row.functions[0]} with a list of tensors as {pair.tf}, which "
                 "policytool does not convert"
