@@ -170,15 +170,15 @@ def plan_commands(
     if not any(fails(finding, options.fail_on) for finding in findings):
         return ()
     if not options.names:
-        return (_planned(_untargeted_planner(case, source, options, findings), None),)
+        return (_plan_command(_untargeted_planner(case, source, options, findings), None),)
     if len(options.names) == 1:
-        return (_planned(_Planner(case, source, options, findings), options.names[0]),)
+        return (_plan_command(_Planner(case, source, options, findings), options.names[0]),)
     commands: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
     for name in options.names:
         single = replace(options, targets=loaders_of((name,)), target_names=(name,))
         planner = _Planner(case, source, single, rules.findings(case, single))
         if planner.failing:
-            command = _planned(planner, name)
+            command = _plan_command(planner, name)
             commands.setdefault((command.arguments, command.reason), command)
     return tuple(commands.values())
 
@@ -187,8 +187,8 @@ def _untargeted_planner(
     case: RuleInput, source: AnyPath, options: AuditOptions, findings: Sequence[Finding]
 ) -> _Planner:
     """
-    Return the planner of a model that is audited for no target: if the newest Keras fails to load
-    it, the one for this target, so that the command is the same.
+    Return the planner if the user specified no target. If the newest Keras fails to load the model,
+    the planner is for this target, so that the command is the same as with it.
     """
     failing = _failing(findings, options.fail_on)
     if any(finding.rule == loading.newest_keras_fails.id for finding in failing):
@@ -197,7 +197,7 @@ def _untargeted_planner(
     return _Planner(case, source, options, findings)
 
 
-def _planned(planner: _Planner, target: str | None) -> ModelCommand:
+def _plan_command(planner: _Planner, target: str | None) -> ModelCommand:
     """
     Return the command for a target. If planning exceeds a limit, the result has no command, and the
     limit as the reason. The findings of the model are not affected.

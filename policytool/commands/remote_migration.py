@@ -72,7 +72,7 @@ def check(sources: Iterable[AnyPath], destination: Destination) -> None:
         return
     output = destination.output
     if isinstance(output, RemotePath) and output.protocol not in WRITABLE:
-        raise UsageError(f"-o {output.shown} {_read_only(output)}")
+        raise UsageError(f"-o {output.shown} {_read_only_message(output)}")
     for source in sources:
         if not isinstance(source, RemotePath):
             continue
@@ -83,11 +83,11 @@ def check(sources: Iterable[AnyPath], destination: Destination) -> None:
             )
         if output is None and source.protocol not in WRITABLE:
             raise UsageError(
-                f"the output of {source.shown} {_read_only(source)}; specify one with -o"
+                f"the output of {source.shown} {_read_only_message(source)}; specify one with -o"
             )
 
 
-def _read_only(path: RemotePath) -> str:
+def _read_only_message(path: RemotePath) -> str:
     return (
         f"cannot be written with {path.protocol}://; policytool writes to local paths and to "
         f"{', '.join(f'{name}://' for name in WRITABLE if name != 'memory')}"
@@ -123,7 +123,7 @@ def _migrate_copy(
     """Migrate a local copy, and write its output to the target of ``planned``."""
     target = planned.target
     if destination.write and target is not None:
-        _check_free(target, destination)
+        _check_target_free(target, destination)
     with interrupts.temporary_directory() as scratch:
         local = _local_copy(source, planned, Path(scratch, "input"))
         if not isinstance(target, RemotePath) or not destination.write:
@@ -147,7 +147,7 @@ def _migrate_copy(
         return replace(done, source=source, target=target)
 
 
-def _check_free(target: AnyPath, destination: Destination) -> None:
+def _check_target_free(target: AnyPath, destination: Destination) -> None:
     """
     Check that an output can have its name, before the model is downloaded.
 

@@ -121,7 +121,7 @@ class TrialRuns:
     ) -> None:
         self.source = source
         self.candidates = candidates
-        self.wanted = options
+        self.options = options
         self.tools = tools
         self.hand_over = hand_over
         self.weights = check_sides.read_weights(options.weights, source, hand_over=hand_over)
@@ -200,20 +200,20 @@ class TrialRuns:
             answer["runs"],
             self._check_options.tolerances,
             SafetyRule(),
-            max_drop=metric.max_drop if (metric := self.wanted.objective.metric) else None,
+            max_drop=metric.max_drop if (metric := self.options.objective.metric) else None,
         )
         self.last = runs[0]
         self.not_comparable = not_comparable(runs)
         self.split = Split.BATCHES if answer["split"] else Split.NONE
         self.versions = answer["versions"]
         self._library, self._backend = answer["libraries"][0], answer["backends"][0]
-        excesses = [objective_excess(run, self.wanted.objective) for run in runs]
+        excesses = [objective_excess(run, self.options.objective) for run in runs]
         errors = [largest_error(run) for run in runs]
         task = runs[0].verdict.metric
         if task is not None:
             self.metrics[kept] = task
         shares = [smallest_agreement(run) for run in runs]
-        asks_agreement = self.wanted.objective.agreement is not None
+        asks_agreement = self.options.objective.agreement is not None
         gradients = runs[0].gradients
         return replace(
             self._trial(kept),
@@ -292,7 +292,7 @@ class Record:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise self._refused(
+            raise self._record_error(
                 "unreadable", f"cannot be read for --resume: {error.strerror or error}"
             ) from error
         try:
@@ -302,13 +302,13 @@ class Record:
             search = _SEARCH(record["search"])
             trials: tuple[Trial, ...] = _TRIALS(record["trials"])
         except (jsontext.JsonError, KeyError, TypeError, ValueError) as error:
-            raise self._refused(
+            raise self._record_error(
                 "not-a-record",
                 "is not a record of `policytool tune --resume`; specify another file",
             ) from error
         for name, digest in self.search.items():
             if search.get(name) != digest:
-                raise self._refused(
+                raise self._record_error(
                     "other-search",
                     f"belongs to a search with other {name}; repeat that command, or specify "
                     "another file",
@@ -332,11 +332,11 @@ class Record:
                 draft.path.write_bytes(f"{codec.encode(values)}\n".encode())
                 draft.publish(target, like=target if target.exists() else None, overwrite=True)
         except OSError as error:
-            raise self._refused(
+            raise self._record_error(
                 "unwritable", f"cannot be written for --resume: {error.strerror or error}"
             ) from error
 
-    def _refused(self, code: str, message: str) -> ModelFileError:
+    def _record_error(self, code: str, message: str) -> ModelFileError:
         return ModelFileError(str(self.path), code, message)
 
 

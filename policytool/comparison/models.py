@@ -251,7 +251,7 @@ class _ModelComparison:
         self._folded_b = _fold_variables(b, self._alone_b, pairs.of_b)
         self._names_a = frozenset(layer.names for layer in a.layers)
         self._names_b = frozenset(layer.names for layer in b.layers)
-        self._moves = self._orders()
+        self._moves = self._find_moves()
 
     def layers(self, keep: Callable[[frozenset[str]], bool] | None) -> Iterator[LayerPair]:
         """Yield the comparisons of layers in the order of A, without layers that are left out."""
@@ -284,9 +284,9 @@ class _ModelComparison:
     def _pair(self, a: int | None, b: int | None) -> LayerPair:
         if a is not None and b is not None:
             return (
-                self._both(a, b, self._pairs.by[a])
+                self._compare_pair(a, b, self._pairs.by[a])
                 if self._pairs.of_a.get(a) == b
-                else self._further(self._a.layers[a], self._b.layers[b])
+                else self._compare_further_place(self._a.layers[a], self._b.layers[b])
             )
         if a is not None:
             return self._one_sided(self._a.layers[a], Presence.A, listed=self._alone_a[a])
@@ -298,10 +298,10 @@ class _ModelComparison:
         """Return the stored variables of A that are also in B, each with its counterpart."""
         partners: dict[Tensor, Tensor] = {}
         for a, b in self._pairs.of_a.items():
-            partners |= variables.paired_tensors(*self._named(a, b), self._opened)
+            partners |= variables.paired_tensors(*self._layer_variables(a, b), self._opened)
         return partners
 
-    def _both(self, a: int, b: int, by: Pairing) -> LayerPair:
+    def _compare_pair(self, a: int, b: int, by: Pairing) -> LayerPair:
         layer_a, layer_b = self._a.layers[a], self._b.layers[b]
         changes = [
             *layers.changes(self._a, self._b, (layer_a, layer_b), by),
@@ -352,7 +352,7 @@ class _ModelComparison:
             ),
         )
 
-    def _further(self, a: ComparedLayer, b: ComparedLayer) -> LayerPair:
+    def _compare_further_place(self, a: ComparedLayer, b: ComparedLayer) -> LayerPair:
         """
         Return the comparison of another place of a shared layer, for which one file lists the layer
         and its variables again.
@@ -371,7 +371,7 @@ class _ModelComparison:
         )
 
     def _variables(self, a: int, b: int) -> tuple[VariablePair, ...]:
-        ones, others = self._named(a, b)
+        ones, others = self._layer_variables(a, b)
         reason = self._no_variables()
         return (
             variables.one_sided(ones, others, reason)
@@ -379,7 +379,7 @@ class _ModelComparison:
             else variables.pair_variables(ones, others, self._opened)
         )
 
-    def _named(self, a: int, b: int) -> tuple[list[Named], list[Named]]:
+    def _layer_variables(self, a: int, b: int) -> tuple[list[Named], list[Named]]:
         return (
             [*_named_variables(self._a.layers[a]), *self._folded_a.get(a, ())],
             [*_named_variables(self._b.layers[b]), *self._folded_b.get(b, ())],
@@ -395,7 +395,7 @@ class _ModelComparison:
             else None
         )
 
-    def _orders(self) -> dict[int, tuple[int, int]]:
+    def _find_moves(self) -> dict[int, tuple[int, int]]:
         """
         Return the layers of A whose order among their siblings differs in B, with both positions.
         Only siblings in both models are counted.

@@ -99,19 +99,19 @@ class _Pairing:
                 self._below_b.get(parent_b, []),
             )
             steps.spend(len(children_a) + len(children_b), walk="layers of a pair")
-            self._by(
+            self._pair_by_key(
                 children_a,
                 children_b,
                 Pairing.PATH,
                 lambda subject, index: subject.layers[index].names[-1:],
             )
-            self._by(
+            self._pair_by_key(
                 children_a,
                 children_b,
                 Pairing.NAME,
                 lambda subject, index: subject.layers[index].layer.name,
             )
-            self._by(children_a, children_b, Pairing.POSITION, self._kind)
+            self._pair_by_key(children_a, children_b, Pairing.POSITION, self._kind)
             pending += [
                 (index, self.pairs.of_a[index]) for index in children_a if index in self.pairs.of_a
             ]
@@ -134,11 +134,11 @@ class _Pairing:
 
     def pair_moved(self) -> None:
         """Pair layers of the same name, class and shapes that have different parents."""
-        self._by(
+        self._pair_by_key(
             range(len(self._a.layers)),
             range(len(self._b.layers)),
             Pairing.MOVED,
-            self._named_kind,
+            self._name_and_kind,
             only=True,
         )
 
@@ -167,7 +167,7 @@ class _Pairing:
             if index not in self.pairs.of_b and layer.names in places_a
         }
 
-    def _by(
+    def _pair_by_key(
         self,
         indices_a: Iterable[int],
         indices_b: Iterable[int],
@@ -219,7 +219,7 @@ class _Pairing:
         )
         return compared.layer.class_name, tuple(shapes)
 
-    def _named_kind(self, subject: ComparedModel, index: int) -> Hashable:
+    def _name_and_kind(self, subject: ComparedModel, index: int) -> Hashable:
         return subject.layers[index].layer.name, self._kind(subject, index)
 
 

@@ -174,7 +174,7 @@ class HandOver(ExitStack):
         if why := _NOT_RUN.get(model_format.document_format):
             raise ModelFileError(display_path, "not-runnable", why)
         copied = self._copy(path, display_path, model_format, follow=is_own or self._trust)
-        self._taken[key] = self._checked(copied, display_path, compiles=compiles)
+        self._taken[key] = self._check_copy(copied, display_path, compiles=compiles)
         return self._taken[key]
 
     def copy_weights(self, path: Path) -> PrivateCopy:
@@ -199,7 +199,7 @@ class HandOver(ExitStack):
         if model_format is checkpoint.FORMAT:
             whole = local(whole_checkpoint(whole) or whole)
         copied = self._copy(whole, display_path, model_format, follow=self._trust)
-        copy = self._checked(copied, display_path, is_model=False)
+        copy = self._check_copy(copied, display_path, is_model=False)
         if model_format is checkpoint.FORMAT:
             copied = copied.with_suffix("")
         elif copy.document.layout is Layout.OBJECT_PATHS and model_format is hdf5.FORMAT:
@@ -207,7 +207,7 @@ class HandOver(ExitStack):
         self._taken[key] = replace(copy, path=copied)
         return self._taken[key]
 
-    def _checked(
+    def _check_copy(
         self, copied: Path, display_path: str, *, is_model: bool = True, compiles: bool = False
     ) -> PrivateCopy:
         """
@@ -364,14 +364,14 @@ class _Walk:
             followed, because it would never end.
         """
         path = self._root / name
-        is_link = path.is_symlink() and self._stays_link(name)
+        is_link = path.is_symlink() and self._is_copied_as_link(name)
         if is_link or not path.is_dir():
             yield _Part(source=path, name=name, is_link=is_link)
         elif (real := os.path.realpath(path)) not in above:
             for entry in sorted(opening.names(path)):
                 yield from self.parts(name / entry, above | {real})
 
-    def _stays_link(self, name: Path) -> bool:
+    def _is_copied_as_link(self, name: Path) -> bool:
         """
         Return whether the copy of a link is also a link: if it is an asset that leads out of the
         model, and its target is not trusted. Links in other files of the model are followed.

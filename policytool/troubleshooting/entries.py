@@ -121,8 +121,8 @@ _REFERENCE: Final = re.compile(r"\(\?&(\w+)\)")
 @cache
 def families() -> tuple[Family, ...]:
     """Return all entries, by subject, in the order of the documentation."""
-    shared = _parsed("shared")
-    return tuple(_family(_parsed(name), shared) for name in FAMILIES)
+    shared = _load_data("shared")
+    return tuple(_family(_load_data(name), shared) for name in FAMILIES)
 
 
 def entries() -> Iterator[Entry]:
@@ -131,7 +131,7 @@ def entries() -> Iterator[Entry]:
         yield from family.entries
 
 
-def _parsed(name: str) -> dict[str, Any]:
+def _load_data(name: str) -> dict[str, Any]:
     path = Path(__file__).with_name("data") / f"{name}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
@@ -270,7 +270,7 @@ def messages(lines: list[str]) -> list[Message]:
     """
     Return the messages in the lines of a text, without frames and their source lines.
     """
-    groups = [*_grouped(lines)]
+    groups = [*_group_lines(lines)]
     last = max((number for number, (raised, _) in enumerate(groups) if raised), default=-1)
     return [
         Message(lines=tuple(group), is_exception=raised, is_last=number >= last)
@@ -278,7 +278,7 @@ def messages(lines: list[str]) -> list[Message]:
     ]
 
 
-def _grouped(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
+def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
     """Yield the lines of each message, and whether the message begins with an exception."""
     raised, group, in_frame = False, list[tuple[int, str]](), False
     for number, whole in enumerate(lines, 1):

@@ -167,10 +167,10 @@ class Cluster:
                 self._client.scheduler.ncores, workers=None, callback_timeout=_REPLY_SECONDS
             )
         except OSError as error:  # also if the time limit is reached
-            raise self._lost() from error
+            raise self._connection_error() from error
         return sum(threads.values())
 
-    def _lost(self) -> WorkerError:
+    def _connection_error(self) -> WorkerError:
         return WorkerError(
             "no-cluster",
             f"the connection to the Dask scheduler at {short(self._address)} was lost; run the "
@@ -224,18 +224,18 @@ class Cluster:
                 f"policytool {VERSION} there",
             ) from error
         except pickle.UnpicklingError as error:
-            raise self._strange() from error
+            raise self._invalid_answer_error() from error
         except (CancelledError, OSError) as error:
-            raise self._lost() from error
+            raise self._connection_error() from error
         encoded = answers.split(b"\n") if isinstance(answers, bytes) else []
         if len(encoded) != len(numbers):
-            raise self._strange()
+            raise self._invalid_answer_error()
         try:
             return [read(line) for line in encoded]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self._strange() from error
+            raise self._invalid_answer_error() from error
 
-    def _strange(self) -> WorkerError:
+    def _invalid_answer_error(self) -> WorkerError:
         """Return the error for a result that no task of policytool returns."""
         return WorkerError(
             "no-cluster",
@@ -310,9 +310,13 @@ def answer_lines(
     :param directory: the working directory of the run
     """
     if version != VERSION:
-        return _refused(f"has policytool {VERSION} instead of {version}; install the same release")
+        return _refusal_line(
+            f"has policytool {VERSION} instead of {version}; install the same release"
+        )
     if not os.path.isdir(directory):  # noqa: PTH112  # os.path raises no errors
-        return _refused(f"has no directory {directory}; use a directory that all machines share")
+        return _refusal_line(
+            f"has no directory {directory}; use a directory that all machines share"
+        )
     module, bounds, _ = json.loads(head)
     task: Task[Any, Any, Any] = importlib.import_module(module).TASK
     try:
@@ -325,7 +329,7 @@ def answer_lines(
                 for _, answer in pool.answers(lines)
             )
     except WorkerError as error:
-        return _refused(f"failed: {error}")
+        return _refusal_line(f"failed: {error}")
 
 
 def crash_line(crash: Crash) -> bytes:
@@ -333,7 +337,7 @@ def crash_line(crash: Crash) -> bytes:
     return codec.encode([_CRASH, crash]).encode()
 
 
-def _refused(reason: str) -> bytes:
+def _refusal_line(reason: str) -> bytes:
     return codec.encode([_REFUSED, reason]).encode()
 
 

@@ -227,12 +227,12 @@ def _run(
     if not processes:
         yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
         return
-    untidy = True
+    may_leave_drafts = True
     try:
-        untidy = yield from _run_in_processes(task, items, request, processes)
+        may_leave_drafts = yield from _run_in_processes(task, items, request, processes)
     finally:
-        if untidy:
-            _tidy(task, items, request)
+        if may_leave_drafts:
+            _remove_drafts(task, items, request)
 
 
 def run_serially(
@@ -254,11 +254,11 @@ def run_serially(
             try:
                 lost = crash_guard.split()
             except KeyboardInterrupt:  # the copy may have been killed before it removed its drafts
-                _tidy(task, items, request)
+                _remove_drafts(task, items, request)
                 raise
             if lost is None:
                 break
-            _tidy(task, items, request)
+            _remove_drafts(task, items, request)
             failure = Failure(path=lost.path, code=lost.code, message=lost.message)
             if not results.add(failure):
                 raise ModelFileError(lost.path, lost.code, lost.message)
@@ -350,17 +350,19 @@ def line_answerer(head: bytes) -> Callable[[bytes], bytes]:
     def answer(line: bytes) -> bytes:
         item = readers.item(json.loads(line))
 
-        def answered() -> bytes:
+        def run_task() -> bytes:
             with limits.override(bounds):
                 return encode_outcome(task.attempt(item, request))
 
-        outcome = run_isolated(task.shown(item), answered)
+        outcome = run_isolated(task.shown(item), run_task)
         return encode_outcome(outcome) if isinstance(outcome, Failure) else outcome
 
     return answer
 
 
-def _tidy(task: Task[Item, Request, Result], items: Sequence[Item], request: Request) -> None:
+def _remove_drafts(
+    task: Task[Item, Request, Result], items: Sequence[Item], request: Request
+) -> None:
     """Remove the drafts of processes that crashed or were killed."""
     directories = {
         place.parent

@@ -41,19 +41,19 @@ def main() -> None:
     lines = SimpleQueue[bytes]()
     # Not sys.stdin: the interpreter cannot exit while another thread reads it.
     threading.Thread(
-        target=_listen,
+        target=_queue_lines,
         args=(open(0, "rb", closefd=False), lines),  # noqa: SIM115
         daemon=True,
     ).start()  # open to the end
     answer = parallel.line_answerer(lines.get())
     with open(int(sys.argv[1]), "wb", buffering=0) as stream:  # noqa: PTH123  # a descriptor
-        _tell(stream, b"")  # ready
+        _write_line(stream, b"")  # ready
         with contextlib.suppress(KeyboardInterrupt):
             while True:
-                _tell(stream, answer(lines.get()))
+                _write_line(stream, answer(lines.get()))
 
 
-def _listen(stream: BinaryIO, lines: SimpleQueue[bytes]) -> None:
+def _queue_lines(stream: BinaryIO, lines: SimpleQueue[bytes]) -> None:
     """Put each line into the queue as it arrives, and end the process when the stream is closed."""
     for line in stream:
         lines.put(line)
@@ -62,7 +62,7 @@ def _listen(stream: BinaryIO, lines: SimpleQueue[bytes]) -> None:
     os._exit(0)
 
 
-def _tell(stream: BinaryIO, line: bytes) -> None:
+def _write_line(stream: BinaryIO, line: bytes) -> None:
     """Write a whole line, in several pieces if the pipe is full."""
     rest = memoryview(line + b"\n")
     while rest:

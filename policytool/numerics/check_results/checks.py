@@ -384,7 +384,7 @@ class GraphRewrite:
 
     @property
     def dtype(self) -> str:
-        """The 16-bit dtype that it converts to."""
+        """The 16-bit dtype to which the pass converts ops."""
         return "bfloat16" if self.option.endswith(("bfloat16", "_mkl")) else "float16"
 
 

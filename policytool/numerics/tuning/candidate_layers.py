@@ -107,16 +107,16 @@ def candidates(loaded: LoadedModel, options: Options) -> Candidates:
     assigned = decisions.matches(loaded, options.assignments)
     rules = {
         layer.path: kept[layer.path]
-        for index, layer in _separate(loaded)
+        for index, layer in _layers_with_policy(loaded)
         if layer.path in kept and layer.path not in fixed and index not in assigned
     }
     draft_candidates = Candidates(
         options=options, paths=tuple(rules), classes={}, rules=rules, fixed=fixed
     )
-    converted = _converted(loaded, draft_candidates.keeping(frozenset()))
+    converted = _convert(loaded, draft_candidates.keeping(frozenset()))
     paths = {
         layer.path: layer.class_name or ""
-        for index, layer in _separate(loaded)
+        for index, layer in _layers_with_policy(loaded)
         if converted.layers[index].compute_dtype in HALVES
         and index not in assigned
         and not layer_facts(layer.class_name).is_op_layer
@@ -136,7 +136,7 @@ def candidates(loaded: LoadedModel, options: Options) -> Candidates:
     )
 
 
-def _separate(loaded: LoadedModel) -> Iterator[tuple[int, Layer]]:
+def _layers_with_policy(loaded: LoadedModel) -> Iterator[tuple[int, Layer]]:
     """Yield the layers with a separate policy in the file, which cells of RNNs do not have."""
     for index, layer in enumerate(loaded.layers):
         if (
@@ -149,7 +149,7 @@ def _separate(loaded: LoadedModel) -> Iterator[tuple[int, Layer]]:
             yield index, layer
 
 
-def _converted(loaded: LoadedModel, options: Options) -> LoadedModel:
+def _convert(loaded: LoadedModel, options: Options) -> LoadedModel:
     plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(loaded.document.path, plan.refusals[0].code, plan.refusals[0].message)
@@ -199,7 +199,7 @@ def proposals(
     that ``migrate`` keeps in float32 by default, both together, and the first set with its
     neighboring layers.
     """
-    run, choices = _failed(check), Choices(paths=paths)
+    run, choices = _failed_run(check), Choices(paths=paths)
     blamed = origins.propose(run, choices)
     by_rule = frozenset(rules)
     more = blamed | origins.neighbours(run, blamed, choices) if blamed else blamed
@@ -213,7 +213,7 @@ def decided_calls(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, 
     Return, for each layer, the calls that cause errors and whose dtype the layer determines. These
     are ops that use its outputs, and layers inside it, which have no policy in the file.
     """
-    run, choices = _failed(check), Choices(paths=paths)
+    run, choices = _failed_run(check), Choices(paths=paths)
     calls_by_path: dict[str, list[str]] = {}
     for charge in origins.charges(run):
         call = run.calls[charge.call]
@@ -257,5 +257,5 @@ def _largest(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _failed(check: Check) -> CheckRun:
+def _failed_run(check: Check) -> CheckRun:
     return next((run for run in check.runs if not run.verdict.passed), check.runs[0])

@@ -222,10 +222,10 @@ def _outputs(
                 given_tolerances.of(name),
                 default,
             )
-            yield _compared(judged, output)
+            yield _with_comparability(judged, output)
 
 
-def _compared(judged: Judgement, output: CheckedOutput) -> Judgement:
+def _with_comparability(judged: Judgement, output: CheckedOutput) -> Judgement:
     """Return the judgement of an output, with the reason if the output is not comparable."""
     why = _not_comparable(output)
     is_nothing = why is NotComparable.NOT_FINITE
