@@ -17,6 +17,7 @@ from policytool.releases import policy
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import LayerBuild, slots, variable_shape
 from policytool.releases.policy import Policy, PolicyMap
+from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import PolicyNameError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _modes(loaded: LoadedModel, index: int) -> tuple[tuple[str, str], ...]:
     """Return the modes of the projections of a layer; nothing if one of them is unclear."""
     site = loaded.sites[index]
     config = site.config or {}
-    created = slots(site.class_name, loaded.origins[-1].id, config) or ()
+    created = slots(site.class_name, newest(KERAS3).id, config) or ()
     shapes = LayerShapes(document=loaded.document, sites=loaded.sites)
     build = LayerBuild(config=config, inputs=shapes.inputs(index))
     kernels = {
