@@ -41,8 +41,9 @@ def test_every_script_that_asks_releases_is_a_step() -> None:
         for path in FIXTURES.glob("*.py")
         if "from release_process import" in path.read_text(encoding="utf-8")
     }
-    # takes hours; runs cases that a person chose; asks old releases; converts with one release
-    left = {"applications.py", "error_messages.py", "optimizers.py", "tfjs.py"}
+    # take hours; runs cases that a person chose; asks old releases; converts with one release
+    left = {"applications.py", "verdict_models.py"}
+    left |= {"error_messages.py", "optimizers.py", "tfjs.py"}
     left |= {"public_files.py"}  # needs files that are not in the repository
     assert asking - left <= {step.script for step in script.STEPS}
     assert not left & {step.script for step in script.STEPS}

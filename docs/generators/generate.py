@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.text import Text
 from troubleshooting_page import troubleshooting_page
 from variable_tables import variables_page
+from verdict_tables import verdicts_page
 
 from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
@@ -377,6 +378,7 @@ PAGES: Final = {
     "docs/evidence/masks.md": masks_page,
     "docs/evidence/variables.md": variables_page,
     "docs/evidence/public.md": public_page,
+    "docs/evidence/verdicts.md": verdicts_page,
     "docs/evidence/fuzzing.md": fuzzing_page,
     **REPORT_PAGES,
     **FILES_WITH_ADDRESS,

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 _MEMBER: Final = "model.weights.h5"
 _GROUP: Final = "model_weights"
 _STATE: Final = ("optimizer", "metrics")
+_SLOTS: Final = {".keras": "optimizer/vars", ".h5": "optimizer_weights"}
 KINDS: Final = ("variable missing", "group missing", "shape", "exchanged", "one more", "no weights")
+SLOT_KINDS: Final = ("slot missing", "slot shape", "slots exchanged", "no slots")
+"""What may be damaged in the state of an optimizer."""
 
 
 def damaged_copy(source: Path, copy: Path, kind: str, draw: Random) -> bool:
@@ -32,6 +35,8 @@ def damaged_copy(source: Path, copy: Path, kind: str, draw: Random) -> bool:
         if kind == "no weights":
             del file[_GROUP]
             return True
+        if kind in SLOT_KINDS:
+            return _damage_slots(file, _SLOTS[source.suffix], kind, draw)
         return _damage(file[_GROUP], kind, draw)
 
 
@@ -41,7 +46,11 @@ def _damaged_archive(source: Path, copy: Path, kind: str, draw: Random) -> bool:
     weights = io.BytesIO(members.pop(_MEMBER))
     if kind != "no weights":
         with h5py.File(weights, "r+") as file:
-            if not _damage(file, kind, draw):
+            if kind in SLOT_KINDS:
+                is_damaged = _damage_slots(file, _SLOTS[source.suffix], kind, draw)
+            else:
+                is_damaged = _damage(file, kind, draw)
+            if not is_damaged:
                 return False
         members[_MEMBER] = weights.getvalue()
     with zipfile.ZipFile(copy, "w") as archive:
@@ -50,12 +59,37 @@ def _damaged_archive(source: Path, copy: Path, kind: str, draw: Random) -> bool:
     return True
 
 
-def _damage(root: h5py.Group, kind: str, draw: Random) -> bool:
+def _datasets(root: h5py.Group) -> list[str]:
     names: list[str] = []
     root.visititems(
         lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
     )
-    names = [name for name in names if not name.startswith(_STATE)]
+    return names
+
+
+def _damage_slots(root: h5py.Group, group: str, kind: str, draw: Random) -> bool:
+    """Damage a slot of an optimizer, or all; the list of slots in HDF5 stays as it is."""
+    slots = root.get(group)
+    names = sorted(_datasets(slots)) if slots is not None else []
+    if len(names) < 2:  # two are exchanged
+        return False
+    first, second = draw.sample(names, 2)
+    match kind:
+        case "slot missing":
+            del slots[first]
+        case "slot shape":
+            _replace(slots, first, np.zeros(_other_shape(slots[first].shape, draw), "float32"))
+        case "slots exchanged":
+            values = slots[first][()], slots[second][()]
+            _replace(slots, first, values[1])
+            _replace(slots, second, values[0])
+        case "no slots":
+            del root[group]
+    return True
+
+
+def _damage(root: h5py.Group, kind: str, draw: Random) -> bool:
+    names = [name for name in _datasets(root) if not name.startswith(_STATE)]
     if len(names) < 2:  # two are exchanged
         return False
     first, second = draw.sample(sorted(names), 2)

@@ -16,6 +16,7 @@ from policytool.releases import policy
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import LayerBuild, slots, variable_shape
 from policytool.releases.policy import Policy, PolicyMap
+from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import PolicyNameError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _modes(loaded: LoadedModel, index: int) -> tuple[tuple[str, str], ...]:
     """Return the modes of the projections of a layer; nothing if one of them is unclear."""
     site = loaded.sites[index]
     config = site.config or {}
-    created = slots(site.class_name, loaded.origins[-1].id, config) or ()
+    created = slots(site.class_name, newest(KERAS3).id, config) or ()
     build = LayerBuild(config=config, inputs=loaded.stored.shapes.inputs(index))
     kernels = {
         "/".join(slot.within): variable_shape(site.class_name, slot, build)

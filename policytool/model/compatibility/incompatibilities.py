@@ -151,6 +151,12 @@ _KERAS3_POLICIES: Final = (
     "AWQDTypePolicy",
 )
 
+_RANDOM_LAYERS: Final = tuple(
+    f"Random{name}"
+    for name in ("Contrast", "Crop", "Flip", "Height", "Rotation", "Translation", "Width", "Zoom")
+)
+"""Layers of images that have no ``build`` in TF 2.5."""
+
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
@@ -274,6 +280,16 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf1.15 to tf2.4",
         "mixed policies are stored as plain names, which need TF 2.5 or later",
         _policy_dict("mixed-name"),
+    ),
+    _row(
+        Obstacle.CLASS,
+        "savedmodel",
+        "tf2.12 on",
+        "random image layers cannot be built, because TF 2.5 and older do not store their input "
+        "shapes",
+        lambda evidence: (
+            evidence.is_written_in("tf2.3 to tf2.5") and _class(*_RANDOM_LAYERS)(evidence)
+        ),
     ),
     _row(
         Obstacle.KEY,

@@ -355,6 +355,8 @@ class _Comparison:
         if self._mode_of(index, slot) in (None, *_SCALES):
             build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
             shape = variable_shape(site.class_name, slot, build)
+        elif (self._mode_of(index, slot) or "").startswith("int4") and slot.name == "kernel":
+            shape = self._packed_shape(index, slot)
         return ExpectedVariable(
             name="/".join((*slot.scopes[-1:], slot.name)) if slot.within else slot.name,
             shape=shape,
@@ -364,6 +366,18 @@ class _Comparison:
             slot=slot,
             owner=index,
         )
+
+    def _packed_shape(self, index: int, slot: VariableSlot) -> Shape | None:
+        """
+        Return the shape of an int4 kernel in Keras 3.15: two of its columns share a byte. Keras
+        3.12 packs rows instead, so that later releases fail to load it.
+        """
+        site = self._sites[index]
+        if site.class_name != "Dense":
+            return None
+        build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
+        rows, units = variable_shape(site.class_name, slot, build) or (None, None)
+        return rows, None if units is None else -(-units // 2)
 
     def _added(
         self, index: int, created: Sequence[VariableSlot], expected: Sequence[ExpectedVariable]

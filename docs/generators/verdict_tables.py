@@ -1,0 +1,97 @@
+"""The page about verdicts on random models, and about releases between the measured ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.releases.releases import LOADERS, RELEASES, release_name
+from policytool.reports.markdown import prose, row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FIXTURES: Final = Path(__file__).parent.parent.parent / "fixtures"
+MODELS: Final = _FIXTURES / "verdict_models.json"
+SOURCES: Final = _FIXTURES / "release_sources.json"
+_ORDER: Final = {release.id: number for number, release in enumerate(RELEASES)}
+_COUNTS: Final = ("agree", "says loads, fails", "says fails, loads", "unknown")
+_SHOWN: Final = 6
+_LONGEST: Final = 260
+
+_TITLE: Final = """# Verdicts on random models
+
+`make docs` generates this page from `fixtures/verdict_models.json` and
+`fixtures/release_sources.json`.
+
+`fixtures/verdict_models.py` has releases write random models: layers with arguments that were not
+measured, one to three operations of Keras 3 with other numbers, models in models, quantized models
+(int8, int4, float8) with and without LoRA, and trained models. Some `.keras` and HDF5 files get a
+copy with a damaged variable, and the script can also damage optimizer slots and the checkpoints of
+SavedModels. Files are loaded in several releases, without and with their training configuration. A
+claim is what `inspect` says of one file in one release; it agrees if the release loads the file
+exactly if the claim says so. Causes that these files showed were corrected, so that the table is
+about the corrected verdicts.
+"""
+
+_BETWEEN: Final = """
+## Releases between the measured releases
+
+A release that was not measured has the verdict of its measured neighbors if these agree. Two
+comparisons support this. The table above includes such releases (marked *) as far as they were
+installed. For all of them, `fixtures/release_sources.py` compares the sources that decide how
+models are written and read: the arguments of layers, their methods for configs and variables, and
+all functions that save and load. Each definition equals that of both neighbors, of the earlier
+one, of the later one, or of neither.
+"""
+
+
+def verdicts_page() -> str:
+    """Return the page."""
+    record = json.loads(MODELS.read_text(encoding="utf-8"))
+    lines = [_TITLE, f"{record['files']} files; {_claims(record)} claims.", ""]
+    for heading, key in (
+        ("kind", "kinds"),
+        ("format", "formats"),
+        ("written by", "writers"),
+        ("loaded in", "loaders"),
+    ):
+        lines += [*_table(heading, record[key]), ""]
+    lines += ["## Contradictions", "", *_contradictions(record), "", "## Unknown", ""]
+    lines += [row(("reason", "claims")), row("---" for _ in range(2))]
+    reasons = sorted(record["unknown"].items(), key=lambda item: (-item[1], item[0]))
+    lines += [row((prose(reason), str(count))) for reason, count in reasons]
+    return "\n".join([*lines, _BETWEEN, *_sources(), ""])
+
+
+def _claims(record: dict[str, Any]) -> int:
+    return sum(counts[word] for counts in record["kinds"].values() for word in _COUNTS)
+
+
+def _table(heading: str, rows: dict[str, dict[str, int]]) -> Iterator[str]:
+    yield row((heading, "files", *_COUNTS))
+    yield row("---" for _ in range(2 + len(_COUNTS)))
+    for name in sorted(rows, key=lambda name: (_ORDER.get(name, -1), name)):
+        words = release_name(name) if name in _ORDER else name
+        is_between = heading == "loaded in" and name not in LOADERS
+        counts = (str(rows[name][word]) for word in ("files", *_COUNTS))
+        yield row((words + "*" * is_between, *counts))
+
+
+def _contradictions(record: dict[str, Any]) -> Iterator[str]:
+    if not record["contradictions"]:
+        yield "None."
+    for text in record["contradictions"]:
+        yield f"- `{text[:_LONGEST].replace('`', '')}`"
+
+
+def _sources() -> Iterator[str]:
+    columns = ("release", "neighbors", "both", "the earlier", "the later", "neither", "examples")
+    yield row(columns)
+    yield row("---" for _ in columns)
+    for name, facts in json.loads(SOURCES.read_text(encoding="utf-8")).items():
+        pair = ", ".join(release_name(facts[key]) for key in ("earlier_release", "later_release"))
+        examples = ", ".join(f"`{name}`" for name in facts["names"][:_SHOWN])
+        counts = (str(facts[key]) for key in ("both", "earlier", "later", "neither"))
+        yield row((release_name(name), pair, *counts, examples))
