@@ -78,6 +78,53 @@ HOMES: Final = {
 }
 """Third-party library to the modules, or packages, that may import it."""
 
+OPTIONAL: Final = {
+    "check and tune": (
+        {
+            "numerics",
+            *(f"commands.{name}" for name in ("check", "check_options", "check_run")),
+            *(f"commands.{name}" for name in ("check_trials", "tune", "tune_run")),
+            *("commands.arguments.running", "cli.check_command", "cli.tune_command"),
+            *("reports.checks", "reports.tuning", "results.change", "api"),
+        },
+        {
+            "numerics.tensorflow_run",
+            "numerics.predictions",
+            "numerics.verification",
+            "numerics.workers",
+            "api",
+            "results.change",
+        },
+    ),
+    "remote files": (
+        {
+            *(f"support.files.{name}" for name in ("remote", "remote_path", "remote_requests")),
+            *(f"support.files.{name}" for name in ("remote_stream", "mlflow_registry")),
+            *(f"support.files.{name}" for name in ("opening", "transfers")),
+            "commands.remote_migration",
+        },
+        {
+            "support.files.remote_path",
+            "support.files.opening",
+            "support.files.transfers",
+            "commands.remote_migration",
+        },
+    ),
+    "fleets": (
+        {"commands.batch", "cli.fleets", "commands.merge", "cli.merge_command"},
+        {
+            "commands.batch.task",
+            "commands.batch.parallel",
+            "commands.batch.isolation",
+            "cli.fleets",
+        },
+    ),
+}
+"""
+Each optional part to its modules and packages, and to those that other modules may import: the core
+(to read, judge, audit, migrate, compare and explain) can be owned without the rest of a part.
+"""
+
 PAGES: Final = 3
 """The first reporters of each command render its page: as text, as Markdown and as HTML."""
 
@@ -210,6 +257,24 @@ def test_the_child_is_written_for_old_pythons() -> None:
     """Its modules are Python 3.7, which is what the oldest TensorFlow that it serves runs under."""
     for file in (PACKAGE / CHILD).rglob("*.py"):
         ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 7))
+
+
+@pytest.mark.parametrize("part", OPTIONAL)
+def test_optional_parts_are_used_through_their_interface(part: str) -> None:
+    """No other module imports an internal module of an optional part."""
+    members, interface = OPTIONAL[part]
+
+    def is_member(module: str) -> bool:
+        return any(module == name or module.startswith(f"{name}.") for name in members)
+
+    used = {
+        imported
+        for module, imports in TREE.imports.items()
+        if not is_member(module)
+        for imported in imports
+        if is_member(imported)
+    }
+    assert used == interface
 
 
 def test_nothing_evaluates_text() -> None:

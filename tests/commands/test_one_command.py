@@ -71,7 +71,7 @@ def test_each_command_writes_a_model(tmp_path: Path) -> None:
         copy(entry.local_path, source)
         for command in commands(source, *TARGETS):
             if command.arguments is not None:
-                ended = run("migrate", source, *command.arguments, "--overwrite")
+                ended = run("migrate", source, *command.arguments, "--existing", "replace")
                 assert ended.code == 0, (entry.display_path, command, ended.err)
                 written += 1
     assert written
