@@ -26,12 +26,12 @@ _TITLE: Final = """# Verdicts on random models
 `fixtures/release_sources.json`.
 
 `fixtures/verdict_models.py` has releases write random models: layers with arguments that were not
-measured, one to three operations of Keras 3 with other numbers, models in models, quantized models
+measured, one to three operations of Keras 3 with various arguments, nested models, quantized models
 (int8, int4, float8) with and without LoRA, and trained models. Some `.keras` and HDF5 files get a
 copy with a damaged variable, and the script can also damage optimizer slots and the checkpoints of
 SavedModels. Files are loaded in several releases, without and with their training configuration. A
-claim is what `inspect` says of one file in one release; it agrees if the release loads the file
-exactly if the claim says so. Causes that these files showed were corrected, so that the table is
+claim is the verdict of `inspect` on one file in one release. It agrees if the verdict is *loads* and
+the release loads the file, or *fails* and the release fails. Wrong verdicts on these files were corrected, so that the table is
 about the corrected verdicts.
 """
 
@@ -39,7 +39,7 @@ _BETWEEN: Final = """
 ## Releases between the measured releases
 
 A release that was not measured has the verdict of its measured neighbors if these agree. Two
-comparisons support this. The table above includes such releases (marked *) as far as they were
+comparisons support this. The table above includes such releases (marked *) if they were
 installed. For all of them, `fixtures/release_sources.py` compares the sources that decide how
 models are written and read: the arguments of layers, their methods for configs and variables, and
 all functions that save and load. Each definition equals that of both neighbors, of the earlier
