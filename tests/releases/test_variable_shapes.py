@@ -221,3 +221,11 @@ def test_layers_of_the_releases_have_the_shapes_that_arguments_give() -> None:
     assert [*record] == [*measured]
     assert {release: row["wrong"] for release, row in record.items() if row["wrong"]} == {}
     assert all(row["layers"] for row in record.values())
+
+
+@pytest.mark.parametrize("class_name", ["MultiHeadAttention", "GroupQueryAttention"])
+def test_gates_of_attention_without_bias_have_none(class_name: str) -> None:
+    """Keras 3.15 creates the bias of a gate only if both arguments are set."""
+    config = {"use_bias": False, "use_gate": True}
+    known = slots(class_name, "keras3.15", config) or ()
+    assert [slot.name for slot in known] == ["kernel"] * 5
