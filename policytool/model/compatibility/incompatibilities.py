@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from policytool.model.writer_version import ConfigTraits
 
 
+_TRAINING_KEYS: Final = frozenset({"optimizer_config", "loss_weights"})
+"""Keys of training configurations whose lack is a KeyError in Keras 3.0."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """The facts from which an incompatibility can be detected."""
@@ -102,6 +106,14 @@ def _observation(code: str) -> Callable[[Evidence], bool]:
     return lambda evidence: any(
         observation.code == code for observation in evidence.document.observations
     )
+
+
+def _lacks_training_keys(evidence: Evidence) -> bool:
+    """Return whether a training configuration lacks a key that Keras 3.0 requires."""
+    if evidence.document.training_part is None:
+        return False
+    training = evidence.document.training
+    return not isinstance(training, dict) or not training.keys() >= _TRAINING_KEYS
 
 
 def _is_functional(evidence: Evidence) -> bool:
@@ -712,8 +724,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "h5",
         "keras3.0",
-        "Keras 3.0 reads the training configuration even with compile=False",
-        lambda evidence: evidence.document.training_part is not None,
+        "Keras 3.0 reads the training configuration even with compile=False, and that of the file "
+        "is incomplete",
+        _lacks_training_keys,
     ),
     _row(
         Obstacle.STORAGE,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.model import optimizer_config
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.model import PartVerdict
 from policytool.releases import keras_objects, known_arguments
@@ -88,6 +89,11 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     return PartVerdict(doubt=_unknown_optimizer_doubt(evidence))
 
 
+def is_always_read(evidence: TrainingEvidence, loader: str) -> bool:
+    """Return whether a loader reads the training configuration even with ``compile=False``."""
+    return loader == "keras3.0" and evidence.document.format == "h5"
+
+
 def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
     """Yield the losses and metrics of a training configuration, each once."""
     if not isinstance(evidence.configuration, dict):
@@ -159,9 +165,25 @@ def _unknown_optimizer_doubt(evidence: TrainingEvidence) -> str | None:
     3.15.1 writes such archives for a model that it saved as HDF5 before, and compiles them with
     rmsprop.
     """
-    if evidence.optimizer is not None or not any(
+    if evidence.optimizer is not None:
+        return _custom_optimizer_doubt(evidence)
+    if not any(
         tensor.path[:1] == training_incompatibilities.INNER_STATE[:1]
         for tensor in evidence.document.tensors or ()
     ):
         return None
     return "the file contains variables of an unknown optimizer"
+
+
+def _custom_optimizer_doubt(evidence: TrainingEvidence) -> str | None:
+    """
+    Return the doubt about an optimizer that no release has. In HDF5, Keras 3 also finds optimizers
+    by the names in their configs, such as a subclass of Adam.
+    """
+    if evidence.document.format != "h5" or evidence.wrapper is not None:
+        return None
+    name = evidence.outer.rpartition(">")[2]
+    names = {name.lower(), str(evidence.inner.get("name")).lower()}
+    if not name or not names.isdisjoint(optimizer_config.ALIASES):
+        return None
+    return f"the optimizer {short(name)} is custom and must be passed in custom_objects"

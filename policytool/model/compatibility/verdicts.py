@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.compatibility.stored_variables import StoredVariables
+    from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
     from policytool.model.writer_version import ConfigTraits
 
 _EVERYWHERE: Final = "float32"
@@ -71,12 +72,7 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
     ]
     if compiled is None:
         return tuple(loader_verdicts)
-    return tuple(
-        replace(verdict, training=training_verdicts.verdict(compiled, verdict.loader))
-        if all(cause.kind is Obstacle.POLICY for cause in verdict.causes)
-        else verdict
-        for verdict in loader_verdicts
-    )
+    return tuple(_with_training(verdict, compiled) for verdict in loader_verdicts)
 
 
 def _verdict(
@@ -131,6 +127,28 @@ def _with_variables(verdict: Verdict, stored: StoredVariables) -> Verdict:
     cause = stored.cause(verdict.loader)
     if cause is None:
         return verdict
+    return replace(verdict, reason=cause.reason, causes=(cause, *verdict.causes))
+
+
+def _with_training(verdict: Verdict, compiled: TrainingEvidence) -> Verdict:
+    """
+    Return a verdict with that on the training configuration, if the release reads it: the policies,
+    which fixes rewrite in place, are its only cause of a failure.
+    """
+    if not all(cause.kind is Obstacle.POLICY for cause in verdict.causes):
+        return verdict
+    training = training_verdicts.verdict(compiled, verdict.loader)
+    if not training_verdicts.is_always_read(compiled, verdict.loader):
+        return replace(verdict, training=training)
+    text = training.reason or training.doubt
+    if text is None:
+        return replace(verdict, training=training)
+    cause = Cause(
+        kind=Obstacle.STORAGE,
+        reason=f"Keras 3.0 reads the training configuration even with compile=False: {text}",
+    )
+    if training.reason is None:
+        return replace(verdict, training=training, doubts=(*verdict.doubts, cause))
     return replace(verdict, reason=cause.reason, causes=(cause, *verdict.causes))
 
 

@@ -302,3 +302,38 @@ def test_an_archive_that_does_not_name_its_optimizer_is_left_open() -> None:
     document = _document("keras3.15/loss_scale_factor128.keras", migrated=False)
     found = replace(_evidence(document), optimizer=None)
     assert verdict(found, "keras3.15").doubt is not None
+
+
+@pytest.mark.parametrize(
+    ("loss", "outcome"),
+    [
+        ("categorical_crossentropy", Outcome.LOADS),
+        ("mean_squared_error", Outcome.LOADS),
+        ("mse", Outcome.INCOMPATIBLE),
+        ("loss_fn", Outcome.UNKNOWN),
+    ],
+)
+def test_keras_3_0_reads_the_configuration_of_models_it_does_not_compile(
+    loss: str, outcome: Outcome
+) -> None:
+    """Files of Keras 3.6 and tf_keras 2.21, loaded in Keras 3.0.5 with ``compile=False``."""
+    document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
+    configuration: Any = document.training
+    assert document.training_part is not None
+    parts = {
+        **document.parts,
+        document.training_part: {**configuration, "loss": loss},
+    }
+    by_loader = {
+        verdict.loader: verdict for verdict in reading.verdicts(replace(document, parts=parts))
+    }
+    assert by_loader["keras3.0"].outcome is outcome
+
+
+def test_an_optimizer_of_the_users_own_leaves_it_open() -> None:
+    """Keras 3.0 finds a subclass by the name in its config, and no other."""
+    document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
+    for name, is_open in (("adam", False), ("my_adam", True)):
+        optimizer: Json = {"class_name": "MyAdam", "config": {"name": name}}
+        found = replace(_evidence(document), optimizer=optimizer, configuration={})
+        assert (verdict(found, "keras3.0").doubt is not None) is is_open

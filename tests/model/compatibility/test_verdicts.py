@@ -59,6 +59,12 @@ given.
 
 STUCK: Final = "circular dependency between layers"
 
+INCOMPLETE: Final = (
+    "Keras 3.0 reads the training configuration even with compile=False, and that of the file is "
+    "incomplete"
+)
+"""Keras 3.0.5 raises a KeyError without `optimizer_config` and without `loss_weights`."""
+
 LATER: Final = "a shared layer is called on the result of a layer that is listed later"
 NUMBERS: Final = (
     "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
