@@ -30,9 +30,9 @@ measured, one to three operations of Keras 3 with various arguments, nested mode
 (int8, int4, float8) with and without LoRA, and trained models. Some `.keras` and HDF5 files get a
 copy with a damaged variable, and the script can also damage optimizer slots and the checkpoints of
 SavedModels. Files are loaded in several releases, without and with their training configuration. A
-claim is the verdict of `inspect` on one file in one release. It agrees if the verdict is *loads* and
-the release loads the file, or *fails* and the release fails. Wrong verdicts on these files were corrected, so that the table is
-about the corrected verdicts.
+claim is the verdict of `inspect` on one file in one release. It agrees if the verdict is *loads*
+and the release loads the file, or *fails* and the release fails. Wrong verdicts on these files were
+corrected, so that the table is about the corrected verdicts.
 """
 
 _BETWEEN: Final = """

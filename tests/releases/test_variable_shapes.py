@@ -223,7 +223,7 @@ def test_layers_of_the_releases_have_the_shapes_that_arguments_give() -> None:
     assert all(row["layers"] for row in record.values())
 
 
-@pytest.mark.parametrize("class_name", ["MultiHeadAttention", "GroupQueryAttention"])
+@pytest.mark.parametrize("class_name", ["MultiHeadAttention", "GroupedQueryAttention"])
 def test_gates_of_attention_without_bias_have_none(class_name: str) -> None:
     """Keras 3.15 creates the bias of a gate only if both arguments are set."""
     config = {"use_bias": False, "use_gate": True}
