@@ -68,7 +68,7 @@ INCOMPLETE: Final = (
 RANDOM: Final = (
     "random image layers cannot be built, because TF 2.5 and older do not store their input shapes"
 )
-"""Eight classes that TF 2.5 saved, loaded in TF 2.9 and 2.12; see ``fixtures/verdict_models.py``."""
+"""Eight classes that TF 2.5 saved, loaded in 2.9 and 2.12 (``fixtures/verdict_models.py``)."""
 
 LATER: Final = "a shared layer is called on the result of a layer that is listed later"
 NUMBERS: Final = (
