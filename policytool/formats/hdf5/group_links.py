@@ -50,9 +50,9 @@ class GroupLinks:
         A group with several hard links has a path for each link, as in Keras. Its links are counted
         again for each path, because a few such groups can have more paths than fit in memory.
 
-        :param address: of the group in the file
+        :param address: the address of the group in the file
 
-        :raises ModelFileError: beyond the bounds.
+        :raises ModelFileError: if a limit is exceeded.
         """
         repeated = address in self._entered
         if address is not None:
