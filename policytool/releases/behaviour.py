@@ -269,7 +269,7 @@ def mask_rule(
     call: Sequence[str] = (),
 ) -> MaskRule | None:
     """
-    Return what a layer does with masks in a release; None if it was not measured.
+    Return the treatment of masks by a layer in a release; None if it was not measured.
 
     :param config: the layer's config, which may leave out what is the default
     :param inputs: the number of tensors that the layer is called on
