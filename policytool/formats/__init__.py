@@ -48,7 +48,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     yaml_architecture.FORMAT,
     tfjs.FORMAT,
 )
-"""The most frequent first; exactly one recognises a file, so the order decides nothing."""
+"""All formats, the most frequent first. At most one recognises a file, so any order works."""
 
 WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata"})
 """Document formats without weights."""
@@ -56,18 +56,18 @@ WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata"})
 REWRITTEN: Final = frozenset(
     file_format.document_format for file_format in FORMATS if file_format.is_rewritten
 )
-"""The document formats that plans are made for."""
+"""The document formats that can be rewritten."""
 
 TITLES: Final[Mapping[str, str]] = {
     file_format.document_format: file_format.title for file_format in FORMATS
 }
-"""What reports call documents, by document format."""
+"""The names of document formats in reports."""
 
 SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
     file_format.document_format: file_format.suffixes
     for file_format in FORMATS
     if file_format.suffixes
 }
-"""How files end, by document format."""
+"""The file suffixes of each document format."""
 
 __all__ = ["FORMATS", "REWRITTEN", "SUFFIXES", "TITLES", "WITHOUT_WEIGHTS", "Format", "Probe"]

@@ -1,7 +1,7 @@
 """
-Architecture JSON: what ``model.to_json()`` returns, of every Keras, and ``model_from_json`` reads.
+Architecture JSON: the output of ``model.to_json()`` of any Keras, which ``model_from_json`` reads.
 
-It is the config alone, without variables.
+It contains the config and no variables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PART: Final = "model"
 
 def recognise(probe: Probe) -> bool:
     """
-    Return whether the file begins like a JSON object, and not like one that other formats know.
+    Return whether the file begins with a JSON object that no other format recognises.
     """
     begins = probe.head.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
     return begins and not is_shard_map(probe) and not is_tfjs_model(probe)
@@ -69,14 +69,14 @@ def _document(
 
 
 def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
-    """Return how an architecture is rewritten: the text is edited, and there is nothing else."""
+    """Return the change to the file: its text is edited."""
     from policytool.formats.writers import text_change  # what writes is imported to write
 
     return text_change(_PART, path, changes)
 
 
 def creator() -> Creator:
-    """Return how architectures are written from nothing."""
+    """Return the creator of new architecture files."""
     from policytool.formats.writers import Creator
 
     return Creator(write=_write, document=_new_document)
@@ -93,7 +93,7 @@ def _write(draft: Path, content: Content, _values: Values | None) -> Counted:
 
 
 def _new_document(content: Content, path: str) -> Document:
-    """Return the document that reading the file gives."""
+    """Return the document of the written file, without reading it."""
     from policytool.formats.writers import read_back
     from policytool.formats.writing import WriteError
 

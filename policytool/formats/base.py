@@ -1,6 +1,6 @@
 """
-What the formats share: the declaration of a format, the probe, what Keras' JSON has in common, and
-files that users pass to a model loader by mistake, which their first bytes show.
+Code that all formats share: the declaration of a format, the probe, Keras' JSON, and the detection
+of other files that users specify by mistake, by their first bytes.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 
 
 TAIL_BYTES: Final = 8
-"""Enough for the one signature that stands at the end, that of a checkpoint's index."""
+"""The length of the only signature at the end of a file: that of a checkpoint's index."""
 
 HEAD_BYTES: Final = 4096
 """
-Enough for every signature, for a git-lfs pointer whole, and for HDF5's first three signature
-offsets.
+Enough bytes for all signatures, for a complete git-lfs pointer, and for the first three offsets of
+HDF5's signature.
 """
 
 
 ASSETS: Final = "assets"
-"""The folder of a SavedModel, or an unpacked ``.keras`` model, with vocabularies and the like."""
+"""The folder of a SavedModel or an unpacked ``.keras`` model with files such as vocabularies."""
 
 
 class Probe:
-    """A path, and the little that is read of it to recognise its format."""
+    """A path, and the parts of the file or directory that show its format."""
 
     def __init__(self, path: AnyPath, display_path: str) -> None:
         self.path = path
         self.shown = display_path
-        """How reports name the path."""
+        """The path as reports show it."""
 
     @cached_property
     def is_directory(self) -> bool:
@@ -62,7 +62,7 @@ class Probe:
 
     @cached_property
     def head(self) -> bytes:
-        """The first :data:`HEAD_BYTES` bytes; none of a directory."""
+        """The first :data:`HEAD_BYTES` bytes of the file; empty for a directory."""
         if self.is_directory:
             return b""
         return opening.read_head(self.path, HEAD_BYTES)
@@ -70,7 +70,7 @@ class Probe:
     @cached_property
     def tail(self) -> bytes:
         """
-        The last :data:`TAIL_BYTES` bytes; none of a directory, or of a file that has not so many.
+        The last :data:`TAIL_BYTES` bytes of the file; empty for a directory or a shorter file.
         """
         if self.is_directory:
             return b""
@@ -83,16 +83,17 @@ class Probe:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names directly in the directory; none for a file."""
+        """The names directly in the directory; empty for a file."""
         return opening.names(self.path) if self.is_directory else frozenset()
 
     def content(self, limit: Limit, code: str, claim: str, name: str = "") -> bytes:
         """
         Return the bytes of the file, or of a file in the directory.
 
-        :param claim: how a sentence about more bytes than the limit begins, such as ``is JSON of``
-        :raises ModelFileError: with this code, beyond the limit.
-        :raises OSError: where it cannot be read.
+        :param claim: the beginning of the message if the file exceeds the limit, such as
+            ``is JSON of``
+        :raises ModelFileError: with this code, if the file exceeds the limit.
+        :raises OSError: if the file cannot be read.
         """
         try:
             return opening.read_bounded(self.path / name if name else self.path, limit)
@@ -103,11 +104,11 @@ class Probe:
         self, limit: Limit, count: int, code: str, claim: str, *, counting: bool = False
     ) -> None:
         """
-        Make sure that a count is within a limit.
+        Check that a count does not exceed a limit.
 
-        :param claim: how a sentence about more begins, such as ``is JSON of``
-        :param counting: as :meth:`policytool.support.limits.Limit.exceeded_message` takes it
-        :raises ModelFileError: with this code, beyond the limit.
+        :param claim: the beginning of the message if the count exceeds it, such as ``is JSON of``
+        :param counting: as in :meth:`policytool.support.limits.Limit.exceeded_message`
+        :raises ModelFileError: with this code, if the count exceeds the limit.
         """
         if excess := limit.exceeded_message(count, counting=counting):
             raise self.failure(code, f"{claim} {excess}")
@@ -126,7 +127,7 @@ class Probe:
         return parts
 
     def leads_out(self, path: AnyPath) -> bool:
-        """Return whether a path lies outside the model's directory once links are followed."""
+        """Return whether a path, with links resolved, is outside the model's directory."""
         return opening.links_out(path, self.path if self.is_directory else self.path.parent)
 
     def failure(self, code: str, message: str) -> ModelFileError:
@@ -136,8 +137,7 @@ class Probe:
 
 def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Observation]) -> Json:
     """
-    Return the JSON ``text`` of ``part``; duplicate keys become observations, anything else that is
-    wrong a failure.
+    Return the value of the JSON ``text`` of ``part``. Add an observation for duplicate keys.
     """
     try:
         value, repeated = jsontext.parse(text)
@@ -158,7 +158,7 @@ def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Ob
 
 
 def escaping_asset(name: str, how: str) -> Observation:
-    """Return what is observed of an asset that lies outside the model's directory."""
+    """Return the observation about an asset outside the model's directory."""
     return Observation(
         code="escaping-asset",
         message=f"the asset {name!r} {how} and was not read",
@@ -168,7 +168,7 @@ def escaping_asset(name: str, how: str) -> Observation:
 
 def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:
     """
-    Return whether JSON says what Keras' serialised objects all say: a class by its name, and a
+    Return whether JSON has the keys of a serialised Keras object: the name of a class, and a
     config.
     """
     return (
@@ -179,7 +179,7 @@ def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:
 
 
 def writer_of(config: dict[str, Json]) -> Writer:
-    """Return who wrote an architecture, as it says beside the model's class."""
+    """Return the writer of an architecture, from the keys next to the model's class."""
     version, backend = config.get("keras_version"), config.get("backend")
     return Writer(
         keras=version if isinstance(version, str) else None,
@@ -209,13 +209,12 @@ _FOREIGN: Final = (
     (0, b"%PDF", "a PDF document"),
     (0, b"\x89PNG", "an image"),
 )
-"""Offset, signature, and what it is."""
+"""Offset, signature, and description of other file formats."""
 
 
 def failed_download(head: bytes) -> tuple[str, str] | None:
     """
-    Return code and sentence for what a failed download leaves in a file's place; None for anything
-    else.
+    Return the code and the message for the result of a failed download; None for any other file.
     """
     if not head:
         return "empty", "is empty (0 bytes); copy or download it again"
@@ -253,46 +252,45 @@ def foreign_file(head: bytes) -> tuple[str, str]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
     """
-    A way in which models are stored; the module or package of each format declares one as
-    ``FORMAT``.
+    A file format of models. The module or package of each format declares it as ``FORMAT``.
 
-    That module says which files are of the format. What the format can do with them is given as
-    ``MODULE:FUNCTION`` and imported when it is used: it costs time at start, and a file is of one
-    format. An empty text stands for what it cannot do.
+    That module recognises the files of the format. The other functions are named as
+    ``MODULE:FUNCTION`` and imported at first use, because imports take time and a file has only one
+    format. An empty text means that the format lacks the feature.
     """
 
     package: str
     """The full name of the module or package."""
 
     reader: str
-    """Its function that reads a document."""
+    """The function that reads a document."""
 
     changes_finder: str = ""
-    """Its function that returns the files of a model that change."""
+    """The function that returns the files of a model that change."""
 
     companions_finder: str = ""
     """
-    Its function that returns the files that a model names relative to its directory, and that a
-    copy of it needs beside itself.
+    The function that returns the files that a model names, relative to its directory, which a copy
+    of the model needs in its directory.
     """
 
     creator_maker: str = ""
-    """Its function without arguments that returns how models are written from nothing."""
+    """The function, without arguments, that returns the creator of new models."""
 
     values_opener: str = ""
-    """Its function that opens the values of the variables."""
+    """The function that opens the values of the variables."""
 
     document_format: str
-    """What :attr:`policytool.formats.document.Document.format` says of its whole models."""
+    """The value of :attr:`policytool.formats.document.Document.format` for complete models."""
 
     title: str
-    """What reports call its documents."""
+    """The name of the format in reports."""
 
     suffixes: tuple[str, ...] = ()
-    """How its files end, the usual suffix first; empty for directories and where any will do."""
+    """The file suffixes, the usual one first; empty for directories and if any suffix works."""
 
     recognise: Callable[[Probe], bool]
-    """By content; exactly one format recognises a file."""
+    """Whether a file is of this format, by content. At most one format recognises a file."""
 
     owns: Callable[[Path], bool] | None = None
     """
@@ -301,18 +299,18 @@ class Format:
     """
 
     whole: Callable[[AnyPath], AnyPath | None] | None = None
-    """Return the model that a file is a part of; None for a file that is no part of one."""
+    """Return the model that a file is a part of; None if it is not a part of a model."""
 
     parts_are_models: bool = False
-    """Whether a part is a model itself if a user names it, as a shard of HDF5 is."""
+    """Whether a part is a model itself if a user specifies it, such as a shard of HDF5."""
 
     names_parts: bool = False
-    """Whether its models are files that name others, which may have any name."""
+    """Whether a model is a file that refers to other files, which may have any name."""
 
     def read(self, probe: Probe) -> Document:
         """
-        Return the document of a file, without executing code and without following links out of the
-        file.
+        Return the document of a file. No code of the file is executed, and no link to another file
+        is followed.
 
         :raises ModelFileError: with a specific code and message for each kind of invalid file.
         """
@@ -321,12 +319,12 @@ class Format:
 
     @property
     def is_directory(self) -> bool:
-        """Whether its models are directories."""
+        """Whether models of this format are directories."""
         return self.owns is not None
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether its models can be rewritten; others are only read."""
+        """Whether models of this format can be rewritten; other formats can only be read."""
         return bool(self.changes_finder)
 
     @property
@@ -336,9 +334,9 @@ class Format:
 
     def companions(self, path: Path) -> tuple[str, ...]:
         """
-        Return the files that a model names, and that a copy of it needs beside itself.
+        Return the files that a model names, which a copy of the model needs in its directory.
 
-        :raises WriteError: for a file that lies elsewhere.
+        :raises WriteError: if such a file is outside the model's directory.
         """
         names: tuple[str, ...] = ()
         return resolve_name(self.companions_finder)(path) if self.companions_finder else names
@@ -350,5 +348,5 @@ class Format:
 
     @property
     def open_values(self) -> OpenValues | None:
-        """The function that opens the values of its variables; None if there are none."""
+        """The function that opens the values of variables; None if the format stores no values."""
         return resolve_name(self.values_opener) if self.values_opener else None

@@ -1,12 +1,12 @@
 """
 Casts between the float dtypes of Keras, rounded once to the nearest value, ties to even.
 
-NumPy has no bfloat16, and ml_dtypes casts float64 to it by way of float32, which rounds twice: 1 +
-2**-8 + 2**-40 becomes 1 instead of 1.0078125. So bfloat16 is made here from the bits of float32,
-and float64 is first brought to float32 by rounding to odd, after which the second rounding gives
-what a single one would (Boldo and Melquiond, "When double rounding is odd").
+NumPy has no bfloat16, and ml_dtypes casts float64 to bfloat16 through float32, which rounds twice:
+1 + 2**-8 + 2**-40 becomes 1 instead of 1.0078125. This module computes bfloat16 from the bits of
+float32. It first rounds float64 to odd float32, so that the second rounding has the same result as
+a single rounding (Boldo and Melquiond, "When double rounding is odd").
 
-Values are stored little-endian, one after another; :func:`arrays_of_chunks` makes arrays of them.
+Files store values as contiguous little-endian bytes, which :func:`arrays_of_chunks` converts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "float32": np.dtype("float32"),
     "float64": np.dtype("float64"),
 }
-"""What can be cast, by Keras' name."""
+"""The dtypes that can be cast, by their names in Keras."""
 
 _SMALLEST_NORMAL: Final = {
     "float16": 2.0**-14,
@@ -44,16 +44,16 @@ _SMALLEST_NORMAL: Final = {
     "float64": 2.0**-1022,
 }
 _QUIET: Final = 0x40
-"""The bit of a bfloat16 NaN that keeps it a NaN when the rest of its payload is cut off."""
+"""The bit that keeps a bfloat16 NaN a NaN if the rest of its payload is cut off."""
 
 
 def cast(array: Array, before: str, after: str, through: str | None = None) -> tuple[Array, Counts]:
     """
-    Return the values in another dtype, and what happened to them.
+    Return the values in another dtype, and the counts of the effects on them.
 
-    With ``through`` they are rounded to that dtype first, for files that cannot store it.
+    Values are first rounded to ``through``, if specified, for files that cannot store that dtype.
 
-    :raises ValueError: for a dtype that is no float of Keras.
+    :raises ValueError: for a dtype that is not a float dtype of Keras.
     """
     narrow = through or after
     source = _flat(array, before, after, narrow)
@@ -66,10 +66,10 @@ def cast(array: Array, before: str, after: str, through: str | None = None) -> t
 
 def convert(array: Array, before: str, after: str) -> Array:
     """
-    Return the values in another dtype, which is what :func:`cast` does without counting what
-    happened to them: that takes three times as long.
+    Return the values in another dtype, without the counts of :func:`cast`, which takes three times
+    as long.
 
-    :raises ValueError: for a dtype that is no float of Keras.
+    :raises ValueError: for a dtype that is not a float dtype of Keras.
     """
     with np.errstate(all="ignore"):
         return _convert(_flat(array, before, after), before, after).reshape(np.shape(array))
@@ -139,8 +139,8 @@ def _to_bfloat16(array: Array) -> Array:
 
 def _rounded_to_odd(array: Array) -> Array:
     """
-    Return float64 values as float32; of the two neighbours of a value that lies between them, the
-    one with an odd last bit.
+    Return float64 values as float32. A value between two neighbours becomes the neighbour with an
+    odd last bit.
     """
     nearest = array.astype(np.float32)
     inexact = np.isfinite(array) & (nearest.astype(np.float64) != array)
@@ -170,9 +170,9 @@ _EIGHT_BITS: Final = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 def numpy_dtype(name: str) -> DType:
     """
-    Return NumPy's dtype of a Keras name.
+    Return NumPy's dtype for the name of a Keras dtype.
 
-    :raises ValuesError: for one that NumPy and ml_dtypes lack.
+    :raises ValuesError: for a dtype that NumPy and ml_dtypes lack.
     """
     if name in DTYPES:
         return DTYPES[name]

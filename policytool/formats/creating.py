@@ -1,8 +1,8 @@
 """
-Models written from nothing but what :class:`policytool.formats.edits.Content` says and the values
-of a source: drafted, brought to the disk, read back, and put in their place.
+Creation of new models from :class:`policytool.formats.edits.Content` and the values of a source:
+write a draft, flush it to the disk, read it back, and rename it to the target.
 
-A container's own part is found through :data:`policytool.formats.FORMATS`.
+:data:`policytool.formats.FORMATS` provides the code of each container format.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def build(
     options: WriteOptions = _DEFAULT_OPTIONS,
 ) -> Written:
     """
-    Write ``content``, with values of ``source`` that ``document`` was read from, to ``target``, or
-    in the place of ``source``.
+    Write ``content``, with the values of ``source``, whose document is ``document``, to ``target``
+    or in place of ``source``.
 
-    The file is complete, was read back and compared with the source's values before it gets its
-    place, or what was there stays. :attr:`policytool.formats.edits.Written.counts` has what casts
-    did to values, by the path of the placement.
+    The new file is complete, read back and compared with the source's values before it replaces
+    anything. :attr:`policytool.formats.edits.Written.counts` has the effects of casts on values, by
+    the path of the placement.
 
-    :raises ModelFileError: as :func:`policytool.formats.writing.write_output` does; with the
-        codes of reading, where the source is damaged.
+    :raises ModelFileError: as in :func:`policytool.formats.writing.write_output`; with the codes of
+        reading, if the source is damaged.
     """
 
     def output(place: OutputPlace) -> AnyOutput:
@@ -63,7 +63,7 @@ def build(
         expected = creator.document(content, place.target.name)
         refuse_collisions(content, creator.state_group)
 
-        # values are closed in between: a process that starts then inherits their bound on memory
+        # close values between the calls: a process started then would inherit their memory limit
         def fill(path: Path) -> Counted:
             with open_values(source, document) as values:
                 return creator.write(path, content, values)
@@ -84,7 +84,7 @@ def build(
         return Output(
             draft=atomic.Draft,
             fill=lambda draft: fill(draft.path),
-            # libhdf5 opens no file without a name
+            # libhdf5 cannot open a file without a name
             compare=lambda draft: compare(draft.ensure_name()),
         )
 
@@ -93,8 +93,8 @@ def build(
 
 def document(content: Content, path: str) -> Document:
     """
-    Return the document that reading the built file gives, without writing it; ``path`` is what it
-    says of itself.
+    Return the document of the built file, without writing the file. The document has ``path`` as
+    its path.
 
     :raises ModelFileError: for content that no file can hold.
     """
@@ -167,7 +167,7 @@ def _is_same(
 
 
 def _tensors(content: Content, state_group: tuple[str, ...]) -> list[tuple[Tensor, Placement]]:
-    """Return the variables as a document of the new file has them, each with its placement."""
+    """Return the variables as they appear in the new file's document, each with its placement."""
     pairs = [
         *(((), placement) for placement in content.placements),
         *((state_group, placement) for placement in content.state),
@@ -184,7 +184,7 @@ def _tensors(content: Content, state_group: tuple[str, ...]) -> list[tuple[Tenso
 
 
 def _text(document: Document, part: str) -> str | None:
-    """Return a part as text, in which NaN is equal to itself."""
+    """Return a part as text, so that NaN compares equal to NaN."""
     return json.dumps(document.parts[part]) if part in document.parts else None
 
 

@@ -1,8 +1,8 @@
 """
-Discovery of the models that the arguments on the command line name.
+Discovery of the models that command-line arguments specify.
 
-A path that is named exactly must be a model. Other files in a directory, and other matches of a
-glob, are skipped.
+A path to a file must be a model. In a directory, and among the matches of a glob, other files are
+skipped.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Input:
 
     path: AnyPath
     exact: bool
-    """Whether it was named, and so must be a model."""
+    """Whether the user specified this path, so that it must be a model."""
 
     shown: str | None = None
-    """What reports show in its place, such as the URL of which it is a local copy."""
+    """The name in reports, such as the URL of a local copy; None for the path itself."""
 
     @property
     def local_path(self) -> Path:
@@ -76,14 +76,14 @@ def display_path(path: AnyPath) -> str:
 
 def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]:
     """
-    Yield the inputs that the arguments name, each once, in their order; without arguments, all
-    inputs below the working directory.
+    Yield the inputs that the arguments specify, without duplicates and in their order; without
+    arguments, all inputs below the working directory.
 
-    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, a part of a
-    checkpoint for its index.
+    A part of a SavedModel or of an unpacked ``.keras`` model yields its directory; a part of a
+    checkpoint yields its index.
 
     :param remote: whether the caller reads URLs
-    :raises UsageError: for a URL if the caller reads none, and for an invalid path.
+    :raises UsageError: for a URL if ``remote`` is false, and for an invalid path.
     """
     listed = list(arguments) or ["."]
     if remote and any(map(remote_path.is_url, listed)):
@@ -103,11 +103,11 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
 
 def named_input(path: str, *, remote: bool = False) -> Input:
     """
-    Return the model that a path names.
+    Return the model that a path specifies.
 
     :param remote: whether the caller reads URLs
     :raises ModelFileError: for a directory that is not a model, and for a glob.
-    :raises UsageError: as :func:`inputs`.
+    :raises UsageError: as in :func:`inputs`.
     """
     source = next(iter(inputs([path], remote=remote)), None)
     if source is None or not source.exact:
@@ -121,15 +121,15 @@ def named_input(path: str, *, remote: bool = False) -> Input:
 
 @dataclass(frozen=True, slots=True)
 class _SearchedDirectories:
-    """The directories that a search has walked through, so that it walks through each once."""
+    """The directories that a search has visited, so that it visits each directory only once."""
 
     by_path: dict[str, str] = field(default_factory=dict)
-    """The path without links of each."""
+    """The path of each visited directory, with links resolved."""
 
     real: set[str] = field(default_factory=set)
 
     def enter(self, directory: str) -> bool:
-        """Return whether a directory is new; another path to it may have led there before."""
+        """Record a directory; return whether it is new, also if reached by different paths."""
         real = self.real_path(Path(directory))
         is_new = real not in self.real
         self.real.add(real)
@@ -138,9 +138,9 @@ class _SearchedDirectories:
 
     def real_path(self, path: Path) -> str:
         """
-        Return a path without links.
+        Return a path with links resolved.
 
-        Links are looked for in the whole path only where the search did not walk: the number of
+        The whole path is resolved only outside of visited directories; otherwise the number of
         steps would be the square of the depth.
         """
         parent = self.by_path.get(str(path.parent))
@@ -168,9 +168,9 @@ def _url_error(url: str) -> UsageError:
 
 def _expand_local(argument: str, walked: _SearchedDirectories) -> Iterator[Input]:
     """
-    Yield what a path, a directory or a glob means.
+    Yield the inputs that a path, a directory or a glob specifies.
 
-    :raises UsageError: for what can be no path.
+    :raises UsageError: for an invalid path.
     """
     if "\0" in argument:
         first = argument.partition("\0")[0]
@@ -180,14 +180,14 @@ def _expand_local(argument: str, walked: _SearchedDirectories) -> Iterator[Input
     path = Path(argument)
     if os.path.isdir(path) and not is_model(
         path
-    ):  # Path.is_dir raises where a parent may not be entered
+    ):  # Path.is_dir raises if the user may not enter a parent
         yield from _below(path, walked)
     elif _GLOB & set(argument) and not os.path.exists(path):
         matches = sorted(_matches(argument))
         if not matches:
             yield Input(
                 path=path, exact=True
-            )  # nothing matches: read as a name, it does not exist, and that is said
+            )  # no match: reading it as a path reports that it does not exist
         for match in matches:
             matched = Path(match)
             if matched.is_dir() and not is_model(matched):
@@ -226,13 +226,13 @@ def _inputs_at(path: RemotePath) -> Iterator[Input]:
             elif not _is_skipped(match.name):
                 yield Input(path=match, exact=False)
     else:
-        yield Input(path=path, exact=True)  # read as a name, it does not exist, and that is said
+        yield Input(path=path, exact=True)  # reading it reports that it does not exist
 
 
 def _below_remote(directory: RemotePath) -> Iterator[Input]:
     """
-    Yield what lies below a remote directory as :func:`_below` does; a directory that cannot be
-    listed stands for itself.
+    Yield the inputs below a remote directory, as :func:`_below` does. A directory that cannot be
+    listed is yielded itself.
     """
     pending = [directory]
     while pending:
@@ -251,8 +251,8 @@ def _below_remote(directory: RemotePath) -> Iterator[Input]:
 
 def _below(directory: Path, walked: _SearchedDirectories) -> Iterator[Input]:
     """
-    Yield what lies below a directory, in name order, a model's directory as one; hidden directories
-    and backups are skipped.
+    Yield the files below a directory, in name order. A model's directory is one input; hidden
+    entries and backups are skipped.
     """
     closed: list[OSError] = []
     pending = [directory]  # os.walk recurses in Python 3.11, which ends at 1,000 levels
@@ -293,7 +293,7 @@ def _visible_entries(directory: str | Path) -> list[os.DirEntry[str]]:
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link in a circle; reading it says so
+    except OSError:  # a circular link; reading it reports the error
         return False
 
 
@@ -301,8 +301,8 @@ def _matches(pattern: str) -> Iterable[str]:
     """
     Return the matches of a glob.
 
-    As in the search of a directory, ``**`` skips hidden directories and follows no links: two links
-    to their own directory would yield as many paths as the system lets links be followed.
+    As in the search of a directory, ``**`` skips hidden directories and does not follow links.
+    Two links to their own directory would yield as many paths as the system allows links.
     """
     parts = Path(pattern).parts
     if "**" not in parts:
@@ -321,7 +321,7 @@ def _matches(pattern: str) -> Iterable[str]:
 
 
 def _tree(roots: Iterable[str], *, with_files: bool) -> Iterator[str]:
-    """Yield directories and those below them, each once, and the files in them if asked for."""
+    """Yield directories and their subdirectories, each once, and optionally the files in them."""
     pending = list(roots)
     seen: set[str] = set()
     while pending:
@@ -331,9 +331,9 @@ def _tree(roots: Iterable[str], *, with_files: bool) -> Iterator[str]:
         seen.add(root)
         try:
             entries = _visible_entries(root or os.curdir)
-        except OSError:  # no directory, or closed
+        except OSError:  # not a directory, or not readable
             continue
-        if root or not with_files:  # the working directory is no match, but its files are
+        if root or not with_files:  # the working directory does not match, but its files do
             yield root
         for entry in entries:
             path = os.path.join(root, entry.name)  # noqa: PTH118  # as above
@@ -352,7 +352,8 @@ def containing_model(path: AnyPath, *, exact: bool = False) -> AnyPath:
     Return the directory, the checkpoint's index or the map of shards that a path is a part of, or
     the path itself.
 
-    :param exact: whether a user named the path; a part that is a model itself then stands alone.
+    :param exact: whether the user specified the path; a part that is a model itself is then
+        returned unchanged
     """
     wholes = (
         file_format.whole(path)

@@ -1,12 +1,12 @@
 """
-A model file as a format hands it over: named JSON parts, stored tensors, signatures, and what was
-odd about the file.
+The content of a model file: named JSON parts, stored tensors, signatures, and observations about
+the file.
 
-A document knows nothing of Keras generations; a generation knows nothing of files.
+Documents are independent of Keras versions.
 
-A document has the names, shapes and dtypes of variables, and :class:`Values` their numbers.
-No link and no external storage is followed, and no more than a block of a tensor is in memory at
-once. :func:`policytool.formats.format_detection.open_values` opens them.
+A document has the names, shapes and dtypes of variables; :class:`Values` has their numbers and is
+opened by :func:`policytool.formats.format_detection.open_values`. Links and external storage are
+not followed, and at most one block of a tensor is in memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     DType = np.dtype[Any]
 
 _CHARACTERS: Final = 8
-"""Characters of an address that count as one step."""
+"""The number of characters of an address that count as one step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ class Address:
     @classmethod
     def below(cls, root: Address, *steps: str | int) -> Address:
         """
-        Return the address at the end of some steps from another address.
+        Return the address that follows from another address by some steps.
 
         :raises ModelFileError: if the addresses of a file are too long in total, because each of
             many objects repeats a long key above it.
@@ -63,11 +63,11 @@ class Observation:
     """
 
     code: str
-    """Stable and machine-readable, such as ``external-link``."""
+    """A stable, machine-readable code, such as ``external-link``."""
 
     message: str
     where: str | None = None
-    """The layer path, group or member it is about."""
+    """The layer path, group or member that the observation is about."""
 
 
 NO_WEIGHTS: Final = "no-weights"
@@ -75,7 +75,7 @@ NO_WEIGHTS: Final = "no-weights"
 
 
 class Layout(StrEnum):
-    """The convention by which stored tensors are named."""
+    """The naming convention of stored tensors."""
 
     LEGACY_H5 = "legacy-h5"
     """
@@ -92,7 +92,7 @@ class Layout(StrEnum):
     """Variables are nodes of the object graph (SavedModel)."""
 
     VARIABLE_NAMES = "variable-names"
-    """Names of variables alone, ``dense/kernel``, without the layers above them (TensorFlow.js)."""
+    """Names of variables, ``dense/kernel``, without the layers above them (TensorFlow.js)."""
 
     SCOPES = "scopes"
     """Graph-mode variable names, ``dense/kernel`` (TF 1 SavedModels)."""
@@ -100,49 +100,49 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
-    """A stored variable, not its values."""
+    """A stored variable, without its values."""
 
     path: tuple[str, ...]
     """
-    Where it is stored, e.g.
+    The path in the file, e.g.
 
     ``("dense_a", "dense_a", "kernel:0")`` or ``("layers", "dense", "vars", "0")``.
     """
 
     shape: tuple[int, ...] | None
     dtype: str
-    """A Keras dtype name; ``opaque16`` for two bytes that no type describes."""
+    """A Keras dtype name; ``opaque16`` for two bytes without a type."""
 
     node: int | None = None
     """
-    The variable's node in a SavedModel's object graph; without one (TF 1), its position among the
-    graph's nodes.
+    The variable's node in a SavedModel's object graph; in TF 1, which has none, its position among
+    the nodes of the graph.
     """
 
     key: str | None = None
-    """Its key in a checkpoint, which may be another than what it is called."""
+    """The key in a checkpoint, which may differ from the name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectNode:
     """
-    One object of a SavedModel's object graph that matters here: a Keras object, a variable, or a
-    container of them.
+    An object of a SavedModel's object graph: a Keras object, a variable, or a container of them.
     """
 
     id: int
     identifier: str
-    """``_tf_keras_layer`` and the like, ``variable``, or a trackable container's identifier."""
+    """``variable``, an identifier of Keras such as ``_tf_keras_layer``, or that of a container."""
 
     children: tuple[tuple[str, int], ...]
-    """Edges: local name and node id, in the file's order."""
+    """Edges: local name and node id, in the order of the file."""
 
     part: str | None = None
     """The key of the node's metadata in :attr:`Document.parts`."""
 
     other_part: str | None = None
     """
-    The key of the same metadata in the file that older loaders obey, where both hold it (TF 2.5).
+    The key of the same metadata in the file that older releases read, if two files contain it
+    (TF 2.5).
     """
 
     variable: Tensor | None = None
@@ -156,13 +156,13 @@ class TracedOp:
     """The op's name in TensorFlow, such as ``MatMul``."""
 
     dtype: str
-    """The float dtype that it computes in, by Keras' name."""
+    """The float dtype that the ops compute in, by its name in Keras."""
 
     count: int
     amp: str | None = None
     """
-    The list of TensorFlow's automatic mixed precision that has the op: ``allow``, ``infer``,
-    ``deny`` or ``clear``; None where none has.
+    The list of TensorFlow's automatic mixed precision that contains the op: ``allow``, ``infer``,
+    ``deny`` or ``clear``; None if no list contains it.
 
     Source: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h.
     """
@@ -174,49 +174,48 @@ class GraphOp:
 
     scope: tuple[str, ...]
     """
-    The op's name without its last part, as it would be if every function were written out where it
-    is called.
+    The op's name without its last part, as if each function were inlined where it is called.
     """
 
     op: str
     dtypes: tuple[str, ...]
-    """The float dtypes of its inputs and outputs, by Keras' names."""
+    """The float dtypes of the inputs and outputs, by their names in Keras."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """What one entry point of a saved graph does, with calls, loops and branches followed."""
+    """The ops of one entry point of a saved graph, with calls, loops and branches followed."""
 
     entry: str
     """The signature, or the root object's attribute that holds the function."""
 
     signature: bool
     ops: tuple[tuple[GraphOp, int], ...]
-    """Each with how often it stands there."""
+    """The ops, each with its number of occurrences."""
 
     reads: Mapping[tuple[str, ...], tuple[int, ...]]
-    """Scope to the variables that its ops read, as :attr:`Tensor.node` says them."""
+    """The variables that the ops of each scope read, as in :attr:`Tensor.node`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
-    """One entry point of a SavedModel; argument names to dtype names."""
+    """An entry point of a SavedModel; inputs and outputs map argument names to dtype names."""
 
     name: str
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     compute_dtypes: tuple[str, ...] = ()
-    """The float dtypes that its ops compute in, where the graph was read."""
+    """The float dtypes that the ops compute in; empty if the graph was not read."""
 
     ops: tuple[TracedOp, ...] = ()
     """
-    What it computes with, where the graph was read: ops that mixed precision has an opinion on.
+    The ops that are in a list of automatic mixed precision; empty if the graph was not read.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Writer:
-    """Who wrote the file, as far as it says."""
+    """The versions of the libraries that wrote the file; None if the file does not record them."""
 
     keras: str | None = None
     tensorflow: str | None = None
@@ -225,98 +224,97 @@ class Writer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """What one file (or directory) holds."""
+    """The content of one model file or directory."""
 
     path: str
     format: str
     """
     The ``document_format`` of a :class:`policytool.formats.base.Format`; ``weights`` for a file
-    that holds nothing else.
+    that contains only weights.
     """
 
     parts: Mapping[str, Json] = field(default_factory=dict)
-    """JSON documents by name; the model's own config is :attr:`config`."""
+    """JSON documents by name; the model's config is :attr:`config`."""
 
     config_part: str | None = None
-    """The part that describes the model; None where the file holds no config."""
+    """The part with the model's config; None if the file has no config."""
 
     config_file: str | None = None
     """
-    The file in a model's directory that holds its config, or its graph if it holds no config; None
+    The file in a model's directory with the config, or with the graph if there is no config; None
     for a model that is one file.
     """
 
     config_pointer: str = ""
-    """Where the config stands in its part, as a JSON Pointer; empty where it is the whole part."""
+    """The JSON Pointer to the config in its part; empty if the config is the whole part."""
 
     training_part: str | None = None
     """
-    The part with the training configuration (H5: a part of its own; ``.keras``: inside
-    ``config.json``).
+    The part with the training configuration (H5: a separate part; ``.keras``: ``config.json``).
     """
 
     training_pointer: str = ""
-    """Where the training configuration stands in its part."""
+    """The JSON Pointer to the training configuration in its part."""
 
     layout: Layout | None = None
     tensors: tuple[Tensor, ...] | None = None
-    """Stored variables; None where the format stores none (architectures)."""
+    """Stored variables; None if the format stores none (architectures)."""
 
     unlisted: frozenset[tuple[str, ...]] = field(default=frozenset(), compare=False)
-    """The paths of stored variables that no list in the file names, and no release reads."""
+    """The paths of stored variables that are in no list of the file, and that no release reads."""
 
     listed_layers: tuple[str, ...] = field(default=(), compare=False)
     """The layers that the file lists, in the order in which releases restore them (HDF5)."""
 
     missing: tuple[str, ...] = field(default=(), compare=False)
-    """What the lists of the file name, and what is not stored (HDF5)."""
+    """The names that are in the lists of the file, but are not stored (HDF5)."""
 
     state: tuple[Tensor, ...] = ()
-    """The optimizer's stored variables, where they stand beside those of the layers (HDF5)."""
+    """The optimizer's variables, if they are stored separately from those of layers (HDF5)."""
 
     layer_names: Mapping[str, str] = field(default_factory=dict)
     """
-    Storage path of a layer to its name, if no config lists the layers and the file records it
-    (Keras 3.6 on).
+    The names of layers by storage path, if no config lists the layers and the file records the
+    names (Keras 3.6 on).
     """
 
     vocabularies: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     """
-    Storage path of a lookup layer to the words that an archive holds beside its config, one on a
-    line; in a SavedModel the number of its node to those of its table, without special ones.
+    The words of a lookup layer, one per line: from an archive, by the layer's storage path; from
+    its table in a SavedModel, by the number of its node and without special words.
     """
 
     adapted: Mapping[Tensor, tuple[float, ...]] = field(default_factory=dict, compare=False)
     """
-    The values of the variables that ``adapt`` filled, which other releases have in the config; no
-    part of a comparison, which reads all values.
+    The values of the variables that ``adapt`` computed, which other releases store in the config.
+    Comparisons ignore them, because they read all values.
     """
 
     nodes: Mapping[int, ObjectNode] = field(default_factory=dict)
     signatures: tuple[Signature, ...] = ()
     traces: tuple[Trace, ...] = ()
-    """What the graph does (SavedModel); nothing for a file that holds no functions."""
+    """The traces of the graph (SavedModel); empty for a file without functions."""
 
     ops: frozenset[str] = frozenset()
     """
-    The kinds of ops in all graphs that the file holds, functions that nobody calls included
+    The kinds of ops in all graphs of the file, including functions that are never called
     (SavedModel).
     """
 
     numbered: bool = False
-    """Whether every scope of the graph carries the number of a call (what Keras 3 exports)."""
+    """Whether all scopes of the graph contain the number of a call (as Keras 3 exports them)."""
 
     writer: Writer = Writer()
     observations: tuple[Observation, ...] = ()
 
     @property
     def config(self) -> Json:
-        """What describes the model; None where the file holds no config."""
+        """The model's config; None if the file has no config."""
         return self._at(self.config_part, self.config_pointer)
 
     @property
     def training(self) -> Json:
-        """The training configuration; None where it has no place of its own."""
+        """The training configuration; None if no part contains it."""
         return self._at(self.training_part, self.training_pointer)
 
     def _at(self, part: str | None, pointer: str) -> Json:
@@ -326,12 +324,15 @@ class Document:
             LookupError,
             TypeError,
             ValueError,
-        ):  # a plan by another hand can leave nothing there
+        ):  # a plan edited by hand can remove the value
             return None
 
 
 BLOCK: Final = 4 * 2**20
-"""The most bytes of a tensor that are held at once, but for chunks, which no release writes."""
+"""
+The maximum number of bytes of a tensor in memory, except for larger chunks, which no release
+writes.
+"""
 
 
 class ValuesError(PolicytoolError):
@@ -339,29 +340,29 @@ class ValuesError(PolicytoolError):
 
 
 class Values(Protocol):
-    """The values of one file's variables."""
+    """The values of the variables in one file."""
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
         """
         Yield a tensor's values in C order, as flat arrays in the machine's byte order.
 
-        bfloat16 comes as ``ml_dtypes`` has it, floats of eight bits as their bits.
+        bfloat16 arrays have the dtype of ``ml_dtypes``; 8-bit floats are yielded as their bits.
 
-        :raises ValuesError: for values that are not in the file, or of a kind that is not read.
+        :raises ValuesError: if the file lacks the values, or if their dtype is not supported.
         """
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """
-        Return one layer's tensors in the layer's own order, as far as the file tells it: as they
-        are, in the order of the document, where nothing else is said.
+        Return a layer's tensors in the order in which the layer created them, if the file stores
+        it; otherwise in the order of the document.
         """
         return tensors
 
 
 def by_number(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """
-    Return tensors by their paths, whose last parts are numbers in Keras 3's files; ``10`` comes
-    behind ``9``.
+    Return tensors sorted by path. The last part of a path is a number in the files of Keras 3, so
+    ``10`` follows ``9``.
     """
     return tuple(sorted(tensors, key=_numbers))
 

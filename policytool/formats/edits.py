@@ -1,8 +1,8 @@
 """
-What changes in a model file, as values: JSON values, stored tensors, and optimizer state.
+The changes to a model file, as data: JSON values, stored tensors, and optimizer state.
 
-A file that is written from nothing has a :class:`Content` instead: its JSON documents, and where
-each stored variable gets its values.
+:class:`Content` describes a new file: its JSON documents, and the source of the values of each
+stored variable.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class EditKind(StrEnum):
     """The effect of an edit on users of the model."""
 
     FORMAT = "format"
-    """Nothing but who can read it."""
+    """Only the releases that can read the file change."""
 
     NUMERICS = "numerics"
-    """What a layer computes in or stores its variables in."""
+    """The dtype in which a layer computes or stores its variables changes."""
 
     TRAINING = "training"
-    """How training goes on: loss scaling, the optimizer and its state."""
+    """Further training changes: loss scaling, the optimizer and its state."""
 
     STORAGE = "storage"
-    """How a tensor is stored."""
+    """The storage of a tensor changes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class Edit:
     kind: EditKind
     address: Address
     path: str | None
-    """The layer it belongs to; None for the optimizer."""
+    """The layer of the value; None for the optimizer."""
 
     before: Json | Absent
     after: Json | Absent
@@ -55,14 +55,14 @@ class Cast:
     """One stored tensor that gets another dtype."""
 
     tensor: tuple[str, ...]
-    """Where it is stored, as :attr:`policytool.formats.document.Tensor.path` has it."""
+    """The path in the file, as in :attr:`policytool.formats.document.Tensor.path`."""
 
     path: str | None
-    """The layer it belongs to; None for the optimizer's state."""
+    """The layer of the tensor; None for the optimizer's state."""
 
     before: str
     after: str
-    """Keras' dtype names, as stored."""
+    """The stored dtypes, by their names in Keras."""
 
     reason: str
     through: str | None = None
@@ -77,10 +77,10 @@ class StateSlot:
     """One variable of the optimizer's state in a ``.keras`` file, as it will be stored."""
 
     tensor: tuple[str, ...]
-    """Its new place, e.g. ``("optimizer", "vars", "4")``."""
+    """The new path, e.g. ``("optimizer", "vars", "4")``."""
 
     source: tuple[str, ...] | None = None
-    """The place whose values it takes over, bit for bit; None where it starts from ``value``."""
+    """The path of the tensor that is copied bit for bit; None if all values are ``value``."""
 
     dtype: str | None = None
     value: float | None = None
@@ -89,25 +89,25 @@ class StateSlot:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
     """
-    What a cast did to the values of a tensor; values that were not finite before are not counted as
-    lost.
+    The effects of a cast on the values of a tensor. Values that were not finite before the cast are
+    not counted as lost.
     """
 
     values: int = 0
     overflow: int = 0
-    """Became infinite."""
+    """The number of values that became infinite."""
 
     subnormal: int = 0
-    """Became so small that precision is lost."""
+    """The number of values that became subnormal, which loses precision."""
 
     flushed: int = 0
-    """Became zero."""
+    """The number of values that became zero."""
 
     zero: int = 0
-    """Were zero before; filled by :func:`policytool.formats.casting.count`."""
+    """The number of zeros before the cast; set by :func:`policytool.formats.casting.count`."""
 
     nonfinite: int = 0
-    """Were NaN or infinite before; filled by :func:`policytool.formats.casting.count`."""
+    """The number of NaNs and infinities before; set by :func:`policytool.formats.casting.count`."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -121,45 +121,45 @@ class Counts:
 
 
 Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
-"""What casts did to the values of each tensor, by its path in the plan."""
+"""The effects of casts on the values of each tensor, by its path in the plan."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WriteOptions:
-    """How a file is written."""
+    """The options for writing a file."""
 
     overwrite: bool = False
-    """Whether an output, or a backup, that exists is replaced."""
+    """Whether an existing output or backup is replaced."""
 
     in_place: bool = False
-    """Whether the source is replaced, whatever the target is."""
+    """Whether the source is replaced; the target is then ignored."""
 
     backup: bool = True
-    """Whether a source that is replaced stays as ``NAME.bak``."""
+    """Whether a replaced source is kept as ``NAME.bak``."""
 
     shown: str | None = None
-    """The source as messages show it; None for its path."""
+    """The name of the source in messages; None for its path."""
 
     verify: Callable[[Path], None] | None = None
     """
-    Gets a path by which any process of this user can read the result, before it has its place; what
-    it raises ends the write, and nothing was changed.
+    Called before the result replaces anything, with a path by which any process of this user can
+    read the result. An exception cancels the write, and nothing is changed.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """A file that was written."""
+    """The result of a write."""
 
     target: Path
-    """Where it is: what a link led to, where one was followed."""
+    """The path of the written file, with links resolved."""
 
     backup: Path | None = None
-    """Where the original is, if it was replaced and kept."""
+    """The path of the original, if it was replaced and kept."""
 
     followed_link: bool = False
     write_seconds: float = 0.0
-    """Until the new file was on the disk."""
+    """The seconds until the new file was on the disk."""
 
     compare_seconds: float = 0.0
     counts: Counted = field(default_factory=dict)
@@ -168,31 +168,31 @@ class Written:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assembly:
     """
-    Tensors of the source that make one variable: each is reshaped, turned and flipped, then they
-    are joined along the last axis.
+    Tensors of the source that form one variable: each is reshaped, transposed and flipped, and then
+    all are concatenated along the last axis.
     """
 
     parts: tuple[Tensor, ...]
     reshape: tuple[int, ...] = ()
-    """The shape that each is given first; empty for its own."""
+    """The shape to which each tensor is reshaped first; empty to keep its shape."""
 
     axes: tuple[int, ...] = ()
-    """As ``numpy.transpose`` takes them; empty for none."""
+    """The axes for ``numpy.transpose``; empty for no transposition."""
 
     flip: tuple[int, ...] = ()
-    """The axes that are reversed then."""
+    """The axes that are flipped after the transposition."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
     """
-    One stored variable of the new file, and where its values come from: a tensor of the source, or
+    A stored variable of the new file, and the source of its values: a tensor of the source, or
     :attr:`fill`.
     """
 
     path: tuple[str, ...]
     """
-    Where it will stand.
+    The path in the new file.
 
     HDF5: below ``model_weights``, e.g. ``("dense", "dense", "kernel:0")``; of the optimizer's
     state, below ``optimizer_weights``. ``.keras``: below the root of ``model.weights.h5``, e.g.
@@ -203,18 +203,19 @@ class Placement:
     shape: tuple[int, ...]
     dtype: str
     """
-    The Keras dtype that it is stored in.
+    The Keras dtype in which it is stored.
 
-    Floats are cast to it; other values have to be the same in it.
+    Floats are cast to this dtype; it must represent all other values exactly.
     """
 
     source: Tensor | None = None
     """
-    The tensor of the source that has its values, bit for bit unless something below says otherwise.
+    The tensor of the source with the values. They are copied bit for bit, unless another field
+    changes them.
     """
 
     made_of: Assembly | None = None
-    """Where no tensor of the source has the values as they are to lie: what they are made of."""
+    """The tensors that form the values; None if a single tensor has the values in this layout."""
 
     through: str | None = None
     """
@@ -224,24 +225,24 @@ class Placement:
 
     scale: tuple[float, ...] | None = None
     """
-    Factors along the last axis, which the values are multiplied by in float64; one factor stands
-    for all.
+    Factors along the last axis, by which the values are multiplied in float64; a single factor
+    applies to all values.
     """
 
     fill: tuple[float, ...] | None = None
     """
-    The values in C order of a variable that the source does not have; one value stands for all.
+    The values, in C order, of a variable that the source lacks; a single value fills the variable.
     """
 
     layer: str | None = None
-    """The path of the layer that it belongs to; None for the optimizer's state."""
+    """The path of the variable's layer; None for the optimizer's state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredGroup:
     """
-    A group that describes a layer: in HDF5 one for each layer of the model, in ``.keras`` one for
-    each ``vars``.
+    A group that describes a layer. HDF5 has a group for each layer of the model; ``.keras`` has a
+    group for each ``vars``.
     """
 
     path: tuple[str, ...]
@@ -249,22 +250,22 @@ class StoredGroup:
     HDF5: below ``model_weights``, all but ``top_level_model_weights`` (Keras 2.9 on: the model's
     own variables) a layer's; ``.keras``: below the root.
 
-    A name with a ``/`` in it may be one step or several: it makes the same groups.
+    A name that contains ``/`` may be one step or several; the groups are the same.
     """
 
     names: tuple[str, ...] = ()
-    """HDF5: its ``weight_names``, in the order that loaders read them in."""
+    """HDF5: the attribute ``weight_names``, in the order in which releases read the weights."""
 
     name: str | None = None
     """
-    ``.keras``: the layer's name, which Keras 3.6 and later write beside ``vars``; None where it is
-    not written.
+    ``.keras``: the layer's name, which Keras 3.6 and later write next to ``vars``; None to write no
+    name.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Content:
-    """Everything that a new file holds."""
+    """The complete content of a new file."""
 
     container: str
     """``h5``, ``keras``, ``json`` or ``tfjs``."""
@@ -276,7 +277,7 @@ class Content:
     """
 
     training: Json = None
-    """HDF5's ``training_config``; None where the model is not compiled."""
+    """HDF5's ``training_config``; None if the model is not compiled."""
 
     keras_version: str = ""
     """
@@ -298,7 +299,7 @@ class Content:
 
     spelled: Mapping[str, str] = field(default_factory=dict)
     """
-    Further entries of ``metadata.json``.
+    Additional entries of ``metadata.json``.
 
     Keras writes ``date_saved`` there (``%Y-%m-%d@%H:%M:%S``), which its KerasFileEditor reads;
     without it the builder says 1980.

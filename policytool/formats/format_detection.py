@@ -1,14 +1,14 @@
 """
-Which format a path is in, and what it is instead, where it is in none; its document, and its
-values.
+Detection of a path's format, with an error that names other known file formats; access to the
+document and the values.
 
-A document is read with the few values that ``adapt`` computed, which are config in other releases.
+A document includes the values that ``adapt`` computed, which other releases store in the config.
 
-A file or a directory can be two models, of which one reader loads the one and another reader the
-other: policytool recognises formats by content, and loaders mostly by suffix. HDF5 looks for its
-signature at 0, 512, 1024 and each further power of two; readers of zip look for the record at the
-end of the file, whatever precedes the archive. So one file can be both, and what one reader checks
-says nothing about what another loads.
+A file or a directory can contain two models, so that different readers load different models:
+policytool recognises formats by content, and most releases by suffix. HDF5 searches for its
+signature at 0, 512, 1024 and each further power of two. Zip readers search for the record at the
+end of the file and ignore bytes before the archive. One file can therefore be both, and a reader
+can load a model that another reader did not check.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 AMBIGUOUS: Final = "ambiguous-format"
 
 _BINARY: Final = (hdf5.FORMAT, keras_archive.FORMAT, checkpoint.FORMAT, keras_metadata.FORMAT)
-"""Formats whose files can hold those of another; the others are text, read to the last byte."""
+"""Formats whose files can contain other formats; the rest are text, read to the last byte."""
 
 _END: Final = struct.Struct("<4s8xIIH")
 """
@@ -62,17 +62,17 @@ _END64: Final = struct.Struct("<4s36xQQ")
 _END64_SIGNATURE: Final = b"PK\x06\x06"
 _REACH: Final = 2**16 - 1 + _END.size
 """
-Readers look for the record in as many bytes at the end: behind it stands a comment of 65,535 bytes
-at the most (PKWARE APPNOTE 4.3.16).
+The number of bytes at the end in which readers search for the record, which a comment of at most
+65,535 bytes follows (PKWARE APPNOTE 4.3.16).
 """
 
 _REMOTE_REACH: Final = 2**12
-"""The same of a remote file, which is copied, and read again, before a library gets it."""
+"""The same number for a remote file, which is copied and read again before a library reads it."""
 
 
 def observe_ambiguity(probe: Probe, file_format: Format) -> Iterator[Observation]:
     """
-    Yield at most one observation: why a model that was read is ambiguous.
+    Yield at most one observation: the reason why a model is ambiguous.
 
     :param file_format: the format in which the model was read
     """
@@ -92,9 +92,9 @@ def observe_ambiguity(probe: Probe, file_format: Format) -> Iterator[Observation
 
 def refuse_ambiguity(document: Document) -> None:
     """
-    Make sure that a document is not one of two models in a file; no option allows that.
+    Reject a document that is one of two models in a file or directory; no option allows it.
 
-    :raises ModelFileError: where it is.
+    :raises ModelFileError: if the document is ambiguous.
     """
     for observation in document.observations:
         if observation.code == AMBIGUOUS:
@@ -106,7 +106,7 @@ def refuse_ambiguity(document: Document) -> None:
 
 
 def _of_directory(probe: Probe) -> str | None:
-    """Return which files of a directory each make it a model, if there are several."""
+    """Return the files that each make a directory a model, as part of a sentence; or None."""
     models = sorted(probe.names & {GRAPH, TEXT_GRAPH, SPLIT_GRAPH})
     if probe.names >= {CONFIG, METADATA}:
         models.append(CONFIG)
@@ -142,10 +142,10 @@ def _of_archive(
     probe: Probe, read: PositionedRead, ends: list[int], blocks: tuple[int, ...]
 ) -> str | None:
     """
-    Return what an archive is besides.
+    Return the other format in which an archive can be read, as part of a sentence; or None.
 
-    Bytes of a member that the directory lists are no second file: a member can be an archive, and a
-    stored one that is HDF5 can begin where HDF5 looks for a signature.
+    Bytes of a listed member are not a second file: a member can be an archive, and a stored HDF5
+    member can start at an offset where HDF5 searches for its signature.
     """
     import zipfile  # as its reader does
 
@@ -176,10 +176,10 @@ def _of_archive(
 
 def _directory_ends(read: PositionedRead, size: int, reach: int) -> Iterator[int]:
     """
-    Yield where records stand that a reader of zip archives takes for the last one: those that lead
-    to a directory with at least one member.
+    Yield the offsets of records that a zip reader can use as the last record: those that lead to a
+    directory with at least one member.
 
-    :param reach: how many bytes at the end are searched
+    :param reach: the number of bytes at the end that are searched
     """
     first = max(0, size - reach)
     tail = read(size - first, first)
@@ -193,7 +193,8 @@ def _directory_ends(read: PositionedRead, size: int, reach: int) -> Iterator[int
 
 def _has_directory(read: PositionedRead, end: int, record: bytes) -> bool:
     """
-    Return whether a directory stands before a record, where its size says, or where it says itself.
+    Return whether an archive's directory is at an offset that follows from the record: from the
+    size of the directory, or from its stored offset.
     """
     _, length, offset, _ = _END.unpack(record)
     places = [end - length, offset]
@@ -213,11 +214,11 @@ def _has_directory(read: PositionedRead, end: int, record: bytes) -> bool:
 
 
 _NAMES: Final = frozenset({"idf_weights", "summary"})
-"""What a lookup holds its weights by, and a Discretization what it has seen."""
+"""The names of the weights of a lookup layer, and of the statistics of a Discretization layer."""
 
 _FIRST: Final = "0"
 _NUMBERED: Final = re.compile(r"(?:^|/)discretization(?:_\d+)?/vars/0(?::0)?$")
-"""Where an archive has the only variable of a Discretization."""
+"""The path of the only variable of a Discretization layer in an archive."""
 
 
 def adapted_values(
@@ -252,7 +253,7 @@ def _numbers(values: Values, tensor: Tensor) -> tuple[float, ...] | None:
             numbers += block.astype("float64").tolist()
             if limits.JSON_BYTES.exceeded_message(block.itemsize * len(numbers)):
                 return None
-    except ValuesError:  # who needs them says that they are not there
+    except ValuesError:  # code that needs the values reports that they are missing
         return None
     return tuple(numbers)
 
@@ -283,7 +284,7 @@ def _document(path: AnyPath, display_path: str) -> Document:
         )
         if isinstance(path, RemotePath):
             opening.forget()
-            # its ranges were read one after another
+            # ranges were read at different times
             if before != _statuses(path, file_format):
                 raise probe.failure(
                     "changed", "changed while policytool read it; run the command again"
@@ -366,8 +367,8 @@ def _statuses(path: RemotePath, file_format: Format) -> dict[RemotePath, Status]
 
 def _missing(path: AnyPath) -> str:
     """
-    Return what to do about a path that is not there; its backup may be, where a replacement was
-    interrupted.
+    Return the message for a path that does not exist. Its backup may exist, if replacing the path
+    was interrupted.
     """
     if isinstance(path, RemotePath):
         return "does not exist; check the address"
@@ -385,15 +386,15 @@ def _missing(path: AnyPath) -> str:
 
 def format_of(probe: Probe) -> Format | None:
     """
-    Return the format that recognises a path; None where none does.
+    Return the format that recognises a path; None if no format does.
 
-    :raises OSError: where it cannot be read.
+    :raises OSError: if the path cannot be read.
     """
     return next((candidate for candidate in FORMATS if candidate.recognise(probe)), None)
 
 
 def is_model(path: AnyPath) -> bool:
-    """Return whether some format recognises the path; what cannot be read is none."""
+    """Return whether a format recognises the path; False if the path cannot be read."""
     try:
         return format_of(Probe(path, str(path))) is not None
     except OSError:
@@ -403,12 +404,12 @@ def is_model(path: AnyPath) -> bool:
 @contextlib.contextmanager
 def open_values(path: AnyPath, document: Document) -> Iterator[Values | None]:
     """
-    Open the values of the document's variables; None where its format stores none.
+    Open the values of the document's variables; yield None if its format stores no values.
 
-    :raises ModelFileError: where a file with values is truncated or damaged where it begins.
+    :raises ModelFileError: if a file with values is truncated or has a damaged beginning.
     """
     probe = Probe(path, document.path)
-    # the document's own format is "weights" for what is stored in several ways
+    # detect the format, because several formats have documents of the format "weights"
     detected = format_of(probe)
     opener = detected.open_values if detected is not None else None
     with opening.without_collection(path), contextlib.ExitStack() as stack:

@@ -1,12 +1,13 @@
 """
-What tells, from names and statuses, or from a server's listing, whether a model is the one that was
-read before.
+The identity of a model, from names and statuses or from a server's listing. It shows whether a
+model has changed since it was read.
 
-Nothing is opened, and no link inside a model is followed to a directory. Of remote models only
-versions of contents count, such as etags: a time that a server gives has a resolution of a second.
+No file is opened, and no link inside a model is followed to a directory. For remote models, only
+versions of the content count, such as etags, because times from servers have a resolution of one
+second.
 
-The identity contains all that decides a result beside the request: the model's files, and what lies
-beside it under its own name, such as the shards of a checkpoint and the file that a suggested
+The identity contains all files that a result depends on: those of the model, and files next to it
+whose names begin with its name, such as the shards of a checkpoint and the file that a suggested
 command would write.
 """
 
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
 
 
 _FILES: Final = 10_000
-"""Files and directories in a model; real ones have a few dozen."""
+"""The maximum number of files and directories in a model; real models have a few dozen."""
 
 _NEIGHBORS: Final = 100
-"""Files beside a model under its name."""
+"""The maximum number of files next to a model whose names begin with its name."""
 
 Row = tuple[str | int, ...]
 
 
 class InputIdentity(NamedTuple):
-    """The identity of everything that decides what is read from a path."""
+    """The identity of all files that are read from a path."""
 
     text: str
     newest_ns: int
@@ -48,7 +49,7 @@ class InputIdentity(NamedTuple):
 
     def is_settled(self, now_ns: int) -> bool:
         """
-        Return whether the latest change is so old that a further one would have another time.
+        Return whether the latest change is old enough that a new change would have a later time.
         """
         return self.newest_ns < now_ns - listings.SETTLING_NS
 
@@ -78,7 +79,7 @@ def input_identity(path: Path) -> InputIdentity | None:
 
 def _rows(path: Path) -> Iterator[Row]:
     """
-    Yield what identifies each file that decides a result.
+    Yield the identity of each file that the result depends on.
 
     :raises OSError: if a status cannot be read.
     """
@@ -97,7 +98,7 @@ def _rows(path: Path) -> Iterator[Row]:
 
 
 def _below(root: Path) -> Iterator[Row]:
-    """Yield what identifies each file and directory below a directory."""
+    """Yield the identity of each file and directory below a directory."""
     folders, count = [""], 0
     while folders:
         folder = folders.pop()
@@ -119,7 +120,7 @@ def _below(root: Path) -> Iterator[Row]:
 
 
 def _beside(path: Path, own_name: str) -> Iterator[Row]:
-    """Yield what identifies each file beside a model whose name begins with the model's."""
+    """Yield the identity of each file next to a model whose name begins with the model's name."""
     directory = path.absolute().parent
     for number, name in enumerate(
         listings.listing(directory).beginning_in_any_case(f"{own_name}.")
@@ -137,17 +138,17 @@ def _beside(path: Path, own_name: str) -> Iterator[Row]:
 
 
 def _link_rows(name: str, place: Path) -> Iterator[Row]:
-    """Yield what identifies a link and where it leads; nothing for what is no link."""
+    """Yield the identity of a link and of its target; nothing if the path is not a link."""
     status = os.lstat(place)
     if stat.S_ISLNK(status.st_mode):
         yield _row(name, status)
-        # readers compare where it leads with where the model lies
+        # readers compare the target of the link with the directory of the model
         yield (os.path.realpath(place), 0, 0)
         yield (os.path.realpath(place.parent), 0, 0)
 
 
 def _row(name: str, status: os.stat_result) -> Row:
-    """Return a name and a status; the times come first."""
+    """Return a name and a status, in which the times come first."""
     return (
         name,
         status.st_mtime_ns,
@@ -164,8 +165,8 @@ _RemoteRow = tuple[str, int | None, str]
 
 def remote_identity(path: RemotePath) -> InputIdentity | None:
     """
-    Return the identity of the model at a URL; None if the server gives no exact version of a file,
-    if it has too many files, or for a member of an archive.
+    Return the identity of the model at a URL; None if the server sends no exact version of a file,
+    if the model has too many files, and for a member of an archive.
     """
     if path.protocol == ZIP:
         return None
@@ -178,7 +179,8 @@ def remote_identity(path: RemotePath) -> InputIdentity | None:
 
 def _remote_rows(path: RemotePath) -> Iterator[_RemoteRow]:
     """
-    Yield what identifies each file that decides a result: of a checkpoint, those beside its index.
+    Yield the identity of each file that the result depends on; for a checkpoint, the files next to
+    its index.
 
     :raises OSError: if there is no such file.
     """
@@ -194,7 +196,7 @@ def _remote_rows(path: RemotePath) -> Iterator[_RemoteRow]:
 
 
 def _remote_rows_below(root: RemotePath) -> Iterator[_RemoteRow]:
-    """Yield what identifies each file and directory below a directory."""
+    """Yield the identity of each file and directory below a directory."""
     for number, (name, path, is_directory) in enumerate(opening.remote_tree(root)):
         if number >= _FILES:
             raise _UnclearError

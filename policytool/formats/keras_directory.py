@@ -1,7 +1,7 @@
 """
 An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped=False)`` writes.
 
-Its weights are in one file or in several shards. Each file is rewritten for itself.
+Its weights are in one file or in several shards. Each file is rewritten separately.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 _JSON_FILES: Final = frozenset({CONFIG, METADATA})
-"""Files that make a directory an unpacked model; a path to one of them stands for the directory."""
+"""Files that make a directory an unpacked model. A path to such a file leads to the directory."""
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether the directory holds the JSON files of an unpacked model."""
+    """Return whether the directory contains the JSON files of an unpacked model."""
     return probe.names >= _JSON_FILES
 
 
 def owns(path: Path) -> bool:
-    """Return whether a file is the config, the metadata or weights."""
+    """Return whether a file contains the config, the metadata or weights."""
     return len(path.parts) == 1 and path.name.endswith((".json", WEIGHTS_SUFFIX))
 
 
 def whole(path: AnyPath) -> AnyPath | None:
-    """Return the directory that a file is a part of; None for a file that is no part of one."""
+    """Return the directory of the model that a file is a part of; None for other files."""
     is_part = path.name in _JSON_FILES or path.name.endswith(WEIGHTS_SUFFIX)
     parent = path.parent
     return (
@@ -94,9 +94,10 @@ def _arrays(probe: Probe, name: str) -> Arrays:
 
 def _assets(probe: Probe) -> Iterator[Observation]:
     """
-    Yield links among the assets that lead out of the directory: Keras reads vocabularies there.
+    Yield observations about links from the assets, where Keras reads vocabularies, to paths outside
+    the directory.
     """
-    if isinstance(probe.path, RemotePath):  # which has no links
+    if isinstance(probe.path, RemotePath):  # remote paths have no links
         return
     folder = probe.path / ASSETS
     for path in (folder, *sorted(folder.rglob("*"))):
@@ -126,7 +127,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     Open the values of a directory.
 
-    :raises ModelFileError: where its weights are truncated or damaged where they begin.
+    :raises ModelFileError: if a file of weights is truncated or has a damaged beginning.
     """
     from policytool.formats.hdf5.datasets import open_files
 

@@ -1,9 +1,9 @@
 """
-A lone ``keras_metadata.pb``, as many are published without the SavedModel around it.
+A ``keras_metadata.pb`` without the rest of its SavedModel, as it is often published.
 
-Its nodes say where in the object graph they stood (``root.layer_with_weights-0``), by the first of
-the ways that led to them. What held no metadata of its own, such as a list of layers, is no node
-here; and there are no variables. To rewrite it, its metadata is edited, and every other byte stays.
+Each node has its first path in the object graph (``root.layer_with_weights-0``). The file has no
+nodes for objects without metadata, such as lists of layers, and no variables. A rewrite edits the
+metadata and keeps all other bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROOT: Final = b"\x1a\x04root"
 """The path of the model's own node, which is the first."""
 
 _NEAR: Final = 64
-"""Where the first node's path and identifier stand: before its metadata."""
+"""The number of bytes with the first node's path and identifier, which precede its metadata."""
 
 _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 _LAYER: Final = re.compile(r"layer(?:_with_weights)?-\d+")
@@ -46,8 +46,8 @@ _TEXTS: Final = {3: "path", 4: "identifier", 5: "metadata"}
 
 def recognise(probe: Probe) -> bool:
     """
-    Return whether a file begins as Keras' metadata does: with a node that is a Keras object, or
-    that lies at the root.
+    Return whether a file begins like Keras' metadata: with a node that is a Keras object or the
+    root.
     """
     if probe.is_directory or not probe.head.startswith(_NODES_TAG):
         return False

@@ -1,5 +1,5 @@
 """
-The values of a new file's variables, block by block: as they are, cast, multiplied, or filled in.
+The values of a new file's variables, block by block: copied, cast, multiplied, or filled in.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _WIDE: Final = "float64"
-"""In which values are multiplied, so that they are rounded once."""
+"""The dtype in which values are multiplied, so that they are rounded only once."""
 
 
 def stored_blocks(
@@ -64,7 +64,7 @@ def dtype_of(placement: Placement) -> np.dtype[Any]:
     """
     Return NumPy's dtype of a variable.
 
-    :raises WriteError: for one that is not written.
+    :raises WriteError: if variables of this dtype cannot be written.
     """
     try:
         return numpy_dtype(placement.dtype)
@@ -92,7 +92,7 @@ def same_values(expected: Iterable[Array], other: Iterable[Array]) -> bool:
 
 
 def _next(blocks: Iterator[Array]) -> Array:
-    """Return the bytes of the next block that has some; none at the end."""
+    """Return the bytes of the next block that is not empty; an empty array at the end."""
     return next(
         (np.ascontiguousarray(block).view(np.uint8) for block in blocks if block.size),
         np.zeros(0, dtype=np.uint8),
@@ -120,8 +120,8 @@ def _make_blocks(
 
 def _assemble(assembly: Assembly, values: Values | None) -> Array:
     """
-    Return the values that several tensors make, flat; they are read whole, which kernels of old
-    models may be.
+    Return the values that several tensors form, as a flat array. The tensors are read completely,
+    because the kernels of old models are small enough.
     """
     if values is None:
         raise ValuesError("the source stores no values")
@@ -186,7 +186,7 @@ def _cast_exactly(block: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _fill(placement: Placement) -> Iterator[Array]:
-    """Yield the values that the placement gives itself."""
+    """Yield the fill values of the placement."""
     if placement.fill is None:
         raise ValuesError("neither the source nor the conversion provides values")
     total, dtype = math.prod(placement.shape), dtype_of(placement)

@@ -1,7 +1,7 @@
 """
-Rewriting of models: the changed files of one model are written, and the others are copied.
+Rewriting of models: write the changed files of a model, and copy the others.
 
-A format's own part is found through :data:`policytool.formats.FORMATS`.
+:data:`policytool.formats.FORMATS` provides the code of each format.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _DEFAULT_OPTIONS: Final = WriteOptions()
 
 def companions(document_format: str, path: Path) -> tuple[str, ...]:
     """
-    Return the files that the file of a model names, and that a copy of it needs beside itself.
+    Return the files that a model file names, which a copy of the file needs in its directory.
 
-    :raises WriteError: for a file that lies elsewhere.
+    :raises WriteError: if such a file is outside the model's directory.
     """
     entry = _format_for(document_format, is_directory=False)
     return entry.companions(path) if entry is not None else ()
@@ -51,7 +51,7 @@ def measure(
     source: Path, document_format: str, casts: Sequence[Cast], *, display_path: str | None = None
 ) -> Counted:
     """
-    Return what casts would do to the values of a file.
+    Return the effects that casts would have on the values of a file.
 
     :param display_path: the file's name in error messages
     :raises ModelFileError: if the file does not match the plan, or cannot be read.
@@ -73,12 +73,13 @@ def write(
     options: WriteOptions = _DEFAULT_OPTIONS,
 ) -> Written:
     """
-    Write a changed copy of ``source`` to ``target``, or in the place of ``source``.
+    Write a changed copy of ``source`` to ``target``, or in place of ``source``.
 
-    The target is complete and compared with the source, or what it was before. Of a directory in
-    which one file changes in place, that file alone is replaced, and its backup lies beside it.
+    On failure, the target is unchanged; otherwise it is complete and was compared with the source.
+    If only one file of a directory changes in place, only that file is replaced, and its backup is
+    next to it.
 
-    :raises ModelFileError: as :func:`policytool.formats.writing.write_output` does.
+    :raises ModelFileError: as in :func:`policytool.formats.writing.write_output`.
     """
     entry, file_changes = _rewriting(document_format, source)
 
@@ -128,10 +129,10 @@ def _files(
     entry: Format, source: Path, directory: atomic.DirectoryDraft, below: Path = Path()
 ) -> Iterator[Path]:
     """
-    Yield the files below a directory, relative to it, but for backups of others.
+    Yield the files below a directory, relative to it, except backups of other files.
 
-    Links in it are kept as links, but for those that stand for the model's own files and folders,
-    as a cache of downloads makes them: what they lead to is copied, so that the new model is whole.
+    Links are kept as links, except links in place of the model's own files and folders, as download
+    caches create them. The targets of these links are copied, so that the new model is complete.
     """
     folder = source / below
     names = sorted(file.name for file in folder.iterdir())

@@ -1,6 +1,6 @@
 """
-Keras' weights in shards (3.10 on): ``NAME.weights.json``, which says what is where, and the HDF5
-files ``NAME_00000.weights.h5``, ... beside it.
+Keras' weights in shards (3.10 on): ``NAME.weights.json``, which maps variables to shards, and the
+HDF5 files ``NAME_00000.weights.h5``, ... next to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".weights.json"
 
 _HEAD: Final = re.compile(rb'\s*\{\s*("metadata"\s*:\s*\{[^{}]*\}\s*,\s*)?"weight_map"\s*:')
-"""How the file begins: Keras writes the total size, then the map."""
+"""The beginning of the file: Keras writes the total size, then the map."""
 
 _SHARD: Final = re.compile(r"(.+)_\d{5,}\.weights\.h5", re.DOTALL)
 
@@ -40,8 +40,7 @@ def recognise(probe: Probe) -> bool:
 
 def whole(path: AnyPath) -> AnyPath | None:
     """
-    Return the map of the shards that a path is one of, where it lies beside it; None for any other
-    path.
+    Return the weight map of a shard, if the map is next to the shard; None for any other path.
     """
     match = _SHARD.fullmatch(path.name)
     if match is None:
@@ -49,7 +48,7 @@ def whole(path: AnyPath) -> AnyPath | None:
     mapped = path.with_name(match[1] + SUFFIX)
     try:
         return mapped if opening.is_file(mapped) else None
-    except OSError:  # the shard stands for itself
+    except OSError:  # read the shard itself
         return None
 
 
@@ -78,10 +77,9 @@ def read(probe: Probe) -> Document:
 
 def shards(probe: Probe, observations: list[Observation]) -> Iterator[AnyPath]:
     """
-    Yield the paths of the shards, each a file beside the map.
+    Yield the paths of the shards, which are files next to the map.
 
-    :raises ModelFileError: for a map that is none, and for a shard that is missing or lies
-        elsewhere.
+    :raises ModelFileError: if the map is invalid, or if a shard is missing or in another directory.
     """
     for name in _names(
         probe,
@@ -124,7 +122,10 @@ def _names(probe: Probe, value: Json) -> list[str]:
 
 def _beside(probe: Probe, name: str) -> AnyPath:
     """
-    Return the path of a shard, which lies beside the map, as a file and not as a link to elsewhere.
+    Return the path of a shard.
+
+    :raises ModelFileError: unless the shard is a file next to the map, and not a link to another
+        directory.
     """
     path = probe.path.with_name(name) if not {"/", "\\"} & set(name) else None
     if path is None or opening.links_beside(path):
@@ -144,7 +145,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     Open the values of all shards together.
 
-    :raises ModelFileError: where a shard is missing, lies elsewhere, or is damaged where it begins.
+    :raises ModelFileError: if a shard is missing, in another directory, or has a damaged beginning.
     """
     from policytool.formats.hdf5.datasets import open_files
 

@@ -1,12 +1,12 @@
 """
 TensorFlow.js layers models: a ``model.json`` with a Keras config and a manifest of the tensors,
-whose values lie in shards beside it.
+whose values are in shards next to it.
 
-TensorFlow.js itself computes in float32 and keeps its variables so, whatever the policies say. They
-count again where the converter, ``tensorflowjs`` in Python, builds a Keras model of the file. To
-rewrite a model, the text of ``model.json`` is edited, and its tensors stay as they are; a copy in
-another directory gets copies of the shards. A new model is a directory with ``model.json`` and the
-shards, as ``tensorflowjs.converters`` writes it.
+TensorFlow.js ignores policies: it computes and stores variables in float32. The policies apply if
+the converter, ``tensorflowjs`` in Python, builds a Keras model from the file. A rewrite edits the
+text of ``model.json`` and keeps the tensors unchanged; a copy in another directory includes copies
+of the shards. A new model is a directory with ``model.json`` and the shards, as
+``tensorflowjs.converters`` writes it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BEGINNING: Final = re.compile(
        | \s*\{\s*"format"\s*:\s*"(?:layers|graph)-model" """,
     re.VERBOSE,
 )
-"""The key that any release of the converter, or of TensorFlow.js, writes first."""
+"""The keys that releases of the converter, or of TensorFlow.js, write first."""
 
 PART: Final = "model.json"
 MANIFEST: Final = "weightsManifest"
@@ -72,21 +72,21 @@ def recognise(probe: Probe) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorLocation:
-    """Where the values of a tensor lie."""
+    """The location of a tensor's values."""
 
     tensor: Tensor
     paths: tuple[str, ...]
-    """The shards of its group, whose bytes are one after another's continuation."""
+    """The shards of the tensor's group, whose bytes are contiguous."""
 
     offset: int | None
-    """Where its bytes begin in them; None behind text, whose length only the shards know."""
+    """The offset of the values in bytes; None after text, because the manifest lacks its length."""
 
     quantised: bool
     """Whether the values are stored in another dtype than that of the loaded tensor."""
 
 
 def read(probe: Probe) -> Document:
-    """Return the document of a model; its shards are not looked at."""
+    """Return the document of a model, without reading the shards."""
     observations: list[Observation] = []
     return _document(probe, _object(probe, observations), observations)
 
@@ -94,7 +94,7 @@ def read(probe: Probe) -> Document:
 def _document(
     probe: Probe, model: dict[str, Json], observations: Sequence[Observation] = ()
 ) -> Document:
-    """Return what a ``model.json`` says."""
+    """Return the document of a ``model.json``."""
     topology = model.get(_TOPOLOGY)
     if model.get("format") == _GRAPH or (isinstance(topology, dict) and "node" in topology):
         raise probe.failure(
@@ -144,8 +144,8 @@ def _document(
 
 def shards(model: Json) -> tuple[str, ...]:
     """
-    Return the paths of the files that a model's manifest names, each once; what is no manifest
-    names none.
+    Return the paths of the files in a model's manifest, without duplicates; empty for an invalid
+    manifest.
     """
     groups = model.get(MANIFEST) if isinstance(model, dict) else None
     listed = (
@@ -196,8 +196,8 @@ def places(probe: Probe) -> tuple[TensorLocation, ...]:
 
 def is_shard(path: AnyPath) -> bool:
     """
-    Return whether a file is one that the ``model.json`` beside it names; one that cannot be read
-    names none.
+    Return whether the ``model.json`` next to a file lists the file as a shard; False if
+    ``model.json`` cannot be read.
     """
     probe = Probe(path.with_name(PART), PART)
     try:
@@ -212,10 +212,10 @@ def is_shard(path: AnyPath) -> bool:
 
 def escapes(path: str) -> bool:
     """
-    Return whether a shard's path leads outside the model's directory on any operating system, or is
-    a URL.
+    Return whether a shard's path is outside the model's directory on any operating system, or is a
+    URL.
     """
-    windows_path = PureWindowsPath(path)  # takes both kinds of slash
+    windows_path = PureWindowsPath(path)  # accepts both kinds of slash
     return (
         not windows_path.parts
         or bool(windows_path.anchor)
@@ -262,7 +262,7 @@ def _list_at(probe: Probe, group: dict[str, Json], key: str) -> list[Json]:
 
 def _tensor(probe: Probe, entry: Json) -> Tensor:
     """
-    Return the tensor of a manifest entry as it is stored: with the quantised dtype if there is one.
+    Return the stored tensor of a manifest entry, with the quantised dtype if it has one.
     """
     entry = entry if isinstance(entry, dict) else {}
     name, shape, quantization = entry.get("name"), entry.get("shape"), entry.get("quantization")
@@ -331,7 +331,7 @@ def _about_storage(
 
 
 def open_values(probe: Probe, _document: Document, _stack: ExitStack) -> Values:
-    """Return the values of a model; its files are opened when one of them is read."""
+    """Return the values of a model; its files are opened when values are read."""
     return TfjsValues(probe)
 
 
@@ -365,8 +365,8 @@ class TfjsValues:
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """
-        Return the tensors as the manifest lists them: in the layer's own order; by number, where
-        they have numbers for names.
+        Return the tensors in the order of the manifest, which is that of the layer, or sorted by
+        number if their names are numbers.
         """
         return (
             by_number(tensors)
@@ -378,14 +378,15 @@ class TfjsValues:
     def _places(self) -> Mapping[Tensor, TensorLocation]:
         try:
             return {place.tensor: place for place in places(self._probe)}
-        except ModelFileError as error:  # it was read a moment ago
+        except ModelFileError as error:  # the file changed since it was read
             raise ValuesError(error.message) from error
 
     def _bytes(self, paths: tuple[str, ...], start: int, count: int) -> Iterator[bytes]:
         """
-        Yield so many bytes of shards that follow one another, a block at a time.
+        Yield ``count`` bytes of contiguous shards, a block at a time.
 
-        :raises ValuesError: where a shard lies elsewhere, or all together have fewer.
+        :raises ValuesError: if a shard is missing or outside the model's directory, or if the
+            shards contain fewer bytes.
         """
         for path in paths:
             if not count:
@@ -401,7 +402,7 @@ class TfjsValues:
             raise ValuesError("its shards are shorter than the manifest declares")
 
     def _shard(self, name: str) -> AnyPath:
-        """Return the path of a shard: a file of the model's own directory."""
+        """Return the path of a shard, which must be a file in the model's directory."""
         path = self._probe.path.parent / name
         if escapes(name) or self._probe.leads_out(path):
             raise ValuesError("its shard is outside the model's directory and was not read")
@@ -411,7 +412,7 @@ class TfjsValues:
 
 
 def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
-    """Return how a model is rewritten."""
+    """Return the change to ``model.json``."""
     from policytool.formats.writers import text_change
 
     _refuse_casts(path, changes.casts)
@@ -423,7 +424,7 @@ _SHARD_BYTES: Final = 4 * 2**20
 
 
 def creator() -> Creator:
-    """Return how models of this format are written from nothing."""
+    """Return the creator of new models in this format."""
     from policytool.formats.writers import Creator
 
     return Creator(main=PART, write=_write, document=_created_document)
@@ -462,7 +463,7 @@ def _write_shards(paths: Sequence[Path], chunks: Iterator[bytes]) -> None:
 
 
 def _created_document(content: Content, path: str) -> Document:
-    """Return the document that reading the new file is expected to give."""
+    """Return the expected document of the new file."""
     from policytool.formats.writers import read_back
 
     model = read_back(_created_model(content), PART)
@@ -470,7 +471,7 @@ def _created_document(content: Content, path: str) -> Document:
 
 
 def _created_model(content: Content) -> dict[str, Json]:
-    """Return the whole of ``model.json``."""
+    """Return the complete content of ``model.json``."""
     size = 0
     weights: list[Json] = []
     for placement in content.placements:
@@ -507,7 +508,7 @@ def companions(path: Path) -> tuple[str, ...]:
     """
     Return the shards that a copy needs, relative to the model's directory.
 
-    :raises WriteError: for one that lies elsewhere.
+    :raises WriteError: if a shard is outside the model's directory.
     """
     from policytool.formats.writers import whole_text
     from policytool.formats.writing import WriteError

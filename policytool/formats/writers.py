@@ -1,6 +1,6 @@
 """
-What the formats declare to be rewritten and created: changes of files and creators, the change of a
-file that is one text (JSON where nothing else is said), and the rules that hold in every container.
+The interfaces for rewriting and creating files: changes of files, and creators. Also the change of
+a text file (JSON by default), and rules that apply to all container formats.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
     Apply: TypeAlias = Callable[[str, Sequence[jsonedit.Change]], str]
-    """Returns a text with values replaced, added and removed in it."""
+    """Returns a text after values in it are replaced, added and removed."""
 
     FindChanges: TypeAlias = Callable[[Path, "Changes"], Mapping[str, "FileChange"]]
     """
-    Returns the files of a model that change, by their names in its directory; a model that is one
-    file has an empty name.
+    Returns the changes to files of a model, by file name in its directory; the name is empty for a
+    model that is one file.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """What changes in one file."""
+    """The changes to a model."""
 
     edits: tuple[Edit, ...] = ()
     casts: tuple[Cast, ...] = ()
     state: tuple[StateSlot, ...] | None = None
-    """The optimizer's state as it will be stored; None where it stays."""
+    """The optimizer's new state; None to keep the stored state."""
 
 
 class FileChange(Protocol):
-    """What changes in one file of a model, and how the file is written with it."""
+    """The change to one file of a model, which can write and compare the file."""
 
     def measure(self, source: Path) -> Counted:  # noqa: ARG002  # of those with tensors
-        """Return what the casts do to the values: nothing where there are no tensors."""
+        """Return the effects of the casts on the values; empty for a file without tensors."""
         return {}
 
     def write(self, source: Path, draft: Path) -> Counted:
-        """Write the changed source into an empty draft; return what :meth:`measure` does."""
+        """Write the changed source into an empty draft; return the same as :meth:`measure`."""
 
     def compare(self, source: Path, draft: Path) -> None:
         """
-        Raise :class:`~policytool.formats.writing.WriteError` where the draft is not the
-        source with the change, and nothing but it.
+        Raise :class:`~policytool.formats.writing.WriteError` if the draft differs from the source
+        by anything but the change.
         """
 
 
 def refuse_casts(path: Path, casts: Sequence[Cast]) -> None:
     """
-    Do nothing without casts, of which a file without tensors has none.
+    Reject casts for a file without tensors.
 
     :raises WriteError: if there are casts.
     """
@@ -79,9 +79,9 @@ def edit_texts(
     texts: Mapping[str, str], edits: Sequence[Edit], apply: Apply = jsonedit.apply
 ) -> Mapping[str, str]:
     """
-    Return the new text of each part that changes; ``apply`` knows the language of the texts.
+    Return the new text of each part that changes; ``apply`` edits texts in their language.
 
-    :raises WriteError: where the file does not hold what the edits say, or cannot be edited.
+    :raises WriteError: if the file does not match the edits, or cannot be edited.
     """
     by_part: dict[str, list[jsonedit.Change]] = defaultdict(list)
     for edit in edits:
@@ -104,7 +104,7 @@ def _decode(data: bytes, what: str) -> str:
     """
     Return the text of a file without its byte order mark.
 
-    :raises WriteError: where it is not UTF-8.
+    :raises WriteError: if the file is not UTF-8.
     """
     try:
         return data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
@@ -120,16 +120,16 @@ def _content(path: Path) -> bytes:
 
 def whole_text(path: Path) -> str:
     """
-    Return the text of a file that is nothing but one.
+    Return the text of a text file.
 
-    :raises WriteError: where it is not UTF-8.
+    :raises WriteError: if the file is not UTF-8.
     """
     return _decode(_content(path), "the file")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextChange(FileChange):
-    """Edits of a file that is one text."""
+    """Edits of a text file."""
 
     part: str
     edits: Sequence[Edit]
@@ -139,8 +139,8 @@ class TextChange(FileChange):
         """
         Write the edited text into an empty draft.
 
-        :raises WriteError: where the file does not hold what the edits say.
-        :raises OSError: where reading or writing fails.
+        :raises WriteError: if the file does not match the edits.
+        :raises OSError: if reading or writing fails.
         """
         with atomic.open_descriptor(draft, os.O_WRONLY) as descriptor:
             atomic.write_all(descriptor, self.new_bytes(_content(source)), 0)
@@ -150,15 +150,15 @@ class TextChange(FileChange):
         """
         Compare a written text with its source.
 
-        :raises WriteError: where it is not the edited source.
+        :raises WriteError: if the written text is not the edited source.
         """
         require_same(_content(draft) == self.new_bytes(_content(source)), self.part)
 
     def new_bytes(self, data: bytes) -> bytes:
         """
-        Return the file with its text edited; a byte order mark stays.
+        Return the content of the edited file, with its byte order mark.
 
-        :raises WriteError: where the file does not hold what the edits say.
+        :raises WriteError: if the file does not match the edits.
         """
         mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         text = _decode(data, self.part)
@@ -171,7 +171,7 @@ def text_change(
     part: str, path: Path, changes: Changes, apply: Apply = jsonedit.apply
 ) -> Mapping[str, FileChange]:
     """
-    Return what changes in a file that is one text, in which nothing but ``part`` is edited.
+    Return the change to a text file, whose only part is ``part``.
 
     :raises WriteError: if the plan casts tensors, because the file stores none.
     """
@@ -182,39 +182,40 @@ def text_change(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Creator:
     """
-    How models of one container are written from nothing; the ``creator`` of a format returns one.
+    The functions that create models in one container format, as a format's ``creator`` returns
+    them.
     """
 
     main: str = ""
-    """The file of a model that says what the others are; empty for a model that is one file."""
+    """The main file in a model's directory; empty for a model that is one file."""
 
     state_group: tuple[str, ...] = ()
     """
-    The group that the optimizer's state has to itself; empty if it shares one tree with the layers'
-    variables.
+    The group that contains only the optimizer's state; empty if the state is in the same tree as
+    the layers' variables.
     """
 
     write: Callable[[Path, Content, Values | None], Counted]
     """
-    Write into an empty draft, a directory if :attr:`main` names a file of it; return what the casts
-    did to the values, by :attr:`policytool.formats.edits.Placement.path`.
+    Write into an empty draft, which is a directory if :attr:`main` is not empty. Return the effects
+    of casts on the values, by :attr:`policytool.formats.edits.Placement.path`.
     """
 
     document: Callable[[Content, str], Document]
-    """Return the document that reading the file gives, as if it were at a path."""
+    """Return the document of the new file, as if it were at a path."""
 
     check: Callable[[Path, Content], None] | None = None
     """
-    Raise :class:`policytool.formats.writing.WriteError` if a draft lacks what loaders need
-    and a document does not say: names in attributes.
+    Raise :class:`policytool.formats.writing.WriteError` if a draft lacks names in attributes, which
+    releases need and a document does not contain.
     """
 
 
 def ascii_json(value: Json) -> str:
     """
-    Return JSON in ASCII: what is not is escaped.
+    Return JSON in ASCII, with all other characters escaped.
 
-    h5py 2 gives text attributes of another character set as ``str``, which TF 2.3 and 2.4 decode
+    h5py 2 returns text attributes that are not ASCII as ``str``, which TF 2.3 and 2.4 cannot decode
     (tensorflow/python/keras/saving/hdf5_format.py).
     """
     return json.dumps(value)
@@ -222,9 +223,9 @@ def ascii_json(value: Json) -> str:
 
 def read_back(value: Json, part: str) -> Json:
     """
-    Return JSON as a reader will see it.
+    Return JSON after writing and parsing it.
 
-    :raises WriteError: for what would not be read: it nests too deep, or is too large.
+    :raises WriteError: if readers would reject the JSON because it is too deep or too large.
     """
     try:
         return jsontext.parse(ascii_json(value))[0]
@@ -234,16 +235,16 @@ def read_back(value: Json, part: str) -> Json:
 
 def flat(path: Iterable[str]) -> tuple[str, ...]:
     """
-    Return the steps of a path in HDF5, where a ``/`` in a name makes groups, and empty names and
-    ``.`` stand for the group itself.
+    Return the steps of a path in HDF5. A ``/`` in a name separates groups; empty names and ``.``
+    mean the group itself.
     """
     return tuple(step for name in path for step in name.split("/") if step not in {"", "."})
 
 
 def walk_order(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """
-    Return tensors in the order in which a walk through a file meets them: a group's own before
-    those of the groups in it, each by name.
+    Return tensors in the order of a walk through a file: the tensors of a group before those of its
+    subgroups, each sorted by name.
     """
     return tuple(
         sorted(
@@ -258,10 +259,10 @@ def walk_order(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
 
 def refuse_collisions(content: Content, state_group: tuple[str, ...]) -> None:
     """
-    Make sure that everything has a place of its own.
+    Check that all paths in the new file are distinct.
 
-    :param state_group: as :attr:`Creator.state_group`
-    :raises WriteError: where two variables have one path, or one has that of a group.
+    :param state_group: as in :attr:`Creator.state_group`
+    :raises WriteError: if two variables, or a variable and a group, have the same path.
     """
     together = (*content.placements, *content.state)
     for placements in (content.placements, content.state) if state_group else (together,):

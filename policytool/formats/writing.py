@@ -1,7 +1,7 @@
 """
-Where every model is written, whether it is edited, created or re-exported: drafted, brought to the
-disk, read back, compared, verified, and renamed to its place. What is written is an
-:class:`~policytool.formats.writing.Output`.
+Writing of all models, whether edited, created or re-exported: write a draft, flush it to the disk,
+read it back, compare and verify it, and rename it to the target. An
+:class:`~policytool.formats.writing.Output` describes the content.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _NOT_WRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 class WriteError(CodedError, PolicytoolError):
     """
-    A file that cannot be written as asked, or that does not read back as it was written; ``code``
-    is stable.
+    A file that cannot be written as requested, or that does not read back correctly; ``code`` is
+    stable.
     """
 
 
 def difference_error(where: str) -> WriteError:
-    """Return the error of a draft that does not read back as it should."""
+    """Return the error for a draft that does not read back correctly."""
     return WriteError(
         "write-differs",
         (f"the new file does not read back correctly: {where} differs; nothing was changed"),
@@ -49,16 +49,16 @@ def difference_error(where: str) -> WriteError:
 
 def require_same(is_same: bool, where: str) -> None:  # noqa: FBT001  # what the name asks for
     """
-    Make sure that a part of a draft reads back as it should.
+    Check that a part of a draft reads back correctly.
 
-    :raises WriteError: where it does not.
+    :raises WriteError: if it does not.
     """
     if not is_same:
         raise difference_error(where)
 
 
 def already_exists_error(name: str) -> WriteError:
-    """Return the error for an output whose name something has that is not to be replaced."""
+    """Return the error for an output that exists and may not be replaced."""
     return WriteError(
         "target-exists",
         f"would be written to {name}, which already exists; use --existing replace, or -o for "
@@ -109,11 +109,11 @@ def _raise(error: OSError, display_path: str, place: Path) -> NoReturn:
 @dataclass
 class Companions:
     """
-    Copies in the making; a context manager that takes back what it made, unless :meth:`keep` is
-    called.
+    Copies of the files that a model needs; a context manager that removes the copies, unless
+    :meth:`keep` is called.
 
-    A file that is there already with the same bytes is left alone, and never replaced with others.
-    Where someone else gave the model its place meanwhile, nothing is taken back: their model may
+    An existing file with the same bytes is kept; other existing files are never replaced. If
+    another process created the model at the same time, no copy is removed, because that model may
     need it.
     """
 
@@ -122,16 +122,16 @@ class Companions:
     """The directories of the model and of its copy."""
 
     model: Path
-    """The place of the copy."""
+    """The path of the model's copy."""
 
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _drafts: dict[Path, atomic.Draft] = field(default_factory=dict)
     _published: list[Path] = field(default_factory=list)
     _made: list[Path] = field(default_factory=list)
-    """Directories."""
+    """The created directories."""
 
     _needed: list[Path] = field(default_factory=list)
-    """Files that were there."""
+    """Existing files that the model needs."""
 
     _before: os.stat_result | None = None
 
@@ -151,10 +151,10 @@ class Companions:
             ):
                 with contextlib.suppress(
                     OSError
-                ):  # it is whole, and the next run takes it as it is
+                ):  # the file is complete, and the next run can use it
                     self._drafts[place].retract(place)
             for directory in reversed(self._made):
-                with contextlib.suppress(OSError):  # someone else put a file there
+                with contextlib.suppress(OSError):  # another process created a file in it
                     directory.rmdir()
         finally:
             self._stack.close()
@@ -194,10 +194,10 @@ class Companions:
 
     def publish(self) -> None:
         """
-        Give each draft its place.
+        Publish each draft at its target.
 
-        :raises OSError: where the system fails, or someone else made one of the files, or took one
-            away that was there.
+        :raises OSError: if the operating system fails, or if another process created one of the
+            files, or removed a needed file.
         """
         for place, draft in self._drafts.items():
             draft.publish(place, like=self.source / place.relative_to(self.target))
@@ -206,14 +206,14 @@ class Companions:
             place.lstat()
 
     def keep(self) -> None:
-        """Let the copies stay: the model that needs them has its place."""
+        """Keep the copies, because the model that needs them is published."""
         self._published.clear()
         self._made.clear()
 
     def _is_as_before(self) -> bool:
         try:
             now = opening.find_status(self.model)
-        except OSError:  # what cannot be looked at may be a model that needs them
+        except OSError:  # an unreadable path may be a model that needs the copies
             return False
         return now is None or (self._before is not None and os.path.samestat(now, self._before))
 
@@ -230,28 +230,27 @@ DraftT = TypeVar("DraftT", atomic.Draft, atomic.DirectoryDraft)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputPlace:
-    """Where something new is written, links followed."""
+    """The source and the target of a write, with links resolved."""
 
     source: Path
     target: Path
     home: Path
     """
-    The directory that the source was named in, which is not the source's where that is behind a
-    link.
+    The directory of the source as specified, which differs from that of a resolved link.
     """
 
     replaces: bool
     """Whether the target is the source."""
 
     followed: bool
-    """Whether the target was named by a link."""
+    """Whether the specified target is a link."""
 
     directory: Path | None = None
-    """The directory that the source is one file of, where that file alone is replaced."""
+    """The directory of the source, if only this file of a model is replaced; otherwise None."""
 
     @classmethod
     def of(cls, source: Path, target: Path, *, in_place: bool = False) -> Self:
-        """Return the place of ``target``, or of ``source`` where that is replaced."""
+        """Return the place of ``target``, or of ``source`` if it is replaced."""
         name = source if in_place else target
         followed = name.is_symlink()
         return cls(
@@ -264,8 +263,8 @@ class OutputPlace:
 
     def member(self, name: str) -> Self:
         """
-        Return the place of one file of the directory that is replaced; a link in it is followed, so
-        that its target changes.
+        Return the place of a file in the replaced directory. A link is resolved, so that its target
+        is replaced.
         """
         file = self.source / name
         return replace(
@@ -278,31 +277,31 @@ class OutputPlace:
 
     @property
     def leaves_home(self) -> bool:
-        """Whether the target is in another directory, without what is beside the source."""
+        """Whether the target is in another directory, without the files next to the source."""
         return not self.replaces and self.target.parent != self.home
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output(Generic[DraftT]):
-    """What is written: how its draft is filled, and how it is read back."""
+    """The functions that fill a draft and compare it after reading it back."""
 
     draft: type[DraftT]
-    """Whether it is a file or a directory."""
+    """The type of the draft: a file or a directory."""
 
     fill: Callable[[DraftT], Counted]
-    """Write into the empty draft; return what casts did to the values."""
+    """Write into the empty draft; return the effects of casts on the values."""
 
     compare: Callable[[DraftT], None]
     """
-    Read the draft back; raise :class:`~policytool.formats.writing.WriteError` where it is
-    not what it should be.
+    Read the draft back; raise :class:`~policytool.formats.writing.WriteError` if it is not as
+    expected.
     """
 
     member: str = ""
-    """The file of the source that alone is replaced; empty for a whole model."""
+    """The only file of the source that is replaced; empty for a complete model."""
 
     companions: tuple[str, ...] = ()
-    """Files beside the source that the output needs beside itself."""
+    """Files next to the source that the output needs in its directory."""
 
 
 AnyOutput: TypeAlias = Output[atomic.Draft] | Output[atomic.DirectoryDraft]
@@ -315,15 +314,15 @@ def write_output(
     output: Callable[[OutputPlace], AnyOutput],
 ) -> Written:
     """
-    Write an output to ``target``, or in the place of ``source``.
+    Write an output to ``target``, or in place of ``source``.
 
-    It is complete, on the disk, compared and verified before it gets its name, or what was there
-    stays; a directory is never replaced by a file.
+    The output is complete, on the disk, compared and verified before it replaces anything; on
+    failure, the target is unchanged. A file never replaces a directory.
 
-    :param output: what is written to a place
+    :param output: returns the output for a place
     :raises ModelFileError: with a sentence, and one of the codes ``target-exists``, ``no-space``,
         ``not-writable``, ``write-failed``, ``write-differs``, ``source-changed`` and
-        ``not-rewritable``; what ``fill``, ``compare`` or ``verify`` raises ends it too.
+        ``not-rewritable``. Exceptions of ``fill``, ``compare`` and ``verify`` are propagated.
     """
     with report_failures(options.shown or str(source), source if options.in_place else target):
         place = OutputPlace.of(source, target, in_place=options.in_place)
@@ -385,8 +384,8 @@ def _write(place: OutputPlace, output: Output[Any], options: WriteOptions) -> Wr
 @contextmanager
 def _view(place: OutputPlace, draft: atomic.Draft | atomic.DirectoryDraft) -> Iterator[Path]:
     """
-    Yield a path by which other processes can read the draft under its name, in a hidden directory
-    beside the target; one file of a directory is in a directory with the others.
+    Yield a path by which other processes can read the draft under the target's name, in a hidden
+    directory next to the target. For one file of a directory, the others are next to the draft.
     """
     siblings = place.directory.iterdir() if place.directory is not None else ()
     others = [sibling for sibling in siblings if sibling != place.source]
@@ -418,13 +417,13 @@ def check_output(source: Path, target: Path, display_path: str, *, overwrite: bo
 
 
 def _free_backup(place: OutputPlace, options: WriteOptions) -> Path:
-    """Return where the original will be kept."""
+    """Return the path of the backup."""
     kept = place.target.with_name(place.target.name + atomic.ASIDE)
     if (
         opening.find_status(kept) is not None
         and not options.overwrite
         and not atomic.same_file(kept, place.target)
-    ):  # an interrupted run's is the original
+    ):  # the backup of an interrupted run is the original
         raise WriteError(
             "target-exists",
             f"its backup {kept.name} already exists; remove it, or use --no-backup",
@@ -460,8 +459,8 @@ def _file_states(source: Path) -> dict[str, tuple[int, int, int]]:
 
 def _permissions_source(source: Path) -> Path:
     """
-    Return the file whose mode and owner a new file gets: the source, or of a directory its first
-    file.
+    Return the file whose mode and owner a new file gets: the source, or the first file of a
+    directory.
     """
     if not source.is_dir():
         return source

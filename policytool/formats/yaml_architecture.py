@@ -1,7 +1,8 @@
 """
-Architecture YAML: what ``model.to_yaml()`` returned, of Keras up to 2.3 and of TF up to 2.2.
+Architecture YAML: the output of ``model.to_yaml()`` in Keras up to 2.3 and TF up to 2.2.
 
-It stores no variables. To rewrite it, its value is edited and written again: nothing else is in it.
+It stores no variables. A rewrite edits the value and writes it again, because the file contains
+nothing else.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _BEGINNING: Final = re.compile(
          ["']?class_name["']?[ \t]*:[ \t]""",
     re.VERBOSE,
 )
-"""Keys in the order of PyYAML, which sorts them, and in that of Keras, for a dump that did not."""
+"""The first keys, in PyYAML's sorted order, or in Keras' order if PyYAML did not sort them."""
 
 PART: Final = "model"
 PYTHON_OBJECTS: Final = "python-objects"
-"""The observation's code for tags that name classes of Python."""
+"""The code of the observation about tags that name Python classes."""
 _POINTER: Final = re.compile(r"(?:/(?:[^~]|~[01])*)?", re.DOTALL)
 
 
@@ -100,7 +101,7 @@ def _observations(parsed: Parsed) -> Iterator[Observation]:
 
 
 def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
-    """Return how an architecture is rewritten."""
+    """Return the change to an architecture."""
     from policytool.formats.writers import text_change  # what writes is imported to write
 
     return text_change(PART, path, changes, apply)
@@ -108,7 +109,7 @@ def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
 
 def apply(text: str, edits: Sequence[Change]) -> str:
     """
-    Return ``text`` with these values replaced, added to mappings (before is ABSENT) and removed
+    Return ``text`` with values replaced, removed, or added to mappings (if ``before`` is ABSENT).
     from mappings (after is ABSENT); the same text if nothing changes.
 
     :raises EditError: if a pointer leads nowhere, or if its value is not ``before``.

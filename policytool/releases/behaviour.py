@@ -70,8 +70,8 @@ def direction(*, to_keras3: bool) -> str:
 
 def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> Proof:
     """
-    Return how certain it is that a layer computes the same after it is converted between Keras 2
-    and Keras 3.
+    Return the certainty that a layer computes the same after its conversion between Keras 2 and
+    Keras 3.
 
     :param config: the layer's config in the source
     """
@@ -102,8 +102,8 @@ def unmeasured_arguments(
 
 def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> str | None:
     """
-    Return why a layer is not converted between Keras 2 and Keras 3 although the target could build
-    it; None if no measurement shows a difference.
+    Return the reason why a layer is not converted between Keras 2 and Keras 3 although the target
+    can build it; None if no measurement shows a difference.
 
     :param config: the layer's config in the source
     """
@@ -128,8 +128,8 @@ def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool)
 
 def arguments(config: Mapping[str, object], default: Mapping[str, object]) -> Facts:
     """
-    Return what a layer's config says otherwise than a default instance's, in the words of the data;
-    what is not said is the default.
+    Return the arguments in a layer's config that differ from those of a default instance, as kinds
+    of arguments in the data. Missing keys have the default.
     """
     return {
         key: word
@@ -269,7 +269,7 @@ def mask_rule(
     call: Sequence[str] = (),
 ) -> MaskRule | None:
     """
-    Return what a layer does with masks in a release; None if it was not measured.
+    Return the treatment of masks by a layer in a release; None if it was not measured.
 
     :param config: the layer's config, which may leave out what is the default
     :param inputs: the number of tensors that the layer is called on

@@ -34,10 +34,10 @@ def measurements() -> Facts:
 
 def layer_failure(library: str, class_name: str, policy: str) -> str | None:
     """
-    Return why a layer of the class cannot be built or run under a policy, whatever its arguments;
-    None where it can.
+    Return the reason why a layer of the class cannot be built or run under a policy, with any
+    arguments; None if it can.
 
-    Failures that another initializer avoids are those of :func:`initializer_failure`.
+    :func:`initializer_failure` returns the failures that another initializer avoids.
     """
     cases = _cases(library, class_name)
     plain = cases.get(class_name)
@@ -55,8 +55,8 @@ def layer_failure(library: str, class_name: str, policy: str) -> str | None:
 
 def build_failure(library: str, class_name: str, policy: str) -> str | None:
     """
-    Return why a layer of the class cannot even be built under a policy, which loading does; None
-    where it can, though it may not run.
+    Return the reason why a layer of the class cannot be built under a policy, as loading requires;
+    None if it can be built, even if it cannot run.
     """
     stages = {facts.get(policy, {}).get("fails") for facts in _cases(library, class_name).values()}
     return layer_failure(library, class_name, policy) if stages <= {"construct", "build"} else None
@@ -64,8 +64,8 @@ def build_failure(library: str, class_name: str, policy: str) -> str | None:
 
 def initializer_failure(library: str, initializer: str, dtype: str) -> str | None:
     """
-    Return why an initializer cannot create variables of a dtype, as loading requires; None if it
-    can.
+    Return the reason why an initializer cannot create variables of a dtype, as loading requires;
+    None if it can.
     """
     reason = measurements()["initializers"].get(library, {}).get(initializer, {}).get(dtype)
     return str(reason) if reason else None
@@ -125,7 +125,7 @@ def _uncast_arguments(library: str) -> Mapping[str, frozenset[str]]:
 
 
 def _cases(library: str, class_name: str) -> Mapping[str, Facts]:
-    """Return the cases of a class; one that is as one would expect has no facts."""
+    """Return the facts of each case of a class; empty if the class has no entry in the data."""
     return _index(library).get(class_name, {})
 
 
@@ -169,7 +169,7 @@ def missing(
 
 
 def lacks(op: str, dtype: str, device: str) -> bool:
-    """Return whether a device has kernels for an op in float32 and none that takes the dtype."""
+    """Return whether a device has kernels for an op in float32, but none for the dtype."""
     return op in _ops(device, dtype)
 
 

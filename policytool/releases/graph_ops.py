@@ -47,8 +47,8 @@ def path_inputs(op: str, inputs: Sequence[str]) -> Sequence[str]:
 
 def amp_list(op: str, dtype: str) -> str | None:
     """
-    Return the list of automatic mixed precision that has the op: that for bfloat16 where the op
-    computes in it, else that for float16; None where none has.
+    Return the list of automatic mixed precision that contains the op: a list for bfloat16 if the op
+    computes in bfloat16, otherwise a list for float16; None if no list contains the op.
 
     Source: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h, by
     fixtures/graph_ops.py.

@@ -117,7 +117,7 @@ def layer_list(config: object) -> list[Json]:
 
 
 def is_malformed(value: dict[str, Json]) -> bool:
-    """Return whether an object is where a class name belongs."""
+    """Return whether the class name of an object is itself an object."""
     return isinstance(value.get(CLASS), dict)
 
 
@@ -140,7 +140,7 @@ def short(class_name: str, config: Json) -> dict[str, Json]:
 
 
 def special(class_name: str, **contents: Json) -> dict[str, Json]:
-    """Return what stands for a value that JSON does not have, such as a tuple or an ellipsis."""
+    """Return the JSON form of a value that JSON lacks, such as a tuple or an ellipsis."""
     return {CLASS: class_name, **contents}
 
 

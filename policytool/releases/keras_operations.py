@@ -36,10 +36,10 @@ class CallParameters:
     """What a method of an operation takes in a call."""
 
     names: tuple[str, ...]
-    """The parameters in order; one that takes many begins with ``*``."""
+    """The parameters in order; a variadic parameter begins with ``*``."""
 
     optional: frozenset[str]
-    """Those that have a default."""
+    """The parameters with a default."""
 
     @property
     def positional(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class OperationSignature:
 
     @property
     def call(self) -> tuple[str, ...]:
-        """The parameters of a call, in order; one that takes many begins with ``*``."""
+        """The parameters of a call, in order; a variadic parameter begins with ``*``."""
         return self.run.names
 
     @property
@@ -97,7 +97,7 @@ class OperationUse:
     """An operation in a graph with one of its calls: all that its compatibility depends on."""
 
     module: str | None
-    """The last part of ``keras.src.ops.MODULE``; None where the file has no modules, as HDF5."""
+    """The last part of ``keras.src.ops.MODULE``; None for files without modules, such as HDF5."""
 
     class_name: str
     config: frozenset[tuple[str, Kinds]]
@@ -111,7 +111,7 @@ class OperationObjection:
 
     reason: str
     arguments: tuple[str, ...] = ()
-    """The arguments that it is about; none where the release does not have the class."""
+    """The affected arguments; empty if the release does not have the class."""
 
 
 def signature(loader: str, module: str | None, class_name: str) -> OperationSignature | None:
@@ -159,7 +159,7 @@ def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
 
 
 def value_kinds(value: Json) -> Kinds:
-    """Return how a file writes a value."""
+    """Return the kinds of a value in a file."""
     if not isinstance(value, list):
         return _KINDS[_kind(value)]
     return frozenset({_LIST, *(f"{_LIST} of {_kind(item)}" for item in value)})

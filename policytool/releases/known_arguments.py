@@ -102,8 +102,8 @@ def objection(
     loader: str, kind: str, class_name: str, config: Mapping[str, object], *, module: bool
 ) -> Objection | None:
     """
-    Return why a release does not accept the config of a class that some release has; None if it
-    accepts it.
+    Return the reason why a release does not accept the config of a known class; None if it accepts
+    the config.
     """
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
     column = loader + _MODULE if module and loader + _MODULE in _column_positions() else loader
@@ -164,8 +164,8 @@ def activation_values(activation: str, release: str) -> tuple[float, ...] | None
 
 def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozenset[str]]:
     """
-    Return what default instances of a class have for a key, as JSON, and the releases that write
-    it.
+    Return the values of default instances of a class for a key, as JSON, with the releases that
+    write them.
     """
     writes: Facts = _facts(kind, class_name).get("writes", {})
     return {value: _columns(releases) for value, releases in writes.get(key, {}).items()}

@@ -266,7 +266,7 @@ UNKNOWN: Final = LayerFacts()
 
 
 def layer_facts(class_name: str | None) -> LayerFacts:
-    """Return what is known of a class; :data:`UNKNOWN` for one that has no entry."""
+    """Return the facts of a class; :data:`UNKNOWN` for a class without an entry."""
     if class_name is None or class_name not in _entries():
         return UNKNOWN
     return _known_facts(class_name)
@@ -280,7 +280,7 @@ def layer_of_cell(class_name: str) -> str | None:
 
 
 def operation_facts(class_name: str) -> OperationFacts:
-    """Return what is known of a class of operations; the defaults for one that has no entry."""
+    """Return the facts of a class of operations; the defaults for a class without an entry."""
     return OperationFacts(**data.read("operation_classes")["operations"].get(class_name, {}))
 
 

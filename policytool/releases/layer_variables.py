@@ -62,11 +62,11 @@ class VariableSlot:
     """Its number in its object's ``vars``, or what the class calls it there."""
 
     attribute: str | None
-    """What its object holds it by, which a SavedModel calls it; None where that is a list."""
+    """The attribute that contains the variable, its name in SavedModels; None for a list."""
 
     trainable: bool
     known_as: str
-    """The name that it has in every release."""
+    """The name of the variable in all releases."""
 
     @property
     def key(self) -> tuple[tuple[str, ...], str]:
@@ -412,7 +412,7 @@ def _letters(build: LayerBuild) -> Mapping[str, int | None]:
 
 
 def _window_counts(build: LayerBuild) -> Sequence[int | None] | None:
-    """Return how many windows of a kernel an input has along each of its axes."""
+    """Return the number of windows of a kernel along each axis of an input."""
     split, config = split_image(build.config, build.inputs.get(INPUT)), build.config
     if split is None:
         return None

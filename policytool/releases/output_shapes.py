@@ -163,7 +163,7 @@ def _image(config: Config, inputs: Inputs, sizes: Sizes, channels: int | None) -
 
 def window_counts(config: Config, sizes: Sizes, window: str) -> list[int | None] | None:
     """
-    Return how many windows each axis has, with padding, strides and dilation
+    Return the number of windows along each axis, with padding, strides and dilation
     (``conv_output_length`` in tf_keras/src/utils/conv_utils.py).
     """
     count = len(sizes)
@@ -192,7 +192,7 @@ def _divided_up(size: int | None, step: int) -> int | None:
 def _counted(
     config: Config, inputs: Inputs, window: str
 ) -> tuple[list[int | None], int | None] | None:
-    """Return how many windows each axis of an image has, and its number of channels."""
+    """Return the number of windows along each axis of an image, and its number of channels."""
     split = split_image(config, inputs[0])
     counts = None if split is None else window_counts(config, split[0], window)
     return None if split is None or counts is None else (counts, split[1])

@@ -42,7 +42,7 @@ class Fixed:
 
 
 def loss_scale_values(scale: Dynamic | Fixed | None) -> dict[str, Json] | None:
-    """Return a loss scale as JSON has it in every report and job; None for none."""
+    """Return the JSON form of a loss scale in reports and jobs; None without a loss scale."""
     match scale:
         case Fixed(value=value):
             return {"kind": "fixed", "value": value}
@@ -94,8 +94,8 @@ class Quantization:
 
     amax_history_length: int | None = None
     """
-    The steps that a float8 layer remembers its largest values for; None where the file does not
-    say.
+    The number of steps for which a float8 layer stores its largest values; None if the file does
+    not contain it.
     """
 
 
@@ -105,15 +105,15 @@ class Policy:
 
     name: str
     compute_dtype: str | None
-    """The dtype of the layer's arithmetic; None where the first input decides (``infer``)."""
+    """The dtype of the layer's arithmetic; None if the first input determines it (``infer``)."""
 
     variable_dtype: str | None
-    """The dtype of the layer's variables; None where the first input decides."""
+    """The dtype of the layer's variables; None if the first input determines it."""
 
     loss_scale: LossScale | None = None
     """
-    None where the policy has no such notion: every policy but the experimental one of TF 2.0 to
-    2.6.
+    The loss scale; None for policies without one: all policies except the experimental policy of
+    TF 2.0 to 2.6.
     """
 
     quantization: Quantization | None = None
@@ -222,7 +222,7 @@ _INT8_FLOAT16_LIFE: Final = Lifecycle(
     removed="Keras 3.3",
     replacement="int8_from_mixed_bfloat16 or int8_from_float32",
 )
-"""From 3.3 on ``_check_quantization_mode`` refuses a float16 compute dtype."""
+"""From 3.3 on, ``_check_quantization_mode`` rejects a float16 compute dtype."""
 
 LISTED: Final = (
     *("float32", "float16", "bfloat16", "float64", "mixed_float16", "mixed_bfloat16"),
@@ -307,7 +307,7 @@ def quantized_policy(mode: str, source: str, *, amax_history_length: int | None 
 
 
 def lifecycle(policy: Policy) -> Lifecycle:
-    """Return since when this policy's name exists, whether it still does, and what replaces it."""
+    """Return the first and the last release with this policy's name, and its replacement."""
     if policy.quantization:
         mode = policy.quantization.mode
         if mode == "int8" and policy.compute_dtype == "float16":

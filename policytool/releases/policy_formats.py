@@ -24,7 +24,7 @@ def parse_name(value: Json, loss_scale: LossScale | None = None) -> Policy:
     """
     Return the policy of a bare name.
 
-    :raises SpellingError: for what is not a policy name.
+    :raises SpellingError: if the value is not a policy name.
     """
     if not isinstance(value, str):
         raise SpellingError(f"expected the name of a policy, found {_display(value)}")
@@ -58,7 +58,7 @@ def class_and_config(value: Json) -> tuple[str, dict[str, Json]]:
     """
     Return the two halves of a serialised object.
 
-    :raises SpellingError: for what is not one.
+    :raises SpellingError: if the value is not a serialised object.
     """
     serialized = keras_objects.read(value)
     if serialized is not None and isinstance(serialized.config, dict):
@@ -158,7 +158,7 @@ def without_loss_scale(policy: Policy, generation: str) -> Policy:
 
 
 def lifetime_sentence(policy: Policy) -> str:
-    """Return which releases have the policy's name, and what replaces it."""
+    """Return the releases that have the policy's name, and its replacement, in a sentence."""
     life = policies.lifecycle(policy)
     return f"available from {life.introduced} to {life.removed}; replaced by {life.replacement}"
 
@@ -180,7 +180,7 @@ def whole(config: dict[str, Json], key: str, default: int) -> int:
     """
     Return a whole number of a config.
 
-    :raises SpellingError: where it is not a number, or not a finite one.
+    :raises SpellingError: if the value is not a finite number.
     """
     value = number(config, key, default)
     if not math.isfinite(value):

@@ -391,15 +391,15 @@ def _words(release: Release) -> str:
 
 def libraries(loader: str, targets: Iterable[str]) -> tuple[str, ...]:
     """
-    Return the libraries that load a file, as the newest release of each: the one that loads files
-    of its kind, then those of the targets.
+    Return the libraries that load a file, each as its newest release: first the library for files
+    of its kind, then the libraries of the targets.
     """
     return tuple(dict.fromkeys((loader, *(newest(get(name).family).id for name in targets))))
 
 
 def generation_of(loader: str | None) -> Generation | None:
     """
-    Return the generation whose spelling a loader needs; None where it reads bare names, as the
-    newest do.
+    Return the generation whose policy format a release needs; None if the release reads bare names,
+    as the newest releases do.
     """
     return None if loader is None or loader in _READ_BARE_NAMES else get(loader).generation

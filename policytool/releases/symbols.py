@@ -36,7 +36,7 @@ def is_pure_op(name: str) -> bool:
 
 def path_inputs(name: str) -> tuple[int, ...]:
     """
-    Return which inputs of an op of TensorFlow's savers and tables hold paths; none for all other
+    Return the inputs with paths of an op of TensorFlow's savers and tables; empty for all other
     ops.
     """
     return tuple(data.read("pure_ops")["positions"].get(name, ()))
@@ -44,8 +44,8 @@ def path_inputs(name: str) -> tuple[int, ...]:
 
 def attribute_values(name: str) -> Mapping[str, tuple[str, ...]]:
     """
-    Return which attributes of an op decide whether it is pure, with the values that they may have;
-    nothing for ops whose attributes do not matter.
+    Return the attributes that decide whether an op is pure, with their allowed values; empty for
+    ops whose attributes do not matter.
     """
     return {
         key: tuple(values)
@@ -162,7 +162,7 @@ def is_own(registered: str) -> bool:
 
 def op(name: str) -> HarmfulOp | None:
     """
-    Return what an op does to files, the network or Python, in any place of a graph; None for
+    Return the effect of an op on files, the network or Python, anywhere in a graph; None for
     harmless ops.
     """
     if name in data.read("hazards")["readers"]:
@@ -278,7 +278,7 @@ def is_pure_class_of(module: str, name: str) -> bool:
 
 
 def exclusion_reason(name: str) -> str | None:
-    """Return why a class that Keras resolves is not on the list; None for all other classes."""
+    """Return the reason why a resolvable class is not on the list; None for all other classes."""
     reason: str | None = data.read("pure_classes")["left_out"].get(name)
     return reason
 

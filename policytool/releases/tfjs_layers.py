@@ -34,8 +34,8 @@ def is_known(name: str) -> bool:
 
 def objection(class_name: str, config: Mapping[str, object], *, masked: bool) -> str | None:
     """
-    Return why TensorFlow.js does not compute what Keras does with a layer of a class that it knows;
-    None if no measurement shows a difference.
+    Return the reason why a layer of a known class computes other results in TensorFlow.js than in
+    Keras; None if no measurement shows a difference.
 
     :param config: the layer's config in the format of Keras 2
     :param masked: whether the model has masks

@@ -40,7 +40,7 @@ JOBS = {
     "trial": "check.run_trial",
     "devices": "devices.run",
 }
-"""Kind of job to the function that does it."""
+"""The function for each kind of job."""
 
 COLLECTED = (100_000, 20, 100)
 """
@@ -61,10 +61,10 @@ MODULES = {
     "tf_keras": ("tf-keras", "tf_keras", "tf-keras-nightly"),
     "keras": ("keras", "keras-nightly"),
 }
-"""Each module, and the names of the distributions that hold it."""
+"""Each module, and the names of the distributions that contain it."""
 
 NEEDED = ("numpy", "tensorflow")
-"""What every TensorFlow brings with it; an interpreter without it has none."""
+"""Modules that each TensorFlow requires; an interpreter without them has no TensorFlow."""
 
 
 def hide_directory() -> str:
@@ -104,8 +104,8 @@ def release(names: tuple[str, ...]) -> str | None:
 
 def limit_memory(size: int) -> None:
     """
-    Let this process have no more than so many bytes of its own; what is only reserved does not
-    count where the system can tell it apart.
+    Limit the memory of this process to ``size`` bytes. Memory that is only reserved does not count
+    if the operating system can distinguish it.
     """
     import resource  # POSIX alone, as the parent is where it offers a limit
 
@@ -115,8 +115,8 @@ def limit_memory(size: int) -> None:
 
 def refusal(error: BaseException) -> dict[str, Any]:
     """
-    Return an event's account of what went wrong: a refusal of ours has a code, everything else its
-    class and what it says. A refusal for lack of memory is one of the process, not of the model.
+    Return the description of an error for an event: a :class:`Refused` with its code, any other
+    error with its class and message. Lack of memory is a failure of the process, not of the model.
     """
     code = getattr(error, "code", None)
     is_shortage = importlib.import_module(PACKAGE + ".library").is_shortage(error)
@@ -137,7 +137,7 @@ def refusal(error: BaseException) -> dict[str, Any]:
 
 
 def listen() -> queue.Queue[dict[str, Any]]:
-    """Return the jobs as they come on stdin, whose end ends the process."""
+    """Return a queue of the jobs from stdin; the end of stdin ends the process."""
     jobs: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def read() -> None:
@@ -167,7 +167,7 @@ def run_job(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict
 
 
 def main() -> None:
-    """Print what is installed, or do jobs until there are no more."""
+    """Print the installed releases, or run jobs until stdin ends."""
     directory = hide_directory()
     if sys.argv[1:] == [INSTALLED]:
         releases = {

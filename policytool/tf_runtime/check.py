@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]:
     """
-    Return the reductions of each output of each call, by the call's key and the output's place.
+    Return the reductions of each output of each call, by the call's key and the output's position.
 
     Whether float32 is multiplied in TF32 is a setting of the process, so the model runs twice, and
     all activations of a batch stay in memory meanwhile.
@@ -84,7 +84,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
 
 
 REPEATS = 20
-"""Calls of each model that are timed, at most."""
+"""The maximum number of timed calls of each model."""
 
 
 class DeviceRun:
@@ -103,7 +103,7 @@ class DeviceRun:
         self.libraries = first, second
         self.tf = first.tf
         self.notes: list[dict[str, str]] = []
-        """Why something that was asked for besides could not be measured."""
+        """The reasons why additional measurements failed."""
 
         step("creating inputs")
         with first.global_policy(
@@ -145,14 +145,14 @@ class DeviceRun:
 
     @property
     def lacking(self) -> list[dict[str, Any]]:
-        """The ops that no device has a kernel for; with them, the model cannot run."""
+        """The ops without a kernel on any device; if there are any, the model cannot run."""
         return [op for op in self.missing if not op["elsewhere"]]
 
     def compare(self) -> Measured | None:
         """
-        Run both models and compare them; nothing where a kernel is missing.
+        Run both models and compare them; return None if a kernel is missing.
 
-        :raises Refused: where the models do not take the inputs.
+        :raises Refused: if the models do not accept the inputs.
         """
         if self.lacking:
             return None
@@ -204,7 +204,7 @@ class DeviceRun:
             }
 
     def _call(self, row: Row, measured: Measured, finer: Any) -> dict[str, Any]:
-        """Return what was measured of one call of a layer."""
+        """Return the measurements of one call of a layer."""
         layer = row.candidate.layer
         outputs = [
             {
@@ -271,7 +271,7 @@ class DeviceRun:
 
     def _tf32(self, about: Mapping[str, Any]) -> Mapping[Any, Any]:
         """
-        Return how far TF32 changes each output of the reference's calls; nothing if this was not
+        Return the changes by TF32 to each output of the reference's calls; empty if they were not
         requested, or if the device has no TF32.
         """
         why = devices.without_tf32(self.tf, about) if self.job["tf32"] else None
@@ -312,7 +312,7 @@ class DeviceRun:
         )
 
     def _timings(self) -> dict[str, Any]:
-        """Return how long each model takes for one batch."""
+        """Return the timings of each model for one batch."""
         if not self.job["timing"]:
             return {}
         timings = {}
@@ -507,7 +507,7 @@ _last: dict[str, Trials] = {}
 
 def run_trial(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """
-    Return what was measured of ``job["candidate"]`` on each half of the inputs.
+    Return the measurements of ``job["candidate"]`` on each half of the inputs.
 
     Jobs with the same ``token`` have the same reference, inputs and options.
     """

@@ -35,7 +35,7 @@ FIRST_TF32 = (8, 0)
 
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
-    """Do the job ``devices``: say which there are."""
+    """Do the job ``devices``: return the available devices."""
     step("importing TensorFlow")
     tf = Library(job["family"]).tf
     configure(tf, job)
@@ -59,7 +59,7 @@ def configure(tf: Any, options: Mapping[str, Any]) -> None:
             tf.config.experimental.set_memory_growth(device, True)
         if options.get("logical"):
             _divide(tf, options["logical"])
-    except RuntimeError as error:  # the devices are in use, and stay as they are
+    except RuntimeError as error:  # the devices are in use and cannot change
         count = len(tf.config.list_logical_devices("CPU"))
         if options.get("logical") not in (None, count):
             text = "{} CPU devices were requested, but this process was started with {}"
@@ -74,10 +74,10 @@ def configure(tf: Any, options: Mapping[str, Any]) -> None:
 
 def soft_placement(tf: Any) -> Any:
     """
-    Let ops fall to the CPU within the context where the device that they were put on has no kernel
-    for them: tables of strings, for one.
+    Within the context, run ops on the CPU if their device has no kernel for them, such as tables of
+    strings.
 
-    It holds for the whole process, so it goes around threads, not into them.
+    The setting applies to the whole process, so it must be changed outside of threads.
     """
     get, change = tf.config.get_soft_device_placement, tf.config.set_soft_device_placement
     return _changed(get, change, value=True)
@@ -85,7 +85,7 @@ def soft_placement(tf: Any) -> Any:
 
 def unoptimized(tf: Any) -> Any:
     """
-    Let every op run by itself within the context, as it was traced.
+    Within the context, run each op separately, as it was traced.
 
     Grappler's remapper makes one op of a product, its bias and its activation where nothing else
     takes what is between them. On CPUs that op makes 0 of the NaN that a ReLU takes (measured with
@@ -110,10 +110,10 @@ def unoptimized(tf: Any) -> Any:
 
 def tf32(tf: Any) -> Any:
     """
-    Let float32 matrices be multiplied in TF32 within the context; for devices of which
-    ``without_tf32`` says nothing.
+    Within the context, multiply float32 matrices in TF32, on devices for which ``without_tf32``
+    returns None.
 
-    It holds for the whole process: in one of several threads it would reach what the others run.
+    The setting applies to the whole process, and would also affect other threads.
     """
     config = tf.config.experimental
     get, change = config.tensor_float_32_execution_enabled, config.enable_tensor_float_32_execution
@@ -133,7 +133,7 @@ def _changed(get: Callable[[], Any], change: Callable[[Any], None], value: Any) 
 
 def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
     """
-    Return why TF32 cannot be measured on a device of ``listed``, as a sentence; None where it can.
+    Return the reason why TF32 cannot be measured on a device, as a sentence; None if it can.
     """
     capability = device["compute_capability"]
     if device["kind"] != "gpu":
@@ -231,8 +231,8 @@ def choose_devices(tf: Any, choice: str) -> list[str]:
 
 def short_name(name: str) -> str:
     """
-    Return what users call a device: ``gpu:0`` for ``/device:GPU:0`` and for the longer names that
-    tensors give.
+    Return the short name of a device: ``gpu:0`` for ``/device:GPU:0``, and for the longer names of
+    tensors' devices.
     """
     return ":".join(name.split(":")[-2:]).lower()
 
@@ -343,8 +343,8 @@ def _device_memory(number: int) -> int | None:
 
 TRACING = threading.RLock()
 """
-To be held by whoever has Keras trace, or build, anything while other threads run: its scopes are
-those of the whole process.
+The lock for tracing or building with Keras while other threads run, because Keras' scopes apply to
+the whole process.
 """
 
 
@@ -352,7 +352,7 @@ def side_by_side(
     devices: Sequence[str], prepare: Callable[[str], Any], measure: Callable[[str, Any], Any]
 ) -> list[Any]:
     """
-    Return what ``measure`` made of each device, in their order.
+    Return the result of ``measure`` for each device, in their order.
 
     ``prepare`` is called with one device after the other: Keras cannot trace in two threads at
     once. ``measure`` then gets a device and what was prepared for it, in a thread for each device,
@@ -406,14 +406,14 @@ def _named(device: str, error: BaseException) -> Refused:
 
 
 SECONDS = 2.0
-"""After which no more calls are begun; the first is never left out."""
+"""The seconds after which no more calls are started; at least one call is timed."""
 
 
 def time_calls(
     library: Library, function: Callable[[Any], Any], batch: Any, device: str, repeats: int
 ) -> dict[str, Any]:
     """
-    Return what calls of a function on one batch take.
+    Return the time and memory of calls of a function on one batch.
 
     ``latency`` is the median of the seconds of one call, ``spread`` the shortest and the longest,
     ``throughput`` the examples in a second at that latency; the batch's first dimension counts the
@@ -463,7 +463,7 @@ def _examples(tf: Any, batch: Any) -> int:
 
 def _peak(tf: Any, call: Callable[[], None], device: str) -> int | None:
     """
-    Return how many bytes a call needs at once beyond those that are in use before it.
+    Return the peak number of bytes that a call needs in addition to those in use before it.
 
     The device's allocator counts them, and that of the CPU too where it is oneDNN's, but for
     tensors of less than 256 KiB, which it leaves to another; None where there was nothing to count.

@@ -28,14 +28,14 @@ def base_names(layer: Any) -> set[str]:
 
 
 def class_facts(name: str) -> Mapping[str, Any]:
-    """Return what is known of a class by its name; nothing for one that has no entry."""
+    """Return the facts of a class, by its name; empty for a class without an entry."""
     table = _table("layer_classes")
     entry: Mapping[str, Any] = table["classes"].get(name) or table["unlisted"].get(name, {})
     return entry
 
 
 def op_facts(name: str) -> Mapping[str, Any]:
-    """Return what is known of an op of TensorFlow; nothing for one that has no entry."""
+    """Return the facts of an op of TensorFlow; empty for an op without an entry."""
     entry: Mapping[str, Any] = _table("graph_op_facts")["ops"].get(name, {})
     return entry
 

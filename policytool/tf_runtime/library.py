@@ -376,7 +376,7 @@ class Library:
         return module
 
     def optional(self, *candidates: str) -> ModuleType | None:
-        """Return the first of Keras 2's own modules that is there; None where none is."""
+        """Return the first of Keras 2's own modules that exists; None if none exists."""
         roots = (
             self.keras.__name__.partition(".")[0] + ".src",
             "keras.src",

@@ -42,7 +42,7 @@ class Matched(NamedTuple):
 
 
 def call(model: Any, tensors: Any) -> Any:
-    """Return what a model predicts, op by op."""
+    """Return the predictions of a model, computed op by op."""
     expects = getattr(model, "_expects_training_arg", True)
     return model(tensors, training=False) if expects else model(tensors)
 
@@ -92,7 +92,7 @@ def match_signature(
     library: Library, model: Any, nested: Any, name: str, signature: Any
 ) -> Matched:
     """
-    Return how the inputs and outputs of a signature correspond to those of the model's call.
+    Return the mapping of a signature's inputs and outputs to those of the model's call.
 
     The signature must return the same values as the model for seeded inputs. Otherwise, the file
     contains its code only as a graph, which cannot be traced again.

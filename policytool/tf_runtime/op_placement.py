@@ -94,7 +94,7 @@ class _Search:
         return [(node.name, node), *inner_nodes]
 
     def told(self, node: Any) -> dict[str, Any]:
-        """Return what is said of a node that has no kernel."""
+        """Return the description of a node without a kernel."""
         return {
             "type": node.op,
             "dtype": self._kernels.unsupported_dtype(node, self._kind),
@@ -124,7 +124,7 @@ class _Search:
 
 
 class _Kernels:
-    """TensorFlow's registry; each answer is remembered, because a graph has many ops alike."""
+    """TensorFlow's registry of kernels; results are cached, because graphs have many equal ops."""
 
     def __init__(self, tf: Any) -> None:
         self._tf = tf
@@ -132,7 +132,7 @@ class _Kernels:
         self._known: dict[Any, bool] = {}
 
     def has(self, node: Any, kind: str) -> bool:
-        """Return whether devices of a kind have a kernel that takes a node's attributes."""
+        """Return whether devices of a kind have a kernel that supports a node's attributes."""
         kernels = self._of(node, kind)
         names = sorted({name for kernel in kernels for name, _, _ in kernel})
         key = (node.op, kind, tuple(node.attr[name].SerializeToString() for name in names))
@@ -143,7 +143,7 @@ class _Kernels:
         return self._known[key]
 
     def has_in_float32(self, node: Any, kind: str) -> bool:
-        """Return whether they would have one if the node's float dtypes were float32."""
+        """Return whether the devices have a kernel for the op in float32."""
         other = type(node)()
         other.CopyFrom(node)
         for value in other.attr.values():
@@ -236,7 +236,7 @@ def _takes(node: Any, constraint: tuple[str, str, Any]) -> bool:
 
 
 def _values(value: Any, field: str) -> list[Any]:
-    """Return what an attribute has of one kind, whether it holds a list or a single value."""
+    """Return the values of one kind in an attribute, which may be a list or a single value."""
     kind = value.WhichOneof("value")
     return (
         list(getattr(value.list, field))

@@ -187,7 +187,7 @@ def _nodes(serialised: bytes) -> list[Node]:
 
 
 def _lookup(trackable: Any, name: str) -> Any:
-    """Return what an object tracks under a name."""
+    """Return the child of an object with this name."""
     if not hasattr(trackable, "_lookup_dependency"):
         return None
     if hasattr(trackable, "_maybe_initialize_trackable"):

@@ -107,7 +107,7 @@ def _policy(layer: Any) -> Any:
 
 
 def _count_optimizer_variables(restored: Any) -> dict[str, int]:
-    """Return how many variables of the optimizer were restored, and how many were lost."""
+    """Return the numbers of restored and of lost variables of the optimizer."""
     return {
         name: sum("optimizer" in key.lower() for key in keys)
         for name, keys in (("restored", restored.taken), ("lost", restored.left))

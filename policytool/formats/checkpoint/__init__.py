@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 INDEX: Final = ".index"
 
 STATE: Final = "checkpoint"
-"""The file beside checkpoints that says which is the newest."""
+"""The file next to checkpoints that names the newest checkpoint."""
 
 MAGIC: Final = bytes.fromhex("57fb808b247547db")
-"""How every index ends: a table in LevelDB's format (tensorflow/core/lib/io/format.h)."""
+"""The last bytes of an index, a table in LevelDB's format (tensorflow/core/lib/io/format.h)."""
 
 _SHARD: Final = re.compile(r"(.+)\.data-\d{5}-of-\d{5}", re.DOTALL)
 
@@ -29,7 +29,7 @@ _NEWEST: Final = re.compile(rb'model_checkpoint_path: "([^"]+)"')
 
 def recognise(probe: Probe) -> bool:
     """
-    Return whether the file is an index, by its last bytes or by the values beside it, or another
+    Return whether the file is an index, by its last bytes or by the shards next to it, or another
     file of a checkpoint, by its name.
     """
     if probe.is_directory:
@@ -43,8 +43,8 @@ def recognise(probe: Probe) -> bool:
 
 def whole(path: AnyPath) -> AnyPath | None:
     """
-    Return the index that a path stands for: of a shard, of the file ``checkpoint``, of a prefix, as
-    TensorFlow names checkpoints; None for others.
+    Return the index for a shard, for the file ``checkpoint``, or for a prefix, as TensorFlow names
+    checkpoints; None for other paths.
     """
     try:
         stem = (
@@ -54,7 +54,7 @@ def whole(path: AnyPath) -> AnyPath | None:
         )
         index = path.with_name(f"{stem}{INDEX}")
         return index if stem and opening.is_file(index) else None
-    except (OSError, ValueError):  # it stands for itself, and reading it says what is wrong
+    except (OSError, ValueError):  # reading the path itself reports the error
         return None
 
 
@@ -71,15 +71,15 @@ def prefix_of(name: str, head: bytes) -> str | None:
 
 
 def shard_prefix(name: str) -> str | None:
-    """Return the prefix of the checkpoint of which a file is a shard by its name."""
+    """Return the prefix of the checkpoint if the file has the name of a shard; otherwise None."""
     match = _SHARD.fullmatch(name)
     return match[1] if match is not None else None
 
 
 def _has_shards(path: AnyPath) -> bool:
     """
-    Return whether values lie beside a file called ``PREFIX.index``: then it is an index, though it
-    be damaged.
+    Return whether shards are next to a file with the name ``PREFIX.index``; the file is then an
+    index, even if it is damaged.
     """
     if not path.name.endswith(INDEX):
         return False

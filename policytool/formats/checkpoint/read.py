@@ -1,15 +1,15 @@
 """
-TensorFlow checkpoints: what ``save_weights`` writes with ``save_format="tf"``,
-``tf.train.Checkpoint``, and TF 1's ``Saver``.
+TensorFlow checkpoints, as ``save_weights`` with ``save_format="tf"``, ``tf.train.Checkpoint``, and
+TF 1's ``Saver`` write them.
 
-A checkpoint is several files; its index is the one that is read. Each of the others stands for it.
+A checkpoint consists of several files. policytool reads its index; the other files lead to it.
 
-Which tensors are a model's weights, and what their layers call them, the object graph says in a
-checkpoint of TF 2: what can be reached without passing through an optimizer is a weight, whatever
-its key (Keras 3's keys of kernels lead through the optimizer). One of TF 1 has names alone; there
-the variables that an optimizer keeps are named after those they are kept for.
+The object graph of a TF 2 checkpoint shows which tensors are weights of the model, and their names
+in the layers. A tensor is a weight if a path that avoids optimizers leads to it, whatever its key
+(in Keras 3, the keys of kernels contain the optimizer). A TF 1 checkpoint has only names; the name
+of an optimizer's variable begins with the name of the weight it belongs to.
 
-The values of checkpoints, alone and in SavedModels.
+The module also reads the values of checkpoints, including those in SavedModels.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def read(probe: Probe) -> Document:
 
 def prefix(probe: Probe) -> AnyPath:
     """
-    Return the prefix of the checkpoint whose index this is: what all its files' names begin with.
+    Return the prefix of the checkpoint of an index: the common beginning of its file names.
     """
     return probe.path.with_name(probe.path.name.removesuffix(INDEX))
 
@@ -86,8 +86,8 @@ def _tensor(path: tuple[str, ...], bundle: Bundle, key: str) -> Tensor:
 
 def _objects(bundle: Bundle, lacking: tuple[BundleError, ...]) -> ObjectGraph | None:
     """
-    Return the object graph; none where values are missing, its own perhaps, because the index alone
-    says much.
+    Return the object graph. Return None if it cannot be read and shards are missing, because the
+    index is still useful.
     """
     try:
         return bundle.objects()
@@ -99,7 +99,7 @@ def _objects(bundle: Bundle, lacking: tuple[BundleError, ...]) -> ObjectGraph | 
 
 def _no_index(probe: Probe) -> tuple[str, str]:
     """
-    Return code and sentence for a file of a checkpoint that is not its index, or not called so.
+    Return the code and the message for a file of a checkpoint without the name of an index.
     """
     stem = prefix_of(probe.path.name, probe.head)
     if stem is None:
@@ -123,7 +123,7 @@ _ROOT: Final = 0
 _ATTRIBUTES: Final = ".ATTRIBUTES"
 _SLOT: Final = ".OPTIMIZER_SLOT"
 _CONFIG: Final = "OBJECT_CONFIG_JSON"
-"""An attribute of Keras' objects in TF 1.13 to 2.1, which is no variable."""
+"""An attribute of Keras' objects in TF 1.13 to 2.1, which is not a variable."""
 
 _NOT_LAYERS: Final = frozenset({"optimizer", "save_counter", "keras_api"})
 """
@@ -138,30 +138,33 @@ _OPTIMIZERS: Final = (
     {"base_optimizer"},
     {"inner_optimizer"},
 )
-"""What optimizers hold: up to TF 2.10, from 2.11 on, Keras 3; then those that scale losses."""
+"""
+The children of optimizers: up to TF 2.10, from TF 2.11, in Keras 3, and of the two optimizers that
+scale losses.
+"""
 
 _TRAINED: Final = "_trainable_variables"
-"""What an optimizer of Keras 3 holds that is not its own: the model's weights."""
+"""The model's weights among the children of a Keras 3 optimizer."""
 
 _COUNTERS: Final = frozenset({"global_step", "beta1_power", "beta2_power"})
 """
-Variables that TF 1's training keeps for itself (``tf.train.get_global_step``, ``AdamOptimizer``).
+Variables of TF 1 training, not of layers (``tf.train.get_global_step``, ``AdamOptimizer``).
 """
 
 
 _Place = tuple[int, tuple[str, ...]]
-"""The object that holds another, and the names that lead from it there."""
+"""The parent of an object, and the names on the path from the parent to the object."""
 
 
 def name_entries(
     entries: Mapping[str, Entry], graph: ObjectGraph | None
 ) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
     """
-    Return the names of the entries of a checkpoint; ``graph`` is None for TF 1, and if it cannot be
-    read.
+    Return the names of the weights in a checkpoint, and the keys of its other entries; ``graph`` is
+    None for TF 1, and if it cannot be read.
 
-    Weights have, by key, the names from the layer down, in the order of the model as far as it is
-    known. Behind them come the keys of what an optimizer, metrics or training keep.
+    The names start at the layer and are in the order of the model, if it is known. The other keys
+    belong to the optimizer, to metrics or to training.
 
     :raises BundleError: if objects are nested too deeply, or if the keys are too long.
     """
@@ -216,7 +219,7 @@ def _names_from_objects(
 
 def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tuple[str, ...]:
     """
-    Return the names on the way to an object, and to an attribute other than its value, such as the
+    Return the names on the path to an object, and to an attribute other than its value, such as the
     keys of a lookup table.
     """
     names = [] if attribute.name == VALUE else [attribute.name]
@@ -229,15 +232,15 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
 
 def _places(graph: ObjectGraph) -> dict[int, _Place]:
     """
-    Return, nearest first, each object that can be reached from the root without passing through
-    what is not a layer, and what holds it.
+    Return the objects, and their parents, on paths from the root that contain only layers; the
+    nearest objects come first.
 
-    Last come the weights that only an optimizer leads to: in Keras 3 the layers in a list of a
-    subclassed model have no edge of their own.
+    The last objects are weights that only an optimizer leads to, because a Keras 3 model has no
+    edges to layers in a list of a subclassed model.
     """
     is_optimizer = [_is_optimizer(node) for node in graph.nodes]
     passed: set[int] = set()
-    """Visited objects that are not layers: the weights below them have their places."""
+    """Visited objects that are not layers; the weights below them are already queued."""
     places: dict[int, _Place] = {}
     pending: deque[tuple[int, _Place]] = deque([(_ROOT, (_ROOT, ()))])
     last: deque[tuple[int, _Place]] = deque()
@@ -267,8 +270,7 @@ def _is_optimizer(node: Trackable) -> bool:
 
 def _names_from_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
-    Yield the weights by their keys, which are paths through objects, where the object graph itself
-    cannot be read.
+    Yield the weights by their keys, which are object paths, if the object graph cannot be read.
     """
     for key in keys:
         path = tuple(key.partition(f"/{_ATTRIBUTES}/")[0].split("/"))
@@ -279,8 +281,8 @@ def _names_from_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]
 
 def _names_from_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
-    Yield the weights of TF 1, whose keys are names; what an optimizer keeps for ``dense/kernel`` is
-    ``dense/kernel/Adam``, of the same shape.
+    Yield the weights of TF 1, whose keys are names. The optimizer's variable for ``dense/kernel``
+    is ``dense/kernel/Adam`` and has the same shape.
     """
     for key, entry in entries.items():
         kept_for = entries.get(key.rpartition("/")[0])
@@ -291,15 +293,15 @@ def _names_from_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tupl
 
 
 def open_values(probe: Probe, _document: Document, _stack: ExitStack) -> Values:
-    """Return the values of a model; its files are opened when one of them is read."""
+    """Return the values of a model; its files are opened at the first read."""
     return CheckpointValues(prefix(probe))
 
 
 class CheckpointValues(Values):
     """
-    The values of one checkpoint; it is opened when the first of them is asked for.
+    The values of one checkpoint, which is opened at the first read.
 
-    Its tensors are in the order of the object graph, where there is one.
+    The tensors are in the order of the object graph, if the checkpoint has one.
     """
 
     def __init__(self, path: AnyPath) -> None:

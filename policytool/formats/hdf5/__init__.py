@@ -1,6 +1,6 @@
 """
-HDF5: whole models, and files of weights alone; and the published defects of the library that reads
-them, by its version (data/hdf5_defects.json).
+HDF5: complete models, and weights files; also the published defects of each version of the HDF5
+library (data/hdf5_defects.json).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ format, section II.A); the library looks for the signature up to the end of the 
 
 _ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
 """
-How a zip archive begins.
+The first bytes of zip archives.
 
-In one that stores an HDF5 file uncompressed, as ``.keras`` does, that file may begin at one of
-these places.
+In an archive with an uncompressed HDF5 member, such as ``.keras``, the member may start at an
+offset where HDF5 searches for its signature.
 """
 
 
 def recognise(probe: Probe) -> bool:
     """
-    Return whether the file has HDF5's signature where the library looks for it, and does not begin
-    as a zip archive does.
+    Return whether the file has HDF5's signature at an offset that the library searches, and does
+    not begin like a zip archive.
     """
     return probe.head.startswith(SIGNATURE) or (
         not probe.head.startswith(_ZIP) and bool(superblocks(probe))
@@ -50,10 +50,10 @@ def recognise(probe: Probe) -> bool:
 
 def superblocks(probe: Probe) -> tuple[int, ...]:
     """
-    Return every place of a file at which the library finds a signature, or would find one if it was
-    the first; of a remote file, which no library gets, only those in its first bytes.
+    Return all offsets of a file at which the library can find a signature. For a remote file, which
+    the library does not open directly, only its first bytes are searched.
 
-    :raises OSError: where it cannot be read.
+    :raises OSError: if the file cannot be read.
     """
     if probe.is_directory:
         return ()
@@ -77,7 +77,7 @@ def _signatures(probe: Probe) -> Iterator[int]:
 
 
 def _user_blocks(size: int) -> Iterator[int]:
-    """Yield the sizes of user blocks that a file of a size has room for."""
+    """Yield the possible sizes of user blocks in a file of this size."""
     offset = _SMALLEST_USER_BLOCK
     while offset + len(SIGNATURE) <= size:
         yield offset
@@ -99,20 +99,20 @@ FORMAT: Final = Format(
 
 SAFE_VERSION: Final = "1.14.4"
 """
-The first release without a hole through which a file writes to memory (CVE-2026-26200); the wheels
-of h5py 3.13 and later have 1.14.6 or a later one.
+The first release that fixes a vulnerability with which a file can write to memory (CVE-2026-26200).
+The wheels of h5py 3.13 and later contain 1.14.6 or later.
 """
 
 
 def installed_version() -> str:
-    """Return the version of the HDF5 library that h5py has."""
+    """Return the version of h5py's HDF5 library."""
     from policytool.formats.hdf5.library import library  # h5py costs 80 ms
 
     return library()
 
 
 def published_defects(version: str) -> tuple[str, ...]:
-    """Return the ids of the defects that a release has, by the first releases without them."""
+    """Return the ids of the defects that are fixed only in releases after this version."""
     return tuple(
         defect["id"]
         for defect in data.read("hdf5_defects")["defects"]
@@ -122,7 +122,8 @@ def published_defects(version: str) -> tuple[str, ...]:
 
 def defects_warning(version: str) -> str:
     """
-    Return what is to be said of a version, as a sentence; empty for one without known defects.
+    Return a warning about the defects of a version, as a sentence; empty if it has no known
+    defects.
     """
     defects = published_defects(version)
     if not defects:
@@ -135,7 +136,7 @@ def defects_warning(version: str) -> str:
 
 
 def is_below_floor(version: str) -> bool:
-    """Return whether a release has the hole that a newer h5py would close."""
+    """Return whether a release has the vulnerability that a newer h5py fixes."""
     return _version_numbers(version) < _version_numbers(SAFE_VERSION)
 
 

@@ -1,6 +1,6 @@
 """
-Attributes as they are stored: read, copied and compared without a change of type; texts rewritten
-in their own type.
+Stored attributes: they are read, copied and compared without a change of type, and new texts are
+written with the type of the old text.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _PLAIN: Final = {
     h5t.REFERENCE,
 }
 """
-Classes whose bytes are the value; those of a reference are so in one file, and no reference gets
-into another.
+Classes whose bytes are the value. The bytes of a reference are valid only in its own file;
+references are never copied to another file.
 """
 
 
 def is_plain(kind: h5t.TypeID) -> bool:
-    """Return whether the stored bytes of a type are its values, rather than addresses of them."""
+    """Return whether the stored bytes of a type are the values, not addresses of the values."""
     match kind.get_class():
         case h5t.STRING:
             return not kind.is_variable_str()
@@ -54,7 +54,7 @@ def is_plain(kind: h5t.TypeID) -> bool:
 
 def refuse_references(kind: h5t.TypeID, where: str) -> None:
     """
-    Refuse what would point at nothing in a new file.
+    Reject references, which would be invalid in a new file.
 
     :raises WriteError: for references to objects.
     """
@@ -68,8 +68,8 @@ def refuse_references(kind: h5t.TypeID, where: str) -> None:
 
 def names(item: Object) -> list[bytes]:
     """
-    Return the names of an object's attributes, listed in one pass: to open an attribute by its
-    index, HDF5 reads all of them again.
+    Return the names of an object's attributes, listed in one pass because HDF5 reads all attributes
+    again to open an attribute by index.
 
     :raises WriteError: if there are too many to copy one by one.
     """
@@ -82,7 +82,7 @@ def names(item: Object) -> list[bytes]:
 
 def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
     """
-    Return the stored value; bytes where they are the value, None where there is no data space.
+    Return the stored value, as bytes if the bytes are the value; None without a data space.
     """
     space, kind = attribute.get_space(), attribute.get_type()
     if space.get_simple_extent_type() == h5s.NULL:
@@ -98,7 +98,8 @@ def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
 
 def freeze(value: Any) -> object:  # noqa: ANN401  # whatever HDF5 holds
     """
-    Return a value that can be compared bit by bit, arrays of texts and arrays in arrays included.
+    Return a form of the value that can be compared bit by bit, also for arrays of texts and nested
+    arrays.
     """
     if isinstance(value, np.ndarray):
         return (
@@ -129,8 +130,8 @@ def copy(source: Object, target: Object, without: Container[bytes] = ()) -> None
 
 def copy_text(source: h5g.GroupID, target: h5g.GroupID, name: bytes, text: bytes) -> None:
     """
-    Write a text attribute in the type that the source has for it: its kind of length, character set
-    and padding.
+    Write a text attribute with the type of the source's attribute: its kind of length, character
+    set and padding.
     """
     attribute = h5a.open(source, name)
     _write_text(
@@ -140,10 +141,9 @@ def copy_text(source: h5g.GroupID, target: h5g.GroupID, name: bytes, text: bytes
 
 def change_text(file: h5py.File, name: bytes, text: bytes) -> None:
     """
-    Write another text where one stands, in its own type, and leave nothing of the old one in the
-    file.
+    Replace the text of an attribute, with the same type, and remove the old text from the file.
 
-    The old bytes of a text of variable length have to be wiped before
+    The caller must first wipe the old bytes of a text of variable length
     (:func:`policytool.formats.hdf5.storage.wipe`).
     """
     attribute = h5a.open(file.id, name)
@@ -152,7 +152,7 @@ def change_text(file: h5py.File, name: bytes, text: bytes) -> None:
         _write_text(attribute, text)
         return
     attribute.write(np.zeros((), dtype=f"V{kind.get_size()}"), mtype=kind)
-    file.flush()  # or the zeros would never reach the file
+    file.flush()  # otherwise the zeros would not be written
     del attribute
     h5a.delete(file.id, name)
     _write_text(h5a.create(file.id, name, _type_for(kind, text), space), text)

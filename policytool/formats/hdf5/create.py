@@ -1,5 +1,6 @@
 """
-Whole models in HDF5, as Keras 2's ``save_model_to_hdf5`` writes them and every release reads them.
+Creation of complete models in HDF5, in the layout of Keras 2's ``save_model_to_hdf5``, which all
+releases read.
 
 Source: tensorflow/python/keras/saving/hdf5_format.py (TF 2.4),
 keras/src/legacy/saving/legacy_h5_format.py (Keras 3).
@@ -28,7 +29,7 @@ _TENSORFLOW: Final = "tensorflow"
 _VERSION: Final = "keras_version"
 _WEIGHT_NAMES: Final = "weight_names"
 _TOP_LEVEL: Final = "top_level_model_weights"
-"""The group of the model's own variables (Keras 2.9 on), which is no layer's."""
+"""The group of variables that belong to the model and not to a layer (Keras 2.9 on)."""
 
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
@@ -40,7 +41,7 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
 
 
 def document(content: Content, path: str) -> Document:
-    """Return the document that reading the new file is expected to give."""
+    """Return the expected document of the new file."""
     parts = {layout.CONFIG: read_back(content.config, layout.CONFIG)}
     if content.training is not None:
         parts[layout.TRAINING] = read_back(content.training, layout.TRAINING)
@@ -67,9 +68,9 @@ def document(content: Content, path: str) -> Document:
 
 def check(draft: Path, content: Content) -> None:
     """
-    Look at the names by which loaders find layers and their variables, and at who wrote the groups.
+    Check the names by which releases find layers and their variables, and the writer in the groups.
 
-    :raises WriteError: where they are not those that were to be written.
+    :raises WriteError: if they differ from the planned names and writer.
     """
     from policytool.formats.hdf5 import groups as _hdf5
     from policytool.formats.hdf5 import storage
@@ -79,7 +80,7 @@ def check(draft: Path, content: Content) -> None:
 
 
 def _attributes(content: Content) -> Attributes:
-    """Return the groups; loaders choose how to read them by who wrote them."""
+    """Return the groups with their attributes, including the writer, which releases check."""
     writer: dict[str, bytes | tuple[str, ...]] = {_BACKEND: _TENSORFLOW.encode()}
     if content.keras_version:
         writer = {_VERSION: content.keras_version.encode("ascii"), **writer}
@@ -121,5 +122,5 @@ def _refuse_unreadable(content: Content) -> None:
 
 
 def creator() -> Creator:
-    """Return how models of this format are written from nothing."""
+    """Return the creator of new models in this format."""
     return Creator(state_group=(layout.OPTIMIZER,), write=write, document=document, check=check)

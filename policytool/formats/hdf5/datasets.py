@@ -1,7 +1,7 @@
 """
-The values of HDF5 files: whole models, weights alone, and the files of Keras 3's layout.
+The values of HDF5 files: complete models, weights files, and files in Keras 3's layout.
 
-Datasets are found by hard links, without following links that lead away, and are read in C order a
+Datasets are located by hard links; other links are not followed. Values are read in C order, a
 block at a time.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Array, Tensor
 
     Slab = tuple[tuple[int, ...], tuple[int, ...]]
-    """Where a block begins, and its shape."""
+    """The start and the shape of a block."""
     from collections.abc import Iterable
     from contextlib import ExitStack
 
@@ -59,7 +59,7 @@ class Link:
 
 
 def links_of(group: h5g.GroupID) -> list[Link]:
-    """Return the links of a group in creation order if the file tracks it, else by name."""
+    """Return the links of a group in creation order if the file stores it, otherwise by name."""
     group_links: list[Link] = []
     is_ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
     group.links.iterate(
@@ -71,15 +71,15 @@ def links_of(group: h5g.GroupID) -> list[Link]:
 
 
 def object_address(group: h5g.GroupID, name: bytes = b".") -> int:
-    """Return the number of an object in its file: the same for all hard links to it."""
+    """Return the address of an object in its file, which all hard links to it share."""
     low, high = h5g.get_objinfo(group, name).objno
     return int(low | high << 64)
 
 
 def object_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | h5d.DatasetID | None:
     """
-    Return the group or dataset at a path of hard links; None where there is none, and beyond the
-    depth of a model.
+    Return the group or dataset at a path of hard links; None if it does not exist, or if the path
+    exceeds the depth limit of models.
     """
     item: object = root
     if len(path) > limits.H5_DEPTH.value + 1:
@@ -97,13 +97,13 @@ def object_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | h5d.Datas
 
 
 def dataset_at(root: h5g.GroupID, path: Sequence[str]) -> h5d.DatasetID | None:
-    """Return the dataset at a path of hard links; None where there is none."""
+    """Return the dataset at a path of hard links; None if it does not exist."""
     item = object_at(root, path)
     return item if isinstance(item, h5d.DatasetID) else None
 
 
 def group_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | None:
-    """Return the group at a path of hard links; None where there is none."""
+    """Return the group at a path of hard links; None if it does not exist."""
     item = object_at(root, path)
     return item if isinstance(item, h5g.GroupID) else None
 
@@ -115,14 +115,13 @@ def path_text(path: tuple[bytes, ...]) -> str:
 
 _BITS: Final = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 """
-Dtypes that NumPy lacks and HDF5 converts in no way, with the unsigned integers that have their
-bits.
+Dtypes that NumPy lacks and HDF5 cannot convert, with the unsigned integers of the same size.
 """
 
 _ROW: Final = 32 * BLOCK
 """
-The most bytes of chunks that are held at once: a chunk is read whole, and a row of them makes the
-values of C order.
+The maximum number of bytes of chunks in memory: chunks are read completely, and C order needs a row
+of chunks.
 """
 
 _READ: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.OPAQUE, h5t.ENUM, h5t.COMPOUND, h5t.STRING})
@@ -132,7 +131,7 @@ def dataset_blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> 
     """
     Yield the values of the dataset at ``path``.
 
-    :raises ValuesError: where there is none, or its values cannot be read.
+    :raises ValuesError: if the dataset does not exist, or its values cannot be read.
     """
     try:
         dataset = dataset_at(root, path)
@@ -147,9 +146,9 @@ def dataset_blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> 
 
 def has_dataset(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
     """
-    Return whether there is a dataset at a path of hard links.
+    Return whether a dataset exists at a path of hard links.
 
-    :raises ValuesError: where the way to it is damaged.
+    :raises ValuesError: if a group on the path is damaged.
     """
     try:
         return dataset_at(root, path) is not None
@@ -159,8 +158,7 @@ def has_dataset(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
 
 def names_at(root: h5g.GroupID, path: tuple[str, ...], attribute: str) -> tuple[str, ...]:
     """
-    Return a group's attribute that is an array of names; none where there is no group, and where
-    damage keeps it from being read.
+    Return the names in an attribute of a group; empty if the group does not exist or is damaged.
     """
     try:
         group = group_at(root, path)
@@ -171,7 +169,7 @@ def names_at(root: h5g.GroupID, path: tuple[str, ...], attribute: str) -> tuple[
 
 def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
     """
-    Yield slabs that cover a dataset in C order, each within :data:`BLOCK`, or a row of chunks.
+    Yield slabs that cover a dataset in C order: at most :data:`BLOCK` bytes or a row of chunks.
 
     :raises ValuesError: for chunks that are too large or too many to be read at once.
     """
@@ -218,8 +216,8 @@ def fitting_step(shape: Sequence[int], chunk: Sequence[int], largest: int) -> li
 
 def cover(shape: Sequence[int], step: Sequence[int]) -> Iterator[Slab]:
     """
-    Yield the slabs of shape ``step`` that together cover an array of shape ``shape``; the last ones
-    along each axis are cut at its end.
+    Yield the slabs of shape ``step`` that cover an array of shape ``shape``. The last slabs along
+    each axis are cut at its end.
     """
     for start in itertools.product(
         *(range(0, size, max(width, 1)) for size, width in zip(shape, step, strict=True))
@@ -249,7 +247,7 @@ def _check(dataset: h5d.DatasetID) -> None:
 
 
 def read_slab(dataset: h5d.DatasetID, slab: Slab, dtype: str) -> Array:
-    """Return values in the machine's byte order, as NumPy has the Keras dtype."""
+    """Return the values of a slab in the machine's byte order, with NumPy's form of the dtype."""
     kind, bits = dataset.get_type(), _BITS.get(dtype)
     is_float = kind.get_class() == h5t.FLOAT
     if not bits:
@@ -268,7 +266,8 @@ def read_as(
     dataset: h5d.DatasetID, slab: Slab, dtype: np.dtype[Any], kind: h5t.TypeID | None
 ) -> Array:
     """
-    Return a slab as an array of a dtype; HDF5 converts nothing if ``kind`` is the dataset's own.
+    Return a slab as an array of a dtype. HDF5 does not convert values if ``kind`` is the dataset's
+    type.
     """
     array = np.zeros(slab[1], dtype=dtype)
     _hdf5.read(dataset, *spaces(dataset, slab), array, kind)
@@ -286,14 +285,14 @@ def spaces(dataset: h5d.DatasetID, slab: Slab) -> tuple[Any, Any]:
 
 
 _LARGE: Final = 64 * 2**20
-"""Bytes of values that need not be stored, in all datasets together."""
+"""The number of bytes of values in all datasets that may be declared without being stored."""
 
 
 def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     Open the values of a file.
 
-    :raises ModelFileError: where it is truncated or damaged where it begins.
+    :raises ModelFileError: if the file is truncated or has a damaged beginning.
     """
     if reason := reason_not_to_read((probe.path,), document):
         return UnreadValues(reason)
@@ -307,9 +306,9 @@ def open_files(
     probe: Probe, paths: Sequence[AnyPath], document: Document, stack: ExitStack
 ) -> Values:
     """
-    Open the values of one model in several files of Keras 3's layout.
+    Open the values of one model in several files in Keras 3's layout.
 
-    :raises ModelFileError: where one is truncated or damaged where it begins.
+    :raises ModelFileError: if a file is truncated or has a damaged beginning.
     """
     if reason := reason_not_to_read(paths, document):
         return UnreadValues(reason)
@@ -323,8 +322,8 @@ def open_files(
 
 def reason_not_to_read(files: Iterable[AnyPath], document: Document) -> str:
     """
-    Return why no values are read: they would expand too far beyond the size of the files. An empty
-    text if they are within the limit.
+    Return the reason why values are not read: they would expand too far beyond the size of the
+    files. Return an empty text if they are within the limit.
 
     Each dataset on its own may be within the limit: a dataset that is stored once can appear at any
     number of places, and the values of small datasets may not be stored at all.
@@ -341,7 +340,7 @@ def reason_not_to_read(files: Iterable[AnyPath], document: Document) -> str:
 
 
 class UnreadValues(Values):
-    """The values of a file that has more of them than are read."""
+    """The values of a file that exceeds the limit on values, and is not read."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -369,7 +368,7 @@ class Hdf5Values:
         )
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return one layer's tensors as its group's ``weight_names`` lists them."""
+        """Return a layer's tensors in the order of its group's ``weight_names``."""
         return tuple(sorted(tensors, key=self._rank))
 
     def _rank(self, tensor: Tensor) -> int:
@@ -380,7 +379,7 @@ class Hdf5Values:
         return 0
 
     def _order(self, path: tuple[str, ...]) -> dict[str, int]:
-        """Return the place of each name; the first one of a name that occurs twice."""
+        """Return the position of each name; the first position of a duplicate name."""
         if path not in self._orders:
             names = names_at(self._root, (*self._prefix, *path), "weight_names")
             self._orders[path] = {
@@ -390,7 +389,7 @@ class Hdf5Values:
 
 
 class KerasValues:
-    """The values of the files that hold a model's weights in Keras 3's layout."""
+    """The values of a model's weights files in Keras 3's layout."""
 
     def __init__(self, files: Sequence[h5py.File]) -> None:
         self._roots = [file.id for file in files]
@@ -403,5 +402,5 @@ class KerasValues:
         yield from dataset_blocks(root, tensor.path, tensor)
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors by their paths, whose numbers are the layer's own order."""
+        """Return the tensors by path, in which numbers give the order of the layer's variables."""
         return by_number(tensors)

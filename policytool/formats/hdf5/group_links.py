@@ -1,4 +1,4 @@
-"""The links of groups, in name order, within the bounds on objects, depth and paths."""
+"""The links of groups, in name order, within the limits on objects, depth and paths."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 16
 """
-Links of a remote group that are read first; later batches are larger, because the library searches
-each from the first link on.
+The number of links of a remote group in the first batch. Later batches are larger, because the
+library starts each search at the first link.
 """
 
 
 class GroupLinks:
-    """The links of the groups of one file, and how many were read."""
+    """The links of the groups in one file, and their number."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -44,16 +44,15 @@ class GroupLinks:
         """
         Yield the links of a group in name order.
 
-        Those of a remote file are read in batches: the index of a large group is scattered over the
-        file, each part close to the objects that it refers to.
+        Links of a remote file are read in batches, because the parts of a large group's index are
+        scattered over the file, close to the objects that they refer to.
 
-        A group that several hard links lead to has a path by each of them, as for Keras. Its links
-        are counted again for each further path: a few such groups have more paths than memory
-        holds.
+        A group with several hard links has a path for each link, as in Keras. Its links are counted
+        again for each path, because a few such groups can have more paths than fit in memory.
 
-        :param address: of the group in the file
+        :param address: the address of the group in the file
 
-        :raises ModelFileError: beyond the bounds.
+        :raises ModelFileError: if a limit is exceeded.
         """
         repeated = address in self._entered
         if address is not None:
@@ -62,7 +61,7 @@ class GroupLinks:
         while self._in_batches:
             size = max(_BATCH, start // _BATCH)
             links = self._read(group, path, size, idx=start, order=h5.ITER_NATIVE)
-            if not start and links != sorted(links):  # its index has another key than the name
+            if not start and links != sorted(links):  # the index is not sorted by name
                 break
             self._count_links(links[:size], path, repeated=repeated)
             yield from links[:size]
@@ -118,8 +117,8 @@ class GroupLinks:
 
 def _collecting(links: list[Link], most: int) -> Callable[[bytes, h5l.LinkInfo], bool | None]:
     """
-    Return what collects a group's links as HDF5 meets them, and tells it to stop beyond ``most``:
-    an index that leads in circles has no end.
+    Return a callback that collects a group's links and stops after ``most``, because a circular
+    index has no end.
     """
 
     def collect(name: bytes, info: h5l.LinkInfo) -> bool | None:

@@ -32,20 +32,20 @@ if TYPE_CHECKING:
         tuple[Sequence[str], Mapping[str, bytes | str | tuple[str, ...] | None]]
     ]
     """
-    Groups by their paths, with the values of their attributes: a text in ASCII as bytes, one in
-    UTF-8, or an array of names.
+    Groups by path, with the values of their attributes: ASCII text as bytes, UTF-8 text, or an
+    array of names.
     """
 
 _LARGEST_ATTRIBUTE: Final = 64_512
 """
-Bytes of an attribute's value that HDF5 holds for sure in an object header
+The maximum number of bytes of an attribute's value that always fits in an object header
 (``HDF5_OBJECT_HEADER_LIMIT`` in Keras' hdf5_format.py).
 """
 
 OPAQUE: Final = {casting.BFLOAT16: "V2", "float8_e4m3fn": "V1", "float8_e5m2": "V1"}
 """
-Dtypes that HDF5 has no type for, and the one that stands for them beside an attribute with the name
-(keras/src/saving/saving_lib.py, ``H5Entry``).
+Dtypes without a type in HDF5, and the type that stores them, together with an attribute for the
+dtype's name (keras/src/saving/saving_lib.py, ``H5Entry``).
 """
 
 _DTYPE: Final = "dtype"
@@ -53,15 +53,15 @@ _DTYPE: Final = "dtype"
 
 def describe(root: h5py.Group, attributes: Attributes) -> None:
     """
-    Make groups, each with its attributes; None stands for an attribute that a group does not have.
+    Create groups with their attributes; None means that a group lacks the attribute.
 
-    :raises WriteError: for a name that HDF5 cannot hold.
+    :raises WriteError: for a name that HDF5 cannot store.
     """
     for path, values in attributes:
         group = require_group(root, path)
         for name, value in values.items():
             if isinstance(value, bytes):
-                # of variable length: outside the object header, which holds 64 KiB
+                # of variable length, which is stored outside the object header of at most 64 KiB
                 group.attrs.create(name, value, dtype=h5py.string_dtype("ascii"))
             elif isinstance(value, str):
                 group.attrs[name] = value
@@ -71,9 +71,9 @@ def describe(root: h5py.Group, attributes: Attributes) -> None:
 
 def check(root: h5g.GroupID, attributes: Attributes) -> None:
     """
-    Read back what :func:`describe` made.
+    Check the groups and attributes that :func:`describe` wrote.
 
-    :raises WriteError: where a group is missing, or has another attribute.
+    :raises WriteError: if a group is missing, or has a different attribute.
     """
     for path, values in attributes:
         where = "/".join(flat(path)) or "/"
@@ -95,10 +95,10 @@ def check(root: h5g.GroupID, attributes: Attributes) -> None:
 
 def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
     """
-    Write an attribute that is an array of names, in pieces ``attribute0``, ``attribute1``, ...
-    where an object header does not hold it whole.
+    Write an attribute that is an array of names. If it does not fit in an object header, split it
+    into ``attribute0``, ``attribute1``, ...
 
-    :raises WriteError: where a single name is too long.
+    :raises WriteError: if a single name is too long.
     """
     data = np.asarray(
         [value.encode() for value in values]
@@ -116,7 +116,7 @@ def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> No
 
 
 def require_group(root: h5py.Group, path: Sequence[str]) -> h5py.Group:
-    """Return the group at a path, made where it is not there yet."""
+    """Return the group at a path, and create it if it does not exist."""
     for step in flat(path):
         root = root.require_group(step)
     return root
@@ -129,11 +129,12 @@ def write_variables(
     values: Values | None,
 ) -> Counted:
     """
-    Make groups and the datasets of variables in an empty draft; return what casts did to values.
+    Create groups, and the datasets of variables, in an empty draft; return the effects of casts on
+    the values.
 
-    :param placements: the variables, each with the group that its path begins at
-    :raises WriteError: for names that HDF5 cannot hold, and for values that cannot be written.
-    :raises OSError: where the system fails, on a full disk for example.
+    :param placements: the variables, each with the group at which its path starts
+    :raises WriteError: for names that HDF5 cannot store, and for values that cannot be written.
+    :raises OSError: if the operating system fails, for example because the disk is full.
     """
     with storage.drafting(draft, "w") as opened:
         root = opened.file["/"]
@@ -149,10 +150,11 @@ def variable(
     opened: OpenHdf5, root: h5py.Group, placement: Placement, values: Values | None
 ) -> Counts | None:
     """
-    Make the dataset of a variable; return what casts did to its values, None where there were none.
+    Create the dataset of a variable; return the effects of casts on its values, or None without
+    casts.
 
     :raises WriteError: for values that cannot be written.
-    :raises OSError: where the system fails, on a full disk for example.
+    :raises OSError: if the operating system fails, for example because the disk is full.
     """
     *above, name = flat(placement.path)
     kind = OPAQUE.get(placement.dtype)
@@ -166,7 +168,7 @@ def variable(
     for block, counts in _values.stored_blocks(placement, values):
         if done + block.size <= math.prod(
             placement.shape
-        ):  # or the last block tells that there are too many
+        ):  # if there are too many values, the last block reports it
             _write(dataset, done, block.view(kind) if kind else block)
         opened.storage.check()
         done += block.size
@@ -178,8 +180,8 @@ def boxes(
     shape: tuple[int, ...], start: int, count: int
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """
-    Yield boxes, as where they begin and their shapes, that cover ``count`` values of an array from
-    the ``start``-th in C order on, in that order.
+    Yield the starts and shapes of boxes that cover, in C order, ``count`` values of an array from
+    the ``start``-th value on.
     """
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     while count and shape:

@@ -1,5 +1,5 @@
 """
-HDF5, read with h5py's low-level interface: names, shapes and dtypes of datasets, never their
+Reading of HDF5 with h5py's low-level interface: names, shapes and dtypes of datasets, but not their
 values.
 
 Soft, external and user-defined links, external storage and virtual datasets are reported and not
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
     _Below = tuple[h5g.GroupID, tuple[str, ...], int]
-    """A group in another, its path and its address."""
+    """A subgroup, its path and its address."""
 
 _TRUNCATED: Final = re.compile(
     r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)"
@@ -57,35 +57,35 @@ DAMAGE: Final = (
     SystemError,
 )
 """
-What h5py raises for damage, by where it meets it; SystemError where the system fails in one of its
-callbacks.
+The exceptions of h5py for damage, which depend on its location; SystemError if the operating system
+fails in a callback.
 """
 
 _LARGE: Final = 4 * 2**20
-"""Bytes of values that need not be stored: HDF5 makes them of a fill value."""
+"""The number of bytes of values that may be declared without being stored, as fill values."""
 
 _CLAIMED: Final = 2**30
 """
-Bytes that a dataset may claim without storing them: a loader that makes room for them hurts
-nobody's machine.
+The number of bytes that a dataset may declare without storing them; any computer can allocate that
+much.
 """
 
 MOST_CHUNKS: Final = 2**14
 """
-Chunks of one read: HDF5 takes a kilobyte for each, stored or not.
+The maximum number of chunks per read: HDF5 needs 1 KiB of memory for each chunk, stored or not.
 
-Those that h5py makes have 16 KiB and more, and Keras asks for none.
+Chunks of h5py have at least 16 KiB, and Keras never requests chunks.
 """
 
 _UNSTORED_CHUNKS: Final = 2**10
 _UNSTORED_SHARE: Final = 4
-"""Chunks of a dataset for each one that is stored, beyond as many as any dataset may have."""
+"""The maximum number of chunks per stored chunk, if a dataset exceeds the allowed number."""
 
 _SPARE: Final = 64 * 2**20
 _CHUNK_COPIES: Final = 4
 """
-A chunk as it is stored, as each of two filters has it, and room that a filter doubles until the
-values fit.
+The number of buffers per chunk: the stored bytes, one for each of two filters, and a buffer that a
+filter doubles until the values fit.
 """
 
 BFLOAT16_BYTES: Final = 2
@@ -94,22 +94,21 @@ _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
 
 
 class TextsError(ValueError):
-    """An attribute that may be larger than is read of one."""
+    """An attribute that may exceed the size limit of attributes."""
 
 
 @dataclass
 class Contents:
-    """What a walk through a file found; filled while walking."""
+    """The contents of a file; filled during a walk through it."""
 
     tensors: list[Tensor] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
     has_objects: bool = False
-    """Whether some group is called ``vars``, as in the layout of Keras 2.12 on."""
+    """Whether a group has the name ``vars``, as in the layout of Keras 2.12 on."""
 
     names: dict[str, str] = field(default_factory=dict)
     """
-    Path of a ``vars`` group's parent to its attribute ``name``: the layer's own name (Keras 3.6
-    on).
+    The names of layers (attribute ``name``, Keras 3.6 on) by the path of the parent of ``vars``.
     """
 
     single: set[tuple[str, ...]] = field(default_factory=set)
@@ -117,8 +116,8 @@ class Contents:
 
     orders: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """
-    Path of a layer's group to its attribute ``weight_names``: its weights in the layer's order
-    (legacy layout).
+    The weights of each layer in the layer's order (attribute ``weight_names``) by the path of the
+    layer's group (legacy layout).
     """
 
 
@@ -129,7 +128,7 @@ def open_checked(
     """
     Open HDF5 for reading, without file locks.
 
-    :raises ModelFileError: where it is truncated or damaged.
+    :raises ModelFileError: if it is truncated or damaged.
     """
     with crash_guard.limited_memory():
         file = open_file(probe, source, what)
@@ -149,7 +148,7 @@ def open_checked(
 
 def close(file: h5py.File | BinaryIO) -> None:
     """
-    Close a file that was read; where the system fails to, nothing that was read depends on it.
+    Close a file that was read. Failures are ignored, because the read data do not depend on them.
     """
     with suppress(*DAMAGE):
         file.close()
@@ -159,7 +158,7 @@ def open_file(probe: Probe, source: AnyPath | SeekableStream, what: str = "") ->
     """
     Return HDF5 opened for reading, without file locks; the caller closes it.
 
-    :raises ModelFileError: where it is truncated, or damaged where it begins.
+    :raises ModelFileError: if the file is truncated or has a damaged beginning.
     """
     try:
         if isinstance(source, Path):
@@ -195,10 +194,10 @@ def _open_stream(stream: BinaryIO) -> h5py.File:
 
 def _open_path(path: Path) -> h5py.File:
     """
-    Open the file that a path leads to.
+    Open the file at a path.
 
-    The library takes no descriptor, only a path, which may lead to another file by the time that it
-    opens it: the two are compared.
+    The library accepts only a path, not a descriptor. Its file is compared with that of a
+    descriptor, because the path may be replaced before the library opens it.
     """
     with opening.regular_file(path) as descriptor:
         file = h5py.File(path, "r", locking=False)
@@ -210,8 +209,8 @@ def _open_path(path: Path) -> h5py.File:
 
 def _subject(what: str) -> str:
     """
-    Return how a sentence about a member begins; one about the file itself begins with its verb,
-    after the path.
+    Return the beginning of a message about a member; empty for the file itself, whose messages
+    begin with a verb after the path.
     """
     return f"{what} " if what else ""
 
@@ -248,7 +247,7 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
 
 
 def group(parent: h5py.Group, name: str) -> h5g.GroupID | None:
-    """Return a group by its name; None if no group, or a link to another place, has the name."""
+    """Return a group by name; None unless a hard link with the name leads to a group."""
     if not parent.id.links.exists(name.encode()):
         return None
     if parent.id.links.get_info(name.encode()).type != h5l.TYPE_HARD:
@@ -267,7 +266,8 @@ def has_group(parent: h5g.GroupID, path: str) -> bool:
 
 def followed_path(path: str) -> str:
     """
-    Return a path as HDF5 follows it, without empty steps: Keras 2 lists ``net//conv/kernel:0``.
+    Return a path as HDF5 resolves it, without empty steps, because Keras 2 lists paths such as
+    ``net//conv/kernel:0``.
     """
     return "/".join(step for step in path.split("/") if step not in {"", "."})
 
@@ -314,8 +314,8 @@ def _claimed_bytes(dataset: h5d.DatasetID) -> int:
 
 def inflation(dataset: h5d.DatasetID) -> str:
     """
-    Return, as the end of a sentence, how far a dataset's values expand beyond the stored bytes; an
-    empty text if they are within the limits.
+    Return, as the end of a sentence, the expansion of a dataset's values over the stored bytes; an
+    empty text if it is within the limits.
 
     Each chunk counts as a whole, even if the dataset is smaller than the chunk or nothing of the
     chunk is stored.
@@ -341,7 +341,7 @@ def chunk_shape(dataset: h5d.DatasetID) -> tuple[int, ...]:
 
 
 def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
-    """Return how many chunks a part of a dataset has that begins where one does."""
+    """Return the number of chunks in a part of a dataset that starts at a chunk's start."""
     return math.prod(-(-size // width) for size, width in zip(shape, chunk, strict=True))
 
 
@@ -353,8 +353,8 @@ def read(
     mtype: h5t.TypeID | None,
 ) -> None:
     """
-    Read values with as much memory as its chunks need: the size of a chunk after its filters is
-    known only when they have run.
+    Read values, with memory limited to the needs of the chunks, because the size of a chunk after
+    its filters is known only after they run.
     """
     with crash_guard.limited_memory(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
         dataset.read(memory, file, array, mtype=mtype)
@@ -367,8 +367,8 @@ def _chunk_bytes(dataset: h5d.DatasetID) -> int:
 
 def _scattering(dataset: h5d.DatasetID) -> str:
     """
-    Return, as the end of a sentence, how many chunks a dataset is divided into without storing
-    them; an empty text within the bound.
+    Return, as the end of a sentence, the number of chunks of a dataset that stores too few of them;
+    an empty text within the limit.
     """
     chunk = chunk_shape(dataset)
     count = chunks_of(dataset.shape, chunk) if chunk else 0
@@ -435,19 +435,19 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
 
 @dataclass(slots=True)
 class _WalkFrame:
-    """A group whose groups are being walked through."""
+    """A group whose subgroups are being visited."""
 
     group: h5g.GroupID
     path: tuple[str, ...]
     address: int
     part: Contents
-    """What it contains itself; complete when the walk leaves it."""
+    """The contents of the group itself; complete when the walk leaves the group."""
 
     groups: Iterator[_Below]
-    """Its groups that were not entered yet."""
+    """The subgroups that were not visited yet."""
 
     below: int = 0
-    """Datasets in the groups that the walk has left."""
+    """The number of datasets in the subgroups that were visited."""
 
 
 def _groups_of(
@@ -457,7 +457,7 @@ def _groups_of(
     links: Iterable[Link],
     contents: Contents,
 ) -> Iterator[_Below]:
-    """Yield the groups in a group, and add its datasets and its other links to the contents."""
+    """Yield the subgroups of a group, and add its datasets and its other links to the contents."""
     for raw, kind, address in links:
         child = (*path, raw.decode("utf-8", "replace"))
         if kind != h5l.TYPE_HARD:
@@ -503,8 +503,8 @@ def _weight_order(
 
 def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:
     """
-    Return a small text attribute; None where there is none, or one of another type, which libhdf5
-    must not be asked to convert.
+    Return a small text attribute; None if it does not exist or has another type, which libhdf5 must
+    not convert.
     """
     if not h5a.exists(item, name):
         return None
@@ -544,7 +544,7 @@ def _tensor(
         raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} with {excess}")
     if (
         dataset.get_offset() is None
-    ):  # not one contiguous block of this file, and only then the layout can lead elsewhere
+    ):  # only a layout other than one contiguous block of this file can refer to other files
         _observe_layout(dataset, path, contents)
     return Tensor(path=path, shape=shape, dtype=_dtype(dataset))
 
@@ -597,8 +597,8 @@ def _dtype(dataset: h5d.DatasetID) -> str:
     """
     Return the Keras name of a dataset's stored type.
 
-    Two opaque bytes are bfloat16: h5py writes NumPy's ``|V2`` that ml_dtypes' bfloat16 reduces to,
-    and Keras reads it back so (keras/src/saving/saving_lib.py, ``H5Entry``).
+    Two opaque bytes are bfloat16: h5py writes ml_dtypes' bfloat16 as NumPy's ``|V2``, which Keras
+    reads as bfloat16 (keras/src/saving/saving_lib.py, ``H5Entry``).
     """
     stored = dataset.get_type()
     size = stored.get_size()
@@ -642,5 +642,5 @@ def library() -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return what h5py said, in one line."""
+    """Return the message of h5py, in one line."""
     return str(error).strip("'\" ").splitlines()[0] if str(error) else type(error).__name__

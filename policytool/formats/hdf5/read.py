@@ -1,9 +1,9 @@
 """
-HDF5: whole models of every Keras from 1 to 3, and files that hold weights alone.
+HDF5: complete models of Keras 1 to 3, and weights files.
 
-A whole model has its config in the root attribute ``model_config`` and its variables below
-``model_weights``. What lacks the attribute is a weights file (Keras' ``save_weights``), or no Keras
-file at all.
+A complete model has its config in the root attribute ``model_config`` and its variables below
+``model_weights``. A file without this attribute is a weights file (Keras' ``save_weights``), or not
+a Keras file.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ WEIGHTS: Final = "model_weights"
 OPTIMIZER: Final = "optimizer_weights"
 LAYER_NAMES: Final = "layer_names"
 TOP_LEVEL: Final = "top_level_model_weights"
-"""The group of the variables that a subclassed model holds itself, which no list names."""
+"""The group of a subclassed model's own variables, which are in no list."""
 
 VARIABLES: Final = "vars"
-"""The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
+"""The group of an object's variables in ``.weights.h5`` and ``.keras``, from Keras 2.12 on."""
 
 
 def read(probe: Probe) -> Document:
-    """Return a whole model, or a document without a config for weights alone."""
+    """Return the document of a model; it has no config if the file contains only weights."""
     from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
 
     with _hdf5.open_checked(probe, probe.path) as file:
@@ -84,16 +84,16 @@ def read(probe: Probe) -> Document:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _WeightLists:
-    """What the lists in a model's group of weights name."""
+    """The variables and layers in the lists of a model's group of weights."""
 
     layers: tuple[str, ...]
     variables: frozenset[tuple[str, ...]]
     missing: tuple[str, ...]
-    """What they name and is not stored."""
+    """The listed names that are not stored."""
 
 
 def _weight_lists(file: h5py.File, contents: Contents) -> _WeightLists | None:
-    """Return what the lists name; None if the file has no weights."""
+    """Return the lists of weights; None if the file has no weights."""
     from policytool.formats.hdf5 import library as _hdf5
 
     weights = _hdf5.group(file, WEIGHTS)
@@ -118,7 +118,7 @@ def _weight_lists(file: h5py.File, contents: Contents) -> _WeightLists | None:
 
 
 def _unlisted(tensors: Sequence[Tensor], lists: _WeightLists) -> frozenset[tuple[str, ...]]:
-    """Return the variables that no list names."""
+    """Return the paths of the variables that are in no list."""
     return frozenset(
         tensor.path
         for tensor in tensors
@@ -129,7 +129,7 @@ def _unlisted(tensors: Sequence[Tensor], lists: _WeightLists) -> frozenset[tuple
 def _list_observations(
     lists: _WeightLists | None, unlisted: frozenset[tuple[str, ...]]
 ) -> Iterator[Observation]:
-    """Yield what is wrong with the lists of a model's weights."""
+    """Yield observations about errors in the lists of a model's weights."""
     if lists is None:
         yield Observation(code=NO_WEIGHTS, message=f"it has no group {WEIGHTS} with its weights")
         return
@@ -167,8 +167,8 @@ def stored_state(contents: Contents) -> tuple[Tensor, ...]:
 
 def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor, ...]:
     """
-    Return the tensors below ``prefix`` without it, each layer's in the order of its
-    ``weight_names``, else as Keras makes them.
+    Return the tensors below ``prefix``, with paths relative to it. The tensors of a layer are in
+    the order of its ``weight_names``, or else in the usual order of Keras.
     """
     start = len(prefix)
     orders = {
@@ -177,7 +177,7 @@ def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor,
     }
 
     def place(tensor: Tensor) -> tuple[tuple[str, ...], int, str]:
-        """Order by what the outermost group says that lists the tensor, else by its name."""
+        """Return the sort key: the position in the outermost group's list, or else the name."""
         path = tensor.path
         for end in range(start, len(path)):
             index = orders.get(path[:end], {}).get("/".join(path[end:]))

@@ -1,8 +1,8 @@
 """
-A new file made of the objects of another: some datasets cast block by block, some texts changed,
-the optimizer's state in another layout.
+Creation of a file from the objects of another file: some datasets are cast block by block, some
+texts are changed, and the optimizer's state gets a new layout.
 
-Everything else is copied by HDF5 as it is stored: chunks are not decompressed, links stay links.
+HDF5 copies all other objects in their stored form: chunks stay compressed, and links stay links.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 
 BLOCK: Final = 16 * 2**20
-"""The most that is held of a tensor at once."""
+"""The maximum number of bytes of a tensor in memory."""
 
 DTYPE_ATTRIBUTE: Final = b"dtype"
 """
-The attribute in which Keras 3 names a dtype that HDF5 has no type for
+The attribute with the name of a dtype for which HDF5 has no type, in Keras 3
 (keras/src/saving/saving_lib.py, ``H5Entry``).
 """
 
 _LARGEST_CHUNK: Final = 16 * 2**20
-"""Values of a chunk, which is read whole; h5py makes them of 1 MiB, and Keras asks for none."""
+"""The maximum number of values per chunk; h5py uses 1 MiB, and Keras never requests chunks."""
 
 _LARGEST_COMPACT: Final = 64_000
-"""A compact dataset lies in its object header, whose messages hold less than 64 KiB."""
+"""The maximum size of a compact dataset, which is in its object header of less than 64 KiB."""
 
 
 def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast) -> Counts:
@@ -62,7 +62,7 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     """
     check_cast(source, cast)
     properties, space = source.get_create_plist(), source.get_space()
-    properties.set_obj_track_times(False)  # as h5py writes them: the same input makes the same file
+    properties.set_obj_track_times(False)  # as h5py does: same input, same file
     kind = _type(cast.after)
     if (
         properties.get_layout() == h5d.COMPACT
@@ -87,9 +87,9 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
 
 def cast_counts(source: h5d.DatasetID, cast: Cast) -> Counts:
     """
-    Return what a cast would do to the values.
+    Return the effects that a cast would have on the values.
 
-    :raises WriteError: where the source is not what the plan says.
+    :raises WriteError: if the source does not match the plan.
     """
     check_cast(source, cast)
     return sum(
@@ -218,13 +218,13 @@ def stored_dtype(dataset: h5d.DatasetID) -> str | None:
 
 def cast_blocks(dataset: h5d.DatasetID) -> Iterator[Slab]:
     """
-    Yield blocks of at most :data:`BLOCK` bytes that cover a dataset, made of whole chunks where it
-    has some.
+    Yield blocks of at most :data:`BLOCK` bytes that cover a dataset; the blocks consist of whole
+    chunks if the dataset has chunks.
     """
     if dataset.shape is None:
         return
     chunk = _hdf5.chunk_shape(dataset)
-    largest = BLOCK // 8  # as float64, the widest there is
+    largest = BLOCK // 8  # as float64, the widest dtype
     if chunk:
         largest = min(largest, _hdf5.MOST_CHUNKS * math.prod(chunk))
     yield from datasets.cover(
@@ -250,15 +250,15 @@ def _write(dataset: h5d.DatasetID, block: Slab, values: np.ndarray[Any, Any]) ->
 
 
 STATE: str = "optimizer"
-"""The group that holds the optimizer's state where no slot says otherwise."""
+"""The group of the optimizer's state, unless a slot has another group."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rebuild:
-    """What is different in the new file."""
+    """The changes in the new file."""
 
     casts: Mapping[tuple[str, ...], Cast] = field(default_factory=dict)
-    """By the path from the root."""
+    """The casts by the path of their tensor from the root."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     """New values of text attributes of the root."""
@@ -303,9 +303,10 @@ def casts_by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -
 
 def rebuild(source: OpenHdf5, target: OpenHdf5, changes: Rebuild) -> dict[tuple[str, ...], Counts]:
     """
-    Fill an empty file; return what the casts did.
+    Fill an empty file; return the effects of the casts on the values.
 
-    :raises WriteError: where the source is not what the plan says, or holds what cannot be moved.
+    :raises WriteError: if the source does not match the plan, or contains objects that cannot be
+        copied.
     """
     work = _Work(source, target, changes)
     work.copy_all()
@@ -315,14 +316,14 @@ def rebuild(source: OpenHdf5, target: OpenHdf5, changes: Rebuild) -> dict[tuple[
 
 
 class _Work:
-    """The making of one file."""
+    """The state while one file is created."""
 
     def __init__(self, source: OpenHdf5, target: OpenHdf5, changes: Rebuild) -> None:
         self._source, self._target, self._changes = source, target, changes
         self._old, self._new = source.root, target.root
         self._casts = casts_by_address(self._old, changes.casts)
         self._made: dict[int, bytes] = {object_address(self._old): b"/"}
-        """The path in the new file by object of the source, for further hard links to it."""
+        """The new path of each copied object by its old address, for more hard links to it."""
         self.counts: dict[tuple[str, ...], Counts] = {}
 
     def copy_all(self) -> None:
@@ -347,7 +348,7 @@ class _Work:
                     pending.append((*below, (*path, link.name)))
 
     def make_state(self, slots: tuple[StateSlot, ...]) -> None:
-        """Make the groups of the optimizer's state from its slots."""
+        """Create the groups of the optimizer's state from its slots."""
         for slot in slots:
             self._target.storage.check()
             group, name = self._group(slot.tensor[:-1]), slot.tensor[-1].encode()

@@ -1,13 +1,12 @@
 """
-HDF5 models, rewritten and compared with their source.
+Rewriting of HDF5 models, and comparison with their source.
 
-Where only texts change, the file is copied as it is and its attributes are changed in the copy.
-Where tensors are cast, a new file is made of the objects of the old one.
+If only texts change, the file is copied and the attributes are changed in the copy. If tensors are
+cast, a new file is created from the objects of the old file.
 
-A written file is compared with its source in every object, link, attribute and stored byte, but for
-what was to change. Bytes are compared in the file where they are the values, chunks as they are
-compressed. What changed is compared with what it should be; nothing of it is trusted because it was
-written a moment ago.
+All objects, links, attributes and stored bytes of a written file are compared with its source,
+except the planned changes. If stored bytes are the values, they are compared in the file; chunks
+are compared in compressed form. Changed values are read back and compared with the expected values.
 """
 
 from __future__ import annotations
@@ -55,14 +54,14 @@ if TYPE_CHECKING:
     Pair = tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]
     Placed: TypeAlias = tuple[h5d.DatasetID, Storage]
     Chunk: TypeAlias = tuple[int, int, int]
-    """Filter mask, place in the file, size."""
+    """The filter mask, the offset in the file, and the size."""
 
 
 def compare(source: OpenHdf5, draft: OpenHdf5, changes: Rebuild) -> None:
     """
     Compare a file with its source.
 
-    :raises WriteError: where they differ beyond the changes.
+    :raises WriteError: if they differ by anything but the changes.
     """
     old, new = source.root, draft.root
     work = _Comparison(source.storage, draft.storage, casts_by_address(old, changes.casts))
@@ -77,7 +76,7 @@ class _Comparison:
     def __init__(self, old: Storage, new: Storage, casts: dict[int, Cast]) -> None:
         self._old, self._new, self._casts = old, new, casts
         self._seen: dict[int, int] = {}
-        """An object of the source to that of the draft."""
+        """The address of an object in the draft by its address in the source."""
 
         self._met: set[int] = set()
 
@@ -136,7 +135,7 @@ class _Comparison:
         path: tuple[bytes, ...],
         without: Collection[bytes],
     ) -> Iterator[Pair]:
-        """Compare two groups, and yield those in them."""
+        """Compare two groups, and yield the pairs of their subgroups."""
         ones, others = (
             {link.name: link for link in links_of(group) if link.name not in without}
             for group in (old, new)
@@ -210,7 +209,7 @@ class _Comparison:
 
 
 def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of every object from a group on."""
+    """Yield the paths of all objects below a group."""
     pending = [start]
     while pending:
         path = pending.pop()
@@ -258,7 +257,7 @@ def _has_same_storage(old: Placed, new: Placed) -> bool:
 
 def _contiguous(dataset: h5d.DatasetID, storage: Storage) -> Range | None:
     """
-    Return where the bytes of a dataset are; None where they are in its header, or nowhere yet.
+    Return the range of a dataset's bytes in the file; None if they are in its header or not stored.
     """
     start = dataset.get_offset()
     return (
@@ -287,8 +286,8 @@ def _has_user_block(dataset: h5d.DatasetID) -> bool:
 
 def _same_chunks_after_user_block(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
     """
-    Compare chunks behind a user block, from the start or the end of which HDF5 1.14 and 2.0 count
-    their places differently.
+    Return whether chunks after a user block are equal, without using their offsets, which HDF5 1.14
+    and 2.0 count from different ends of the user block.
     """
     places = _chunks(old).keys()
     return places == _chunks(new).keys() and all(
@@ -334,13 +333,13 @@ _PARTS: Final = (layout.CONFIG, layout.TRAINING)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hdf5Change:
-    """Texts, tensors and optimizer state that change in a HDF5 file."""
+    """The changes to texts, tensors and optimizer state in an HDF5 file."""
 
     rebuild: Callable[[OpenHdf5], Rebuild]
-    """Returns what is different in the new file."""
+    """Returns the changes for the new file."""
 
     def measure(self, source: Path) -> Counted:
-        """Return what casts would do to the values."""
+        """Return the effects that casts would have on the values."""
         with storage.reading(source) as opened:
             return measure(opened, self.rebuild(opened))
 
@@ -375,17 +374,17 @@ class Hdf5Change:
 
 
 def measure(opened: OpenHdf5, changes: Rebuild) -> Counted:
-    """Return what casts would do to the values of an open file."""
-    casts_by_address(opened.root, changes.casts)  # makes sure that they are all there
+    """Return the effects that casts would have on the values of an open file."""
+    casts_by_address(opened.root, changes.casts)  # checks that all datasets exist
     datasets = {path: dataset_at(opened.root, path) for path in changes.casts}
     return {cast.tensor: cast_counts(datasets[path], cast) for path, cast in changes.casts.items()}
 
 
 def file_changes(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """
-    Return what changes in the file.
+    Return the change to the file.
 
-    :raises WriteError: for what HDF5 models cannot have.
+    :raises WriteError: for changes that HDF5 models do not support.
     """
     if changes.state is not None:
         raise WriteError(
@@ -414,8 +413,8 @@ def texts(opened: OpenHdf5) -> Mapping[str, str]:
 
 def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
     """
-    Return the casts by their path from the root. Paths of layers' tensors are relative to the group
-    of weights, those of the optimizer's to the root.
+    Return the casts by path from the root. The paths of layers' tensors are relative to the group
+    of weights; the paths of the optimizer's tensors are relative to the root.
     """
     bfloat16 = next((cast for cast in casts if cast.after == casting.BFLOAT16), None)
     if bfloat16 is not None:

@@ -1,6 +1,6 @@
 """
-HDF5 over an open file, or a part of one, so that drafts without a name and members of archives are
-files like others.
+HDF5 on an open file or a part of it, so that unnamed drafts and members of archives can be read
+and written.
 
 Old texts are wiped from a draft before HDF5 opens it for writing. A text of variable length lies in
 a global heap, which HDF5 neither clears nor protects by a checksum: an old config would stay
@@ -41,7 +41,8 @@ _HDF5_ERRORS: Final = (
     SystemError,
 )
 """
-What h5py raises, by where libhdf5 fails; SystemError where a callback raised while it was closing.
+The exceptions of h5py, which depend on the failing function of libhdf5; SystemError if a callback
+raised while a file was closed.
 """
 
 
@@ -49,8 +50,8 @@ class Storage:
     """
     The file object that h5py reads from and writes to.
 
-    An exception that leaves a callback confuses libhdf5, so a failed write is kept in ``failure``,
-    later writes are dropped, and whoever opened the file raises it at the end.
+    libhdf5 does not support exceptions in callbacks. A failed write is therefore stored in
+    ``failure``, later writes are dropped, and the code that opened the file raises the error.
     """
 
     def __init__(self, descriptor: int, *, start: int = 0, size: int | None = None) -> None:
@@ -63,7 +64,7 @@ class Storage:
         self._block_start = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move; only from the start or the end, as HDF5 does."""
+        """Set the position, relative to the start or the end, as HDF5 needs it."""
         self._position = offset + (self._end() if whence == os.SEEK_END else 0)
         return self._position
 
@@ -72,7 +73,7 @@ class Storage:
         return self._position
 
     def read(self, count: int = -1) -> bytes:
-        """Return bytes from the position on; h5py asks whether there is such a method."""
+        """Return bytes from the position on; h5py checks that this method exists."""
         block = os.pread(
             self.descriptor,
             count if count >= 0 else self._end() - self._position,
@@ -121,13 +122,13 @@ class Storage:
                 self.failure = error
 
     def flush(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Do nothing, because writes are not buffered."""
 
     def check(self) -> None:
         """
-        Raise what a write failed with.
+        Raise the error of a failed write.
 
-        :raises OSError: where one did.
+        :raises OSError: if a write failed.
         """
         if self.failure is not None:
             raise self.failure
@@ -136,7 +137,7 @@ class Storage:
         return os.fstat(self.descriptor).st_size - self.start if self._size is None else self._size
 
     def _read_cached(self, view: memoryview, position: int) -> int:
-        """Return how many bytes the block around ``position`` gave; none for large reads."""
+        """Return the number of bytes read from the cached block; 0 for large reads."""
         if len(view) >= _CACHED:
             return 0
         start = position - self._block_start
@@ -150,7 +151,7 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenHdf5:
-    """An open HDF5 file and where its bytes are."""
+    """An open HDF5 file and its storage."""
 
     file: h5py.File
     storage: Storage
@@ -164,10 +165,10 @@ class OpenHdf5:
 @contextmanager
 def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[OpenHdf5]:
     """
-    Open a file, or a part of one, for reading.
+    Open a file, or a part of it, for reading.
 
-    :raises WriteError: where HDF5 fails.
-    :raises OSError: where the system fails.
+    :raises WriteError: if HDF5 fails.
+    :raises OSError: if the operating system fails.
     """
     with regular_file(path) as descriptor:
         storage = Storage(descriptor, start=start, size=size)
@@ -178,11 +179,11 @@ def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[
 @contextmanager
 def drafting(path: Path, mode: Literal["r+", "w"]) -> Iterator[OpenHdf5]:
     """
-    Open a draft to change it where it stands, or an empty one to make a file; new parts have the
-    oldest formats that hold them: those that every release reads.
+    Open a draft to change it in place, or an empty draft to create a file. New parts use the oldest
+    possible formats, which all releases read.
 
-    :raises WriteError: where HDF5 fails.
-    :raises OSError: where the system fails, on a full disk for example.
+    :raises WriteError: if HDF5 fails.
+    :raises OSError: if the operating system fails, for example because the disk is full.
     """
     with open_descriptor(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
@@ -193,11 +194,11 @@ def drafting(path: Path, mode: Literal["r+", "w"]) -> Iterator[OpenHdf5]:
 @contextmanager
 def creating(path: Path, like: OpenHdf5) -> Iterator[OpenHdf5]:
     """
-    Make a file in an empty draft, with the creation properties, the user block and the format
+    Create a file in an empty draft, with the creation properties, the user block and the format
     version of ``like``.
 
-    :raises WriteError: where HDF5 fails.
-    :raises OSError: where the system fails, on a full disk for example.
+    :raises WriteError: if HDF5 fails.
+    :raises OSError: if the operating system fails, for example because the disk is full.
     """
     with open_descriptor(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
@@ -236,8 +237,7 @@ def _lowest_format(like: OpenHdf5, offset: int) -> int:
 
 def _first_cause(error: BaseException) -> BaseException:
     """
-    Return what a callback raised, which Python wraps anew for each function that it meets on the
-    way.
+    Return the exception of a callback, which Python wraps again for each function that it leaves.
     """
     while isinstance(error, SystemError) and error.__cause__ is not None:
         error = error.__cause__
@@ -246,7 +246,7 @@ def _first_cause(error: BaseException) -> BaseException:
 
 @contextmanager
 def _failures(storage: Storage) -> Iterator[None]:
-    """Turn what h5py raises into what went wrong: the system's failure, or a sentence."""
+    """Convert exceptions of h5py into the error of the operating system, or a WriteError."""
     try:
         yield
     except _HDF5_ERRORS as error:
@@ -261,12 +261,12 @@ def _failures(storage: Storage) -> Iterator[None]:
 
 
 _SHORTEST: Final = 16
-"""Shorter texts are everywhere, and say nothing."""
+"""The minimum length of texts to wipe; shorter texts occur by chance and contain no config."""
 
 _NEAR: Final = 4 * 2**20
 """
-Keras writes its attributes near the start of a file or at its end, so that is where one looks
-first.
+The number of bytes at the start and at the end of a file that are searched first, because Keras
+writes attributes in them.
 """
 
 
@@ -274,7 +274,7 @@ def wipe(draft: Path, name: bytes, text: bytes) -> None:
     """
     Overwrite the text of an attribute of variable length with zeros.
 
-    :raises OSError: where the draft cannot be written.
+    :raises OSError: if the draft cannot be written.
     """
     if len(text) < _SHORTEST:
         return

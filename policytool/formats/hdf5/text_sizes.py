@@ -1,5 +1,5 @@
 """
-How many bytes the texts of an attribute have, which the library says only once it has read them.
+The size in bytes of an attribute's texts, which the library returns only after reading them.
 
 Texts of any length are kept in heaps, and an attribute holds references to them: a length, an
 address and a number for each (HDF5 file format specification 3.0, IV.A.2.m and VIII.B). Several may
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _REFERENCE: Final = struct.Struct("<I12x")
 _SIZES: Final = (8, 8)
-"""Bytes of offsets and lengths in the files that the library writes unless it is told otherwise."""
+"""The sizes of offsets and lengths in bytes that the library uses by default."""
 
 _OLD: Final = struct.Struct("<BxH4xI4x")
 _OLD_MESSAGE: Final = struct.Struct("<HHB3x")
@@ -40,38 +40,38 @@ _ATTRIBUTE_TYPE: Final = 0x0C
 _CONTINUATION_TYPE: Final = 0x10
 _SHARED: Final = 0x02
 _MOST: Final = 2**20
-"""Bytes of a header that are read; one with thousands of layers in it has 64 KiB."""
+"""The maximum number of bytes read of a header; a header for thousands of layers has 64 KiB."""
 
 _Message = tuple[int, int, bytes]
-"""Its type, its flags and its body."""
+"""The type, the flags and the body of a message."""
 
 _Part = tuple[int, int]
-"""A place and a size."""
+"""The offset and the size of a part of a header."""
 
 
 _streams: Final[WeakValueDictionary[int, BinaryIO]] = WeakValueDictionary()
-"""The streams that h5py reads open files from, by the library's number of the file."""
+"""The streams from which h5py reads open files, by the library's number of the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Make:
-    """How the messages of a header are written."""
+    """The layout of the messages in a header."""
 
     head: struct.Struct
-    """Type, length and flags of a message."""
+    """The type, length and flags of a message."""
 
     extra: int = 0
-    """Bytes between these and the body: the order of creation."""
+    """The number of bytes between the flags and the body, with the creation order."""
 
     before: int = 0
-    """Bytes of a further part before its messages: a signature."""
+    """The number of bytes of a continuation before its messages, with a signature."""
 
     behind: int = 0
-    """Bytes of it behind them: a checksum."""
+    """The number of bytes of a continuation after its messages, with a checksum."""
 
 
 def remember_stream(file: h5f.FileID, stream: BinaryIO) -> None:
-    """Remember which stream h5py reads a file from: the library knows only descriptors."""
+    """Record the stream from which h5py reads a file, because the library has only descriptors."""
     _streams[h5o.get_info(file).fileno] = stream
 
 
@@ -82,7 +82,7 @@ def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> 
     None if the file cannot be read without the HDF5 library, or if the attribute is not stored in
     the object's header.
 
-    :param count: how many texts it has
+    :param count: the number of texts in the attribute
     """
     file = h5i.get_file_id(holder)
     if file.get_create_plist().get_sizes() != _SIZES:
@@ -112,7 +112,7 @@ def _messages(read: PositionedRead, start: int, address: int) -> Iterator[_Messa
     """
     Yield the messages of an object's header, in all its parts.
 
-    :raises ValueError: for a header of another version, and one that is too large.
+    :raises ValueError: for a header with an unsupported version, and for too large a header.
     """
     head = read(64, start + address)
     make, part = _new_make(address, head) if head[:4] == b"OHDR" else _old_make(address, head)
@@ -136,7 +136,7 @@ def _messages(read: PositionedRead, start: int, address: int) -> Iterator[_Messa
 
 
 def _old_make(address: int, head: bytes) -> tuple[_Make, _Part]:
-    """Return how a header of version 1 is made, and its first part."""
+    """Return the layout of a header of version 1, and its first part."""
     version, _, size = _OLD.unpack_from(head)
     if version != 1:
         raise ValueError(version)
@@ -144,7 +144,7 @@ def _old_make(address: int, head: bytes) -> tuple[_Make, _Part]:
 
 
 def _new_make(address: int, head: bytes) -> tuple[_Make, _Part]:
-    """Return the same of version 2, whose further parts begin with a signature."""
+    """Return the layout of a header of version 2, and its first part."""
     flags = head[5]
     width = 1 << (flags & 3)
     before = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)

@@ -14,7 +14,7 @@ SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether the file begins as a zip archive does."""
+    """Return whether the file begins like a zip archive."""
     return probe.head.startswith(SIGNATURES)
 
 

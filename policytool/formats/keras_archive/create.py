@@ -28,15 +28,15 @@ _WEIGHTS: Final = f"model{WEIGHTS_SUFFIX}"
 _NAME: Final = "name"
 _NO_DATE: Final = "1980-01-01@00:00:00"
 """
-``date_saved`` where the content says none, which is that of the members: the same input makes the
-same file. Keras' KerasFileEditor wants one.
+The default of ``date_saved``, which Keras' KerasFileEditor requires. It equals the date of the
+members, so that the same input gives the same file.
 """
 
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
     """
-    Write a model into an empty draft; its weights are made beside it, in a file without a name, and
-    copied into the archive.
+    Write a model into an empty draft. Its weights are written to an unnamed file in the same
+    directory and copied into the archive.
     """
     from policytool.formats.hdf5 import groups as _hdf5
     from policytool.formats.keras_archive import rewrite as _archive
@@ -52,7 +52,7 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
 
 
 def document(content: Content, path: str) -> Document:
-    """Return the document that reading the file gives."""
+    """Return the document of the new file."""
     parts = {
         CONFIG: read_back(content.config, CONFIG),
         METADATA: read_back(_metadata(content), METADATA),
@@ -79,9 +79,9 @@ def document(content: Content, path: str) -> Document:
 
 def check(draft: Path, content: Content) -> None:
     """
-    Look at the groups of layers, those without variables included, and at the names in them.
+    Check the groups of layers, including layers without variables, and the names in the groups.
 
-    :raises WriteError: where they are not those that were to be written.
+    :raises WriteError: if they differ from the planned groups and names.
     """
     from policytool.formats.hdf5 import groups as _hdf5
     from policytool.formats.keras_archive import rewrite as _archive
@@ -109,5 +109,5 @@ def _metadata(content: Content) -> Json:
 
 
 def creator() -> Creator:
-    """Return how models of this format are written from nothing."""
+    """Return the creator of new models in this format."""
     return Creator(write=write, document=document, check=check)

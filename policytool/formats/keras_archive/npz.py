@@ -1,10 +1,10 @@
 """
-``model.weights.npz``, in which Keras stores weights if it is told to (``weights_format="npz"``):
-NumPy's arrays in a zip, of which only headers are read.
+``model.weights.npz``, in which Keras stores weights with ``weights_format="npz"``: NumPy arrays in
+a zip, of which only the headers are read.
 
 Keras writes a pickled dict for each layer (``NpzIOStore`` in keras/src/saving/saving_lib.py). Keras
-2.12 to 3.6 unpickle what they find, which runs code of the file's own; later releases load none of
-it. Nothing is unpickled here: a header tells that NumPy would.
+2.12 to 3.6 unpickle these dicts, which runs code from the file; later releases fail to load them.
+policytool unpickles nothing: the header shows whether NumPy would.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 _ARRAY: Final = b"\x93NUMPY"
 _PICKLE: Final = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
-"""How pickles begin that name their protocol (pickletools, ``PROTO``)."""
+"""The first bytes of pickles that name their protocol (pickletools, ``PROTO``)."""
 
 _HEADER: Final = 12 + 10_000
 """
-The longest header that NumPy evaluates where it is not told to unpickle, with what stands before
-it.
+The maximum length of a header that NumPy evaluates if unpickling is disabled, including the bytes
+before it.
 """
 
 _UNREADABLE: Final = (
@@ -48,7 +48,7 @@ _UNREADABLE: Final = (
     MemoryError,
     tokenize.TokenError,
 )
-"""What NumPy raises for headers."""
+"""The exceptions of NumPy for invalid headers."""
 
 _MOST_VALUES: Final = 2**63
 _READ: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
@@ -57,20 +57,20 @@ _SUFFIX: Final = ".npy"
 
 @dataclass(kw_only=True, slots=True)
 class Arrays:
-    """What the members of weights in NumPy's format are; filled while reading."""
+    """The members of weights in NumPy's format; filled while reading."""
 
     tensors: list[Tensor] = field(default_factory=list)
     pickles: list[str] = field(default_factory=list)
     """
-    The members that NumPy reads by unpickling them; empty names stand for the file as a whole.
+    The members that NumPy unpickles; an empty name means the complete file.
     """
 
 
 def read_arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
     """
-    Return the arrays of a file, by the paths that they are stored under.
+    Return the arrays of a file, with their stored paths.
 
-    :raises ModelFileError: for a zip that cannot be read, or is beyond the bounds.
+    :raises ModelFileError: for a zip that cannot be read, or exceeds a limit.
     """
     file_arrays = Arrays()
     for name, head in _heads(probe, stream, what):
@@ -151,7 +151,7 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
 
 def _array(name: str, head: bytes) -> Tensor | None:
     """
-    Return what a header describes; None for bytes that NumPy returns as they are.
+    Return the tensor that a header describes; None for a member that NumPy returns as bytes.
 
     :raises ValueError: for an array of objects, which is a pickle, and for a header that cannot be
         read.

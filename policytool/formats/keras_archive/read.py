@@ -1,10 +1,10 @@
 """
 ``.keras`` archives of Keras 2.12 to 3.x: a zip with ``config.json``, ``metadata.json`` and
-``model.weights.h5``, or several shards of weights; and what unpacked directories have in common
-with them.
+``model.weights.h5``, or several shards of weights; also the code that they share with unpacked
+directories.
 
-Nothing is unpacked: Keras stores members uncompressed, so the weights are a window on the archive.
-A member that someone compressed is inflated into a temporary file, within bounds.
+Keras stores members uncompressed, so the weights are read in place, from a part of the archive.
+A compressed member is decompressed into a temporary file of limited size.
 """
 
 from __future__ import annotations
@@ -123,17 +123,17 @@ def document(
 
 
 BLOCK: Final = 2048
-"""Bytes read at once: HDF5 places metadata in blocks of this size (``H5Pset_meta_block_size``)."""
+"""The bytes per read: HDF5 stores metadata in blocks of this size (``H5Pset_meta_block_size``)."""
 
 
 class Window(SeekableStream):
     """
-    A part of a file as a read-only file of its own, for HDF5 inside an uncompressed zip member.
+    A part of a file as a separate read-only file, for HDF5 inside an uncompressed zip member.
 
     h5py over ``zipfile``'s own file object reads from the member's start again at each backward
     seek.
 
-    :param least: bytes that are read at once, at least
+    :param least: the minimum number of bytes per read
     """
 
     def __init__(self, read: PositionedRead, offset: int, size: int, *, least: int = BLOCK) -> None:
@@ -167,7 +167,7 @@ class Window(SeekableStream):
         return len(piece)
 
     def pread(self, count: int, offset: int) -> bytes:
-        """Return so many bytes at an offset, fewer at the window's end."""
+        """Return ``count`` bytes at an offset, or fewer at the end of the window."""
         return self._read(max(0, min(count, self._size - offset)), self._offset + offset)
 
 
@@ -176,7 +176,8 @@ _STORED: Final = 0
 
 _BOUNDED: Final = frozenset({_STORED, 8})
 """
-Stored and deflated (``zipfile.ZIP_DEFLATED``): what Python takes no more of than it is asked for.
+The compression types, stored and deflated (``zipfile.ZIP_DEFLATED``), for which Python decompresses
+only the requested number of bytes.
 """
 
 _BZIP2: Final = 12
@@ -184,7 +185,7 @@ _BZIP2: Final = 12
 
 _BLOCK: Final = 2**20
 _LITTLE: Final = 2**12
-"""The least that Python reads at a time: LZMA makes at most seven thousand times as much of it."""
+"""The minimum number of bytes that Python reads; LZMA expands them at most 7,000 times."""
 
 _ENCRYPTED: Final = 0x1
 _ASSETS: Final = "assets/"
@@ -198,7 +199,7 @@ _FOREIGN: Final = {
 
 def read(probe: Probe) -> Document:
     """Return the document of a ``.keras`` archive."""
-    import zipfile  # 6 ms at start, for this format alone
+    import zipfile  # 6 ms at start, only for this format
 
     observations: list[Observation] = []
     with (
@@ -231,7 +232,7 @@ def read(probe: Probe) -> Document:
 
 @contextmanager
 def zip_failures(probe: Probe) -> Iterator[None]:
-    """Turn what ``zipfile`` raises into a sentence; a disk that fails is reported as damage."""
+    """Convert exceptions of ``zipfile`` into messages; disk errors are reported as damage."""
     import zipfile
 
     try:
@@ -267,8 +268,8 @@ def _checked_weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile
 
 def lzma_error() -> type[Exception]:
     """
-    Return what Python raises for damaged LZMA, which zip archives may hold; without the module
-    nothing can.
+    Return Python's exception for damaged LZMA members. Without the module ``lzma``, return an
+    exception that is handled anyway.
     """
     try:
         from lzma import LZMAError
@@ -368,22 +369,22 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
 
 def _inflate(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     """
-    Yield a member's bytes, no more than it says that it has, and no more at a time than a block.
+    Yield a member's bytes: at most the declared size, and at most a block at a time.
     """
     if info.compress_type == _BZIP2:
         yield from _inflate_bzip2(archive, info)
         return
     with archive.open(
         info
-    ) as member:  # of LZMA Python inflates all that it reads: it is given little at a time
+    ) as member:  # Python decompresses all LZMA bytes that it reads, so it must read few at a time
         while block := member.read(_BLOCK if info.compress_type in _BOUNDED else _LITTLE):
             yield block
 
 
 def _inflate_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     """
-    Yield the bytes of a member that is packed with bzip2, which makes a million bytes of one, all
-    of which ``zipfile`` would hold.
+    Yield the bytes of a member that is compressed with bzip2. It can expand one byte to a million
+    bytes, which ``zipfile`` would all keep in memory.
     """
     from zipfile import BadZipFile
 
@@ -393,7 +394,7 @@ def _inflate_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[
         raise NotImplementedError("Compression requires the (missing) bz2 module") from error
     packed = copy(info)
     packed.compress_type, packed.file_size = _STORED, info.compress_size
-    packed.CRC = None  # type: ignore[assignment]  # that of the packed bytes is not known
+    packed.CRC = None  # type: ignore[assignment]  # the checksum of the compressed bytes is unknown
     unpacking, left, checksum = bz2.BZ2Decompressor(), info.file_size, 0
     with archive.open(packed) as stream:
         while left and not unpacking.eof:
@@ -425,8 +426,8 @@ def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 def npz_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """
-    Return the members that contain weights in NumPy's format. If a name occurs twice, all are
-    returned, because it depends on the loader which one it reads.
+    Return the members that contain weights in NumPy's format, including all members with the same
+    name, because releases differ in the member that they read.
     """
     return [
         info
@@ -440,10 +441,10 @@ def weights_source(
     probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
 ) -> Iterator[Window | Path]:
     """
-    Give a member as HDF5 can open it: a window on the archive, or the path of a temporary file
-    where someone compressed it.
+    Yield a source of a member for HDF5: a window on the archive, or the path of a temporary file if
+    the member is compressed.
 
-    :raises ModelFileError: for a member beyond the bounds.
+    :raises ModelFileError: if the member exceeds a limit.
     """
     if info.compress_type == _STORED and not info.flag_bits & _ENCRYPTED:
         if info.file_size != info.compress_size:
@@ -460,7 +461,7 @@ def weights_source(
                 f"is a damaged zip archive: {info.filename} has no header; copy or download "
                 "it again",
             )
-        # of a remote file, bytes that are not needed would cost requests
+        # for a remote file, unneeded bytes would cost requests
         yield Window(
             read, start, info.file_size, least=(0 if isinstance(probe.path, RemotePath) else BLOCK)
         )
@@ -514,7 +515,7 @@ def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     Open the values of an archive.
 
-    :raises ModelFileError: where its weights are truncated or damaged where they begin.
+    :raises ModelFileError: if its weights are truncated or have a damaged beginning.
     """
     import zipfile
 

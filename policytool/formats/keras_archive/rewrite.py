@@ -52,7 +52,7 @@ _DESCRIPTION: Final = (
     "internal_attr",
     "external_attr",
 )
-"""What describes a member, beside its name, its time and its extra fields."""
+"""The attributes of a member, except its name, its time and its extra fields."""
 
 _BLOCK: Final = 2**20
 
@@ -62,7 +62,7 @@ def open_archive(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
     """
     Open an archive for reading.
 
-    :raises WriteError: where it is damaged.
+    :raises WriteError: if the archive is damaged.
     """
     with opening.regular_stream(path) as stream:
         try:
@@ -76,9 +76,10 @@ def open_archive(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
 
 def member_regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range]:
     """
-    Return the stored bytes of each member, up to where the next begins, by the place of its header.
+    Return the range of each member's stored bytes, up to the next member, by the offset of its
+    header.
 
-    :raises WriteError: where two members lie in the same place.
+    :raises WriteError: if two members have the same offset.
     """
     starts = sorted(info.header_offset for info in archive.infolist())
     if len(set(starts)) != len(starts):
@@ -95,9 +96,9 @@ def copy_member(
     archive: zipfile.ZipFile, stream: BinaryIO, info: zipfile.ZipInfo, region: Range
 ) -> None:
     """
-    Add a member of another archive as it is stored there.
+    Copy the stored bytes of a member from another archive.
 
-    :raises OSError: where reading or writing fails.
+    :raises OSError: if reading or writing fails.
     """
     stream.flush()
     start = archive.start_dir
@@ -124,7 +125,7 @@ def replacement_info(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
 
 def plain_extra(info: zipfile.ZipInfo) -> bytes:
     """
-    Return a member's extra fields but for the sizes of large ones, which depend on where it lies.
+    Return a member's extra fields without the sizes of large members, which depend on its offset.
     """
     kept, rest = b"", info.extra
     while len(rest) >= _EXTRA.size:
@@ -152,8 +153,8 @@ def open_weights(
     archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path
 ) -> Iterator[OpenHdf5]:
     """
-    Open a member as HDF5: in place if it is stored uncompressed, else inflated into an unnamed file
-    beside ``scratch``.
+    Open a member as HDF5: in place if it is stored uncompressed, otherwise decompressed into an
+    unnamed file next to ``scratch``.
 
     :raises WriteError: if HDF5 fails.
     """
@@ -181,9 +182,9 @@ _TEXTS: Final = (CONFIG, METADATA)
 
 def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChange]:
     """
-    Return how each text that changes is edited.
+    Return the change to each edited text, by name.
 
-    :raises WriteError: where the model has no text of that name.
+    :raises WriteError: if the model lacks a text of that name.
     """
     edits: dict[str, list[Edit]] = defaultdict(list)
     for edit in changes.edits:
@@ -199,7 +200,7 @@ def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChang
 
 def member_rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Mapping[str, Rebuild]:
     """
-    Return how each changed weights file is rebuilt, by its name.
+    Return the changes to each rebuilt weights file, by name.
 
     :param names: the names of all files
 
@@ -240,7 +241,7 @@ def member_rebuilds(names: Iterable[str], opening: Open, changes: Changes) -> Ma
 
 
 def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
-    """Return the file that holds the optimizer's state, or will."""
+    """Return the file that contains, or will contain, the optimizer's state."""
     if len(holders) > 1:
         raise WriteError(
             "not-rewritable",
@@ -257,12 +258,12 @@ def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchiveChange:
-    """Members of an archive that change."""
+    """The changes to members of an archive."""
 
     changes: Changes
 
     def measure(self, source: Path) -> Counted:
-        """Return what casts would do to the values."""
+        """Return the effects that casts would have on the values."""
         with open_archive(source) as (_, archive):
             old = _Source(source, archive, Path(tempfile.gettempdir()) / source.name)
             counts: dict[tuple[str, ...], Counts] = {}
@@ -334,11 +335,11 @@ class ArchiveChange:
 
 
 class _Source:
-    """An archive as weights files and texts."""
+    """The weights files and texts of an archive."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, scratch: Path) -> None:
         self._path, self._archive, self.scratch = path, archive, scratch
-        """``scratch`` is the path beside which temporary files are made."""
+        """Temporary files are created next to ``scratch``."""
 
     def texts(self, changes: Changes) -> Mapping[str, bytes]:
         """Return the new bytes of each JSON member that changes."""
@@ -348,7 +349,7 @@ class _Source:
         }
 
     def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
-        """Return how to rebuild each weights member that changes."""
+        """Return the changes to each rebuilt weights member."""
         return member_rebuilds(self._archive.namelist(), self.weights, changes)
 
     @contextmanager
@@ -391,5 +392,5 @@ def _description(info: zipfile.ZipInfo) -> tuple[object, ...]:
 
 
 def file_changes(_path: Path, changes: Changes) -> Mapping[str, FileChange]:
-    """Return what changes in the archive."""
+    """Return the changes to the archive."""
     return {"": ArchiveChange(changes=changes)}

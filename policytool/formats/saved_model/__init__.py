@@ -17,25 +17,26 @@ if TYPE_CHECKING:
 GRAPH: Final = "saved_model.pb"
 TEXT_GRAPH: Final = "saved_model.pbtxt"
 SPLIT_GRAPH: Final = "saved_model.cpb"
-"""How TensorFlow 2.14 on can write a graph of more than 2 GiB, which is not read here."""
+"""The format of graphs over 2 GiB, from TensorFlow 2.14 on, which is not supported."""
 
 KERAS: Final = "keras_metadata.pb"
 KERAS_PREFIX: Final = "_tf_keras_"
 CHECKPOINT: Final = ("variables", "variables")
-"""Where the checkpoint of a SavedModel lies: its prefix, below the model's directory."""
+"""The prefix of a SavedModel's checkpoint, below the model's directory."""
 
 _OWN_FILES: Final = frozenset({GRAPH, KERAS, TEXT_GRAPH, "fingerprint.pb"})
 _OWN_DIRECTORIES: Final = frozenset({CHECKPOINT[0], ASSETS, "assets.extra"})
 _DEEPEST: Final = 2
 """
-``variables/variables.index``: a link any deeper stays one, and so no circle of links is followed.
+The depth of ``variables/variables.index``. Deeper links stay links, so that no circular link is
+followed.
 """
 
 
 def owns(path: Path) -> bool:
     """
-    Return whether it is one of a SavedModel's files, or a file or folder of its variables and
-    assets, linked at one level at the most.
+    Return whether a path is a file of a SavedModel, or a file or folder of its variables and
+    assets, at most one level deep.
     """
     return (len(path.parts) == 1 and path.name in _OWN_FILES) or (
         len(path.parts) <= _DEEPEST and path.parts[0] in _OWN_DIRECTORIES
@@ -43,7 +44,7 @@ def owns(path: Path) -> bool:
 
 
 def is_without_graph(folder: AnyPath, names: frozenset[str]) -> bool:
-    """Return whether a directory holds Keras' metadata and a checkpoint, but no graph."""
+    """Return whether a directory contains Keras' metadata and a checkpoint, but no graph."""
     return (
         KERAS in names
         and names.isdisjoint({GRAPH, TEXT_GRAPH})
@@ -52,7 +53,7 @@ def is_without_graph(folder: AnyPath, names: frozenset[str]) -> bool:
 
 
 def whole(path: AnyPath) -> AnyPath | None:
-    """Return the SavedModel that a file is a part of; None for a file that is no part of one."""
+    """Return the SavedModel that a file is a part of; None for other files."""
     parent = path.parent
     if path.name in _OWN_FILES and opening.is_reachable_file(parent / GRAPH):
         return parent
@@ -62,7 +63,7 @@ def whole(path: AnyPath) -> AnyPath | None:
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether the directory holds a SavedModel's graph, or all but that."""
+    """Return whether the directory contains a SavedModel, with or without its graph."""
     return bool({GRAPH, TEXT_GRAPH} & probe.names) or is_without_graph(probe.path, probe.names)
 
 

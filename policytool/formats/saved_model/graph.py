@@ -1,12 +1,12 @@
 """
-What a SavedModel's graph computes with: the ops of each entry point, with calls, loops and branches
+The traces of a SavedModel's graph: the ops of each entry point, with calls, loops and branches
 followed.
 
-An entry point is a signature or, where there is none, a function of the root object. An op is told
-by its scope: the part of its name before the last slash, as it would be if every function were
-written out where it is called. A body of a loop that ``tf.function`` made has whole names already.
-Which variables a scope reads is followed through the arguments of functions, because scopes alone
-do not tell it: in what Keras 3 exports, ``dense_1/MatMul`` is a call of the layer ``dense``.
+An entry point is a signature or, if there is none, a function of the root object. An op is
+identified by its scope: its name before the last slash, as if each function were inlined where it
+is called. The loop bodies of ``tf.function`` already contain complete names.
+The variables that a scope reads are traced through the arguments of functions, because scopes do
+not identify layers: in exports of Keras 3, ``dense_1/MatMul`` is a call of the layer ``dense``.
 
 Sources: tensorflow/core/protobuf/{meta_graph,saved_object_graph}.proto,
 tensorflow/core/framework/{graph,function,node_def,attr_value}.proto.
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 VARIABLE_OPS: Final = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
-"""Ops that stand for a variable in a graph without an object graph (TF 1)."""
+"""Ops that represent a variable in a graph without an object graph (TF 1)."""
 
 _INTERNAL: Final = b"__saved_model_"
 """
-What the names of ops for initialisation and training begin with, which stand among the signatures
-and which nobody calls by name.
+The beginning of the names of ops for initialisation and training. They are listed as signatures,
+but are never called by name.
 """
 
 _OUTSIDE: Final = VARIABLE_OPS | {"Placeholder"}
-"""Ops of the main graph that stand for what comes from outside."""
+"""Ops of the main graph that represent external inputs."""
 
 _WITH_CONDITION: Final = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-"""Ops whose first input chooses the branch and is no argument of it."""
+"""Ops whose first input selects the branch and is not an argument of it."""
 
 _FLOATS: Final = {
     number: name for number, name in dtypes.OF_TENSORFLOW_ENUM.items() if dtypes.is_float(name)
@@ -52,19 +52,19 @@ _ENGINES: Final[dict[bytes, tuple[str, ...]]] = {
     b"INT8": (),
 }
 """
-What an engine of TensorRT computes in, whatever its inputs and outputs are; of INT8 no float dtype
-is known (tensorflow/compiler/tf2tensorrt/ops/trt_engine_op.cc).
+The float dtypes in which a TensorRT engine computes, independent of its inputs and outputs; empty
+for INT8 (tensorflow/compiler/tf2tensorrt/ops/trt_engine_op.cc).
 """
 
 _CHARACTERS: Final = 4
-"""Of a name, what counts as a step: as many make a part of a scope, with its slash."""
+"""The number of characters of a name that count as one step: a part of a scope and a slash."""
 
 _REFERENCE: Final = 100
-"""What TensorFlow adds to a dtype's number for a reference to such a tensor (types.proto)."""
+"""The difference between the numbers of a dtype and of a reference to it (types.proto)."""
 
 
 class GraphLimitError(Exception):
-    """A graph beyond the bounds; the message says which."""
+    """A graph that exceeds a limit, which the message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class _Node:
     name: str
     op: str
     inputs: tuple[str, ...]
-    """Where each data input comes from: the name of a node or argument."""
+    """The source of each data input: the name of a node or argument."""
 
     dtypes: tuple[str, ...]
     calls: tuple[str, ...]
-    """The functions that it runs."""
+    """The functions that the node calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ class _Function:
 @dataclass
 class _Reader:
     """
-    The functions of one graph, decoded as they are met, and what one entry point was seen to do.
+    The functions of one graph, decoded at first use, and the trace of one entry point.
     """
 
     functions: Mapping[str, Any]
     bound: Mapping[str, Sequence[int]]
-    """Function to the objects that stand for its last arguments."""
+    """The objects that are the last arguments of each function, by its name."""
 
     variables: frozenset[int]
     """The objects that are variables."""
@@ -171,7 +171,7 @@ class _Reader:
         )
 
     def count(self, steps: int) -> None:
-        """Count what is done, as far as a small file can have a lot of it done."""
+        """Count steps, because a small file can need a large number of steps."""
         self.steps += steps
         if self.steps > self.most:
             raise GraphLimitError(
@@ -190,7 +190,8 @@ class _Reader:
 
     def bindings(self, name: str) -> dict[str, int]:
         """
-        Return which arguments of a function are variables, by what the object graph says of it.
+        Return the arguments of a function that are variables, with their objects in the object
+        graph.
         """
         arguments, bound = self.function(name).arguments, self.bound.get(name, ())
         last = arguments[max(0, len(arguments) - len(bound)) :]
@@ -215,10 +216,10 @@ class _Reader:
 
 def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
     """
-    Return what each entry point computes with; nothing for a file that holds no graph of it
+    Return the trace of each entry point; empty for a file without traced functions
     (``save_traces=False``).
 
-    :raises GraphLimitError: for a graph beyond the bounds.
+    :raises GraphLimitError: if the graph exceeds a limit.
     """
     objects = meta_graph.object_graph
     reader = _Reader(
@@ -268,7 +269,7 @@ def is_internal(key: bytes) -> bool:
 
 
 def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
-    """Yield what the functions do that the root object has, each by its attribute."""
+    """Yield the traces of the root object's functions, each with its attribute as the entry."""
     for edge in objects.nodes[0].children if objects.nodes else ():
         node = objects.nodes[edge.node_id] if 0 <= edge.node_id < len(objects.nodes) else None
         if node is None:
@@ -289,11 +290,11 @@ def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
             )
             if trace.ops:
                 yield trace
-                break  # the others are the same for other arguments, such as training
+                break  # other functions are the same for other arguments, such as training
 
 
 def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator[_Node]:
-    """Yield the nodes of the main graph that outputs are computed from."""
+    """Yield the nodes of the main graph from which the outputs are computed."""
     pending = [output.partition(":")[0] for output in outputs]
     seen = set()
     while pending:
@@ -319,6 +320,6 @@ def _node(message: Any) -> _Node:
         )
     name, op, inputs = text(message.name), text(message.op), tuple(inputs_of(message))
     if op == _ENGINE and engine is not None:
-        # its segment of the graph runs only where the engine cannot be built
+        # the original segment of the graph runs only if the engine cannot be built
         return _Node(name, op, inputs, engine, ())
     return _Node(name, op, inputs, graph_ops.dtypes(op, attributes), tuple(functions_of(message)))

@@ -1,9 +1,9 @@
 """
-The nodes of a SavedModel's graph and of its functions, with what their fields hold as text.
+The nodes of a SavedModel's graph and of its functions, with the text of their fields.
 
-Also its assets: files beside the graph, such as vocabularies, whose names loaders put behind those
-of the model's directory; and the words of its lookup layers: those that the initializer of a
-layer's table fills it with, two constants of the graph, or a file among the assets.
+Also its assets: files next to the graph, such as vocabularies, whose names are relative to the
+model's directory; and the words of its lookup layers, which a table's initializer reads from two
+constants of the graph or from an asset.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 MAIN: Final = ""
-"""The graph itself, among the functions by their names."""
+"""The key of the main graph among the functions."""
 
 _REPLACING: Final = b"api_implements"
-"""The attribute of functions that TensorFlow may call in the place of others."""
+"""The attribute of functions that TensorFlow may call in place of others."""
 
 
 _OP: Final = attrgetter("op")
@@ -38,19 +38,19 @@ _OP: Final = attrgetter("op")
 
 @dataclass(frozen=True)
 class Body:
-    """The nodes of the graph itself, or of a function."""
+    """The nodes of the main graph or of a function."""
 
     arguments: tuple[str, ...]
     messages: Sequence[Any]
     has_unseen_calls: bool = False
     """
-    Whether TensorFlow may call the function with other values than the inputs of the nodes that
-    name it.
+    Whether TensorFlow may call the function with values that are not inputs of a node that names
+    the function.
     """
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """The place of each argument; of a name that occurs twice, that of the first."""
+        """The position of each argument; the first position of a duplicate name."""
         return {name: place for place, name in reversed(tuple(enumerate(self.arguments)))}
 
     @cached_property
@@ -125,7 +125,7 @@ def _named_functions(value: Any) -> Iterator[bytes]:
 
 
 def inputs_of(node: Any) -> list[str]:
-    """Return where the node's data comes from: names of nodes and arguments."""
+    """Return the sources of the node's data: names of nodes and arguments."""
     return [text(source).partition(":")[0] for source in node.inputs if not source.startswith(b"^")]
 
 
@@ -174,8 +174,8 @@ def text_of(node: Any) -> bytes:
 
 def parse_message(name: str, data: bytes) -> Any | None:
     """
-    Return a message; None for bytes that are none, or are beyond the bounds: TensorFlow reads a
-    file with such bytes in no way.
+    Return a message; None for bytes that are not a message or exceed a limit, because TensorFlow
+    cannot read a file with such bytes.
     """
     from policytool.support.text import protobuf_messages  # protobuf is only for SavedModels
 
@@ -220,7 +220,7 @@ def assets_of(graph: Any) -> tuple[Any, ...]:
 
 
 def escaping_assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
-    """Yield the assets that lie outside a model's directory, by their names or by a link."""
+    """Yield observations about assets outside a model's directory, by their names or by a link."""
     for name in sorted({text(asset.filename) for graph in graphs for asset in assets_of(graph)}):
         if leads_out(name):
             yield escaping_asset(name, f"is outside {ASSETS}")
@@ -229,14 +229,14 @@ def escaping_assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
 
 
 _INNER: Final = "_lookup_layer"
-"""What a TextVectorization holds its lookup by."""
+"""The name of the edge from a TextVectorization layer to its lookup layer."""
 
 _TABLE: Final = "lookup_table"
 _INITIALIZE: Final = "_initialize"
 _NAMES: Final = frozenset(name.encode() for name in (_INNER, _TABLE, _INITIALIZE))
 _ONE_FILE: Final = 1
 _SIDES: Final = 2
-"""Constants that fill a table: its keys and its values."""
+"""The number of constants that fill a table: its keys and its values."""
 
 _INT64: Final = 9
 """``DT_INT64`` (types.proto)."""
@@ -246,13 +246,13 @@ _NEWLINE: Final = "\n"
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What the initializer of a table fills it from."""
+    """The source from which a table's initializer fills the table."""
 
     files: tuple[int, ...]
-    """Numbers of assets."""
+    """The numbers of assets."""
 
     constants: tuple[bytes, ...]
-    """Names of nodes of the graph."""
+    """The names of nodes of the graph."""
 
 
 @dataclass(frozen=True)
@@ -263,18 +263,18 @@ class TableReader:
     graph: Any
     definition: Any
     inverting: frozenset[int]
-    """The nodes of layers that give words for numbers."""
+    """The nodes of layers that map numbers to words."""
 
     _sources: dict[str, _Source] = field(default_factory=dict, init=False, repr=False)
-    """By function; filled while reading."""
+    """The sources by function; filled while reading."""
 
     _sources_of_nodes: dict[int, _Source] = field(default_factory=dict, init=False, repr=False)
-    """By the number of the initializer; filled while reading."""
+    """The sources by the number of the initializer; filled while reading."""
 
     _texts: dict[tuple[_Source, bool], str | None] = field(
         default_factory=dict, init=False, repr=False
     )
-    """By source, and by whether a layer inverts the table; filled while reading."""
+    """The words by source, and by whether a layer inverts the table; filled while reading."""
 
     def vocabularies(self) -> dict[tuple[str, ...], str]:
         """
@@ -292,7 +292,7 @@ class TableReader:
 
     @cached_property
     def _edges(self) -> Mapping[int, Mapping[str, int]]:
-        """By the number of a node, the edges that lead to tables and to what fills them."""
+        """The edges to tables and to their initializers, by the number of the node."""
         nodes = self.graph.object_graph.nodes
         steps.spend(sum(len(node.children) for node in nodes), walk="edges of objects")
         return {
@@ -316,7 +316,7 @@ class TableReader:
         return {node.name: node for node in self.definition.nodes if node.op == b"Const"}
 
     def _source(self, table: int) -> _Source:
-        """Return what a table is filled from."""
+        """Return the source of a table."""
         nodes = self.graph.object_graph.nodes
         initialize = self._edges.get(table, {}).get(_INITIALIZE, -1)
         if initialize not in self._sources_of_nodes:
@@ -335,7 +335,7 @@ class TableReader:
         return self._sources_of_nodes[initialize]
 
     def _source_of_function(self, name: str) -> _Source:
-        """Return what a function has of it, and no more than tells that it is too much."""
+        """Return the source in a function, limited to one item more than a source can have."""
         if name not in self._sources:
             objects = self.graph.object_graph.nodes
             bound = [
@@ -352,8 +352,8 @@ class TableReader:
 
     def _lines_of(self, source: _Source, *, inverts: bool) -> str | None:
         """
-        Return the words that a table is filled with, one on a line, in the order of the numbers
-        beside them; tables that are filled from one source share the text.
+        Return the words of a table, one per line, in the order of their numbers. Tables with the
+        same source share the text.
         """
         if (source, inverts) not in self._texts:
             words: Sequence[str] | None = None
@@ -400,7 +400,7 @@ class TableReader:
 def in_order(
     keys: Sequence[str | int], values: Sequence[str | int], *, inverts: bool
 ) -> Sequence[str] | None:
-    """Return the words of a table by their numbers; the keys are the numbers where it inverts."""
+    """Return the words of a table by number; the keys are the numbers if ``inverts`` is true."""
     words, numbers = (values, keys) if inverts else (keys, values)
     if len(keys) != len(values) or not all(isinstance(number, int) for number in numbers):
         return None

@@ -1,10 +1,10 @@
 """
-Where the paths come from that a SavedModel's graph reads and writes.
+The sources of the paths that a SavedModel's graph reads and writes.
 
 TensorFlow's own savers and tables are ops that open files. In the graphs that it writes, a saver's
 path comes from the placeholder that ``saver_def`` names, and a table's path from the tensor of an
-asset; the loader fills in both. An op of either kind whose path comes from anywhere else opens the
-file that the model names. Paths are followed through calls, by the arguments of functions.
+asset; the loader fills in both. An op of either kind with a path from another source opens a file
+of the model's choice. Paths are traced through calls, by the arguments of functions.
 
 Sources: tensorflow/core/protobuf/{meta_graph,saver,saved_object_graph}.proto;
 tensorflow/python/training/saver.py, tensorflow/python/checkpoint/functional_saver.py and
@@ -51,13 +51,13 @@ _TABLES: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromT
 _WRITING: Final = frozenset({"Save", "SaveV2", "SaveSlices", "MergeV2Checkpoints"})
 _TEXT: Final = re.compile(rb"(model|\.part|_temp/part|_temp_[0-9a-f]{32}/part)?", re.ASCII)
 """
-Texts in the paths of savers: what stands for the path until the loader fills it in, and what is
-joined to it.
+Texts in the paths of savers: the placeholder until the loader fills in the path, and the texts that
+are joined to the path.
 """
 
 _RUN: Final = frozenset({b"saved_model_main_op", b"legacy_init_op", b"saved_model_train_op"})
 """
-The collections of ops that loaders run, or offer to run, where no signature names one
+The collections of ops that loaders run, or offer to run, if no signature names such an op
 (tensorflow/cc/saved_model/loader_util.cc).
 """
 
@@ -66,7 +66,7 @@ _ASSIGNMENT: Final = b"AssignVariableOp"
 _USES: Final = frozenset(
     {"ReadVariableOp", "AssignVariableOp", "VarIsInitializedOp", "DisableCopyOnRead"}
 )
-"""Ops that take a variable without giving it to others."""
+"""Ops that use a variable without passing it to other ops."""
 
 _DECODING: Final = frozenset({b"Const", b"HostConst", b"ParseTensor"})
 _RESOURCE: Final = 20
@@ -77,7 +77,7 @@ _OP: Final = attrgetter("op")
 
 
 class _Kind(Enum):
-    """What a value of the graph has to be."""
+    """The required content of a value of the graph."""
 
     SAVER = auto()
     """The path of a saver, or a text that savers join to it."""
@@ -90,12 +90,12 @@ class _Kind(Enum):
 
 
 _Need = tuple[str, str, _Kind]
-"""A function, the name of a value in it, and what the value has to be."""
+"""A function, the name of a value in it, and the required content of the value."""
 
 
 def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
     """
-    Yield each kind of op once that opens a file of the model's choice.
+    Yield one observation for each kind of op that opens a file of the model's choice.
 
     :param graph: a ``MetaGraph`` of :mod:`policytool.support.text.protobuf_messages`, and
         ``definition`` its ``GraphDef``
@@ -128,7 +128,7 @@ class _Call:
     """A node that names a function."""
 
     within: str
-    """The function that it is a node of."""
+    """The function that contains the node."""
 
     name: str
     op: str
@@ -151,7 +151,7 @@ class _Run:
 
 @dataclass
 class _Paths:
-    """One graph."""
+    """The paths in one graph."""
 
     graph: Any
     bodies: Mapping[str, Body]
@@ -159,7 +159,7 @@ class _Paths:
     """Whether each value that was checked meets its need."""
 
     def misplaced_ops(self) -> Iterator[str]:
-        """Yield the ops whose paths, or whose attributes that name files, are the model's own."""
+        """Yield the ops with paths, or with attributes that name files, of the model's choice."""
         watched = symbols.placed_ops()
         for within, body in self.bodies.items():
             for node in (
@@ -193,9 +193,9 @@ class _Paths:
 
     def _runs_at_wrong_time(self, within: str, node: Any, op: str) -> bool:
         """
-        Return whether a saver's op may run when no loader fills in its path, or writes where a
-        loader reads: in a signature, while the model is initialised, while it restores, or in a
-        function that a loader or the user calls.
+        Return whether a saver's op may run when no loader fills in its path, or may write to the
+        path that a loader reads: in a signature, while the model is initialised or restored, or in
+        a function that a loader or the user calls.
         """
         if op in _TABLES:
             return False
@@ -209,11 +209,11 @@ class _Paths:
 
     def _are_paths(self, needs: list[_Need]) -> bool:
         """
-        Return whether all of these values are paths that a loader fills in, or texts that savers
-        join to them.
+        Return whether all values are paths that a loader fills in, or texts that savers join to
+        these paths.
 
-        Each value of the graph is looked at once: which values are behind it, and then, from the
-        wrong ones back, which values they make wrong.
+        Each value of the graph is visited once, to collect its sources. Values that depend on an
+        invalid source are then marked as invalid.
         """
         pending = [need for need in needs if need not in self.holding]
         users: dict[_Need, list[_Need]] = defaultdict(list)
@@ -463,8 +463,8 @@ class _Paths:
     @cached_property
     def _initializing(self) -> _Run:
         """
-        The same of the ops that loaders run once the variables are restored, and of those for
-        training: assets are filled in for these, and the saver's path is not.
+        The nodes and functions that run for training, and when loaders have restored the variables;
+        loaders fill in assets for them, but not the saver's path.
         """
         return self._run_for(
             (
@@ -499,13 +499,13 @@ class _Paths:
     @cached_property
     def _restoring(self) -> _Run:
         """
-        The same of the op that restores the variables, for which loaders fill in the saver's path
-        alone.
+        The nodes and functions that run to restore the variables; loaders fill in only the saver's
+        path for them.
         """
         return self._run_for([text(self.graph.saver.restore_op)])
 
     def _run_for(self, roots: Iterable[str]) -> _Run:
-        """Return what runs when nodes of the graph itself are asked for."""
+        """Return the nodes and functions that run when nodes of the main graph are requested."""
         nodes = self._ancestors(roots)
         return _Run(
             nodes,
@@ -550,9 +550,9 @@ class _Paths:
 
 def _variable_names(node: Any) -> frozenset[str]:
     """
-    Return what the process may call a node's resource variable: without a name of its own, all such
-    nodes share the variable with the empty name (resource_variable_ops.cc), and in other releases
-    a node may give it the node's name. A node of another kind has no variable.
+    Return the possible names of a node's resource variable in the process. All nodes without the
+    name of a variable share the variable with the empty name (resource_variable_ops.cc); in some
+    releases, the variable may have the node's name. Other kinds of nodes have no variable.
     """
     if node.op != _VARIABLE:
         return frozenset()

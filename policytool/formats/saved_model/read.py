@@ -2,9 +2,9 @@
 SavedModel directories, with and without Keras metadata, read without TensorFlow.
 
 The metadata of a Keras object is JSON: inside ``saved_model.pb`` for TF 2.0 to 2.4, in
-``keras_metadata.pb`` from 2.6 on, in both for 2.5 (where loaders from 2.5 on obey
-``keras_metadata.pb``). What TF 1 exports has the model's architecture among its assets. The object
-graph says which object holds which, and the variables' shapes and dtypes.
+``keras_metadata.pb`` from 2.6 on, in both for 2.5 (releases from 2.5 on read
+``keras_metadata.pb``). Exports of TF 1 have the model's architecture among their assets. The object
+graph contains the children of each object, and the variables' shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 ARCHITECTURE: Final = "assets/saved_model.json"
-"""Where ``export_saved_model`` of TF 1.13 to 2.0 puts the model's ``to_json()``."""
+"""The file in which ``export_saved_model`` of TF 1.13 to 2.0 stores the model's ``to_json()``."""
 
 MISSING: Final = "missing-shard"
-"""The code of the observation that the checkpoint is not whole."""
+"""The code of the observation that the checkpoint is incomplete."""
 
 SERVE: Final = b"serve"
-"""The tag that loaders look for (tensorflow/python/saved_model/tag_constants.py)."""
+"""The tag of the graph that releases load (tensorflow/python/saved_model/tag_constants.py)."""
 
 VARIABLE: Final = "variable"
 COPIES: Final = "_all_variables"
 """
-The attribute that ``export`` of Keras 3 keeps copies of all variables in
+The attribute in which ``export`` of Keras 3 stores copies of all variables
 (keras/src/export/saved_model.py).
 """
 
 _OP: Final = attrgetter("op")
-"""Takes a third of a generator's time, for what may be a million nodes."""
+"""Three times as fast as a generator, which matters for a million nodes."""
 
 _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 
@@ -129,8 +129,8 @@ def read(probe: Probe) -> Document:
 
 def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
     """
-    Return the graph that is tagged for serving, else the first; TF 1 exports those for training and
-    evaluation as well.
+    Return the graph with the tag for serving, or else the first graph. TF 1 also exports graphs for
+    training and evaluation.
     """
     if len(graphs) == 1:
         return graphs[0]
@@ -150,7 +150,7 @@ def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
 
 
 def _inverting(parts: Mapping[str, Json], places: Mapping[int, str]) -> Iterator[int]:
-    """Yield the nodes of lookups that give words for numbers."""
+    """Yield the nodes of lookup layers that map numbers to words."""
     for index, place in places.items():
         if keras_objects.arguments_of(parts[place]).get("invert") is True:
             yield index
@@ -197,8 +197,8 @@ def _shards(count: int) -> Iterator[str]:
 
 def _architecture(probe: Probe, observations: list[Observation]) -> Json:
     """
-    Return the architecture that TF 1 exports beside the graph; None where there is none, or
-    something else of that name.
+    Return the architecture that TF 1 exports next to the graph; None if the file does not exist or
+    contains something else.
     """
     if not opening.is_file(probe.path / ARCHITECTURE):
         return None
@@ -213,9 +213,9 @@ def _architecture(probe: Probe, observations: list[Observation]) -> Json:
 
 def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
     """
-    Return the edges of the object graph by node, also of one that holds no Keras object.
+    Return the edges of the object graph by node, even if it contains no Keras object.
 
-    :raises ModelFileError: where the graph cannot be read.
+    :raises ModelFileError: if the graph cannot be read.
     """
     saved = _message(probe, GRAPH, "SavedModel")
     nodes = _serving_graph(saved.meta_graphs, []).object_graph.nodes if saved.meta_graphs else ()
@@ -333,8 +333,8 @@ def _metadata(
 
 def _without_numbers(value: Json) -> Json:
     """
-    Return metadata without the numbers of its objects, which TF 2.5 may write to
-    ``keras_metadata.pb`` alone.
+    Return metadata without the numbers of its objects, which TF 2.5 may write only to
+    ``keras_metadata.pb``.
     """
     return jsontext.without(value, keras_objects.SHARED_ID)
 
@@ -382,8 +382,8 @@ def _dtype(number: int) -> str:
 
 def _definition(probe: Probe, graph: Any) -> Any:
     """
-    Return the graph itself, which is the bulk of the file and is parsed once the rest turned out to
-    be sound.
+    Return the graph definition. It is most of the file, and is parsed only after the other parts
+    were checked.
     """
     from policytool.support.text import protobuf_messages
 
@@ -439,8 +439,8 @@ def _scoped_tensors(
     probe: Probe, graph: Any, definition: Any, observations: list[Observation]
 ) -> Iterator[Tensor]:
     """
-    Yield the variables of a model without Keras metadata: from the object graph, else from the
-    graph's variable ops (TF 1).
+    Yield the variables of a model without Keras metadata: from the object graph, or else from the
+    variable ops of the graph (TF 1).
     """
     if graph.object_graph.nodes:
         local_names = {
@@ -481,7 +481,7 @@ def _scoped_tensors(
 
 
 def _is_export(objects: Any) -> bool:
-    """Return whether the root object is what Keras 3's ``export`` makes."""
+    """Return whether the root object was created by Keras 3's ``export``."""
     return bool(objects.nodes) and {
         text(edge.local_name) for edge in objects.nodes[0].children
     } >= {COPIES, "variables", "trainable_variables"}
@@ -489,8 +489,7 @@ def _is_export(objects: Any) -> bool:
 
 def _copies(objects: Any) -> frozenset[int]:
     """
-    Return the variables that stand in the list of copies that Keras 3's ``export`` makes, and that
-    no function reads.
+    Return the variables in the list of copies by Keras 3's ``export`` that no function reads.
     """
     if not _is_export(objects):
         return frozenset()

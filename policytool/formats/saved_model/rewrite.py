@@ -1,6 +1,6 @@
 """
-SavedModels, rewritten: Keras' metadata in ``keras_metadata.pb``, ``saved_model.pb``, or both; every
-other byte and file stays.
+Rewriting of SavedModels: Keras' metadata changes in ``keras_metadata.pb``, ``saved_model.pb``, or
+both; all other bytes and files are kept.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ def file_texts(path: Path, file: str) -> Mapping[str, str]:
     """
     Return the metadata in the file at ``path``, by part.
 
-    :param file: which of a SavedModel's files it is: :data:`GRAPH` or :data:`KERAS`, whatever it is
-        called
-    :raises WriteError: where it cannot be rewritten.
+    :param file: the kind of file, :data:`GRAPH` or :data:`KERAS`, which is independent of its name
+    :raises WriteError: if the file cannot be rewritten.
     """
     with _map_file(path) as data:
         return _texts(data, file)
@@ -58,10 +57,10 @@ def file_texts(path: Path, file: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetadataChange(FileChange):
-    """Edits of Keras' metadata in one file of a SavedModel, whose checkpoint stays as it is."""
+    """Edits of Keras' metadata in one file of a SavedModel; the checkpoint is unchanged."""
 
     file: str
-    """Which one it is, as :func:`texts` takes it."""
+    """The kind of file, as in :func:`file_texts`."""
 
     edits: Sequence[Edit]
 
@@ -147,7 +146,7 @@ class MetadataChange(FileChange):
 @contextmanager
 def _map_file(path: Path) -> Iterator[memoryview]:
     """
-    Map a file into memory: the graph may take hundreds of megabytes, of which little is read.
+    Map a file into memory, because little is read of a graph of possibly hundreds of megabytes.
     """
     with opening.regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
@@ -199,7 +198,7 @@ def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
 
 
 def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
-    """Yield the metadata of each object of the first graph, the only one that readers take."""
+    """Yield the metadata of each object of the first graph, the only graph that Keras reads."""
     graph = next(protobuf_splice.spans(data, _META_GRAPHS), None)
     objects = protobuf_splice.single_span(data, _OBJECT_GRAPH, graph) if graph is not None else None
     if graph is None or objects is None:
@@ -245,7 +244,7 @@ def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
     """
     Return the files that change.
 
-    :raises WriteError: for casts: the checkpoint stays as it is.
+    :raises WriteError: for casts, because the checkpoint cannot be changed.
     """
     if changes.casts:
         raise WriteError(

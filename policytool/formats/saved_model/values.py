@@ -1,4 +1,4 @@
-"""The values of SavedModels, which lie in the checkpoint below ``variables/``."""
+"""The values of SavedModels, which are in the checkpoint below ``variables/``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def open_values(probe: Probe, document: Document, _stack: ExitStack) -> Values:
-    """Return the values of a model; its files are opened when one of them is read."""
+    """Return the values of a model; its files are opened at the first read."""
     return SavedModelValues(probe, document)
 
 
 class SavedModelValues(CheckpointValues):
     """
-    The values of one SavedModel; its checkpoint is opened when the first of them is asked for.
+    The values of one SavedModel, whose checkpoint is opened at the first read.
 
-    The object graph lists a layer's variables in the order in which the layer made them.
+    The object graph lists a layer's variables in the order in which the layer created them.
     """
 
     def __init__(self, probe: Probe, document: Document) -> None:
@@ -37,7 +37,7 @@ class SavedModelValues(CheckpointValues):
 
     @cached_property
     def _keys(self) -> Mapping[int, str]:
-        """The keys by node of the object graph; none where there is none, as in TF 1."""
+        """The keys by node of the object graph; empty if there is no object graph, as in TF 1."""
         nodes = self._document.nodes
         edges = (
             {number: node.children for number, node in nodes.items()}
@@ -49,8 +49,7 @@ class SavedModelValues(CheckpointValues):
     @cached_property
     def _full_names(self) -> Mapping[str, str]:
         """
-        The keys by the names that variables had in the graph, which TF 1's exports of Keras models
-        know them by.
+        The keys by the names of variables in the graph, which TF 1's exports of Keras models use.
         """
         graph = self._bundle.objects()
         return {

@@ -1,8 +1,8 @@
 """
-The names in a directory, in order, for those who ask about each file of the directory.
+The sorted names in a directory, for callers that look up each file of the directory.
 
-One listing serves all questions about a directory that no longer changes; otherwise a directory of
-n files would be listed n times. Whether it changed is asked each time.
+The listing of an unchanged directory is reused; otherwise a directory of n files would be listed n
+times. Each call checks whether the directory changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Listing:
     """The names in a directory."""
 
     names: tuple[str, ...]
-    """In order."""
+    """The names in sorted order."""
 
     @cached_property
     def all(self) -> frozenset[str]:
@@ -73,10 +73,10 @@ def listing(directory: Path) -> Listing:
 
 
 _KEPT: Final = 4
-"""More than the directories that are asked about in turns: a model's, and those inside it."""
+"""The number of cached listings, which suffices for a model's directory and those in it."""
 
 _settled: Final[dict[tuple[int, ...], Listing]] = {}
-"""The last listings by the directory and its state, the newest last."""
+"""The latest listings by the directory and its state, the newest last."""
 
 
 def _read(directory: Path) -> Listing:

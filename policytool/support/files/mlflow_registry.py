@@ -1,16 +1,17 @@
 """
-Registered models of an MLflow server: where their files are, and the files that the server serves.
+Registered models of an MLflow server: the locations of their files, and the files that the server
+delivers.
 
-What a registry names may come from anybody who can register a model. It leads to buckets, and to
-the artifacts of the server that the user has set; it leads neither to files of this machine nor to
-other servers, which would receive the user's credentials.
+Anyone who can register a model can choose its location. Supported locations are buckets, and the
+artifacts of the server in the user's settings. Local files are rejected, and so are other servers,
+which would receive the user's credentials.
 
 Requests use the addresses, credentials and connections of MLflow's client. The client's own
 functions are not used: they repeat a request for minutes, read answers of any size, and may create
 a database in the working directory.
 
-Servers deliver ranges of files that are on their own disk. Of files in a bucket, most deliver only
-the whole, and some copy the whole for each range.
+Servers deliver ranges of files on their own disk. Most servers deliver files in a bucket only as a
+whole, and some copy the whole file for each range.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ may print hints.
 _WEB: Final = ("http://", "https://")
 _BLOCK: Final = 2**20
 _GRACE: Final = 5
-"""Seconds after which a connection ends whose request is over."""
+"""The seconds until the connection of a finished request is closed."""
 
 
 class MlflowServer:
-    """One MLflow server, and the model that is read from it, for its sentences."""
+    """An MLflow server, and the model that is read from it, which error messages name."""
 
     def __init__(self, path: RemotePath, address: str) -> None:
         self.path = path
@@ -124,9 +125,9 @@ class MlflowServer:
 
 def servers(path: RemotePath) -> tuple[MlflowServer, MlflowServer]:
     """
-    Return the servers of the registry, and of runs and artifacts, that MLflow's settings name.
+    Return the server of the registry and the server of runs and artifacts in MLflow's settings.
 
-    :raises ModelFileError: if MLflow cannot be imported, or they name no server.
+    :raises ModelFileError: if MLflow cannot be imported, or its settings have no server.
     """
     _import_mlflow(path)
     import mlflow
@@ -156,7 +157,7 @@ def _import_mlflow(path: RemotePath) -> None:
     """
     Import MLflow without its messages and its telemetry.
 
-    :raises ModelFileError: if that fails.
+    :raises ModelFileError: if the import fails.
     """
     if "mlflow" in sys.modules:
         return
@@ -166,7 +167,7 @@ def _import_mlflow(path: RemotePath) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import mlflow.utils.rest_utils  # noqa: F401
-    except Exception as error:  # its packages raise anything if their versions do not fit
+    except Exception as error:  # incompatible versions of its packages raise any exception
         raise ModelFileError(
             path.shown,
             "remote-package",
@@ -198,7 +199,7 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         super().__init__()
         self.server = server
         self.has_ranges = True
-        """Whether no answer so far has shown that ranges are no use."""
+        """Whether ranges may be useful; False after a response that shows the contrary."""
 
         self._home = home
         self._version = version
@@ -230,28 +231,28 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         return list(entries.values()) if detail else list(entries)
 
     def place(self, path: str) -> str:
-        """Return how the server names a path."""
+        """Return the server's name of a path."""
         return f"{self._home}/{path}".strip("/")
 
     def reader(
         self, path: RemotePath, size: int, own: Callable[[BinaryIO], BinaryIO]
     ) -> Callable[[int, int], bytes]:
         """
-        Return what reads a file from a place up to another.
+        Return the function that reads the bytes of a file between two offsets.
 
-        :param own: takes a temporary file, and closes it in the end
+        :param own: receives a temporary file, and closes it later
         """
         return ArtifactReader(self, path, size, own).read
 
     def open_response(self, path: str, headers: Mapping[str, str]) -> Any:  # noqa: ANN401  # as in MlflowServer.open
-        """Return a response that delivers a file, or a range of it."""
+        """Return a response with a file or a range of it."""
         return self.server.open(f"{_ARTIFACTS_API}/{quote(self.place(path))}", headers=headers)
 
     def count_download(self, path: RemotePath, size: int) -> None:
         """
         Count the bytes of a file that is downloaded.
 
-        :raises ModelFileError: if they are too many.
+        :raises ModelFileError: if they exceed the limit.
         """
         self._downloaded += size
         if excess := limits.REMOTE_FILE_BYTES.exceeded_message(self._downloaded):
@@ -296,10 +297,10 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
 class ArtifactReader:
     """
-    The bytes of one file: by ranges if the server delivers them, and else of a temporary file.
+    The bytes of one file: in ranges if the server delivers them, otherwise from a temporary file.
 
-    Only an etag that stays the same shows that two ranges are of one version. If the second range
-    has another one, the file is downloaded, and compared with the first range.
+    Only equal etags show that two ranges belong to the same version. If the second range has
+    another etag, the file is downloaded and compared with the first range.
     """
 
     def __init__(
@@ -311,16 +312,16 @@ class ArtifactReader:
         self._own = own
         self._etag: str | None = None
         self._first: tuple[int, bytes] | None = None
-        """The only range that was read so far, and where it starts."""
+        """The start and the bytes of the only range that was read so far."""
 
         self._file: BinaryIO | None = None
 
     def read(self, start: int, stop: int) -> bytes:
         """
-        Return the bytes from a place up to another.
+        Return the bytes between two offsets.
 
         :raises ModelFileError: if the server does not deliver them.
-        :raises FileNotFoundError: if the file is gone.
+        :raises FileNotFoundError: if the file no longer exists.
         """
         if self._file is None and self._artifacts.has_ranges:
             data = request(self._path, lambda: self._range(start, stop))
@@ -351,7 +352,7 @@ class ArtifactReader:
             return data
 
     def _download(self) -> BinaryIO:
-        """Return the whole file as a temporary file without a name."""
+        """Return the complete file as an unnamed temporary file."""
         self._artifacts.count_download(self._path, self._size)
         place = self._path.location
         file = self._own(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the session's files
@@ -398,7 +399,7 @@ def _write(path: RemotePath, file: BinaryIO, block: bytes) -> None:
 
 
 def _is_name(name: str) -> bool:
-    """Return whether a name stays in its directory, and can be sent back."""
+    """Return whether a name is inside its directory, and can be sent to the server."""
     is_text = not any("\ud800" <= character <= "\udfff" for character in name)
     return is_text and name not in _UP and not {"/", "\0"} & set(name)
 
@@ -412,18 +413,18 @@ _ARTIFACT_PLACE: Final = re.compile(r"(?://([^/]*))?(/.*)", re.DOTALL)
 _RUN: Final = re.compile(r"runs:/+([^/]+)/?(.*)", re.DOTALL)
 _LOGGED_MODEL: Final = re.compile(r"(?:models:/+)?(m-[0-9a-f]{32})/?(.*)", re.DOTALL)
 _MOST_STEPS: Final = 4
-"""From a version to a model that was logged, or to a run, and from there to a place."""
+"""The maximum steps from a version, through a logged model or a run, to a location."""
 
 _UNKNOWN: Final = frozenset({400, 404})
-"""What servers answer for a version, and for an alias, that does not exist."""
+"""The HTTP statuses for a version or an alias that does not exist."""
 
 
 def find_files(path: RemotePath) -> RemotePath | Artifacts:
     """
-    Return where the files of a registered model are.
+    Return the location of a registered model's files.
 
-    :raises ModelFileError: if the server does not say it, or names a place that is not read.
-    :raises FileNotFoundError: if there is no such model, version or alias.
+    :raises ModelFileError: if the server returns no location or an unsupported location.
+    :raises FileNotFoundError: if the model, version or alias does not exist.
     """
     registry, tracking = servers(path)
     location = request(path, lambda: _location(registry, tracking))

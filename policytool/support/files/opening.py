@@ -1,15 +1,15 @@
 """
-Opening files for reading: the only module that opens a file of the user's, or of a stranger's. What
-lies on another machine is left to :mod:`policytool.support.files.remote`.
+Opening files for reading: the only module that opens input files. It uses
+:mod:`policytool.support.files.remote` for files on other machines.
 
-A model file is a regular file once links are followed. Anything else may wait for a writer forever
-(a FIFO) or never end (a device), and a symbolic link in a repository or an archive can lead to
-either. So a file is opened without waiting, its kind is checked on the open descriptor, and no more
-than a limit is read, because the size that the system reports is no promise: files grow, and those
-of ``/proc`` have none.
+A model file must be a regular file, after links are resolved. Other files may wait for a writer
+forever (a FIFO) or never end (a device), and a symbolic link in a repository or an archive can lead
+to either. A file is therefore opened without waiting, and its kind is checked on the open
+descriptor. At most a limit is read, because the reported size can be wrong: files grow, and files
+in ``/proc`` report no size.
 
-Baselines, plans, settings and the list of paths on stdin may also come through a pipe, which has a
-limit and a time to end in.
+Baselines, plans, settings and the list of paths on stdin may also be pipes, which have a size limit
+and a time limit.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Answer = TypeVar("Answer")
 
 _AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)
 """
-Makes the system neither wait for the other end of a FIFO nor for a device; Windows has neither, and
-not the flag.
+Prevents waiting for the other end of a FIFO, or for a device; Windows has neither, and lacks this
+flag.
 """
 
 _FLAGS: Final = (
     getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 )
 _BLOCK: Final = 2**16
-"""Bytes asked for at once, where the size says nothing: what a pipe holds."""
+"""The number of bytes per read if the size is unknown: the capacity of a pipe."""
 _READER_SECONDS: Final = 2.0
 _MOMENT: Final = 0.02
 _KINDS: Final = (
@@ -61,7 +61,7 @@ _KINDS: Final = (
 
 
 class NotRegularError(OSError):
-    """Something other than a regular file; ``strerror`` says what it is."""
+    """Something other than a regular file; ``strerror`` describes its kind."""
 
     def __init__(self, path: Path, kind: str) -> None:
         super().__init__(errno.EINVAL, f"it is {kind}; only regular files are supported", str(path))
@@ -81,9 +81,9 @@ def open_regular(path: Path) -> int:
     Return a descriptor of a regular file, which the caller closes; symbolic links are followed.
 
     :raises NotRegularError: for a FIFO, a socket or a device.
-    :raises OSError: where it cannot be opened, IsADirectoryError for a directory.
+    :raises OSError: if it cannot be opened; IsADirectoryError for a directory.
     """
-    _check_regular(path, path.stat())  # a device may act on being opened
+    _check_regular(path, path.stat())  # opening a device may have side effects
     descriptor = os.open(path, os.O_RDONLY | _AT_ONCE | _FLAGS)
     try:
         _check_regular(path, os.fstat(descriptor))
@@ -96,7 +96,7 @@ def open_regular(path: Path) -> int:
 @contextlib.contextmanager
 def regular_file(path: Path) -> Iterator[int]:
     """
-    Open a regular file for the length of a block, and give its descriptor.
+    Open a regular file for the duration of a block, and yield its descriptor.
 
     :raises OSError: as :func:`open_regular`.
     """
@@ -104,7 +104,7 @@ def regular_file(path: Path) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        with contextlib.suppress(OSError):  # nothing that was read depends on it
+        with contextlib.suppress(OSError):  # the read data do not depend on it
             os.close(descriptor)
 
 
@@ -186,12 +186,12 @@ def read_bounded(path: AnyPath, limit: Limit) -> bytes:
 
 def read_user_file(path: Path, limit: Limit) -> bytes:
     """
-    Return the bytes of a file that the user named: a regular file, or a pipe or device that ends
-    within :data:`limits.PIPE_SECONDS`.
+    Return the bytes of a file that the user specified: a regular file, or a pipe or device that
+    ends within :data:`limits.PIPE_SECONDS`.
 
-    :raises TooLargeError: beyond the limit.
-    :raises TimeoutError: where a pipe does not end in time.
-    :raises OSError: where it cannot be read.
+    :raises TooLargeError: if the size exceeds the limit.
+    :raises TimeoutError: if a pipe does not end in time.
+    :raises OSError: if the file cannot be read.
     """
     mode = path.stat().st_mode
     if stat.S_ISREG(mode):
@@ -199,7 +199,7 @@ def read_user_file(path: Path, limit: Limit) -> bytes:
     if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
         raise _wrong_kind(path, mode)
 
-    most = limit.value + 1  # here, because a thread does not see what counts in this one
+    most = limit.value + 1  # before the thread starts, which does not see the limits of this thread
 
     def read() -> bytes:
         descriptor = os.open(path, os.O_RDONLY | _FLAGS)
@@ -213,18 +213,18 @@ def read_user_file(path: Path, limit: Limit) -> bytes:
 
 def read_stream(stream: BinaryIO, limit: Limit) -> bytes:
     """
-    Return what comes through an open stream, such as stdin's buffer, until it ends.
+    Return all bytes of an open stream, such as stdin's buffer.
 
-    :raises TooLargeError: beyond the limit.
-    :raises TimeoutError: where it does not end within :data:`limits.PIPE_SECONDS`.
-    :raises OSError: where it cannot be read.
+    :raises TooLargeError: if the size exceeds the limit.
+    :raises TimeoutError: if the stream does not end within :data:`limits.PIPE_SECONDS`.
+    :raises OSError: if the stream cannot be read.
     """
     most = limit.value + 1  # as above
     try:
         descriptor = stream.fileno()
-    except io.UnsupportedOperation:  # it lies in memory
+    except io.UnsupportedOperation:  # a stream in memory
         return _check_size(stream.read(most), "-", limit)
-    # not by the stream itself: the interpreter cannot end while another thread waits in it
+    # do not read the stream itself: the interpreter cannot exit while a thread waits in it
     is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
     return _check_size(
         _first(descriptor, most) if is_regular else _in_time(lambda: _first(descriptor, most), "-"),
@@ -259,7 +259,7 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> None:
 
 def _open_read(path: Path) -> int:
     """
-    Return a descriptor to write to; a reader that was started together with this process has
+    Return a descriptor to write to. A reader that starts at the same time has
     :data:`_READER_SECONDS` to open its end of a pipe.
     """
     end = time.monotonic() + _READER_SECONDS
@@ -278,12 +278,11 @@ def _open_read(path: Path) -> int:
 
 def find_status(name: Path) -> os.stat_result | None:
     """
-    Return the status of what has a name, links not followed; None if nothing has it.
+    Return the status of a path, without following links; None if the path does not exist.
 
-    ``lexists()`` also returns False if the disk fails, and a file would be replaced as if there
-    were none.
+    ``lexists()`` also returns False if the disk fails, and an existing file would be replaced.
 
-    :raises OSError: if the system cannot say whether something has the name.
+    :raises OSError: if the operating system cannot determine whether the path exists.
     """
     try:
         return os.lstat(name)
@@ -328,7 +327,7 @@ def is_directory(path: AnyPath) -> bool:
 
 def exists(path: AnyPath) -> bool:
     """
-    Return whether a path leads to something.
+    Return whether a path exists, with links followed.
 
     :raises ModelFileError: as :func:`regular_stream`.
     :raises OSError: if its parent may not be entered.
@@ -340,7 +339,7 @@ def exists(path: AnyPath) -> bool:
 
 def is_taken(path: AnyPath) -> bool:
     """
-    Return whether something has the name of a path, even a link that leads nowhere.
+    Return whether a path exists; also True for a broken link.
 
     :raises ModelFileError: as :func:`regular_stream`.
     """
@@ -349,7 +348,7 @@ def is_taken(path: AnyPath) -> bool:
 
 def names(directory: AnyPath) -> frozenset[str]:
     """
-    Return the names directly in a directory; none of a web address.
+    Return the names directly in a directory; empty for a web address.
 
     :raises ModelFileError: as :func:`regular_stream`.
     :raises OSError: if it cannot be read.
@@ -364,8 +363,8 @@ def remote_tree(root: RemotePath) -> Iterator[tuple[str, RemotePath, bool]]:
     Yield each file and directory below a remote directory, at any depth: the path relative to it,
     the path, and whether it is a directory.
 
-    :raises ModelFileError: if a request fails, the server lists too many names, or a name leads out
-        of the directory.
+    :raises ModelFileError: if a request fails, the server lists too many names, or a name is
+        outside the directory.
     """
     pending, count = [root], 0
     while pending:
@@ -397,8 +396,8 @@ def matches(path: RemotePath) -> tuple[RemotePath, ...]:
 @contextlib.contextmanager
 def without_collection(path: AnyPath) -> Iterator[None]:
     """
-    Let no thread collect garbage while a remote file is read, because threads of its backend would
-    wait for the lock of h5py, and the reader for them.
+    Disable garbage collection while a remote file is read. Otherwise, threads of the backend can
+    wait for the lock of h5py while the reader waits for these threads.
     """
     if not isinstance(path, RemotePath):
         yield
@@ -410,16 +409,16 @@ def without_collection(path: AnyPath) -> Iterator[None]:
 
 
 def forget() -> None:
-    """Forget what servers said of remote files, so that the next reader sees them as they are."""
+    """Discard cached data of remote files, so that the next reader sees their current state."""
     session().forget()
 
 
 def file_size(path: AnyPath) -> int:
     """
-    Return how many bytes a file has.
+    Return the size of a file in bytes.
 
     :raises ModelFileError: as :func:`regular_stream`.
-    :raises OSError: where there is none.
+    :raises OSError: if the file does not exist.
     """
     if isinstance(path, RemotePath):
         return session().stream(path).seek(0, os.SEEK_END)
@@ -428,19 +427,19 @@ def file_size(path: AnyPath) -> int:
 
 def links_out(path: AnyPath, home: AnyPath) -> bool:
     """
-    Return whether a path lies outside a directory once links are followed; remote files have no
-    links, but names may lead out.
+    Return whether a path, with links resolved, is outside a directory. Remote files have no links,
+    but their names may contain ``..``.
     """
     if isinstance(path, RemotePath) or isinstance(home, RemotePath):
         return not (isinstance(path, RemotePath) and isinstance(home, RemotePath)) or (
             path.leads_out(home)
         )
-    # realpath ends where links go in circles, and Path.resolve raises
+    # realpath supports circular links, for which Path.resolve raises
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(home))
 
 
 def links_beside(path: AnyPath) -> bool:
-    """Return whether a path is a link to another directory than its own."""
+    """Return whether a path is a link to a file in another directory."""
     if isinstance(path, RemotePath):
         return path.leads_out(path.parent)
     real = os.path.realpath(path)  # Path.resolve raises for links in a circle
@@ -448,11 +447,11 @@ def links_beside(path: AnyPath) -> bool:
 
 
 _sessions: Final[dict[int, Session]] = {}
-"""The remote files of this process, by its number: a copy of a process cannot use the other's."""
+"""The remote session by process number, because a forked process cannot use its parent's."""
 
 
 def session() -> Session:
-    """Return the remote files of this process, and what is known of them."""
+    """Return the session of this process, with its cached data of remote files."""
     process = os.getpid()
     if process not in _sessions:
         from policytool.support.files.remote import Session  # only for a URL
@@ -476,7 +475,7 @@ def _wrong_kind(path: Path, mode: int) -> OSError:
 
 
 def _first(descriptor: int, most: int, expected: int = 0) -> bytes:
-    """Return no more than so many bytes, those that are expected in one piece."""
+    """Return at most ``most`` bytes; the first read requests ``expected`` bytes."""
     blocks, left = [], most
     while left and (block := os.read(descriptor, min(left, max(expected, _BLOCK)))):
         blocks.append(block)
@@ -493,8 +492,8 @@ def _check_size(data: bytes, path: Path | str, limit: Limit) -> bytes:
 
 def _in_time(read: Callable[[], Answer], path: Path | str) -> Answer:
     """
-    Return what a function returns that may wait forever: it runs in a thread, which is left behind
-    where it takes too long.
+    Return the result of a function that may wait forever. It runs in a thread, which is abandoned
+    if it takes too long.
     """
     import queue
     import threading

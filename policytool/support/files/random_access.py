@@ -1,5 +1,5 @@
 """
-Reading files at any offset, and where the members of zip archives lie in them.
+Reading of files at any offset, and the offsets of members in zip archives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from typing import BinaryIO, Final, TypeAlias
 
 PositionedRead: TypeAlias = Callable[[int, int], bytes]
-"""Returns so many bytes of a file at an offset, fewer at its end."""
+"""Returns a number of bytes of a file at an offset, or fewer at its end."""
 
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 """A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
@@ -57,15 +57,15 @@ class SeekableStream(io.RawIOBase):
 
 
 def positioned_read(stream: BinaryIO) -> PositionedRead:
-    """Return what reads an open file at any offset, until the file is closed."""
+    """Return the function that reads an open file at any offset, until the file is closed."""
     pread: PositionedRead | None = getattr(stream, "pread", None)  # of a remote file
     return partial(os.pread, stream.fileno()) if pread is None else pread
 
 
 def member_start(read: PositionedRead, header: int) -> int | None:
     """
-    Return the offset of a zip member's bytes, which only its local header gives; None if there is
-    no local header at ``header``.
+    Return the offset of a zip member's bytes, from its local header; None if there is no local
+    header at ``header``.
     """
     local_header = read(_LOCAL_HEADER.size, header)
     if len(local_header) < _LOCAL_HEADER.size or not local_header.startswith(_LOCAL_SIGNATURE):

@@ -1,9 +1,10 @@
 """
-Files of other machines, read through fsspec: statuses, listings and ranges of bytes.
+Files on other machines, read through fsspec: statuses, listings and ranges of bytes.
 
 Members of zip archives, for URLs such as ``zip://MEMBER::ARCHIVE``, may be local or remote.
 
-Only :mod:`policytool.support.files.opening` uses this module, and gives it what opens local files.
+Only :mod:`policytool.support.files.opening` uses this module, and passes it a function that opens
+local files.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _BLOCK: Final = 2**20
 
 def archive_system(path: RemotePath, opened: BinaryIO | SeekableStream) -> Any:  # noqa: ANN401  # fsspec has no types
     """
-    Return the file system of an open archive, which has a member of this path.
+    Return the file system of an open archive.
 
     :raises ModelFileError: if the archive is damaged, or has too many members.
     """
@@ -68,7 +69,7 @@ def member_fetcher(
     Return the function that reads a member of an archive. A compressed member is read from a
     temporary file without a name, which ``own`` closes later.
 
-    :raises ModelFileError: if it is damaged, or would expand beyond the limits.
+    :raises ModelFileError: if the member is damaged, or its decompressed size exceeds the limits.
     """
     info = archive.getinfo(path.location)
     stream = cast("BinaryIO", archive.fp)
@@ -115,20 +116,20 @@ def _bad_archive(path: RemotePath) -> ModelFileError:
 
 
 _RESOLVED: Final = (f"{ZIP}:", f"{MODELS}:")
-"""Beginnings of the names of systems that come from a file, or from what a registry said."""
+"""Beginnings of the names of file systems that depend on a file or on a registry."""
 
 _INSTALLED: Final = {"fsspec": "'policytool[remote]'", "mlflow": "'policytool[mlflow]'"}
-"""What installs a package that is part of an extra."""
+"""The extras that install a package."""
 
 _INNER: Final = frozenset({ZIP, MODELS})
-"""Protocols whose systems name a path by its place in an archive or a registered model."""
+"""Protocols whose file systems use paths in an archive or a registered model."""
 
 
 class Session:
     """
-    The remote files of one process, and what is known of them until :meth:`forget`.
+    The remote files of one process, with data about them that are cached until :meth:`forget`.
 
-    A copy of a process needs a session of its own, because connections cannot be shared.
+    A forked process needs a separate session, because connections cannot be shared.
     """
 
     def __init__(self, open_local: Callable[[Path], BinaryIO]) -> None:
@@ -144,7 +145,7 @@ class Session:
             os.register_at_fork(after_in_child=self._abandon)
 
     def forget(self) -> None:
-        """Forget what was learned about files, so that servers are asked again."""
+        """Discard cached data about files, so that they are requested again."""
         self._held = 0
         for file in self._files:
             file.close()
@@ -158,11 +159,11 @@ class Session:
 
     def status(self, path: RemotePath) -> Status | None:
         """
-        Return a server's status of a path; None if nothing has the name.
+        Return the server's status of a path; None if the path does not exist.
 
-        A web address is a single file: files beside it are not requested.
+        A web address is a single file: files next to it are not requested.
 
-        :raises ModelFileError: if the server cannot be asked.
+        :raises ModelFileError: if the request fails.
         """
         if path.is_web and path.is_derived:
             return None
@@ -182,7 +183,7 @@ class Session:
 
     def existing_status(self, path: RemotePath) -> Status:
         """
-        Return what the server says of a file or directory; two different contents have different
+        Return the server's status of a file or directory. Different contents have different
         statuses.
 
         :raises ModelFileError: if a request fails.
@@ -195,7 +196,7 @@ class Session:
 
     def children(self, path: RemotePath) -> tuple[RemotePath, ...]:
         """
-        Return the paths directly in a directory, in name order; nothing for a web address.
+        Return the paths directly in a directory, in name order; empty for a web address.
 
         :raises ModelFileError: if the request fails, or the server lists too many names.
         :raises FileNotFoundError: if there is no such directory.
@@ -210,7 +211,7 @@ class Session:
                 return [
                     (name.rpartition("/")[2], status_from(entry))
                     for entry in system.ls(place, detail=True)
-                    # S3 lists an empty object as well, which stands for the directory itself
+                    # S3 also lists an empty object that represents the directory itself
                     if (name := str(entry["name"]).strip("/")) != place.strip("/")
                 ]
 
@@ -251,10 +252,10 @@ class Session:
 
     def stream(self, path: RemotePath) -> RemoteStream:
         """
-        Return a file as a binary stream; only the ranges that are read of it are transferred.
+        Return a file as a binary stream, of which only the ranges that are read are transferred.
 
-        :raises ModelFileError: if the server cannot be asked.
-        :raises FileNotFoundError: if there is no such file.
+        :raises ModelFileError: if the request fails.
+        :raises FileNotFoundError: if the file does not exist.
         :raises IsADirectoryError: for a directory.
         """
         sources = self._sources
@@ -298,7 +299,7 @@ class Session:
         return systems[name]
 
     def own(self, file: BinaryIO) -> BinaryIO:
-        """Return an open file, which is closed when everything is forgotten."""
+        """Return an open file, which :meth:`forget` closes."""
         self._files.append(file)
         return file
 
@@ -311,7 +312,7 @@ class Session:
         return Source(path, status.size, _fetcher(self, path, status.size), self._keep)
 
     def _keep(self, source: Source, start: int, size: int) -> None:
-        """Count a piece that a source holds, and let the oldest ones go beyond the bound."""
+        """Count a cached piece of a source, and discard the oldest pieces beyond the limit."""
         self._pieces.append((source, start, size))
         self._held += size
         while self._held > limits.REMOTE_CACHE_BYTES.value and len(self._pieces) > 1:
@@ -335,8 +336,8 @@ class Session:
 
     def _abandon(self) -> None:
         """
-        Leave the connections to the process that opened them. The backend of Azure closes its own
-        at the end of a process, and a copy would wait there for a thread that it does not have.
+        Leave the connections to the process that opened them. Azure's backend closes connections at
+        the end of a process, and a forked process would wait for a thread that it does not have.
         """
         for finalizer in list(getattr(weakref.finalize, "_registry", ())):
             registration = finalizer.peek()

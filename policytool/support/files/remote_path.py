@@ -1,8 +1,8 @@
 """
-Paths of files that another machine has, as URLs: their parts, how reports show them, and what
-servers tell about them.
+Paths of files on other machines, as URLs: their parts, their form in reports, and the statuses from
+servers.
 
-Nothing here asks a server; :mod:`policytool.support.files.opening` does.
+This module sends no requests; :mod:`policytool.support.files.opening` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _URL: Final = re.compile(
     r"(models(?=:/(?!/))|[A-Za-z][A-Za-z0-9+.-]+(?=://)):/{1,2}(.*)", re.DOTALL
 )
 """
-Two letters at least, because ``C:\\`` is a drive; MLflow writes only one slash after ``models:``.
+At least two letters, because ``C:\\`` is a drive. MLflow writes only one slash after ``models:``.
 """
 
 PACKAGES: Final = {
@@ -40,10 +40,10 @@ PACKAGES: Final = {
     "zip": "fsspec",
 }
 """
-The protocols that are read, with the package that each needs beside fsspec.
+The supported protocols, with the package that each needs in addition to fsspec.
 
-The other protocols of fsspec start programs (``ssh``, ``git``), run what a file says
-(``reference``), write caches, or reach more of this machine than its own paths do.
+The other protocols of fsspec start programs (``ssh``, ``git``), follow instructions in a file
+(``reference``), write caches, or access more of this machine than local paths do.
 """
 
 ZIP: Final = "zip"
@@ -51,44 +51,44 @@ MODELS: Final = "models"
 HUB: Final = "hf"
 _WEB: Final = frozenset({"http", "https"})
 AZURE: Final = frozenset({"az", "abfs"})
-"""``abfs://CONTAINER@ACCOUNT...``: what stands before the ``@`` is no user."""
+"""Protocols with URLs ``abfs://CONTAINER@ACCOUNT...``, in which no user precedes the ``@``."""
 
 GOOGLE: Final = frozenset({"gs", "gcs"})
 _WITHOUT_USER: Final = frozenset({*AZURE, MODELS, ZIP})
 _BUCKETS: Final = PACKAGES.keys() - _WEB
-"""Protocols whose first part may contain no colon, so that one is followed by a password."""
+"""Protocols whose first part contains no colon, so that a password follows any colon."""
 
 _REGISTERED: Final = re.compile(
     r"models://([^/*?[]+@[^/*?[]+|m-[0-9a-f]{32}|[^/*?[]+/[0-9]+)(?=/|$)"
 )
-"""A model of an MLflow registry: by an alias, by its own id, or by a version."""
+"""A model of an MLflow registry, specified by an alias, by its id, or by a version."""
 
 _GLOB: Final = frozenset("*?[")
 _USER: Final = re.compile(r"^[^/@]*@")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,30}):([/\\]+)")
-"""As in a URL, or in a path that was made of one, which has fewer slashes."""
+"""The scheme of a URL, or of a path that was created from a URL and has fewer slashes."""
 
 _CHAINED: Final = re.compile(
     rf"(?:::|/)(?=(?:{'|'.join(PACKAGES)}|file|ftp|simplecache):/)", re.IGNORECASE
 )
-"""Before another URL; other words before a colon may be a part of a password."""
+"""The separator before another URL; other words before a colon may be a part of a password."""
 
 _MOST_CHAINED: Final = 8
-"""URLs in a chain that reports show; those that are read have two."""
+"""The maximum number of URLs of a chain in reports; supported chains have two."""
 
 _HOST: Final = re.compile(
     r"(\[[0-9A-Fa-f:.]+\]|localhost|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+)(:[0-9]+)?"
 )
-"""What stands between ``//`` and ``/`` and is surely no part of a password with a slash."""
+"""A text between ``//`` and ``/`` that cannot be a part of a password with a slash."""
 
 _PORT: Final = re.compile(r"[^:]+:[0-9]+")
 _HAS_PASSWORD: Final = re.compile(r"[^:/]*:(?![0-9]+(/|$))")
 _HIDDEN: Final = "..."
-"""What reports show of a URL that may be a password from its beginning on."""
+"""The replacement in reports for the part of a URL that may be a password."""
 
 _URL_IN_TEXT: Final = re.compile(rf"{_SCHEME.pattern}[^\s'\"`]*(?<!:)")
-"""Without a colon at the end, which belongs to the sentence."""
+"""A URL without a colon at its end, which belongs to the sentence."""
 
 
 def is_url(text: str) -> bool:
@@ -131,7 +131,7 @@ def without_secrets(path: str) -> str:
 
 def check_local(path: str, before: str) -> None:
     """
-    Make sure that a path is not a URL.
+    Check that a path is not a URL.
 
     :param before: the beginning of the message, up to the path, such as ``--cache`` and a space
     :raises UsageError: for a URL, and for text that contains one: later messages may show a part of
@@ -143,13 +143,13 @@ def check_local(path: str, before: str) -> None:
 
 
 def redacted(text: str) -> str:
-    """Return a message whose URLs are as reports show them."""
+    """Return a message with URLs in the form of reports, without credentials."""
     return _URL_IN_TEXT.sub(lambda match: without_secrets(match[0]), text)
 
 
 def _divide(protocol: str, rest: str) -> tuple[str, str, str]:
     """
-    Return the rest of a URL up to another URL or an archive, the separator, and what follows it.
+    Return the rest of a URL up to another URL or an archive, the separator, and the text after it.
     """
     if protocol == ZIP:
         return rest.partition("::")
@@ -160,7 +160,7 @@ def _divide(protocol: str, rest: str) -> tuple[str, str, str]:
 
 
 def _place(protocol: str, place: str) -> str:
-    """Return what a URL has after its protocol, as reports show it."""
+    """Return the part of a URL after its protocol, as reports show it."""
     own = _QUERY.sub("", place)
     hidden = place.removeprefix(own)
     authority, slash, rest = own.partition("/")
@@ -192,23 +192,24 @@ class RemotePath:
     """
     A file or directory that is read through fsspec.
 
-    It has those attributes of ``Path`` that readers of models use and that ask no server. Only
-    :func:`parse` makes one of a text; the others come from it, and lie below it or beside it.
+    It has the attributes of ``Path`` that readers of models use and that need no request. Only
+    :func:`parse` creates a path from a text. All other paths are derived from such a path, and are
+    below it or next to it.
     """
 
     url: str = field(repr=False)
     """
-    The URL, which may hold credentials: no report and no message has it. One of a model registry
-    has two slashes here, as all others do.
+    The URL, which may contain credentials and is never in reports or messages. A URL of a model
+    registry also has two slashes.
     """
 
     is_derived: bool = field(default=False, compare=False)
-    """Whether it was made from another path, and not given by a user."""
+    """Whether the path was derived from another path, not specified by a user."""
 
     listed: str = field(default="", compare=False)
     """
-    The end of the URL that is a name from a listing: it holds no credentials, and a ``?`` in it is
-    a part of the name.
+    The end of the URL that is a name from a listing. It contains no credentials, and a ``?`` is a
+    part of the name.
     """
 
     def __str__(self) -> str:
@@ -235,7 +236,7 @@ class RemotePath:
 
     @property
     def archive(self) -> Path | RemotePath | None:
-        """The zip archive that the file is a member of; None of what lies in no archive."""
+        """The zip archive that contains the file; None if the file is not in an archive."""
         outer, separator, inner = self.url.partition("::")
         if not separator or not outer.startswith(f"{ZIP}://"):
             return None
@@ -253,8 +254,8 @@ class RemotePath:
     @property
     def location(self) -> str:
         """
-        What names the file on its server, or in its archive or its registered model, as fsspec's
-        file systems take it.
+        The file's path on its server, in its archive or in its registered model, in the form of
+        fsspec's file systems.
         """
         if self.is_web:
             return self.url
@@ -263,7 +264,7 @@ class RemotePath:
 
     @property
     def _own(self) -> str:
-        """The URL without the archive that it lies in, and of a web address without its query."""
+        """The URL without its archive and, for a web address, without its query."""
         own = self.url.partition("::")[0] if self.protocol == ZIP else self.url
         return _QUERY.sub("", own) if self.is_web else own
 
@@ -284,7 +285,7 @@ class RemotePath:
 
     @property
     def parent(self) -> RemotePath:
-        """The directory that it lies in; a bucket and a registered model are their own."""
+        """The directory that contains the file; for a bucket or a registered model, itself."""
         if self.registered and not self.location:
             return self
         protocol, _, place = self._own.partition("://")
@@ -304,11 +305,11 @@ class RemotePath:
         return replace(self._at(f"{own}/{name}"), listed=f"{self.listed}/{name}")
 
     def joinpath(self, *names: str) -> RemotePath:
-        """Return what has these names below it."""
+        """Return the path of these names below this path."""
         return self / "/".join(names) if names else self
 
     def with_name(self, name: str) -> RemotePath:
-        """Return what has another name beside it."""
+        """Return the path with another name in the same directory."""
         return self.parent / name
 
     def relative_name(self, home: RemotePath) -> str:
@@ -316,7 +317,7 @@ class RemotePath:
         return self.location.removeprefix(home.location).lstrip("/")
 
     def leads_out(self, home: RemotePath) -> bool:
-        """Return whether it lies outside a directory, or its parts may lead out of it."""
+        """Return whether the path is outside a directory, or contains ``..``."""
         base = home.location
         below = not base or self.location == base or self.location.startswith(f"{base}/")
         return not below or ".." in self.location.split("/")
@@ -340,9 +341,9 @@ AnyPath: TypeAlias = Path | RemotePath
 
 def from_text(text: str) -> AnyPath:
     """
-    Return the path that a text names: a URL or a local path.
+    Return the path in a text: a URL or a local path.
 
-    :raises UsageError: as :func:`parse`.
+    :raises UsageError: as in :func:`parse`.
     """
     return parse(text) if is_url(text) else Path(text)
 
@@ -351,7 +352,7 @@ def local(path: AnyPath) -> Path:
     """
     Return a path of this machine.
 
-    :raises TypeError: for a remote one, of which the caller has to make a local copy first.
+    :raises TypeError: for a remote path, of which the caller must first make a local copy.
     """
     if isinstance(path, RemotePath):
         raise TypeError(f"{path.shown} is remote")
@@ -360,9 +361,9 @@ def local(path: AnyPath) -> Path:
 
 def parse(url: str) -> RemotePath:
     """
-    Return the path that a URL names.
+    Return the path of a URL.
 
-    :raises UsageError: for an unsupported protocol, and for a URL that names no file.
+    :raises UsageError: for an unsupported protocol, and for a URL without a file.
     """
     safe_url = without_secrets(url)
     if "\0" in url:
@@ -405,7 +406,7 @@ def _member(place: str, safe_url: str) -> str:
 
 
 def _registered_place(url: str, safe_url: str) -> str:
-    """Return what a URL of a model registry names, without the protocol."""
+    """Return the model in a URL of a model registry, without the protocol."""
     place = url.removeprefix(f"{MODELS}:/").rstrip("/")
     if not _REGISTERED.match(f"{MODELS}://{place}"):
         raise UsageError(
@@ -449,7 +450,7 @@ _VERSIONS: Final = (
     "Content-MD5",
     "Digest",
 )
-"""Keys under which backends tell the version of a file's content, the best first."""
+"""The keys of the version of a file's content in backends, the best first."""
 
 _TIMES: Final = (
     "CRC",
@@ -460,7 +461,7 @@ _TIMES: Final = (
     "mtime",
     "created",
 )
-"""Keys of what may be equal for two contents, as times are that have a resolution of a second."""
+"""The keys of values that may be equal for two contents, such as times in whole seconds."""
 
 _WEAK_ETAG: Final = "W/"
 
@@ -470,7 +471,7 @@ _MOST_BYTES: Final = 2**63 - 1
 
 
 class InvalidSizeError(Exception):
-    """A server says a size that no file has."""
+    """A size from a server that no file can have."""
 
 
 class Status(NamedTuple):
@@ -478,10 +479,10 @@ class Status(NamedTuple):
 
     is_directory: bool
     size: int | None
-    """Bytes; None where the server does not say."""
+    """The size in bytes; None if the server does not send it."""
 
     version: str
-    """What differs between two contents of one name: an etag or a generation, else a time."""
+    """The version of the content: an etag or a generation, or else a time."""
 
     is_exact: bool = False
     """Whether two contents cannot have the same version."""
@@ -489,9 +490,9 @@ class Status(NamedTuple):
 
 def status_from(entry: Mapping[str, Any]) -> Status:
     """
-    Return the status that an entry of a listing of fsspec describes.
+    Return the status in an entry of a listing of fsspec.
 
-    :raises InvalidSizeError: if its size is none.
+    :raises InvalidSizeError: if the size is invalid.
     """
     size = _size(entry.get("size"))
     exact = next((str(entry[key]) for key in _VERSIONS if entry.get(key)), "")
@@ -507,7 +508,7 @@ def _size(raw_size: object) -> int | None:
     if raw_size is None:
         return None
     try:
-        size = int(raw_size)  # type: ignore[call-overload]  # some backends pass on what a server says
+        size = int(raw_size)  # type: ignore[call-overload]  # some backends return the server's value
     except (TypeError, ValueError):
         raise InvalidSizeError from None
     if not 0 <= size <= _MOST_BYTES:

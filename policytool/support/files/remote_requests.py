@@ -1,8 +1,8 @@
 """
 Requests to servers, through the backends of fsspec.
 
-Each request has a deadline, is repeated when it may pass, and fails with one sentence. The text of
-a backend's own error is never shown, because it may contain a signed URL.
+Each request has a deadline, is repeated if it may succeed later, and fails with a one-sentence
+message. The text of a backend's error is never shown, because it may contain a signed URL.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _NO_HANDLER: Final = logging.NullHandler()
 _FIRST_WAIT: Final = 0.5
 _ATTEMPTS: Final = 4
 _LOOK_SECONDS: Final = 0.05
-"""Seconds between two looks at the memory that a request takes."""
+"""The seconds between two checks of the memory that a request uses."""
 
 _STOP_SECONDS: Final = 1.5
-"""Seconds for a request to end; fsspec looks every second whether its thread is to end."""
+"""The seconds for a request to end; fsspec checks each second whether its thread must end."""
 
 _LOGGERS: Final = {
     "adlfs": ("adlfs", "azure"),
@@ -49,7 +49,7 @@ _LOGGERS: Final = {
     "huggingface_hub": ("huggingface_hub", "httpx2", "httpx"),
     "s3fs": ("s3fs", "aiobotocore", "botocore"),
 }
-"""Loggers of a backend's package, and of the libraries that it uses, where they differ."""
+"""The loggers of a backend's package, if they differ from its name, and of its libraries."""
 
 _CREDENTIALS: Final = frozenset(
     {
@@ -63,13 +63,13 @@ _CREDENTIALS: Final = frozenset(
         "ClientAuthenticationError",
     }
 )
-"""Names of the errors of backends that have no credentials."""
+"""The names of backends' errors about missing credentials."""
 
 _UNSET: Final = ("Must provide either", "unable to connect to account")
-"""Beginnings of the message of adlfs without credentials, which has no class of its own."""
+"""The beginnings of adlfs' messages about missing credentials, which have no separate class."""
 
 _FORBIDDEN: Final = "Forbidden"
-"""The beginning of the message of gcsfs for a status of 403, which it does not keep."""
+"""The beginning of gcsfs' message for HTTP status 403; the error does not contain the status."""
 
 _DENIED: Final = frozenset({401, 403, 407})
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -93,7 +93,7 @@ _CONNECTION: Final = frozenset(
         "ReadTimeoutError",
     }
 )
-"""Names of the errors of backends over a connection; some are no errors of Python's."""
+"""The names of backends' connection errors; some are not subclasses of Python's errors."""
 
 _PASSES: Final = (ConnectionError, TimeoutError)
 _PASSING: Final = frozenset({"remote-unavailable"})
@@ -101,7 +101,7 @@ _PASSING: Final = frozenset({"remote-unavailable"})
 
 _READABLE: Final = "readable"
 _WRITABLE: Final = "writable"
-"""What a file is not after a failure."""
+"""The property that a file lacks after a failed write, in messages."""
 
 _STATUSES: Final = ("status", "status_code", "code")
 _MOST_CAUSES: Final = 20
@@ -109,13 +109,13 @@ _MOST_CAUSES: Final = 20
 
 def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False) -> Answer:
     """
-    Return what a request returns, which is repeated where it may succeed later.
+    Return the result of a request, which is repeated if it may succeed later.
 
-    :param writes: whether it changes something on the server: then it is left to the backend to
-        repeat it, because the first one may have arrived
-    :raises ModelFileError: if it fails, or :data:`limits.REMOTE_SECONDS` are over.
-    :raises FileNotFoundError: if there is nothing of this name.
-    :raises FileExistsError: if it writes, and there is something of this name.
+    :param writes: whether the request changes the server; only the backend then repeats it, because
+        the first request may have succeeded
+    :raises ModelFileError: if the request fails or takes over :data:`limits.REMOTE_SECONDS`.
+    :raises FileNotFoundError: if the path does not exist.
+    :raises FileExistsError: if the request writes and the path exists.
     """
     most = limits.REMOTE_SECONDS
     most_memory = limits.REMOTE_ANSWER_BYTES
@@ -138,11 +138,11 @@ def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False
             ) from None
         except (ModelFileError, FileExistsError):
             raise
-        except Exception as error:  # noqa: BLE001  # every backend has errors of its own
+        except Exception as error:  # noqa: BLE001  # each backend has its own exceptions
             failure = _failure(path, error, what)
         if failure is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown) from None
-        if writes and failure.code == "changed":  # the condition was that there is none
+        if writes and failure.code == "changed":  # the write required that no object exists
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path.shown) from None
         is_last = writes or attempt == _ATTEMPTS or time.monotonic() + wait > end
         if failure.code not in _PASSING or is_last:
@@ -159,8 +159,8 @@ def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False
 
 def silence(package: str) -> None:
     """
-    Keep off stderr what a backend logs during requests, such as its own repetitions: a failure has
-    one sentence.
+    Keep a backend's log messages during requests, such as its retries, off stderr, because a
+    failure has a one-sentence message.
     """
     names = _LOGGERS.get(package, (package,))
     for name in (*names, "asyncio") if crash_guard.is_own() else names:
@@ -177,10 +177,10 @@ def _is_from_other_thread(record: logging.LogRecord) -> bool:
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
     """
-    Let no thread of this process collect garbage during a block.
+    Disable garbage collection in this process during a block.
 
-    HDF5 calls back for bytes while it holds h5py's lock. A thread that collects an object of h5py
-    meanwhile waits for this lock, and the reader waits for the thread.
+    HDF5 requests bytes in a callback while it has h5py's lock. A thread that collects an object of
+    h5py at that time waits for this lock, and the reader waits for the thread.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -193,15 +193,15 @@ def without_collection() -> Iterator[None]:
 
 def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
     """
-    Return what a function returns; it runs in a thread, which is stopped where it takes longer, or
+    Return the result of a function. It runs in a thread, which is stopped if it takes longer, or
     more memory than :data:`limits.REMOTE_ANSWER_BYTES`.
 
-    The memory is looked at again and again, because a backend collects an endless answer in small
-    parts; and the system refuses more than twice as much, because one call of a parser in C may
-    take all of it at once.
+    The memory is checked repeatedly, because a backend collects an endless response in small parts.
+    The operating system limits it to twice as much, because one call of a C parser may allocate
+    all of it.
 
-    :raises queue.Empty: if the time is over.
-    :raises MemoryError: if it takes too much memory.
+    :raises queue.Empty: if the function takes too long.
+    :raises MemoryError: if the function uses too much memory.
     """
     answers: queue.SimpleQueue[tuple[Answer | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -238,7 +238,7 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
 
 def _stop(thread: threading.Thread) -> None:
     """
-    Stop a request, which would otherwise collect an endless answer until this process ends.
+    Stop a request, which could otherwise collect an endless response until this process ends.
 
     Most backends leave their requests to the event loop of fsspec. In a process of the command,
     all tasks there belong to the request; in a process of a caller, some may be the caller's.
@@ -252,7 +252,7 @@ def _stop(thread: threading.Thread) -> None:
     _cancel_tasks()
     thread.join(_STOP_SECONDS)
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)  # glibc keeps what small parts of an answer took, and takes as much for the next
+        trim(0)  # glibc does not release the memory of a response in small parts by itself
 
 
 def _cancel_tasks() -> None:
@@ -273,8 +273,7 @@ def _cancel_tasks() -> None:
 
 def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | None:
     """
-    Return the sentence about a backend's error, which says what the file is not; None if there is
-    nothing of the name.
+    Return the error for a backend's exception, with a message; None if the path does not exist.
     """
     causes = list(_causes(error))
     names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
@@ -342,7 +341,7 @@ def _storage(path: RemotePath) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it."""
+    """Yield an exception and its causes."""
     for _ in range(_MOST_CAUSES):
         if error is None:
             return

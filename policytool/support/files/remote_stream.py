@@ -1,11 +1,11 @@
 """
-The bytes of a remote file, and which of them to request when some are read.
+The bytes of a remote file, and the choice of the bytes to request with each read.
 
 The ranges that were read are kept in memory, within a limit for all files of a session.
 
 Formats such as HDF5 scatter metadata over a file, in clusters between large arrays. The clusters of
-one file are similar, because its layers are similar. So a request includes as many bytes around a
-place as were needed around earlier places of its kind.
+one file are similar, because its layers are similar. A request therefore includes as many bytes
+around an offset as were needed around earlier offsets of the same kind.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _ENOUGH: Final = 2
 
 
 class Gap(NamedTuple):
-    """Bytes that are not held, between two parts of a file that are."""
+    """Bytes that are not in memory, between two parts of a file that are."""
 
     start: int
     stop: int
 
     bytes_before: int
-    """Bytes of the part before it."""
+    """The number of bytes of the cached part before the gap."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class Cluster:
     """Places that were read and are close together."""
 
     place: int
-    """The one that was read first."""
+    """The offset that was read first."""
 
     start: int
     stop: int
@@ -82,29 +82,29 @@ class Cluster:
 
 
 class RangeWindows:
-    """What was read of one file, and what it predicts."""
+    """The reads of one file, and the prediction of the next reads."""
 
     def __init__(self) -> None:
         self._clusters: list[Cluster] = []
         self._starts: list[int] = []
         self._kinds: defaultdict[int, list[Cluster]] = defaultdict(list)
-        """Clusters by the size of their first read, which tells the kind of the metadata."""
+        """Clusters by the size of their first read, which shows the kind of the metadata."""
 
         self._last = 0
-        """Where the latest read ends."""
+        """The end of the latest read."""
 
         self._front = 0
-        """Where the latest request for values ends."""
+        """The end of the latest request for values."""
 
     def touch(self, start: int, stop: int) -> None:
-        """Remember that bytes were read that are held."""
+        """Record a read of bytes that are in memory."""
         self._last = stop
         cluster = self._near(start, stop)
         if cluster is not None and stop - start <= AFTER:
             self._extend(cluster, start, stop)
 
     def window(self, start: int, stop: int, gap: Gap) -> tuple[int, int]:
-        """Return the bytes of a gap to request, of which those from ``start`` on are read."""
+        """Return the range of a gap to request for a read from ``start`` to ``stop``."""
         has_values = stop - start > AFTER
         is_next = gap.bytes_before and start == gap.start
         if is_next and (has_values or start in {self._last, self._front}):
@@ -132,7 +132,8 @@ class RangeWindows:
 
     def _expected(self, size: int) -> tuple[int, int]:
         """
-        Return how many bytes are needed before and after a place that is first read in this size.
+        Return the expected numbers of bytes before and after an offset whose first read has this
+        size.
         """
         kind = self._kinds[size]
         latest = (cluster for cluster in kind[-_LATEST:] if cluster.reads > 1)
@@ -168,8 +169,8 @@ class RangeWindows:
 
 def best_extent(needed: Sequence[int]) -> int:
     """
-    Return how many bytes to request on one side of a place: the number that costs least, given the
-    bytes that other places needed on this side.
+    Return the number of bytes to request on one side of an offset: the number with the lowest cost
+    for the bytes that other offsets needed on this side.
     """
     return min(
         sorted(set(needed)),
@@ -178,7 +179,7 @@ def best_extent(needed: Sequence[int]) -> int:
 
 
 def cost(extent: int, needed: int) -> int:
-    """Return the cost of the needed bytes, if a first request has so many of them."""
+    """Return the cost of ``needed`` bytes if the first request has ``extent`` bytes."""
     if needed <= extent:
         return extent
     return needed + REQUEST * (1 + (needed - extent) // AFTER)
@@ -196,7 +197,7 @@ class RemoteStream(SeekableStream):
         self._source = source
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
-        """Fill ``buffer``, as far as the file goes."""
+        """Fill ``buffer``, up to the end of the file."""
         data = self.pread(len(buffer), self._position)
         buffer[: len(data)] = data
         self._position += len(data)
@@ -204,7 +205,7 @@ class RemoteStream(SeekableStream):
 
     def pread(self, count: int, offset: int) -> bytes:
         """
-        Return so many bytes at an offset, fewer at the end of the file.
+        Return ``count`` bytes at an offset, or fewer at the end of the file.
 
         :raises ModelFileError: if the server does not deliver them.
         """
@@ -222,7 +223,7 @@ class Source:
         on_keep: Callable[[Source, int, int], None],
     ) -> None:
         """
-        :param fetch: returns the bytes from an offset up to another
+        :param fetch: returns the bytes between two offsets
         :param on_keep: called with this source and the start and size of each piece that it keeps
         """
         self.size = size
@@ -234,7 +235,7 @@ class Source:
         self._windows = RangeWindows()
 
     def read(self, count: int, offset: int) -> bytes:
-        """Return so many bytes at an offset, fewer at the end of the file."""
+        """Return ``count`` bytes at an offset, or fewer at the end of the file."""
         end = min(offset + count, self.size)
         read = []
         while offset < end:
@@ -245,12 +246,12 @@ class Source:
         return b"".join(read)
 
     def drop(self, start: int) -> None:
-        """Forget a piece."""
+        """Remove a piece from memory."""
         del self._pieces[start]
         self._starts.remove(start)
 
     def _piece(self, offset: int, end: int) -> tuple[int, bytes]:
-        """Return a piece that holds the byte at ``offset``, and where it starts."""
+        """Return the start of a piece that contains the byte at ``offset``, and the piece."""
         index = bisect.bisect_right(self._starts, offset)
         before = self._starts[index - 1] if index else 0
         width = len(self._pieces[before]) if index else 0

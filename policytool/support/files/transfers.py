@@ -1,8 +1,8 @@
 """
-Whole files to and from servers: a local copy of a remote model, and new objects.
+Transfers of complete files: a local copy of a remote model, and new objects on servers.
 
-An object appears on the server when the last byte has arrived, or not at all: backends send a large
-one in parts, which the server joins at the end.
+An object appears on the server only when it is complete: backends send a large object in parts,
+which the server joins at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_PARTS: Final = 9_000
 """S3 accepts 10,000 parts of one object."""
 
 _UNSUPPORTED: Final = (NotImplementedError, ValueError)
-"""What backends raise for a mode that they do not have."""
+"""The exceptions of backends for an unsupported mode."""
 
 _STEP_SECONDS: Final = 1.0
 """Seconds between two reports of a transfer."""
@@ -96,10 +96,10 @@ def upload(file: Path, target: RemotePath, *, overwrite: bool) -> None:
     """
     Write a local file to a new object, or replace an object, and check that it arrived completely.
 
-    If the backend supports it, the server itself refuses to replace an object.
+    If the backend supports it, the server itself rejects the replacement of an object.
 
-    :raises FileExistsError: if there is one and ``overwrite`` is false.
-    :raises ModelFileError: if the server does not store it; there is then no new object.
+    :raises FileExistsError: if the object exists and ``overwrite`` is false.
+    :raises ModelFileError: if the server does not store the object; no new object then exists.
     """
     system = opening.session().system(target)
     size = opening.file_size(file)
@@ -135,7 +135,7 @@ def remove(target: RemotePath) -> None:
     """
     Remove an object.
 
-    :raises ModelFileError: if the server does not.
+    :raises ModelFileError: if the server does not remove the object.
     """
     system = opening.session().system(target)
     request(target, lambda: system.rm_file(place_of(target, system)), writes=True)

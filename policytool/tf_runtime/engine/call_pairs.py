@@ -119,7 +119,7 @@ def _masked(like: Any, original: Any, masks: Mapping[int, Any]) -> Any:
 
 @dataclass(eq=False)
 class Trace:
-    """What is known of one call besides its own result."""
+    """Additional data about one call, for a diagnosis."""
 
     entering: list[int] = field(default_factory=list)
     """The numbers of the comparisons of the tensors that enter it."""
@@ -130,11 +130,11 @@ class Trace:
     own: list[int | None] | None = None
     """
     For each output, the number of the comparison of both layers, called with the same rounded
-    inputs; None where no input is rounded before the call.
+    inputs; None if no input is rounded before the call.
     """
 
     rounding: list[int | None] | None = None
-    """The same of the reference's layer, called with its inputs as they are and rounded."""
+    """The same for the reference's layer, called with its exact and its rounded inputs."""
 
 
 class Diagnosis:
@@ -166,7 +166,7 @@ class Diagnosis:
         return trace
 
     def made(self, row: Row, number: int) -> None:
-        """Note that a row's call made its outputs."""
+        """Record that a row's call created its outputs."""
         for tensor in self._comparisons.tensors(row.candidate.outputs):
             self._rows.setdefault(tensor.name, number)
 
@@ -198,30 +198,30 @@ class Diagnosis:
 
 @dataclass(eq=False)
 class Row:
-    """What is measured of one call of a layer."""
+    """The measurements of one call of a layer."""
 
     reference: Call
     candidate: Call
     accumulated: list[int | None] = field(default_factory=list)
-    """For each output, the number of its comparison; None for what cannot be compared."""
+    """For each output, the number of its comparison; None if it cannot be compared."""
 
     isolated: list[int | None] | None = None
-    """The same; None where the layer was not called with the reference's inputs."""
+    """The same numbers for the reference's inputs; None if the layer was not called with them."""
 
     inputs: list[str] = field(default_factory=list)
-    """The float dtypes that the candidate's layer takes."""
+    """The float dtypes of the inputs of the candidate's layer."""
 
     dtypes: list[tuple[str, str]] = field(default_factory=list)
     shapes: list[list[int | None]] = field(default_factory=list)
     exponents: list[int | None] = field(default_factory=list)
-    """For each output, the number of its histogram; None for what has none."""
+    """For each output, the number of its histogram; None if it has no histogram."""
 
     trace: Trace | None = None
     """None unless the run is a diagnosis."""
 
 
 class Pair:
-    """Two live models, and what to measure of them."""
+    """Two loaded models, and the measurements to make."""
 
     def __init__(
         self,
@@ -245,10 +245,10 @@ class Pair:
         self.counts_exponents = counts_exponents
         self.rows: list[Row] = []
         self.only: tuple[list[str], list[str]] = ([], [])
-        """The paths of calls that one of the two makes and the other does not."""
+        """The paths of calls that only one of the two models makes."""
 
         self.traced = "reference"
-        """Which of the two is being traced, or was at last."""
+        """The model that is being traced, or was traced last."""
 
         self.graph: Any = None
         self._comparisons = Comparisons(self.tf)
@@ -258,18 +258,18 @@ class Pair:
         self._function: Any = None
         self._rows: LayerRows | None = None
         self._output_run: OutputRun | None = None
-        """What compares the outputs; None if the layers are compared in the same rows."""
+        """The run that compares outputs; None if the layers are compared in the same rows."""
 
         self._tapes: list[Tape] = []
         self._places: dict[str, int] = {}
         self._again: set[int] = set()
-        """The places of operations that were made when a layer was called a second time."""
+        """The positions of operations that were created when a layer was called a second time."""
 
     def trace(self, rows: LayerRows) -> None:
         """
         Trace both models for inputs whose layers are compared in these rows.
 
-        :raises Refused: where the models' own outputs cannot be compared.
+        :raises Refused: if the outputs of the models cannot be compared.
         """
         function = self.tf.function(self._call_both, autograph=False, input_signature=[rows.specs])
         self._function = function.get_concrete_function()
@@ -333,8 +333,8 @@ class Pair:
 
     def operations(self) -> list[Any]:
         """
-        Return what either model computes, without what is computed a second time to measure a layer
-        by itself.
+        Return the operations of both models, without those of the second calls of layers that are
+        measured separately.
         """
         return [
             operation
@@ -344,8 +344,8 @@ class Pair:
 
     def layer_of(self, name: str) -> str | None:
         """
-        Return the path of the innermost layer that an operation of the graph was traced in; None
-        for what no layer did.
+        Return the path of the innermost layer in which an operation of the graph was traced; None
+        if it was not traced in a layer.
         """
         if not self._places:
             self._places = {

@@ -33,7 +33,7 @@ class Comparisons:
 
         self._known: dict[tuple[int, int], int] = {}
         self._held: list[Any] = []
-        """What keeps the identities in use for as long as they are compared."""
+        """References to tensors, so that their ids are not reused while they are compared."""
 
     def tensors(self, outputs: Any) -> list[Any]:
         """
@@ -91,24 +91,24 @@ activations to hold.
 """
 
 _NO_STEP = ("Const", "NoOp", "Placeholder", "ReadVariableOp")
-"""Operations that wait for nothing: they make no activation, or are made once."""
+"""Operations that do not have to wait, because they create no activation or run only once."""
 
 _UNABLE = ("Enter", "Exit", "Merge", "NextIteration", "Switch")
 """Operations that belong to a loop or branch of TF 1."""
 
 
 class Steps:
-    """The calls of a reference that were compared, in their order; those that hold no others."""
+    """The compared calls of a reference that contain no other calls, in their order."""
 
     def __init__(self) -> None:
         self._done: list[tuple[Call, list[Any]]] = []
 
     def awaited(self, call: Call) -> list[Any]:
-        """Return the operations that have to be done before the candidate makes a call."""
+        """Return the operations that must finish before the candidate makes a call."""
         return self._done[-AHEAD][1] if not call.children and len(self._done) >= AHEAD else []
 
     def compared(self, call: Call, vectors: Sequence[Any]) -> None:
-        """Note that a call was compared, with what was measured of it."""
+        """Record that a call was compared, with its measurements."""
         if not call.children:
             self._done.append((call, [vector.op for vector in vectors]))
 
@@ -144,7 +144,7 @@ class Steps:
 
 
 def wait(operations: Sequence[Any], done: Sequence[Any]) -> None:
-    """Let operations of a graph wait for others; those of loops cannot."""
+    """Make operations of a graph wait for others, except operations of loops, which cannot wait."""
     for operation in operations:
         if operation.type not in _UNABLE:
             operation._add_control_inputs(done)  # noqa: SLF001  # what was traced before cannot be made to wait in another way

@@ -1,6 +1,6 @@
 """
-Taps: every call of a layer while a model is traced, nested and shared layers too, with what went in
-and what came out.
+Hooks that record all calls of layers while a model is traced, including nested and shared layers,
+with their inputs and outputs.
 
 Both Kerases call a layer through ``Layer.__call__``, and Keras 3 its ops through
 ``Operation.__call__``; for the time of a trace these are wrapped. What is traced inside another
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
 
 MASK = "_keras_mask"
-"""Where both Kerases keep the mask of a tensor."""
+"""The attribute in which Keras 2 and Keras 3 store the mask of a tensor."""
 
 _SYMBOLIC = "KerasTensor"
 """
-What stands for a tensor in a model that is put together; up to TF 2.3 it is a tensor of another
+The class of symbolic tensors while a model is built; up to TF 2.3, these are tensors of another
 graph.
 """
 
@@ -40,7 +40,7 @@ class LayerId(NamedTuple):
     class_name: str | None
 
     def fields(self) -> dict[str, Any]:
-        """Return it as a part of an answer."""
+        """Return the fields as a part of an answer."""
         return dict(self._asdict())
 
 
@@ -50,7 +50,7 @@ class Call:
     def __init__(self, layer: Any, key: Key, start: int) -> None:
         self.layer = layer
         self.key = key
-        """The layer's path, and how often it was called before."""
+        """The layer's path, and the number of its earlier calls."""
 
         self.start = start
         """The number of operations in the graph before the call."""
@@ -60,17 +60,17 @@ class Call:
         self.kwargs: Any = {}
         self.masks: dict[int, Any] = {}
         """
-        The masks of what went in, by its identity; Keras 3's MultiHeadAttention takes them off its
+        The masks of the inputs, by id, because Keras 3's MultiHeadAttention removes them from its
         inputs.
         """
 
         self.outputs: Any = None
         self.children: list[Call] = []
         self.parent: Call | None = None
-        """The call that it was made within; None for the model's own."""
+        """The call that made this call; None for the call of the model."""
 
         self.make: Callable[..., Any] | None = None
-        """What calls the layer, with no tap."""
+        """The function that calls the layer without recording."""
 
     @property
     def path(self) -> str:
@@ -110,7 +110,7 @@ class Tape:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Tap every call within the context."""
+        """Record all calls within the context."""
         homes = [self.library.keras.layers.Layer]
         if self.library.family == KERAS3:
             homes.append(
@@ -133,7 +133,7 @@ class Tape:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Tap nothing within the context."""
+        """Record no calls within the context."""
         before, self.paused = self.paused, True
         try:
             yield

@@ -28,8 +28,8 @@ _LIST = "TensorListFromTensor"
 
 def depth(graph: Any, call: Call) -> int:
     """
-    Return the sum of the depths of all reductions in a call, one after the other; 0 where nothing
-    is added up.
+    Return the sum of the depths of all reductions in a call, one after the other; 0 without
+    reductions.
     """
     return total(graph.get_operations()[call.start : call.stop])
 
@@ -136,7 +136,7 @@ def _along(operation: Any) -> int:
 
 
 def _contracted(equation: str, shapes: list[list[int]]) -> int:
-    """Return how many terms each element of an einsum has."""
+    """Return the number of terms of each element of an einsum."""
     operands, _, result = equation.replace(" ", "").partition("->")
     sizes: dict[str, int] = {}
     for labels, shape in zip(operands.split(","), shapes):
@@ -147,7 +147,7 @@ def _contracted(equation: str, shapes: list[list[int]]) -> int:
 
 
 def _dims(tensor: Any) -> list[int]:
-    """Return a tensor's shape, with 1 for what is not known."""
+    """Return a tensor's shape, with 1 for unknown dimensions."""
     return [size or 1 for size in tensor.shape.as_list()] if tensor.shape.rank is not None else []
 
 
@@ -180,7 +180,7 @@ def layers(pair: Pair) -> list[str]:
 
 
 def reachable(starts: Iterable[Any], sources: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
-    """Return some operations of a graph and all that they depend on, each once."""
+    """Return operations of a graph, and all operations that they depend on, each once."""
     operations: dict[int, Any] = {}
     pending = list(starts)
     while pending:

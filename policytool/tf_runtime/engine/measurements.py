@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     """Returns vectors, histograms and the outputs of both models for one batch."""
 
 LAYER_ROWS = 16
-"""How many rows show the errors of layers if the run has nothing to explain."""
+"""The number of rows in which layers are compared if the run has no error to explain."""
 
 LEAST_ROWS = 48
-"""All rows of fewer are compared, because a part of them would save little."""
+"""The minimum number of rows for a selection; with fewer rows, it would save little."""
 
 EXPLAINED_ROWS = 1000
-"""The most rows in which layers are compared to explain an error."""
+"""The maximum number of rows in which layers are compared to explain an error."""
 
 
 class Measured(NamedTuple):

@@ -1,6 +1,6 @@
 """
-What became of the values of an output, row by row: counts and sums over all batches, from which the
-command concludes whether predictions changed.
+The changes to the values of an output, row by row: counts and sums over all batches, from which the
+command derives whether predictions changed.
 
 A sample is a row of a batch. Outputs of more than two dimensions have several rows of values for
 each sample, such as one for each pixel, which are not independent; their shares are therefore
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 CHANNELS = 8
-"""The most channels that are compared one by one."""
+"""The maximum number of channels that are compared separately."""
 
 KEPT_BYTES = 64 << 20
-"""The most bytes of vectors that are kept to find nearest neighbours among them."""
+"""The maximum number of bytes of vectors that are kept for the search of nearest neighbours."""
 
 KEPT_ROWS = 4096
 _LEAST_DIMENSIONS = 4
-"""Vectors of fewer dimensions are scores, and no embedding."""
+"""The minimum number of dimensions of an embedding; shorter vectors are scores."""
 
 _VECTORS = 2
 """Axes of an output with one vector for each sample."""
@@ -252,7 +252,7 @@ class OutputChanges:
             self._kept_bytes += row_bytes * len(reference[:left])
 
     def _neighbours(self) -> dict[str, Any] | None:
-        """Return how many vectors have another nearest neighbour, by the angle between them."""
+        """Return the number of vectors with a changed nearest neighbour, by angle."""
         if not self._kept or self.sums_to_one:
             return None
         sides = [

@@ -1,5 +1,5 @@
 """
-How much larger synthetic inputs may be until a float16 candidate overflows.
+The factor by which synthetic inputs can grow until a float16 candidate overflows.
 
 The range of a user's data is unknown; how far the model is from an overflow on inputs of an
 ordinary size, and where it comes first, can be measured.
@@ -43,13 +43,13 @@ _OVERFLOWED = tensor_errors.FIELDS.index("overflowed")
 
 
 class Outcome(NamedTuple):
-    """What inputs of one size show."""
+    """The result for inputs scaled by one factor."""
 
     overflow: Any = None
-    """Where the candidate overflows first; None where it does not."""
+    """The first overflow of the candidate; None if it does not overflow."""
 
     is_usable: bool = True
-    """Whether the reference is as finite as it is for the inputs as they are."""
+    """Whether the reference is as finite as for the unscaled inputs."""
 
 
 def probe_overflow(
@@ -61,7 +61,7 @@ def probe_overflow(
 
     Both models run at most eight times on the first random batch and on the extra ones.
 
-    :param usual: the vectors of all comparisons over the inputs as they are
+    :param usual: the vectors of all comparisons over the unscaled inputs
     """
     batches = [
         *(extreme.tensors for extreme in fed.extremes),

@@ -34,8 +34,8 @@ _STEP_ERROR = 1 / math.sqrt(12)
 
 def compute_unquantized(library: Library, model: Any) -> int:
     """
-    Let the layers of a model compute with their weights as the file has them, dequantised, and with
-    their inputs as they are; return how many of them round otherwise.
+    Make the layers of a model compute with the stored weights, dequantised, and with unrounded
+    inputs; return the number of layers that would otherwise round.
     """
     changed = 0
     for _, layer in paths(model):
@@ -72,7 +72,7 @@ def _relative(integers: Any) -> float:
 
 
 def _integers(layer: Any) -> list[Any]:
-    """Return the integers that stand for weights in a layer and those within it."""
+    """Return the integers that represent weights in a layer and in its child layers."""
     arrays = []
     for _, inner in paths(layer):
         mode = getattr(inner, "quantization_mode", None)
@@ -96,7 +96,7 @@ def _source(layer: Any) -> str:
 
 
 def _passing(library: Library, quantizer: Any) -> Any:
-    """Return what takes a quantizer's place and gives its inputs as they are, scaled by 1."""
+    """Return a replacement for a quantizer that returns its inputs unchanged, with scale 1."""
 
     def unchanged(inputs: Any, *places: Any, **options: Any) -> Any:
         _, scale = quantizer(inputs, *places, **options)
@@ -119,7 +119,7 @@ class Sides:
         self.libraries: dict[str, Library] = {}
         self._originals: dict[str, Any] = {}
         self.unquantized = 0
-        """How many quantised layers of the reference compute as if they were not."""
+        """The number of quantised layers of the reference that compute dequantised."""
 
     def library(self, family: str) -> Library:
         """Return the library of one family, with the user's classes known to it."""

@@ -230,9 +230,9 @@ class Task:
 
     def metrics(self, outputs: Sequence[str]) -> TaskMetrics:
         """
-        Return what computes the metric of a model with these outputs.
+        Return the object that computes the metric of a model with these outputs.
 
-        :raises Refused: if the labels are not of these outputs.
+        :raises Refused: if the labels do not belong to these outputs.
         """
         return TaskMetrics(self, outputs)
 

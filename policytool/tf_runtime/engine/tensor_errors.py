@@ -1,6 +1,6 @@
 """
-How far a candidate's tensor is from the reference's, reduced on the device to a few numbers, in one
-of two ways: a quick one for ordinary values, and an exact one for all others.
+The errors of a candidate's tensor, reduced on the device to a few numbers in one of two ways: a
+quick one for ordinary values, and an exact one for all others.
 
 Everything is summed and counted over pairs of elements; what that means (relative error,
 signal-to-noise ratio, shares) is derived from it elsewhere.
@@ -202,8 +202,8 @@ def _added(
 
 def _lost(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
     """
-    Return how many of the candidate's values are subnormal, and how many are zero where the
-    reference is not.
+    Return the number of the candidate's subnormal values, and the number of its zeros at nonzero
+    values of the reference.
     """
     zero, small = _classes(tf, candidate)
     if candidate.dtype == tf.float16:
@@ -222,8 +222,8 @@ def _lost(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
 
 def _classes(tf: Any, tensor: Any) -> tuple[Any, Any]:
     """
-    Return which values are zero, and which are zero or subnormal, derived from their bits: CPU
-    kernels treat subnormal numbers as zero.
+    Return a mask of zeros, and a mask of zeros and subnormal values, both derived from the bits
+    because CPU kernels treat subnormal numbers as zero.
 
     For longer floats, the bits are made into floats that no kernel treats as zero: an exponent
     with no fraction, and a fraction with the exponent of 1.

@@ -166,12 +166,12 @@ def pad_every_way(array: Any, parts: Any, recipe: Recipe, *, first: int, place: 
 
 
 def _kept(array: Any, parts: Any, row: int) -> int:
-    """Return how many elements of a row's sequence stay."""
+    """Return the number of elements of a row's sequence that are kept."""
     return max(1, int(parts[row] * array.shape[1]))
 
 
 BATCH = 8
-"""Rows of a batch where nobody says another number."""
+"""The default number of rows in a batch."""
 
 _SPARSE = 0.75
 """Share of a sparse input that is zero."""

@@ -97,7 +97,7 @@ def _move_elements(
 
 def _by_axis(layer: Any, ends: Any, dimensions: int, rank: int) -> list[tuple[int, int]]:
     """
-    Return what a layer adds to or cuts from both ends of each axis.
+    Return the sizes that a layer adds to, or removes from, both ends of each axis.
 
     :param ends: its argument, for the dimensions without those of batch and channels
     """
@@ -117,7 +117,7 @@ def _cropped(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
 
 def _key(node: Any) -> tuple[Any, ...]:
     """
-    Return what a tensor is indexed with; Keras 2 stores slices as dicts.
+    Return the index of an indexing operation; Keras 2 stores slices as dicts.
 
     :raises TypeError: for an index of the batch, or one that is not a constant.
     """

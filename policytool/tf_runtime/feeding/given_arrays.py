@@ -193,7 +193,7 @@ _WRONG = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What zipfile and NumPy raise for files that are none of theirs."""
+"""The exceptions of zipfile and NumPy for files in other formats."""
 
 CODE = "inputs-file"
 _ZIP = b"PK"
@@ -232,8 +232,7 @@ def with_names(arrays: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
     """
-    Write arrays by name, beside the place and then renamed: what is there is whole, before and
-    after, also if the process is killed.
+    Write arrays by name, atomically: into a draft that is renamed when it is complete.
     """
     draft = hidden_path(path)
     try:
@@ -260,8 +259,8 @@ def _write_archive(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
 
 def hidden_path(path: str) -> str:
     """
-    Return a hidden name beside a file, which nothing else has: such as the atomic writers of
-    policytool give, so that the next run removes what this process leaves if it is killed.
+    Return an unused hidden name next to a file, in the form of policytool's atomic writers, so that
+    the next run removes the draft if this process is killed.
     """
     folder, name = os.path.split(path)
     host = zlib.crc32(socket.gethostname().encode())
@@ -322,8 +321,8 @@ def arrays_of(path: str) -> dict[str, Any]:
 
 def _size(path: str, member: str, stream: IO[bytes]) -> int:
     """
-    Return how many bytes an array takes, from its header alone: a compressed one may take far more
-    than its file.
+    Return the size of an array in bytes, from its header, because a compressed array can be much
+    larger than its file.
     """
     header = _HEADERS.get(np.lib.format.read_magic(stream))
     if header is None:
@@ -375,7 +374,7 @@ def read_labels(path: str) -> dict[str, Any]:
     """
     Return the arrays of a file by name.
 
-    :raises Refused: if it cannot be read, or holds anything but arrays of numbers or strings.
+    :raises Refused: if it cannot be read, or contains other data than arrays of numbers or strings.
     """
     try:
         return arrays_of(path)

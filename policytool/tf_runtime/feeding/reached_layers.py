@@ -248,7 +248,7 @@ class _CallInput(NamedTuple):
     shape: Any
 
     def elements(self, position: int) -> Any:
-        """Return where an input's values are in it; None if that is unknown."""
+        """Return the positions of an input's values in the tensor; None if they are unknown."""
         if position in self.flow:
             return self.flow[position].elements
         sizes = open_as_one(self.shape)
@@ -336,7 +336,7 @@ def _merge_flows(flows: Sequence[Flow]) -> dict[int, PassedValues]:
 
 
 def _change_by(layer: Any, symbol: str) -> int | None:
-    """Return how a layer changes the values that pass through it; None if it computes others."""
+    """Return the kind of change by a layer to its values; None if it computes other values."""
     if passes_values(layer) or symbol in SHAPING_OPS:
         return WHOLE
     if facts(layer).get("cuts") or symbol in CUTTING_OPS:

@@ -83,7 +83,7 @@ class Recipe:
         """
 
         self.padding: float | None = None
-        """What stands where a sequence has ended; None where sequences do not end."""
+        """The padding value after the end of a sequence; None if sequences are not padded."""
 
         self.limit: tuple[int, str] | None = None
         """
@@ -540,7 +540,7 @@ def draw_inputs(
 
 
 def sizes(specs: Sequence[Slot]) -> Iterator[int]:
-    """Yield what to try for open dimensions; once where there are none but the batch."""
+    """Yield the sizes to try for open dimensions; a single size if only the batch is open."""
     yield from SIZES if any(spec.is_open for spec in specs) else SIZES[:1]
 
 

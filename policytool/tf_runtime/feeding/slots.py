@@ -55,7 +55,7 @@ class Slot:
         return self.shape is None or (self.kind != RAGGED and None in self.shape[1:])
 
     def rows(self, batch: int) -> int:
-        """Return how many rows of this input go into one batch."""
+        """Return the number of rows of this input in one batch."""
         fixed = self.shape[0] if self.shape else None
         return batch if fixed is None and self.shape != [] else fixed or 1
 
@@ -82,7 +82,7 @@ def model_inputs(library: Library, model: Any) -> NestedSlots:
     A functional model says them itself. One of another kind is called as it was called or built
     when it was saved: Keras 2 keeps specs, Keras 3 shapes alone.
 
-    :raises Refused: where a model says nothing of it, or takes several arguments.
+    :raises Refused: if a model does not declare its inputs, or has several arguments.
     """
     nested = _declared(model)
     if nested is None:

@@ -67,7 +67,7 @@ def working_in(directory: str) -> Iterator[None]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return what the user's code raised, and the line of code that raised it."""
+    """Return the exception of the user's code, and the line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(("<", _HERE))]
     if not own or isinstance(error, (ImportError, SyntaxError)):

@@ -191,7 +191,7 @@ def _nothing(recorded: Any, rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own(library: Library, model: Any) -> list[str]:
-    """Return what of training a model's class does in its own way."""
+    """Return the training methods that a model's class overrides."""
     return [
         name
         for name in ("train_step", "compute_loss")
@@ -200,7 +200,7 @@ def _own(library: Library, model: Any) -> list[str]:
 
 
 class _ScaleTrials:
-    """What each loss scale that was tried gave."""
+    """The results of each tried loss scale."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class _ScaleTrials:
         return bool(self.at(1.0)[1][:, _UNDEFINED].any())
 
     def told(self) -> dict[str, Any]:
-        """Return what was used and found."""
+        """Return the losses, the compared variables, and the tried loss scales, as JSON."""
         variables = self.scaled.variables
         connected = [variable for variable, known in zip(variables, self.connected) if known]
         return {

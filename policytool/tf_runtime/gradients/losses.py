@@ -77,7 +77,7 @@ class OutputLossSpec:
     output: str
     weight: float | None = None
     loss: Any = None
-    """What ``compile`` takes; None where the output has no loss."""
+    """The loss as an argument of ``compile``; None if the output has no loss."""
     name: str | None = None
     source: str = "none"
     """``recorded``, ``substitute`` or ``none``."""

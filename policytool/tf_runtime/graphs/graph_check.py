@@ -105,7 +105,7 @@ def _by_keywords(tf: Any, function: Any) -> Any:
 
 def named_inputs(signature: Any) -> list[tuple[str, Any]]:
     """
-    Return what a signature takes: each keyword with its placeholder, in the order of the graph's.
+    Return the inputs of a signature: keywords with placeholders, in the order of the graph.
     """
     placeholders = signature.inputs[: len(signature.inputs) - len(signature.captured_inputs)]
     keywords = getattr(signature, "_arg_keywords", None)

@@ -313,9 +313,9 @@ def choose_rewrites(tf: Any, policy: str, device: str) -> list[Rewrite]:
 
 def apply_rewrite(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
     """
-    Return a graph after the pass; ``kept`` are the names of tensors whose ops stay as they are.
+    Return a graph after the pass; ``kept`` are the names of tensors whose ops do not change.
 
-    :raises Refused: where the pass itself fails.
+    :raises Refused: if the pass fails.
     """
     try:
         return run_pass(graph_def, kept, rewrite.option, rewrite.device)

@@ -246,7 +246,7 @@ def depth_of(ops: Sequence[Any], scoped_tensors: Sequence[tuple[str, Any]]) -> l
 
 
 def within(ops: Sequence[Any]) -> dict[str, bool]:
-    """Return which ops run within a loop or a branch of TF 1."""
+    """Return the ops that run within a loop or a branch of TF 1."""
     loops: dict[str, int] = {}
     branches: dict[str, int] = {}
     for op in ops:

@@ -4,14 +4,14 @@ TensorFlow's checkpoints (tensor bundles, "V2"), read without TensorFlow.
 A bundle is ``PREFIX.index``, a sorted table from key to dtype, shape and place, and shards
 ``PREFIX.data-NNNNN-of-MMMMM`` that hold the values. ``model.save_weights``,
 ``tf.train.Checkpoint``, TF 1's ``Saver`` and the ``variables/`` of a SavedModel are all bundles.
-Those of TF 2 hold an object graph too: which object has which tensor, under which names.
+Bundles of TF 2 also contain an object graph, which maps objects to their tensors and names.
 
     bundle = open_bundle(Path("variables/variables"))
     for key, entry in bundle.entries.items():
         for chunk in bundle.chunks(entry): # verified: the last chunk comes only after the checksum
             ...
 
-Opening reads the index alone; a shard is opened when one of its tensors is read.
+Opening reads only the index; a shard is opened when one of its tensors is read.
 
 Sources: tensorflow/core/util/tensor_bundle/{tensor_bundle,naming}.cc,
 tensorflow/core/lib/io/{table,block,format}.cc.
@@ -40,19 +40,20 @@ if TYPE_CHECKING:
 
 
 _VERSION: Final = 1
-"""``kTensorBundleVersion``: of the format that is read here, and the only one there has been."""
+"""``kTensorBundleVersion`` of the supported format, the only version that exists."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
-    """A checkpoint; nothing of its values is read until someone asks."""
+    """A checkpoint, whose values are read on demand."""
 
     prefix: AnyPath
-    """Its path without ``.index``."""
+    """The path of the index without ``.index``."""
 
     entries: Mapping[str, Entry]
     """
-    Its tensors by key, in the file's order, which is that of the keys; a partitioned variable once.
+    The tensors by key, in the order of the file, which is sorted by key. A partitioned variable is
+    a single entry.
     """
 
     _shards: _values.Shards = field(repr=False)
@@ -61,14 +62,14 @@ class Bundle:
         """
         Yield a tensor's stored bytes, the C order of its values, in chunks of at most 1 MiB.
 
-        The parts of a partitioned variable come as one tensor. A tensor of strings comes as it is
-        stored, lengths and checksum included: equal strings are equal bytes, and :meth:`strings`
-        takes them apart. A tensor that is not partitioned is verified before its last chunk is
-        yielded; a partitioned one is verified when the iterator ends.
+        The parts of a partitioned variable are yielded as one tensor. The bytes of a string tensor
+        include its lengths and checksum, so that equal strings have equal bytes; :meth:`strings`
+        splits them. A partitioned tensor is verified when the iterator ends; any other tensor is
+        verified before its last chunk is yielded.
 
-        :raises BundleError: where the shard is missing or truncated, the checksum differs, or the
-            dtype is no plain one.
-        :raises OSError: where a file cannot be read.
+        :raises BundleError: if the shard is missing or truncated, the checksum differs, or the
+            dtype is not supported.
+        :raises OSError: if a file cannot be read.
         """
         return _values.chunks(self._shards, entry)
 
@@ -76,8 +77,8 @@ class Bundle:
         """
         Return the elements of a tensor of strings, verified, in C order.
 
-        :raises BundleError: as :meth:`chunks` does, and for a tensor of anything else.
-        :raises OSError: where a file cannot be read.
+        :raises BundleError: as in :meth:`chunks`, and for a tensor of another dtype.
+        :raises OSError: if a file cannot be read.
         """
         if entry.dtype != STRING or entry.slices:
             raise BundleError(
@@ -87,10 +88,10 @@ class Bundle:
 
     def objects(self) -> ObjectGraph | None:
         """
-        Return the object graph; None where the checkpoint has none, which is so of TF 1's.
+        Return the object graph; None if the checkpoint has none, as in TF 1.
 
-        :raises BundleError: where it cannot be read.
-        :raises OSError: where a file cannot be read.
+        :raises BundleError: if the object graph is invalid.
+        :raises OSError: if a file cannot be read.
         """
         entry = self.entries.get(OBJECT_GRAPH_KEY)
         if entry is None:
@@ -110,8 +111,8 @@ class Bundle:
 
     def lacking(self) -> Iterator[BundleError]:
         """
-        Yield, for each shard that is missing or shorter than its tensors need, why; that costs one
-        look at each, and reads no values.
+        Yield an error for each shard that is missing or too short for its tensors. Only the status
+        of each shard is read, and no values.
         """
         ends: dict[int, Entry] = {}
         for entry in _stored_entries(self.entries.values()):
@@ -218,15 +219,15 @@ def _header(
 
 
 def _stored_entries(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield the entries that have bytes of their own: of a partitioned variable its parts."""
+    """Yield the entries with stored bytes; for a partitioned variable, the entries of its parts."""
     for entry in entries:
         yield from (part.entry for part in entry.slices) if entry.slices else (entry,)
 
 
 def _check_places(entries: Iterable[Entry]) -> None:
     """
-    Raise where tensors share bytes, which no writer lets them do: a few bytes could then pass for
-    any number of tensors.
+    Raise an error if tensors share bytes, because a few bytes could represent any number of
+    tensors. No release writes such files.
     """
     for before, after in pairwise(
         sorted(
@@ -239,20 +240,20 @@ def _check_places(entries: Iterable[Entry]) -> None:
 
 OBJECT_GRAPH_KEY: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE: Final = "VARIABLE_VALUE"
-"""The attribute of a variable that is its value."""
+"""The name of the attribute with a variable's value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attribute:
-    """A tensor that an object saved."""
+    """A saved tensor of an object."""
 
     name: str
     """
-    :data:`VALUE` for a variable's value; others are for lookup tables, Python state and the like.
+    :data:`VALUE` for a variable's value; other names are for lookup tables, Python state and so on.
     """
 
     full_name: str
-    """The variable's own name, such as ``dense/kernel``; empty where the object had none."""
+    """The variable's name, such as ``dense/kernel``; empty if the object had no name."""
 
     key: str
     """The tensor's key in the checkpoint."""
@@ -260,10 +261,10 @@ class Attribute:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlotVariable:
-    """A variable that an optimizer keeps for another, such as Adam's ``m``."""
+    """An optimizer's variable for another variable, such as Adam's ``m``."""
 
     variable: int
-    """The node of the variable that it is kept for."""
+    """The node of that other variable."""
 
     name: str
     node: int
@@ -271,17 +272,17 @@ class SlotVariable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trackable:
-    """One object."""
+    """One object of the graph."""
 
     children: tuple[tuple[str, int], ...] = ()
-    """Names and nodes of what it holds, in the file's order."""
+    """The names and nodes of the object's children, in the order of the file."""
 
     attributes: tuple[Attribute, ...] = ()
     slots: tuple[SlotVariable, ...] = ()
 
     @property
     def value(self) -> Attribute | None:
-        """The value, where the object is a variable."""
+        """The attribute with the value; None if the object is not a variable."""
         return next((attribute for attribute in self.attributes if attribute.name == VALUE), None)
 
 
@@ -352,13 +353,13 @@ def keys_of(
     Return the checkpoint key of each variable in another object graph, such as a SavedModel's,
     whose root is 0.
 
-    Both graphs are walked along the same edge names from their roots, breadth first, and an object
-    stays with the first partner it meets: numbers of nodes differ from graph to graph. ``slots``
-    gives each optimizer's slot variables: the node of the variable, the slot's name, and its own
-    node. Objects that only one of the graphs has are left out, and so is everything where the
+    Node numbers differ between graphs. Both graphs are therefore traversed breadth first from their
+    roots along the same edge names, and each object keeps the first partner. ``slots`` has the
+    slot variables of each optimizer: the node of the variable, the name of the slot, and the node
+    of the slot variable. Objects in only one of the graphs are left out. The result is empty if the
     checkpoint has no object graph (TF 1).
 
-    :raises BundleError: where the checkpoint's object graph cannot be read.
+    :raises BundleError: if the checkpoint's object graph cannot be read.
     """
     graph = bundle.objects()
     if graph is None or not graph.nodes:
@@ -377,7 +378,7 @@ def keys_of(
 def _partners(
     graph: ObjectGraph, children: Mapping[int, Sequence[tuple[str, int]]]
 ) -> dict[int, int]:
-    """Return the checkpoint's node for each node that both graphs have."""
+    """Return the checkpoint's node for each node that is in both graphs."""
     partners = {_ROOT: _ROOT}
     pending = deque([_ROOT])
     edges: dict[int, dict[str, tuple[int, int]]] = {}
@@ -400,7 +401,7 @@ def _partners(
 
 
 def _edges(node: Trackable) -> dict[str, tuple[int, int]]:
-    """Return the place and the node of each edge by its name; of equal names, the first."""
+    """Return the position and the node of each edge by name; the first edge of equal names."""
     steps.spend(len(node.children), walk="edges of objects")
     edges: dict[str, tuple[int, int]] = {}
     for place, (name, child) in enumerate(node.children):

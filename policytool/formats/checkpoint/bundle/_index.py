@@ -1,5 +1,5 @@
 """
-The index of a checkpoint: a sorted table, and what it says of each tensor.
+The index of a checkpoint: a sorted table with an entry for each tensor.
 
 Keys of the slices of partitioned variables are in an encoding that sorts as what it encodes does.
 Sources: tensorflow/core/lib/strings/ordered_code.cc, ``EncodeTensorNameSlice`` in
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from policytool.support.limits import Limit
 
 _LONGEST: Final = 10
-"""Bytes of a number of 64 bits."""
+"""The maximum number of bytes of a 64-bit varint."""
 
 _MORE: Final = 0x80
 
@@ -45,8 +45,7 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
     """
     Return the number at ``position`` and the position after it.
 
-    :raises ValueError: where it does not end before ``end``, or is longer than any number of 64
-        bits.
+    :raises ValueError: if the number does not end before ``end``, or is longer than 64 bits.
     """
     value = 0
     for index in range(_LONGEST):
@@ -65,14 +64,15 @@ _ALL: Final = 0xFFFFFFFF
 
 def extend_checksum(checksum: int, data: bytes) -> int:
     """
-    Return the checksum of what ``checksum`` is of, followed by ``data``; 0 is that of nothing.
+    Return the checksum of the bytes of ``checksum`` followed by ``data``; 0 is the checksum of no
+    bytes.
     """
-    result: int = google_crc32c.extend(checksum, data)  # it is typed, and its implementation is not
+    result: int = google_crc32c.extend(checksum, data)  # the implementation has no types
     return result
 
 
 def masked_checksum(checksum: int) -> int:
-    """Return a checksum as it is stored."""
+    """Return the stored form of a checksum."""
     return (((checksum >> 15) | (checksum << 17)) + _MASK) & _ALL
 
 
@@ -80,18 +80,18 @@ FOOTER: Final = 48
 """Bytes of the footer: two handles of at most 20 bytes together, zeros up to 40, and the magic."""
 
 _TRAILER: Final = struct.Struct("<BI")
-"""After a block: how it is compressed, and the checksum of both."""
+"""The bytes after a block: its compression, and the checksum of the block and this byte."""
 
 _UINT32: Final = struct.Struct("<I")
 
 
 def check_limit(limit: Limit, count: int, claim: str, *, counting: bool = False) -> None:
     """
-    Make sure that a count is within a limit.
+    Check that a count does not exceed a limit.
 
-    :param claim: how a sentence about more begins, such as ``its object graph has``
-    :param counting: as :meth:`policytool.support.limits.Limit.exceeded_message` takes it
-    :raises BundleError: beyond the limit.
+    :param claim: the beginning of the error message, such as ``its object graph has``
+    :param counting: as in :meth:`policytool.support.limits.Limit.exceeded_message`
+    :raises BundleError: if the count exceeds the limit.
     """
     if excess := limit.exceeded_message(count, counting=counting):
         raise BundleError("checkpoint-limit", f"{claim} {excess}")
@@ -104,9 +104,9 @@ def is_table(tail: bytes) -> bool:
 
 def read_table(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     """
-    Yield the keys and values of the table, which errors call ``name``.
+    Yield the keys and values of the table. Error messages refer to the table as ``name``.
 
-    :raises BundleError: for a table that is truncated, damaged, compressed or beyond the bounds.
+    :raises BundleError: if the table is truncated, damaged, compressed, or exceeds a limit.
     """
     if not is_table(data):
         raise BundleError(
@@ -120,7 +120,7 @@ def read_table(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
-    _, position = _handle(data, len(data) - FOOTER)  # of a block that TensorFlow leaves empty
+    _, position = _handle(data, len(data) - FOOTER)  # an empty block of TensorFlow
     index, _ = _handle(data, position)
     keys, count, last, free = 0, 0, None, 0
     largest, most = limits.CHECKPOINT_INDEX_BYTES.value, limits.CHECKPOINT_ENTRIES.value
@@ -158,7 +158,7 @@ def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
 
 
 def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
-    """Return a block, verified."""
+    """Return a block after verifying its checksum."""
     offset, size = place
     end = offset + size
     if end + _TRAILER.size > len(data) - FOOTER:
@@ -178,8 +178,8 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
 
 def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     """
-    Yield the keys and values of a block; its end lists where keys are whole, which a reader from
-    front to back does not need.
+    Yield the keys and values of a block. The list of complete keys at the end of the block is not
+    needed for sequential reading.
     """
     if len(block) < _UINT32.size:
         raise ValueError("a block is too short")
@@ -194,7 +194,7 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
         size, position = read_varint(block, position, end)
         if shared > len(key) or own + size > end - position:
             raise ValueError("an entry is longer than its block")
-        if shared + own > longest:  # before it is made: each could be as long as the block
+        if shared + own > longest:  # before creating the key, which could be long
             raise BundleError(
                 "checkpoint-limit",
                 f"{name} has a key of {limits.CHECKPOINT_KEY_BYTES.exceeded_message(shared + own)}",
@@ -212,7 +212,7 @@ def _damage(name: str, reason: str) -> BundleError:
 
 
 MARK: Final = b"\x00"
-"""How the key of a slice begins, and that of no variable: the number zero."""
+"""The first byte of the key of a slice, the number zero; no key of a variable begins with it."""
 
 WHOLE: Final = -1
 """The length of an extent that covers a dimension."""
@@ -223,8 +223,8 @@ _ESCAPES: Final = {0x00: b"\x00\xff", 0xFF: b"\xff\x00"}
 
 def slice_key(name: bytes, extents: Iterable[tuple[int, int]]) -> bytes:
     """
-    Return the key of a variable's slice, given as a start and a length (:data:`WHOLE` for all) in
-    each dimension.
+    Return the key of a variable's slice. ``extents`` has the start and the length of the slice in
+    each dimension; the length is :data:`WHOLE` for the whole dimension.
     """
     numbers = [encode_signed(number) for extent in extents for number in extent]
     return (
@@ -237,15 +237,15 @@ def slice_key(name: bytes, extents: Iterable[tuple[int, int]]) -> bytes:
 
 
 def encode_unsigned(number: int) -> bytes:
-    """Return a number of no sign: how many bytes it takes, and these, highest first."""
+    """Return an unsigned number's encoding: its length in bytes, then the bytes, big-endian."""
     size = (number.bit_length() + 7) // 8
     return bytes((size,)) + number.to_bytes(size, "big")
 
 
 def encode_signed(number: int) -> bytes:
     """
-    Return a number with its sign: as many ones at the front as it takes bytes, all inverted where
-    it is negative.
+    Return the encoding of a signed number. The number of leading ones is the length in bytes; all
+    bits are inverted for a negative number.
     """
     bits = (number if number >= 0 else ~number).bit_length()
     size = (
@@ -256,39 +256,39 @@ def encode_signed(number: int) -> bytes:
 
 
 UNKNOWN: Final = "unknown"
-"""The dtype of a number that no release of TensorFlow gave a meaning."""
+"""The dtype for a number that no release of TensorFlow defines."""
 
 STRING: Final = "string"
 _REFERENCE: Final = 100
-"""A dtype's number plus this is a reference to such a tensor (types.proto)."""
+"""The difference between the numbers of a dtype and of a reference to it (types.proto)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A tensor in a checkpoint: what it is and where its values lie."""
+    """A tensor in a checkpoint: its dtype, its shape, and the location of its values."""
 
     key: str
     dtype: str
     """
-    Keras' name, also ``string``, ``resource`` and ``variant``; ``unknown`` for a number without a
-    name.
+    The name in Keras, or ``string``, ``resource`` or ``variant``; ``unknown`` for an undefined
+    number.
     """
 
     shape: tuple[int, ...]
     shard: int
-    """The number of the file that has the values."""
+    """The number of the shard with the values."""
 
     offset: int
     size: int
-    """Bytes stored; of a partitioned variable those of its parts together."""
+    """The number of stored bytes; for a partitioned variable, the sum over its parts."""
 
     checksum: int
-    """As it is stored: masked."""
+    """The stored checksum, which is masked."""
 
     slices: tuple[Part, ...] = ()
     """
-    The parts of a partitioned variable (TF 1), in the order of its one axis that is partitioned;
-    none of any other.
+    The parts of a partitioned variable (TF 1), in order along the partitioned axis; empty for
+    other variables.
     """
 
 
@@ -297,7 +297,7 @@ class Part:
     """One slice of a partitioned variable."""
 
     start: tuple[int, ...]
-    """Where it begins in each dimension; it is as long as the shape of its entry says."""
+    """The start in each dimension; the shape of the entry has the lengths."""
 
     entry: Entry
 
@@ -306,8 +306,8 @@ def parse(
     key: bytes, value: bytes, name: str
 ) -> tuple[Entry, tuple[tuple[tuple[int, int], ...], ...]]:
     """
-    Return an entry of the index ``name``, without parts, and the extents of its slices: a start and
-    a length in each dimension.
+    Return an entry of the index ``name``, without parts, and the extents of its slices: the start
+    and the length in each dimension.
 
     :raises ValueError: for an invalid entry.
     :raises BundleError: for an entry that exceeds a limit.
@@ -391,9 +391,9 @@ def assembled_entry(
 
 def partitioned_axis(shape: tuple[int, ...], parts: Iterable[Part]) -> int:
     """
-    Return the one axis along which the parts are shorter than the tensor, the first where none is.
+    Return the only axis along which the parts are shorter than the tensor, or 0 if no part is.
 
-    :raises ValueError: where there are several, or the tensor has no axis.
+    :raises ValueError: if there are several such axes, or if the tensor has no axis.
     """
     axes = {
         axis for part in parts for axis, size in enumerate(shape) if part.entry.shape[axis] != size

@@ -1,5 +1,5 @@
 """
-The bytes of tensors, read from a checkpoint's shards in bounded pieces and verified against their
+Reading of tensors from a checkpoint's shards, in pieces of limited size and with verified
 checksums.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 CHUNK: Final = 2**20
-"""Bytes read at once."""
+"""The maximum number of bytes per read."""
 
 _UINT32_BYTES: Final = 4
 _UINT32_END: Final = 2**32
@@ -37,8 +37,8 @@ _UINT32_END: Final = 2**32
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shards:
     """
-    The files that have a checkpoint's values; their names follow from the prefix, none is taken
-    from the index.
+    The files with a checkpoint's values. Their names are derived from the prefix, never read from
+    the index.
     """
 
     prefix: AnyPath
@@ -53,8 +53,8 @@ class Shards:
         """
         Open a shard for reading.
 
-        :raises BundleError: where it is missing, no file, or a link that leads out of the
-            directory.
+        :raises BundleError: if the shard is missing, is not a file, or is a link to a path outside
+            the directory.
         """
         path = self.path(number)
         if opening.links_beside(path):
@@ -90,7 +90,7 @@ class _Shard:
     size: int
 
     def check(self, entry: Entry) -> None:
-        """Raise an error if an entry lies outside the shard."""
+        """Raise an error if an entry exceeds the end of the shard."""
         if entry.offset + entry.size > self.size:
             if problem := failed_download(self.read(4096, 0)):
                 raise BundleError(problem[0], f"{self.name} {problem[1]}")
@@ -103,7 +103,7 @@ class _Shard:
 
 
 class _Stream:
-    """A tensor's stored bytes from front to back, under a checksum."""
+    """A sequential reader of a tensor's stored bytes, which computes their checksum."""
 
     def __init__(self, shard: _Shard, entry: Entry) -> None:
         shard.check(entry)
@@ -134,8 +134,8 @@ class _Stream:
 
     def finish(self, checksum: int | None = None) -> None:
         """
-        Raise where what was read does not match the entry's checksum; ``checksum`` where it is not
-        that of the bytes themselves.
+        Raise an error if the checksum of the read bytes, or ``checksum`` if specified, differs from
+        the entry's checksum.
         """
         if (
             _index.masked_checksum(self._checksum if checksum is None else checksum)
@@ -149,7 +149,7 @@ class _Stream:
 
 
 def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
-    """Yield a tensor's bytes, as :meth:`Bundle.chunks` promises."""
+    """Yield a tensor's bytes; see :meth:`Bundle.chunks`."""
     if entry.dtype in {"variant", "resource", _index.UNKNOWN}:
         raise BundleError(
             "checkpoint-unsupported",
@@ -176,7 +176,7 @@ def strings(shards: Shards, entry: Entry) -> tuple[bytes, ...]:
 
 
 def _hold_back_last(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the pieces, the last one only after the checksum has been found right."""
+    """Yield the pieces; verify the checksum before the last piece."""
     last = b""
     for piece in pieces:
         if last:
@@ -189,8 +189,8 @@ def _hold_back_last(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]
 
 def _assemble(shards: Shards, entry: Entry) -> Iterator[bytes]:
     """
-    Yield a partitioned variable's bytes in the order of the whole: for each index before the
-    partitioned axis a run of every part.
+    Yield a partitioned variable's bytes in the order of the complete variable: for each index
+    before the partitioned axis, a contiguous run of each part.
     """
     if entry.dtype == _index.STRING:
         raise BundleError(
@@ -227,7 +227,7 @@ def _assemble(shards: Shards, entry: Entry) -> Iterator[bytes]:
 
 def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], int]:
     """
-    Return a string tensor's stored bytes, the lengths of its elements, and where the first begins.
+    Return a string tensor's stored bytes, the lengths of its elements, and the offset of the first.
 
     The file stores the lengths as varints, a checksum of the lengths as fixed-width integers, and
     the text. The entry's checksum covers the fixed-width integers, the first checksum and the text

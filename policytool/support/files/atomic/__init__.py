@@ -1,13 +1,13 @@
 """
-Files and directories that appear whole or not at all.
+Files and directories that are written completely or not at all.
 
-A draft is a file without a name if the system has such (``O_TMPFILE`` on Linux): a process that is
-killed while it writes leaves nothing behind. Other systems, and libraries that need a name, give it
-a hidden one. It gets its place by one link or rename; until then, and if anything fails, the target
-is unchanged.
+A draft is an unnamed file if the system supports it (``O_TMPFILE`` on Linux), so that a killed
+process leaves no file behind. On other systems, and for libraries that need a name, the draft has a
+hidden name. One link or rename moves it to the target; until then, and on failure, the target is
+unchanged.
 
-A hidden name holds the host and the process that made it, so that the next run can remove what a
-killed one left: :func:`remove_stale`.
+A hidden name contains the host and the process that created it, so that the next run can remove the
+drafts of killed processes: :func:`remove_stale`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Publishable(contextlib.ExitStack):
     def __init__(self, hidden: Path) -> None:
         super().__init__()
         self._hidden = self.path = hidden
-        """``path`` opens the draft while this process holds it."""
+        """``path`` opens the draft while this process has it open."""
         self.callback(interrupts.remove, interrupts.add_path(hidden))
         self.callback(_placing.remove, hidden)
 
@@ -62,9 +62,9 @@ class Publishable(contextlib.ExitStack):
         """
         Return a new draft in the directory of ``target``, which may be the path of another draft.
 
-        :raises OSError: if no file can be made there.
+        :raises OSError: if no file can be created there.
         """
-        if target.parent == _DESCRIPTORS:  # the link of an unnamed file still tells its directory
+        if target.parent == _DESCRIPTORS:  # the link of an unnamed file shows its directory
             target = target.readlink().with_name("member")
         return cls(_placing.hidden_path(target))
 
@@ -78,17 +78,19 @@ class Publishable(contextlib.ExitStack):
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        Bring the draft to the disk and give it its place, with the mode, owner and extended
-        attributes of ``like``, or of what has the same name in that directory.
+        Flush the draft to the disk and move it to the target, with the mode, owner and extended
+        attributes of ``like``, or of the file with the same name in that directory.
 
-        With ``backup`` the target is replaced and its original stays under that name; with
-        ``overwrite`` the target, or an older backup, is replaced. ``check`` is called last before
-        that; if it raises, nothing was changed.
+        With ``backup``, the target is replaced and its original gets that name; with ``overwrite``,
+        the target, or an older backup, is replaced. ``check`` is called directly before; if it
+        raises an exception, nothing is changed.
 
-        :raises FileExistsError: if the target exists and neither is given, or the backup exists
-            and ``overwrite`` is not given.
-        :raises NotTakenBackError: if the system fails, and fails again to take back what was done.
-        :raises OSError: if the system fails; the target is unchanged, and nothing new stays.
+        :raises FileExistsError: if the target exists and neither is specified, or the backup exists
+            and ``overwrite`` is not specified.
+        :raises NotTakenBackError: if the operating system fails, and undoing the changes also
+            fails.
+        :raises OSError: if the operating system fails; the target is unchanged, and no new file is
+            left.
         """
         new = self.finish(like)
         place = _placing.place_directory if new.is_dir() else _placing.place_file
@@ -96,7 +98,7 @@ class Publishable(contextlib.ExitStack):
 
     @abstractmethod
     def flush(self) -> None:
-        """Bring what is in the draft to the disk."""
+        """Flush the content of the draft to the disk."""
 
     @abstractmethod
     def show(self, name: Path) -> None:
@@ -104,7 +106,7 @@ class Publishable(contextlib.ExitStack):
 
     @abstractmethod
     def finish(self, like: Path | None) -> Path:
-        """Complete the draft, bring it to the disk with its attributes, and return its name."""
+        """Complete the draft, flush it to the disk with its attributes, and return its name."""
 
 
 class Draft(Publishable):
@@ -116,7 +118,7 @@ class Draft(Publishable):
 
     def flush(self) -> None:
         """
-        Bring the draft to the disk.
+        Flush the draft to the disk.
 
         :raises OSError: if the disk fails.
         """
@@ -124,7 +126,7 @@ class Draft(Publishable):
 
     def finish(self, like: Path | None) -> Path:
         """
-        Give the draft its attributes, bring it to the disk, and return its hidden name.
+        Set the draft's attributes, flush it to the disk, and return its hidden name.
 
         :raises OSError: if the disk fails.
         """
@@ -135,19 +137,18 @@ class Draft(Publishable):
 
     def retract(self, name: Path) -> None:
         """
-        Take back a name that the draft was published under; one that is another file's by now
-        stays.
+        Remove a name of the published draft, unless another file has the name now.
 
-        :raises OSError: if the system fails.
+        :raises OSError: if the operating system fails.
         """
         if _placing.is_at(name, os.fstat(self._descriptor)):
             name.unlink()
 
     def show(self, name: Path) -> None:
         """
-        Give the draft a further name for other processes to read it by.
+        Give the draft an additional name, by which other processes can read it.
 
-        :raises OSError: if none can be made.
+        :raises OSError: if the name cannot be created.
         """
         hidden = self.ensure_name()
         if not _placing.link(hidden, name):
@@ -157,13 +158,13 @@ class Draft(Publishable):
         """
         Return the draft's hidden name, for libraries that resolve links before they open a file.
 
-        :raises OSError: if it has none yet, and none can be made.
+        :raises OSError: if the draft has no name and none can be created.
         """
         unnamed, self.path = self.path, self._hidden
         if unnamed == self.path:
             return self.path
         with _placing.where_supported():
-            # with a directory's descriptor Python calls linkat(), which alone follows this link
+            # with a directory's descriptor, Python calls linkat(), which can follow this link
             os.link(unnamed, self._hidden, src_dir_fd=self._descriptor, follow_symlinks=True)
             return self.path
         with _placing.open_descriptor(self._hidden, _placing.NEW) as copy:
@@ -173,7 +174,7 @@ class Draft(Publishable):
 
     def _open(self) -> int:
         if sys.platform == "linux" and _DESCRIPTORS.is_dir():
-            with contextlib.suppress(OSError):  # a disk that fails has no file with a name either
+            with contextlib.suppress(OSError):  # if the disk fails, creating a named file fails too
                 unnamed = _placing.open_descriptor(self._hidden.parent, os.O_TMPFILE | os.O_RDWR)
                 descriptor = self.enter_context(unnamed)
                 self.path = _DESCRIPTORS / str(descriptor)
@@ -187,21 +188,21 @@ class Draft(Publishable):
 
 class DirectoryDraft(Publishable):
     """
-    A directory in the making, whose members are drafts; they get their names when it is published.
+    An incomplete directory, whose members are drafts that get their names when it is published.
 
-    Another process can fill one that is created before: it has a hidden name from then on, and the
+    Another process can fill the directory after :meth:`create`, which gives it a hidden name. The
     next run removes it if this process is killed.
     """
 
     def __init__(self, hidden: Path) -> None:
         super().__init__(hidden)
         self.members: dict[Path, Draft] = {}
-        """By their path in the directory, as links are, and what they lead to."""
+        """The members by path in the directory; ``links`` maps such paths to targets."""
         self.links: dict[Path, str] = {}
         self.folders: list[Path] = []
 
     def create(self) -> Path:
-        """Make the directory, and return its path."""
+        """Create the directory, and return its path."""
         self.path.mkdir(0o700, exist_ok=True)
         return self.path
 
@@ -209,7 +210,7 @@ class DirectoryDraft(Publishable):
         """
         Return a new member, as a draft; ``name`` is relative to the directory.
 
-        :raises OSError: if no file can be made.
+        :raises OSError: if no file can be created.
         """
         draft = self.enter_context(Draft.beside(self.path.with_name(name.name)))
         self.members[name] = draft
@@ -217,7 +218,8 @@ class DirectoryDraft(Publishable):
 
     def flush(self) -> None:
         """
-        Bring the members to the disk; what another process filled follows when it is published.
+        Flush the members to the disk. Files of other processes are flushed when the directory is
+        published.
 
         :raises OSError: if the disk fails.
         """
@@ -226,9 +228,9 @@ class DirectoryDraft(Publishable):
 
     def show(self, name: Path) -> None:
         """
-        Give the directory a further name, or a directory of that name to its members.
+        Give the directory an additional name, or create a directory of that name with its members.
 
-        :raises OSError: if none can be made.
+        :raises OSError: if the name cannot be created.
         """
         if not self.members:
             name.symlink_to(self.path, target_is_directory=True)
@@ -238,9 +240,9 @@ class DirectoryDraft(Publishable):
 
     def finish(self, like: Path | None) -> Path:
         """
-        Give every member its name and its attributes, and sync them to the disk.
+        Give each member its name and its attributes, and flush them to the disk.
 
-        :raises OSError: if the system fails.
+        :raises OSError: if the operating system fails.
         """
         path = self.create()
         for name in (*self.folders, *(name.parent for name in (*self.members, *self.links))):

@@ -1,7 +1,7 @@
 """
-Hidden names and free ones, and how a complete file or directory gets its place.
+Hidden and unused names, and the functions that move a complete file or directory to its target.
 
-Bytes and attributes of a file are copied to another, and to the disk, and bytes are compared.
+Also functions that copy the bytes and attributes of files, flush them, and compare bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMPARED: Final = 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """Bytes in an open file."""
+    """A range of bytes in an open file."""
 
     descriptor: int
     start: int
@@ -62,10 +62,10 @@ def same_bytes(path: Path, other_path: Path) -> bool:
 
 
 NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL
-"""Opens a file that is not there yet."""
+"""The flags to create a file that must not exist."""
 
 _RANGE: Final = 64 * 2**20
-"""Bytes that the system copies in one call; Ctrl-C takes effect between two calls."""
+"""The number of bytes copied per system call; Ctrl-C takes effect between two calls."""
 
 _BLOCK: Final = 2**20
 _UNSUPPORTED: Final = {
@@ -92,7 +92,7 @@ def copy_bytes(source: int, target: int, count: int, *, start: int = 0, to: int 
     :raises OSError: if reading or writing fails, or the source ends early.
     """
     done, copied = 0, int(hasattr(os, "copy_file_range"))
-    with contextlib.suppress(OSError):  # the second loop continues, and reports a disk that fails
+    with contextlib.suppress(OSError):  # the second loop continues, and reports disk errors
         while copied and done < count:
             size = min(_RANGE, count - done)
             copied = os.copy_file_range(source, target, size, start + done, to + done)
@@ -107,7 +107,7 @@ def copy_bytes(source: int, target: int, count: int, *, start: int = 0, to: int 
 
 def copy_data(source: int, target: int) -> None:
     """
-    Copy the bytes of an open file into an empty one, which gets the same holes.
+    Copy the bytes of an open file into an empty file, which gets the same holes.
 
     :raises OSError: if reading or writing fails, or the source ends early.
     """
@@ -129,7 +129,7 @@ def _stored_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
             start = os.lseek(descriptor, start, os.SEEK_DATA)
             end = os.lseek(descriptor, start, os.SEEK_HOLE)
         except (AttributeError, OSError) as error:
-            if getattr(error, "errno", None) == errno.ENXIO:  # nothing but a hole is left
+            if getattr(error, "errno", None) == errno.ENXIO:  # only a hole is left
                 return
             end = size
         yield start, min(end, size)
@@ -177,7 +177,7 @@ def copy_attributes(like: Path | None, descriptor: int) -> None:
     source_status = like.stat()
     mode = stat.S_IMODE(source_status.st_mode)
     if not _change_owner(descriptor, source_status):
-        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they would lend the rights of the wrong owner
+        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they would grant the rights of the wrong owner
     os.fchmod(descriptor, mode)
     with where_supported():
         for name in os.listxattr(like) if hasattr(os, "listxattr") else ():
@@ -187,7 +187,7 @@ def copy_attributes(like: Path | None, descriptor: int) -> None:
 
 def sync(descriptor: int) -> None:
     """
-    Bring a file, or the names in a directory, to the disk, if its file system can do that.
+    Flush a file, or the names in a directory, to the disk, if its file system supports it.
 
     :raises OSError: if the disk fails.
     """
@@ -197,7 +197,7 @@ def sync(descriptor: int) -> None:
 
 def sync_directory(directory: Path) -> None:
     """
-    Bring the names in a directory to the disk.
+    Flush the names in a directory to the disk.
 
     :raises OSError: if the disk fails.
     """
@@ -216,7 +216,7 @@ def open_descriptor(path: Path, flags: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        with contextlib.suppress(OSError):  # fsync() reports what was not written
+        with contextlib.suppress(OSError):  # fsync() reports write errors
             os.close(descriptor)
 
 
@@ -242,7 +242,7 @@ def _change_owner(descriptor: int, source_status: os.stat_result) -> bool:
 
 
 ASIDE: str = ".bak"
-"""What a directory's name gets while, or after, another takes its place."""
+"""The suffix of the original while, or after, it is replaced."""
 
 SUFFIX: Final = ".policytool-draft"
 _HIDDEN: Final = re.compile(
@@ -250,14 +250,14 @@ _HIDDEN: Final = re.compile(
 )
 _AT_FDCWD: Final = -100
 _RENAME_NOREPLACE: Final = 1
-"""Both as Linux has them (rename(2)); other systems have no such call."""
+"""The constants of Linux (rename(2)); other systems have no such call."""
 
 _NAME_BYTES: Final = 180
-"""Of a file's own name in a hidden one: file systems allow 255 bytes in all."""
+"""The maximum bytes of a file's name in its hidden name; file systems allow 255 bytes in total."""
 
 
 class NotTakenBackError(OSError):
-    """The system failed, and failed again to take back what was done; each file is whole."""
+    """The operating system failed, and undoing the changes failed too; each file is complete."""
 
     def __init__(self, error: OSError, target: Path, backup: Path | None) -> None:
         other = f" or missing, and {backup.name} the original" if backup is not None else ""
@@ -269,10 +269,10 @@ def place_file(
     new: Path, target: Path, backup: Path | None, check: Callable[[], None], *, overwrite: bool
 ) -> None:
     """
-    Give a file its place, after a last check.
+    Move a file to its target, after a last check.
 
     :raises FileExistsError: if the target, or the backup, exists and may not be replaced.
-    :raises OSError: if the system fails.
+    :raises OSError: if the operating system fails.
     """
     placed, original = os.lstat(new), _Original(target, backup)
     with _rollback_on_failure(lambda: original.restore(placed), target, backup):
@@ -290,18 +290,18 @@ def place_directory(
     new: Path, target: Path, backup: Path | None, check: Callable[[], None], *, overwrite: bool
 ) -> None:
     """
-    Give a directory its place, after a last check.
+    Move a directory to its target, after a last check.
 
-    It cannot be renamed over another. So the original is renamed to its backup (``NAME.bak`` if
-    none is wanted, then removed), and the new one to its name: at every instant one complete copy
-    has one of these two names.
+    A directory cannot be renamed over another one. The original is therefore renamed to its backup
+    (without a backup, to ``NAME.bak``, which is then removed), and the new directory to the target.
+    At any time, a complete copy has one of these two names.
 
     :raises FileExistsError: if the target, or the backup, exists and may not be replaced.
-    :raises OSError: if the system fails.
+    :raises OSError: if the operating system fails.
     """
     check()
     placed, aside = os.lstat(new), backup or target.with_name(target.name + ASIDE)
-    # without a backup, what has its name is someone's: not hidden, so that no run removes it
+    # without a backup, an existing file belongs to the user: not hidden, so that no run removes it
     older = hidden_path(aside) if backup else Path(f"{aside}.{os.urandom(4).hex()}")
     original = find_status(target)
 
@@ -323,18 +323,18 @@ def place_directory(
         new.rename(target)
     if original is not None and backup is None:
         with contextlib.suppress(OSError):
-            aside.rename(new)  # no directory that is half removed has a documented name
+            aside.rename(new)  # a partly removed directory must not have a documented name
             older.rename(aside)
     remove(older if backup else new)
 
 
 class _Original:
     """
-    The original of a file that is replaced, and its older backup, under second, hidden names until
-    the new file is on the disk.
+    The original of a replaced file, and its older backup, with additional hidden names until the
+    new file is on the disk.
 
-    Their own names never disappear. On a file system without links they are copied, but without a
-    backup nothing is kept.
+    Their visible names never disappear. On a file system without links, both are copied, but
+    without a backup nothing is kept.
     """
 
     def __init__(self, target: Path, backup: Path | None) -> None:
@@ -342,10 +342,10 @@ class _Original:
         self._backup = backup or self._kept
         self._original: os.stat_result | None = None
         self._made: os.stat_result | None = None
-        """The backup, unless it was there before, as an interrupted replacement leaves it."""
+        """The created backup; None if an interrupted replacement already created it."""
 
     def keep(self, *, overwrite: bool) -> None:
-        """Give the original its second name, and its backup's."""
+        """Give the original its hidden name, and the name of its backup."""
         target, backup, kept = self._target, self._backup, self._kept
         self._original = find_status(target)
         if self._original is None:
@@ -366,7 +366,7 @@ class _Original:
 
     def restore(self, placed: os.stat_result) -> None:
         """
-        Undo everything, except that a file that another process put in the target's place stays.
+        Undo all changes, but keep a target that another process created.
         """
         target, backup, kept = self._target, self._backup, self._kept
         if self._original is None:
@@ -396,7 +396,7 @@ class _Original:
 def _rollback_on_failure(
     restore: Callable[[], None], target: Path, backup: Path | None
 ) -> Iterator[None]:
-    """Bring new names to the disk; if that, or giving them, fails or is interrupted, restore."""
+    """Flush new names to the disk; restore the old state on failure or interruption."""
     try:
         yield
         sync_directory(target.parent)
@@ -415,13 +415,13 @@ def _refuse(name: Path, *, unless: bool) -> None:
 
 
 def hidden_path(target: Path) -> Path:
-    """Return a hidden name beside ``target``, which nothing else has."""
+    """Return an unused hidden name next to ``target``."""
     start = os.fsdecode(os.fsencode(target.name)[:_NAME_BYTES])
     return target.with_name(f".{start}.{_host()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}")
 
 
 def remove_stale(directory: Path) -> None:
-    """Remove the drafts in ``directory`` that processes of this host left when they were killed."""
+    """Remove the drafts of killed processes of this host in ``directory``."""
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for name in [entry.name for entry in entries]:
             match = _HIDDEN.fullmatch(name)
@@ -432,7 +432,7 @@ def remove_stale(directory: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file or a directory, as far as that is possible."""
     with contextlib.suppress(OSError):
-        # without asking for its kind: a system that cannot say it may remove the file anyway
+        # do not check its kind: removing the file may work even if the check fails
         path.unlink(missing_ok=True)
         return
     import shutil  # takes 5 ms with socket, which only commands that write need
@@ -442,7 +442,7 @@ def remove(path: Path) -> None:
 
 
 def is_at(name: Path, file: os.stat_result | None) -> bool:
-    """Return whether a name leads to this file or directory."""
+    """Return whether a path is this file or directory."""
     status = find_status(name) if file is not None else None
     return file is not None and status is not None and os.path.samestat(status, file)
 
@@ -467,7 +467,7 @@ def link_or_copy(path: Path, new_path: Path) -> None:
     """
     Create a hard link, or a copy if the file system has no links; rename a directory.
 
-    :raises OSError: if the system fails.
+    :raises OSError: if the operating system fails.
     """
     if path.is_dir():
         path.rename(new_path)
@@ -480,13 +480,13 @@ def link_or_copy(path: Path, new_path: Path) -> None:
 
 def rename_to_free(source: Path, name: Path) -> None:
     """
-    Give a file a name that nothing has; if the file system has links, it keeps its old one too.
+    Give a file an unused name; on a file system with links, it also keeps its old name.
 
-    :raises FileExistsError: if something has the name.
+    :raises FileExistsError: if the name exists.
     """
     if link(source, name) or rename_exclusively(source, name):
         return
-    name.touch(0o600, exist_ok=False)  # nothing else takes a name and replaces nobody's file
+    name.touch(0o600, exist_ok=False)  # the only way to reserve a name without replacing a file
     empty = os.lstat(name)
     try:
         source.replace(name)
@@ -498,9 +498,9 @@ def rename_to_free(source: Path, name: Path) -> None:
 
 def rename_exclusively(source: Path, name: Path) -> bool:
     """
-    Rename a file to a name that nothing has, and return whether the system can do that in one step.
+    Rename a file to an unused name, and return whether the system supports this in one step.
 
-    :raises FileExistsError: if something has the name.
+    :raises FileExistsError: if the name exists.
     """
     import ctypes  # only if a file system has no links
 
@@ -523,5 +523,5 @@ def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except OSError as error:
-        return error.errno == errno.EPERM  # it runs, and is another user's
+        return error.errno == errno.EPERM  # it runs, and belongs to another user
     return True
