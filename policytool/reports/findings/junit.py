@@ -2,9 +2,9 @@
 JUnit's XML as Jenkins reads it (junit-10.xsd of its xUnit plugin), and with it GitLab and most
 others.
 
-A file is a test suite, a finding a failed test. A note is a test that passed and says something,
-what is suppressed and shown a skipped one, a file without findings one test that passed, a file
-that could not be read one with an error. Nothing takes time here, so no times are told.
+A file is a test suite, and a finding is a failed test. A note is a passed test with output, and a
+suppressed finding, if displayed, is a skipped test. A file without findings is a single passed
+test, and an unreadable file is a test with an error. Tests have no times, because they take none.
 """
 
 from __future__ import annotations
