@@ -40,7 +40,7 @@ def bound_jobs(
 
 
 class TerminalArguments(Arguments):
-    """What every command has."""
+    """The options of all commands."""
 
     verbose: Annotated[
         bool | None,
@@ -91,7 +91,7 @@ def names_no_file(formats: object) -> bool:
 
 
 class ReportArguments(TerminalArguments):
-    """How a result is shown."""
+    """The options for the output of results."""
 
     format: Annotated[
         tuple[str | ReportFile, ...],
@@ -113,7 +113,7 @@ class ReportArguments(TerminalArguments):
 
     @property
     def report_files(self) -> tuple[ReportFile, ...]:
-        """The further reports."""
+        """The reports in files."""
         return tuple(report for report in self.format if not isinstance(report, str))
 
     @property
@@ -123,11 +123,11 @@ class ReportArguments(TerminalArguments):
 
 
 class MergeCommandLine(LimitArguments, TerminalArguments):
-    """What ``merge`` has, which is a command of fleets only."""
+    """The options of ``merge``, which exists only for fleets."""
 
 
 class FleetArguments(ReportArguments):
-    """How many models are processed."""
+    """The options of commands that process many models."""
 
     jobs: Annotated[
         int | str | None,
@@ -158,7 +158,7 @@ class FleetArguments(ReportArguments):
 
 
 class CacheArguments(FleetArguments):
-    """The same for commands that read many models and write none."""
+    """The options of commands that read many models and write none."""
 
     cache: Annotated[
         str | None,
@@ -174,7 +174,7 @@ class CacheArguments(FleetArguments):
 
 
 class MigrateCommandLine(FleetArguments):
-    """The plans that ``migrate`` applies."""
+    """The options of ``migrate`` that Python does not have."""
 
     plan: Annotated[
         Path | None,
@@ -188,7 +188,7 @@ class MigrateCommandLine(FleetArguments):
 
 
 class CheckCommandLine(ReportArguments):
-    """How ``check`` ends."""
+    """The options of ``check`` that Python does not have."""
 
     accept_undecided: Annotated[
         bool,
@@ -199,7 +199,7 @@ class CheckCommandLine(ReportArguments):
 
 
 class InspectCommandLine(CacheArguments):
-    """What ``inspect`` shows, of which models."""
+    """The options of ``inspect`` that Python does not have."""
 
     summary: Annotated[
         bool,
@@ -261,7 +261,7 @@ class InspectCommandLine(CacheArguments):
 
 
 class DiffCommandLine(ReportArguments):
-    """What ``diff`` shows."""
+    """The options of ``diff`` that Python does not have."""
 
     all: Annotated[
         bool,

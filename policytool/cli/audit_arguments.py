@@ -21,7 +21,7 @@ _SUPPRESS_KEYS: Final = ("rules", "path", "layer", "reason", "expires")
 
 
 def _folder(file: Path) -> Path:
-    return file.parent.resolve()  # as the working directory is, which model paths begin with
+    return file.parent.resolve()  # the working directory in model paths is also resolved
 
 
 def _per_file(text: str, folder: Path, option: str) -> PerFileIgnore:
@@ -59,7 +59,7 @@ def _words(value: object, what: str) -> tuple[str, ...]:
 
 def _suppression(entry: object, what: str, folder: Path) -> Suppression:
     """
-    Return the suppression that one table declares.
+    Return the suppression in a table.
 
     :raises UsageError: for unknown keys, invalid values and missing required keys.
     """
@@ -82,7 +82,7 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
         )
     if not isinstance(path, str | None) or path == "":
         raise UsageError(f"{what} has an invalid path: {path!r}; expected a glob")
-    if expires is not None and type(expires) is not date:  # a date with a time is a date too
+    if expires is not None and type(expires) is not date:  # datetime is a subclass of date
         raise UsageError(
             f"{what} has an invalid expiry date; specify a date without quotes, such as expires = "
             "2030-12-31"
@@ -147,7 +147,7 @@ def read_path(value: object, file: Path) -> str:
 
 
 class AuditCommandLine(CacheArguments):
-    """Which findings count, what an audit without models is, and what ``--fix`` does."""
+    """The options of ``audit`` that Python does not have."""
 
     per_file_ignores: Annotated[
         tuple[PerFileIgnore, ...],

@@ -53,7 +53,7 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*FINDING_REPORTERS,
 
 
 NEVER: Final = "never"
-"""What ``--fail-on`` has beside the severities."""
+"""The value of ``--fail-on`` that is not a severity."""
 
 _SEPARATED: Final = "--require-separator"
 
@@ -125,14 +125,14 @@ def command(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """The models of an audit, what they are checked for, and which findings do not count."""
+    """The models of an audit, the options of the checks, and the suppressions."""
 
     fleet: Fleet[Input]
     terminal: AuditCommandLine
     question: AuditOptions
     baseline: Baseline
     suppressions: Suppressions
-    """Those of the settings, without the baseline."""
+    """The suppressions in the settings, without the baseline."""
 
     @property
     def has_fixes(self) -> bool:
@@ -142,9 +142,9 @@ class _Run:
 
 def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple[str, ...]) -> _Run:
     """
-    Return the run, after everything is checked that does not need the models.
+    Return the run, after all checks that do not need the models.
 
-    :raises UsageError: for options and paths that contradict each other.
+    :raises UsageError: if options and paths contradict each other.
     """
     on_stdout = None if terminal.diff else terminal.stdout_format
     report_option.check_binary(terminal.report_files, _REPORTERS, on_stdout)
@@ -177,7 +177,7 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
 def _question(
     arguments: AuditArguments, terminal: AuditCommandLine, baseline: Baseline
 ) -> AuditOptions:
-    """Return what models are checked for."""
+    """Return the options of the checks."""
     fail_on = Severity.WARNING if terminal.fail_on == NEVER else Severity(terminal.fail_on)
     question = auditing.audit_options(arguments)
     return replace(question, fail_on=fail_on, signatures=baseline.by_path)
@@ -212,13 +212,13 @@ def _suppressions(terminal: AuditCommandLine) -> Suppressions:
 
 
 def _audit(run: _Run) -> tuple[Audit, Suppressions, tuple[Migration, ...]]:
-    """Return the audit of all models, which findings do not count, and no migrations."""
+    """Return the audit of all models, the suppressions, and no migrations."""
     audit = auditing.collect(run.fleet.results(auditing.TASK, run.question))
     return audit, baselines.with_baseline(run.baseline, audit.audited, run.suppressions), ()
 
 
 def _fix(run: _Run) -> tuple[Audit, Suppressions, tuple[Migration, ...]]:
-    """Apply or plan fixes, and return the same with the migrations that do so."""
+    """Apply or plan fixes; return the audit, the suppressions, and the migrations."""
     renamed = baselines.renaming_candidates(run.baseline, run.fleet.inputs)
     unplanned = replace(run.question, plans_commands=False)
     audited = auditing.collect(run.fleet.results(auditing.TASK, unplanned, renamed)).audited
@@ -238,7 +238,7 @@ def _write_baseline(
     file: Path | None, audit: Audit, passing: Suppressions
 ) -> tuple[Suppressions, list[str]]:
     """
-    Write the baseline, if there is a file for it, and return which findings do not count then,
+    Write the baseline, if there is a file for it. Return the suppressions including the baseline,
     and an error message if it could not be written.
     """
     if file is None:
@@ -288,7 +288,7 @@ def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditC
 
 
 def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptions) -> Audit:
-    """Return an audit in which what is suppressed is set apart."""
+    """Return an audit in which suppressed findings are in a separate list."""
     suppressed = SpilledValues(Audited)
     failures, _ = separate_failures(
         (
@@ -315,7 +315,7 @@ def _finish(run: _Run, tally: AuditTally, skipped: int, failure: Exit | None) ->
     """
     Print the notes below a report, and return the exit code.
 
-    :param failure: the exit code for what could not be read or written; None if all could
+    :param failure: the exit code of failed reads or writes; None if there are none
     """
     terminal, verbose = run.terminal, run.terminal.verbose
     messages.notes(_stderr_notes(tally, skipped, verbose=bool(verbose)), verbose=verbose)
@@ -332,10 +332,10 @@ def _finish(run: _Run, tally: AuditTally, skipped: int, failure: Exit | None) ->
 
 def _check_shard(baseline: Baseline, every: Sequence[Input], write_baseline: Path | None) -> None:
     """
-    Make sure that a shard needs nothing of the other shards.
+    Check that a shard does not depend on other shards.
 
-    :raises UsageError: for a baseline that all shards would write, and if files may have been
-        renamed, which only one process can match.
+    :raises UsageError: if all shards would write the baseline, or if files may have been renamed,
+        which only a single process can detect.
     """
     if write_baseline is not None:
         raise UsageError(
@@ -357,7 +357,7 @@ def _failure_code(
 
 
 def _code(tally: AuditTally, fail_on: str) -> Exit:
-    """Return how a run without failures ended; what a report looks like changes nothing."""
+    """Return the exit code of a run without failures; it does not depend on the format."""
     worst = tally.worst
     if fail_on != NEVER and worst is not None and worst.rank <= Severity(fail_on).rank:
         return Exit.FINDINGS

@@ -1,5 +1,5 @@
 """
-``audit --format jsonl``; and notes on what an automatically found settings file hides in an audit.
+``audit --format jsonl``, and notes on findings that an automatically found settings file hides.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 COUNTS: Final = ("clean", *(f"{severity.value}s" for severity in Severity), "suppressed")
-"""What the last line counts beside models."""
+"""The counts in the last line in addition to models."""
 
 
 def check(terminal: AuditCommandLine) -> None:
     """
-    Make sure that each model can be reported before the next one is read.
+    Check that each model can be reported before the next one is read.
 
-    :raises UsageError: for options that need all models.
+    :raises UsageError: if an option needs all models.
     """
     for option, is_set in (
         ("--fix", terminal.fix),
@@ -113,16 +113,16 @@ def _counts(audited: Audited) -> Mapping[str, int]:
 
 
 def _base(pattern: PathPattern | None) -> str:
-    """Return the directory of a pattern as all machines call it."""
+    """Return the directory of a pattern in a form that is equal on all machines."""
     return os.path.relpath(pattern.base) if pattern is not None else ""
 
 
 _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "baseline": "baseline"}
-"""What lets a finding pass to the key that says so."""
+"""The settings key of each source of suppressions."""
 
 
 def hidden_finding_notes(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
-    """Yield a sentence with the file and its keys, if they hide anything."""
+    """Yield a sentence with the file and its keys, if they hide findings."""
     hidden = [*_suppressed_counts(tally), *_skipped_rules(question), *_exit_code_changes(tally)]
     file = settings.found_file()
     if hidden and file is not None:

@@ -123,7 +123,7 @@ def _check_files(
     paths: Sequence[Input],
 ) -> None:
     """
-    Make sure that reports and saved inputs replace nothing that is read.
+    Check that reports and saved inputs do not replace an input file.
 
     :raises UsageError: if they do.
     """
@@ -166,7 +166,7 @@ def _run_checks(
 
 
 def _devices(worker: Worker) -> int:
-    """List what TensorFlow can run on here."""
+    """List the devices of TensorFlow on this machine."""
     for device in devices(worker):
         click.echo(", ".join(device_words(device)))
     return Exit.CLEAN

@@ -42,7 +42,7 @@ class Command(click.Command):
         )
         self.classes = tuple(classes)
         self.structured = structured_keys(classes)
-        """By settings key, how its value is read if it has another form in a file."""
+        """The function that reads the value of each settings key with another form in a file."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, and the options that print help."""
@@ -54,7 +54,7 @@ class Command(click.Command):
         ]
 
     def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the command does: its first paragraph if the help is brief."""
+        """Write the description of the command; only the first paragraph in brief help."""
         from policytool.cli import help_pages  # not for a run
 
         help_pages.write_text(self, formatter, is_brief=_IS_BRIEF in context.meta)
@@ -94,12 +94,12 @@ def declare_command(
     cls: type[Command] = Command,
 ) -> Callable[[Callable[..., int]], Command]:
     """
-    Return the decorator that makes a command of a function, which gets a value of each class in
-    their order, and the positional arguments by name.
+    Return the decorator that creates a command from a function. The function receives an instance
+    of each class in their order, and the positional arguments by name.
 
-    Its limits count as long as it runs.
+    The limits in the options apply while the function runs.
 
-    :param changes: attributes of Click by the name of the option, for what this command decides
+    :param changes: the Click attributes that this command sets, by the name of the option
     """
 
     def decorate(function: Callable[..., int]) -> Command:
@@ -125,7 +125,7 @@ def declare_command(
 
 
 def _arguments(kind: type[Arguments], values: dict[str, Any], context: click.Context) -> Arguments:
-    """Return the arguments of a class, and remove their values from those that were parsed."""
+    """Return the arguments of a class, and remove their values from the parsed values."""
     return kind(
         **{
             declared.name: python_value(declared, values.pop(declared.name))

@@ -1,6 +1,6 @@
 """
-What a shell offers where Click cannot know it: rules, releases, policies, files; none of it reads
-a model.
+Shell completion of values that Click does not know: rules, releases, policies and files. It never
+reads a model.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def script(cli: click.Command, program: str, shell: str) -> str:
 def files(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer paths, which the shell knows best."""
+    """Offer paths; the shell completes them."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def directories(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer directories, which the shell knows best."""
+    """Offer directories; the shell completes them."""
     return [CompletionItem(incomplete, type="dir")]
 
 
 def rules(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the ids of rules, with what they look for; their names where one is begun."""
+    """Offer the ids of rules with their summaries, or the names that match the typed text."""
     from policytool.rules import RULES
 
     ids = _matching(((rule.id, rule.summary) for rule in RULES), incomplete.upper())
@@ -59,7 +59,7 @@ def rules(
 def topics(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer what ``explain`` has a reference of; the IDs of rules in any capitalization."""
+    """Offer the topics of ``explain``; the IDs of rules in any capitalization."""
     from policytool.reports.topics import names
 
     items = [(name, None) for name in names()]
@@ -69,7 +69,7 @@ def topics(
 def releases(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the loaders that ``audit`` judges for."""
+    """Offer the target releases of ``audit``."""
     from policytool.releases.releases import names
 
     return _matching(((name, None) for name in names()), incomplete)
@@ -79,8 +79,8 @@ def targets(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """
-    Offer the loaders that ``migrate`` writes for, releases between those that were tried among
-    them, with what each stands for.
+    Offer the target releases of ``migrate``, including releases between the measured ones, each
+    with its description.
     """
     from policytool.releases.releases import descriptions
 
@@ -90,7 +90,7 @@ def targets(
 def policies(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the policies that a config can name today."""
+    """Offer the policies that current releases support in a config."""
     from policytool.releases.policy import LISTED
 
     return _matching(((name, None) for name in LISTED), incomplete)
@@ -99,7 +99,7 @@ def policies(
 def metrics(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the metrics of Keras, and the one that it chooses by the shapes."""
+    """Offer the metrics of Keras, including ``accuracy``, which Keras resolves by the shapes."""
     from policytool.releases.known_arguments import METRICS, plain_names
 
     return _matching(
@@ -110,7 +110,7 @@ def metrics(
 def limits(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer the limits that can be raised, with what each is for."""
+    """Offer the limits that can be raised, each with its purpose."""
     from policytool.support.limits import LIMITS
 
     return _matching(

@@ -1,4 +1,4 @@
-"""The options of the command line, made of their declarations, and its positional arguments."""
+"""The options of the command line, created from declarations, and its positional arguments."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 FromFile = Callable[[object, Path], object]
 """
-Makes a value of what a key has in a file, given the file, to whose directory patterns and paths are
-relative.
+Converts the value of a key in a settings file. The second argument is the file; patterns and paths
+are relative to its directory.
 """
 
 
@@ -28,10 +28,10 @@ class CommandLineOption(Option):
     """The declaration of an option that only the command line has."""
 
     type: click.ParamType[Any] | None = None
-    """The type of its values, if the annotation does not say it."""
+    """The type of its values, if the annotation does not determine it."""
 
     callback: Callable[[click.Context, click.Parameter, Any], object] | None = None
-    """Makes the value of what Click parsed."""
+    """Converts the value that Click parsed."""
 
     is_eager: bool = False
     is_passed: bool = True
@@ -41,11 +41,11 @@ class CommandLineOption(Option):
     """Reads the value in a settings file, if it has another form than on the command line."""
 
     is_only_setting: bool = False
-    """Whether it is a key of settings files, and nothing on the command line."""
+    """Whether it is only a key of settings files, and not an option of the command line."""
 
 
 class DeclaredClickOption(click.Option):
-    """An option of the command line that was made of a declaration."""
+    """An option of the command line that was created from a declaration."""
 
     def __init__(self, declared: DeclaredOption, **changes: Any) -> None:  # noqa: ANN401  # as in Click
         declaration = declared.declaration
@@ -80,7 +80,7 @@ class DeclaredClickOption(click.Option):
 
 
 class Positional(click.Argument):
-    """A positional argument with what it is, which only newer releases of Click have."""
+    """A positional argument with help, which only newer releases of Click support."""
 
     def __init__(self, name: str, meaning: str, **attributes: Any) -> None:  # noqa: ANN401  # Click's
         super().__init__([name], **attributes)
@@ -94,7 +94,7 @@ def _help(declaration: Option) -> str:
 
 
 def _default(declared: DeclaredOption) -> dict[str, Any]:
-    """Return Click's attributes for the default: what is None, empty or off has none."""
+    """Return the Click attributes for the default; empty if it is None, empty or off."""
     if declared.declaration.kind is Kind.SWITCH_OR_AUTO:
         return {"default": AUTO}
     if declared.declaration.off_name is not None:
@@ -111,7 +111,7 @@ def click_options(
     """
     Yield the options that classes of arguments declare, in their order.
 
-    :param changes: attributes of Click by the name of the option, for what a command decides
+    :param changes: the Click attributes that a command sets, by the name of the option
     """
     for declared in (declared for each in classes for declared in each.options()):
         declaration = declared.declaration
@@ -120,7 +120,7 @@ def click_options(
 
 
 def structured_keys(classes: Sequence[type[Arguments]]) -> dict[str, FromFile]:
-    """Return the keys whose values in a file have another form, and what reads them."""
+    """Return the functions that read keys whose values have another form in a file, by key."""
     return {
         declared.key: declared.declaration.from_file
         for each in classes

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet(Generic[Item]):
-    """The models of a run, and how they are processed."""
+    """The models of a run, and the options for processing them."""
 
     command: str
     terminal: FleetArguments
@@ -70,10 +70,10 @@ class Fleet(Generic[Item]):
 
 def no_model(every: Sequence[object], shard: Shard | None, *, is_ok: bool = False) -> Exit:
     """
-    Say that no model was found, and return the exit code: another shard may have found one.
+    Print that no model was found, and return the exit code; another shard may have a model.
 
     :param every: the inputs of all shards
-    :param is_ok: whether this is success without a shard too
+    :param is_ok: whether this is also a success in a run without shards
     """
     if is_ok or (shard is not None and every):
         messages.note("no model found" + (f" in shard {shard}" if shard is not None else ""))

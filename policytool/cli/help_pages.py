@@ -106,7 +106,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
 }
-"""Command to example calls, each with its purpose."""
+"""The example calls of each command, each with its purpose."""
 
 _OK, _USAGE = ("0", "success"), ("2", "invalid usage")
 _FAILURE = ("3", "a file could not be read or written, or a required extra is not installed")
@@ -161,7 +161,8 @@ def options_by_group(
     command: click.Command, context: click.Context
 ) -> dict[Group, list[click.Option]]:
     """
-    Return a command's visible options by group, those that most runs need first; no empty groups.
+    Return the visible options of a command by group, without empty groups. Options that most runs
+    need come first.
     """
     groups: dict[Group, list[click.Option]] = {group: [] for group in Group}
     for parameter in command.get_params(context):
@@ -175,7 +176,7 @@ def options_by_group(
 
 
 def essential_options(command: click.Command, context: click.Context) -> list[click.Option]:
-    """Return the options that brief help shows: those that most runs need, and those for help."""
+    """Return the options in brief help: those that most runs need, and those for help."""
     return [
         option
         for options in options_by_group(command, context).values()
@@ -195,7 +196,7 @@ def _group(option: click.Option) -> Group:
 
 
 def write_text(command: click.Command, formatter: click.HelpFormatter, *, is_brief: bool) -> None:
-    """Write what a command does: the first paragraph, or all of them."""
+    """Write the description of a command: the first paragraph, or all paragraphs."""
     text = command.help or ""
     formatter.write_paragraph()
     with formatter.indentation():

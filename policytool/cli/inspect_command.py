@@ -36,7 +36,7 @@ _PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
 
 _WITHOUT_SIZES = {"table", "markdown"}
-"""Reports that have the sizes of layers only if they are wide."""
+"""Reports with the sizes of layers only if the terminal is wide."""
 
 _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
 
@@ -123,7 +123,7 @@ def _print_lines(
     results: Iterable[Model | Failure | None],
     selection: inspection.Selection,
 ) -> int:
-    """Print each result as it comes, and return the exit code."""
+    """Print each result as soon as it is available, and return the exit code."""
 
     def values(model: Model) -> tuple[Mapping[str, Any], Mapping[str, int]]:
         return model_values(model, inspection.select_layers(model, selection)), {}
@@ -172,9 +172,9 @@ def _finish(
 
 def _check_options(terminal: InspectCommandLine) -> None:
     """
-    Make sure that options do not contradict each other, and that ``--only`` has a policy.
+    Check that options do not contradict each other, and that the value of ``--only`` is a policy.
 
-    :raises UsageError: if they do, or if it does not.
+    :raises UsageError: if they do, or if it is not.
     """
     if terminal.only is not None and terminal.only not in _ONLY:
         _check_policy(terminal.only)

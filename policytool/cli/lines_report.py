@@ -89,9 +89,9 @@ class LinesReport(LineWriter):
         Prepare the report.
 
         :param inputs: the inputs of all shards
-        :param options: all options that change other lines, as one text
-        :param no_model: the exit code of a run that finds no model
-        :param counts: what the last line counts beside models, failures and skipped files
+        :param options: all options that affect other lines, as one text
+        :param no_model: the exit code of a run without models
+        :param counts: the counts in the last line except models, failures and skipped files
         """
         listed = (len(inputs), task.digest(inputs))
         super().__init__(
@@ -111,8 +111,8 @@ class LinesReport(LineWriter):
         Write the line of each result, in the order of the inputs, and then yield the result. If its
         line cannot be created, write and yield a failure instead.
 
-        :param display_path: returns the path of a model as reports show it
-        :param values: returns a model as in the JSON report, and what to add to the counts
+        :param display_path: returns the path of a model in reports
+        :param values: returns a model as in the JSON report, and the numbers to add to the counts
         """
 
         def line(position: int, result: Value) -> tuple[str, Mapping[str, int]]:

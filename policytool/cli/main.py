@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 _NAMES: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
-"""By the number of the descriptor."""
+"""The standard streams in the order of their descriptors, with their modes."""
 
 
 def prepare() -> None:
     """
-    Open the null device in place of closed standard streams, and let no name that an encoding lacks
-    end a report.
+    Open the null device in place of closed standard streams, and escape names that the encoding of
+    a stream does not support.
 
-    Otherwise the next file that is opened, a model for example, has the number to which reports or
-    messages go.
+    Without the null device, the next opened file, such as a model, would get the descriptor to
+    which reports or messages are written.
 
     :raises PolicytoolError: if stdout is closed.
     """
@@ -66,15 +66,15 @@ def prepare() -> None:
 
 def give_up(stream: TextIO) -> None:
     """
-    Let nothing more be written to a stream that failed: the interpreter's own flush at exit must
-    not fail again.
+    Discard all further output to a stream that failed, so that the flush of the interpreter at exit
+    does not fail again.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def require_working_directory() -> None:
     """
-    Make sure that relative paths mean something.
+    Check that relative paths can be resolved.
 
     :raises PolicytoolError: if the working directory was deleted or cannot be read.
     """
@@ -106,13 +106,13 @@ COMMANDS: Final = {
     "completion": (_SHELL, "Print a shell completion script."),
 }
 """
-Name to section and summary, in the order of ``--help``; a command's module is imported when it is
-called.
+The section and the summary of each command by name, in the order of ``--help``. The module of a
+command is imported only when the command is called.
 """
 
 
 _COMPLETE: Final = "_POLICYTOOL_COMPLETE"
-"""The variable by which a shell asks what could stand at the cursor (Click's own protocol)."""
+"""The variable with which a shell requests completions, in the protocol of Click."""
 
 
 class Commands(click.Group):
@@ -139,7 +139,7 @@ class Commands(click.Group):
         Return the command that the first word names.
 
         :raises UsageError: for a removed command, with its successor.
-        :raises click.UsageError: for an unknown name, with the command that is like it.
+        :raises click.UsageError: for an unknown name, with the most similar command.
         """
         if words and words[0] in REMOVED_COMMANDS:
             raise UsageError(f"the command {words[0]} was removed; {REMOVED_COMMANDS[words[0]]}")
@@ -148,7 +148,7 @@ class Commands(click.Group):
         return super().resolve_command(context, words)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands with their summaries, importing none of them."""
+        """Write the commands with their summaries, without importing them."""
         width = max(map(len, COMMANDS))
         for title in dict.fromkeys(section for section, _ in COMMANDS.values()):
             with formatter.section(title):
@@ -228,10 +228,10 @@ def _print_traceback(
 
 def _know_the_processor() -> None:
     """
-    Let nothing start a process to ask which processor this is.
+    Prevent a process that determines the processor.
 
-    h5py asks for ``platform.uname()[4]`` when it is imported (3.16), and Python 3.11 to 3.13 then
-    runs ``uname -p``, the first of that name on PATH.
+    h5py 3.16 reads ``platform.uname()[4]`` when it is imported, and Python 3.11 to 3.13 then run
+    the first ``uname -p`` on PATH.
     """
     vars(platform.uname()).setdefault("processor", "")
 
@@ -280,8 +280,8 @@ def _answer(arguments: list[str]) -> int:
 
 def _report_ending(error: BaseException, *, verbose: bool) -> int:
     """
-    Say in one sentence what ended the run, and return its exit code; with ``verbose`` a bug of
-    ours is raised as it is.
+    Print the error that ended the run as one sentence, and return the exit code. With ``verbose``,
+    a bug in policytool is raised again.
     """
     match error:
         case click.exceptions.Exit():
@@ -317,7 +317,7 @@ def _report_ending(error: BaseException, *, verbose: bool) -> int:
 
 
 def _show_usage_error(error: click.ClickException) -> None:
-    """Print an error of Click's in the shape of all others, and where help is."""
+    """Print an error of Click in the format of all errors, with a hint to the help."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     text = error.format_message()
     if isinstance(error, click.NoSuchOption):

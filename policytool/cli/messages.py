@@ -24,7 +24,7 @@ _VERBOSE: Final = frozenset({"-v", "--verbose"})
 
 
 def is_verbose(words: Iterable[str]) -> bool:
-    """Return whether the words of a command line ask for tracebacks."""
+    """Return whether the arguments of a command line enable tracebacks."""
     return not _VERBOSE.isdisjoint(words)
 
 
@@ -42,7 +42,7 @@ def warning(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print on stderr what is neither an error nor a warning."""
+    """Print a note on stderr."""
     click.echo(escape(f"note: {_capital(_sentences(text))}"), err=True)
 
 
@@ -70,11 +70,11 @@ def escape(text: str) -> str:
 
 
 _PARTS = re.compile(r"(\([^()]*\)|`[^`]*`|'[^']*'(?!\w)|\"[^\"]*\")")
-"""Pieces of a message in which a semicolon separates no sentences."""
+"""Parts of a message in which a semicolon does not separate sentences."""
 
 
 def _sentences(text: str) -> str:
-    """Return a message whose parts a semicolon separates as sentences, with a full stop."""
+    """Return a message with a sentence for each part between semicolons, with a full stop."""
     parts = [""]
     for position, piece in enumerate(_PARTS.split(text)):
         first, *others = [piece] if position % 2 else piece.split("; ")
@@ -93,7 +93,7 @@ def _capital(text: str) -> str:
 
 Item = TypeVar("Item")
 MANY: Final = 20
-"""Fewer files are done before a bar could be read."""
+"""The minimum number of files for a progress bar; fewer are processed too fast to read it."""
 
 
 def track(items: Iterable[Item], total: int, what: str, *, verbose: bool | None) -> Iterator[Item]:
@@ -123,8 +123,8 @@ def track(items: Iterable[Item], total: int, what: str, *, verbose: bool | None)
 
 def steps(*, verbose: bool | None) -> Callable[[str], None]:
     """
-    Return what shows the steps of a long job, each in place of the one before on a terminal, and
-    each on a line elsewhere if ``verbose``; ``verbose`` is False for none.
+    Return a function that prints a step of a long job. On a terminal, a step replaces the previous
+    one; elsewhere, each step is a line if ``verbose``. If ``verbose`` is False, it prints nothing.
     """
     if verbose is False or not (verbose or sys.stderr.isatty()):
         return lambda _: None
@@ -140,7 +140,7 @@ def steps(*, verbose: bool | None) -> Callable[[str], None]:
 
 def left_out(count: int, *, weights: bool = False) -> str:
     """
-    Return how many files were skipped because they are not models, as a sentence.
+    Return a sentence with the number of files that were skipped because they are not models.
 
     :param weights: whether files that contain only weights were skipped as well
     """

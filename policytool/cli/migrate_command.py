@@ -126,10 +126,10 @@ def _tools(
     arguments: MigrateArguments, terminal: MigrateCommandLine, worker: Worker, other: Worker
 ) -> TensorFlowTools:
     """
-    Return what uses the child processes; a run on a cluster, whose workers run no TensorFlow, uses
-    none.
+    Return the tools that use the child processes. A run on a cluster has no tools, because its
+    workers do not run TensorFlow.
 
-    :raises UsageError: if a user wants a comparison on a cluster.
+    :raises UsageError: if the options request a comparison on a cluster.
     """
     verify, reason = arguments.verify, _no_verify_reason(verify=arguments.verify)
     if isinstance(terminal.jobs, str):
@@ -141,7 +141,7 @@ def _tools(
 
 
 class _Work(NamedTuple):
-    """What a run migrates: models, or the models of saved plans."""
+    """The work of a run: the migration of models, or the application of saved plans."""
 
     every: Sequence[object]
     """The models or plans of all shards."""
@@ -205,7 +205,7 @@ def _work_of_plans(
 
 
 def _no_verify_reason(*, verify: bool | None) -> str | None:
-    """Return what turned off the default comparison of predictions; None if nothing did."""
+    """Return the reason why the default comparison of predictions is off; None if it is on."""
     if verify is False:
         file = settings.found_source("verify")
         return "--no-verify" if file is None else f"verify = false in {file.display_path}"
@@ -241,7 +241,7 @@ def _print_lines(work: _Work, request: Sequence[object], terminal: MigrateComman
     """
     Print the result of each model as soon as it is available, and return the exit code.
 
-    :param request: all that changes the results
+    :param request: all values that affect the results
     """
     shard, count_names = terminal.shard, map(_count_name, Status)
     lines = LinesReport("migrate", work.names, codec.encode(request), shard, counts=count_names)
@@ -276,7 +276,7 @@ def _count_name(status: Status) -> str:
 
 
 def _migrations(result: Result) -> Migrations:
-    """Return one result by its kind."""
+    """Return the migrations that contain only this result."""
     return Migrations(
         migrations=(result,) if isinstance(result, Migration) else (),
         failures=(result,) if isinstance(result, Failure) else (),
@@ -298,7 +298,7 @@ def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: in
 def _code(
     statuses: Mapping[Status, int], failure_codes: Collection[str], unwritten: Sequence[str]
 ) -> Exit:
-    """Return the exit code, given how many migrations ended in each way."""
+    """Return the exit code for the number of migrations with each status, and the failures."""
     if failure_codes or unwritten or statuses[Status.BLOCKED]:
         return of_failures(failure_codes)
     if statuses[Status.MISSED] or statuses[Status.PLANNED]:
@@ -318,7 +318,7 @@ def _print_errors(migrations: Migrations, *, refusals: bool) -> None:
 
 
 def _print_notes(migrations: Iterable[Migration], *, quiet: bool) -> None:
-    """Say which files were replaced that have another name."""
+    """Print a note for each replaced file that has another name."""
     for migration in migrations:
         if migration.written is not None and migration.written.followed_link and not quiet:
             messages.note(

@@ -1,4 +1,4 @@
-"""What commands share: their inputs, the abilities of the terminal, and messages on stderr."""
+"""Functions for all commands: inputs, the properties of the terminal, and messages on stderr."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
 
 PIPE_WIDTH: Final = 120
-"""What a report that goes to no terminal is laid out for, unless COLUMNS says otherwise."""
+"""The width of reports that are not printed on a terminal, unless COLUMNS is set."""
 
 
 def view(color: str, *, variables: bool = False, suppressed: bool = True) -> View:
-    """Return how reports on stdout are to be shown."""
+    """Return the display options of reports on stdout."""
     return View(
         width=width(),
         colour=wants_colour(color, sys.stdout),
@@ -37,7 +37,7 @@ def view(color: str, *, variables: bool = False, suppressed: bool = True) -> Vie
 
 
 def width() -> int:
-    """Return the columns that stdout has."""
+    """Return the width of stdout in columns."""
     return (
         shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
         if sys.stdout.isatty() or os.environ.get("COLUMNS")
@@ -47,8 +47,7 @@ def width() -> int:
 
 def wants_colour(color: str, stream: TextIO) -> bool:
     """
-    Return whether to colour what goes to ``stream``; NO_COLOR (no-color.org) counts when it is not
-    empty.
+    Return whether to colour text on ``stream``; NO_COLOR (no-color.org) applies if it is not empty.
     """
     if color != "auto":
         return color == "always"
@@ -56,7 +55,7 @@ def wants_colour(color: str, stream: TextIO) -> bool:
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Return whether the stream's encoding has box characters."""
+    """Return whether the encoding of the stream supports box characters."""
     try:
         "─│├└…·→".encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -66,10 +65,10 @@ def can_draw(stream: TextIO) -> bool:
 
 def expand_inputs(paths: tuple[str, ...], *, remote: bool = False) -> list[Input]:
     """
-    Return the inputs that the paths mean; without any, every model below the working directory.
+    Return the inputs for paths; without paths, all models below the working directory.
 
     :param remote: whether the command reads URLs
-    :raises UsageError: for what can be no path.
+    :raises UsageError: if a text cannot be a path.
     """
     from policytool.formats import discovery  # the formats with it, which not every command reads
 
@@ -81,8 +80,8 @@ def expand_inputs(paths: tuple[str, ...], *, remote: bool = False) -> list[Input
 
 def print_errors(failures: Iterable[Failure], unwritten: Iterable[str] = ()) -> None:
     """
-    Say on stderr what could not be read, with its details for ``-v``, and which reports could
-    not be written.
+    Print on stderr the files that could not be read, with details for ``-v``, and the reports that
+    could not be written.
     """
     words = click.get_current_context().find_root().obj or ()
     for failure in failures:
@@ -95,8 +94,8 @@ def print_errors(failures: Iterable[Failure], unwritten: Iterable[str] = ()) -> 
 
 def about_hdf5(*, verbose: bool | None) -> None:
     """
-    Say on stderr which published defects the HDF5 library has: with -v, and where this process has
-    used one that a newer h5py would replace.
+    Print on stderr the published defects of the HDF5 library, with -v, or if this process used a
+    library that a newer h5py would replace.
     """
     if verbose is False or not (verbose or "h5py" in sys.modules):
         return
@@ -129,7 +128,7 @@ def _listed_text() -> bytes:
     """
     Return the list of paths on stdin.
 
-    :raises UsageError: for one that is too long, or does not end in time.
+    :raises UsageError: if the list is too long, or does not end in time.
     """
     if sys.stdin is None:
         raise UsageError("stdin is closed, so - cannot read paths from it")

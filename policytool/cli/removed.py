@@ -1,4 +1,4 @@
-"""Commands and options that were removed, each with what to use instead."""
+"""Removed commands and options, each with a replacement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REMOVED_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "limits": "use `policytool explain limits`, or `policytool explain NAME` for one limit",
     }
 )
-"""Command to the end of a sentence with its successor."""
+"""The end of a sentence with the replacement of each command."""
 
 _NULL: Final = "lists on stdin may be separated by NUL without an option"
 
@@ -89,14 +89,14 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         ("inspect", "audit", "migrate", "merge"): {"-0": _NULL, "--null": _NULL},
     }
 )
-"""Commands to their removed options, each with the end of a sentence with its successor."""
+"""The removed options of commands, each with the end of a sentence with its replacement."""
 
 
 def removed_option(option: str, command: str | None = None) -> str | None:
     """
-    Return what to use instead of an option; None if it is not a removed one.
+    Return the replacement of an option; None if the option was not removed.
 
-    :param command: the command that had it; None for a settings file, which serves all commands
+    :param command: the command of the option; None for a settings file, which is for all commands
     """
     return next(
         (

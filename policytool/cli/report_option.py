@@ -1,9 +1,9 @@
 """
-``--format``: the report on stdout, and with ``FORMAT=FILE`` further reports, each in a file that
-appears whole or not at all, or in a directory whose index is written last.
+``--format``: the report on stdout, and with ``FORMAT=FILE`` additional reports. Each is written to
+a file, completely or not at all, or to a directory whose index is written last.
 
-What is wrong with a FILE is said before anything is read or rewritten. The files are written before
-stdout is, so that a pipe that closes early costs none of them. They are laid out as for a pipe, in
+Problems with a FILE are reported before any model is read or rewritten. Files are written before
+stdout, so that a pipe that closes early does not affect them. Their layout is that of a pipe, in
 UTF-8 and without colour.
 """
 
@@ -45,8 +45,8 @@ _OWN: Final = re.compile(
     rb'\{"(?:version": \d+, "tool": \{"name": "policytool"|\$schema": "\S+/sarif-)'
 )
 """
-How a JSON report of ours begins. To parse that of an earlier run, which is replaced, would need far
-more memory than to write the new one.
+The start of a JSON report of policytool. Parsing the report of an earlier run, which is replaced,
+would need much more memory than writing the new one.
 """
 
 _OWN_LENGTH: Final = 100
@@ -57,7 +57,7 @@ class Renders(Protocol[Value_contra]):
 
     @property
     def name(self) -> str:
-        """The FORMAT by which it is asked for."""
+        """The FORMAT of the reporter."""
 
     @property
     def render(self) -> Callable[[Value_contra, View], str | bytes]:
@@ -65,7 +65,7 @@ class Renders(Protocol[Value_contra]):
 
     @property
     def pieces(self) -> Callable[[Value_contra, View], Iterable[str | bytes]] | None:
-        """The function that makes it in pieces; None if it is made as a whole."""
+        """The function that returns the report in pieces; None if the report has no pieces."""
 
     @property
     def render_directory(self) -> Callable[[Value_contra, View], Mapping[str, str]] | None:
@@ -76,9 +76,9 @@ def attributes(
     reporters: Sequence[Renders[Any]], on_stdout: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """
-    Return Click's attributes of ``--format`` for a command with these reporters.
+    Return the Click attributes of ``--format`` for a command with these reporters.
 
-    :param on_stdout: further formats, which only stdout has
+    :param on_stdout: additional formats, which only stdout supports
     """
     formats = [reporter.name for reporter in reporters]
     directories = [reporter.name for reporter in reporters if reporter.render_directory]
@@ -128,11 +128,11 @@ def named_files(inputs: Iterable[Input]) -> list[Path]:
 
 def _check_directory(option: str, path: Path, needed: Sequence[Path]) -> None:
     """
-    Make sure that files can be written to a directory that exists or can be created.
+    Check that files can be written to a directory that exists or can be created.
 
-    :raises UsageError: if it is a model or a part of one, or if a page would replace what is
-        needed.
-    :raises ReportError: if it is a file, or if there is no directory for it.
+    :raises UsageError: if it is a model or part of a model, or if a page would replace a needed
+        file.
+    :raises ReportError: if it is a file, or if its parent directory does not exist.
     """
     real = os.path.realpath(path)
     places = [os.path.realpath(other) for other in needed]
@@ -153,11 +153,11 @@ def _check_directory(option: str, path: Path, needed: Sequence[Path]) -> None:
 
 def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
     """
-    Make sure that a text can be written to a file.
+    Check that a text can be written to a file.
 
-    :raises UsageError: where it would replace what is needed, a model, or what stdout is redirected
-        to.
-    :raises ReportError: where there is no directory for it, or one in its place.
+    :raises UsageError: if it would replace a needed file, a model, or the file to which stdout is
+        redirected.
+    :raises ReportError: if its directory does not exist, or if the path is a directory.
     """
     if os.path.realpath(path) in {os.path.realpath(other) for other in needed}:
         raise UsageError(
@@ -177,11 +177,11 @@ def check_binary(
     files: Iterable[ReportFile], reporters: Sequence[Renders[Any]], on_stdout: str | None
 ) -> None:
     """
-    Make sure that reports that are no text can be written, and go to no terminal.
+    Check that binary reports can be written, and that stdout is not a terminal for them.
 
-    :param on_stdout: the format of stdout; None if stdout carries something else
-    :raises UsageError: if one would go to a terminal.
-    :raises MissingPackageError: if a package that one needs is not installed.
+    :param on_stdout: the format of stdout; None if stdout has no report
+    :raises UsageError: if a binary report would be printed to a terminal.
+    :raises MissingPackageError: if a required package is not installed.
     """
     names = {on_stdout, *(report.format for report in files)}
     for reporter in reporters:
@@ -222,9 +222,9 @@ def write_reports(
 
 def _write_directory(option: str, path: Path, texts: Mapping[str, str]) -> list[str]:
     """
-    Write the files of a directory, and return a sentence for the first that failed.
+    Write the files of a directory, and return a sentence for the first failure.
 
-    A link there is replaced: the user did not choose the names.
+    A link in the directory is replaced, because the user did not choose the names.
     """
     if _is_model(path):  # a migration may have made it one
         return [f"{option} was not written because it would write into a model"]
@@ -286,12 +286,12 @@ def _reporter(reporters: Sequence[Renders[Value_contra]], name: str) -> Renders[
 
 
 def write_text(option: str, path: Path, text: str) -> list[str]:
-    """Write a text, whole or not at all, and return a sentence if that failed."""
+    """Write a text completely or not at all, and return a sentence if that failed."""
     return _write_pieces(option, path, (text,))
 
 
 def _write_pieces(option: str, path: Path, pieces: Iterable[str | bytes]) -> list[str]:
-    """Write pieces, all or none, and return a sentence if that failed."""
+    """Write all pieces or none, and return a sentence if that failed."""
 
     def refuse_model() -> None:
         if _is_model(path):  # a migration, or someone else, may have made it one
@@ -312,7 +312,7 @@ def _each_once(
     """
     Return the reports.
 
-    :raises click.BadParameter: for two reports on stdout, or in one file.
+    :raises click.BadParameter: if two reports are for stdout, or for the same file.
     """
     printed = [report for report in reports if isinstance(report, str)]
     if len(printed) > 1:
@@ -346,7 +346,7 @@ def _is_stdout(path: Path) -> bool:
 
 
 def _is_model(path: Path) -> bool:
-    """Return whether a model would be lost or spoilt by a report of this name."""
+    """Return whether a report at this path would replace or damage a model."""
     real = Path(os.path.realpath(path))
     if discovery.containing_model(real) != real:
         return True
@@ -378,10 +378,10 @@ def _is_own_report(path: Path) -> bool:
 
 def _write(path: Path, pieces: Iterable[bytes], check: Callable[[], None]) -> None:
     """
-    Give a file this content, in one step and after a last check; a link stays, and what is no
-    regular file (a pipe, ``/dev/null``) is written to.
+    Replace the content of a file atomically, after a last check. Links are kept, and files that are
+    not regular (a pipe, ``/dev/null``) are written directly.
 
-    :raises OSError: where the system fails; the file then is what it was.
+    :raises OSError: if the system fails; the file is then unchanged.
     """
     if path.exists() and not path.is_file():  # by this name, because that of a pipe leads nowhere
         opening.write_stream(path, pieces)

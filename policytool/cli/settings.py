@@ -1,5 +1,5 @@
 """
-Settings: what a settings file says, as the defaults of a command's options.
+Settings: the values in a settings file, which are the defaults of a command's options.
 
 An option on the command line comes first, then a ``POLICYTOOL_*`` variable, then the file, then the
 default. A key is an option's name; a key that no command has is an error. A file that nobody named
@@ -35,7 +35,7 @@ FILE: Final = "policytool.toml"
 _PYPROJECT: Final = "pyproject.toml"
 
 _NAMES: Final = 16
-"""Names in one key; keys of other tools in a pyproject.toml have seven at most."""
+"""The maximum number of names in a key; keys of other tools in a pyproject.toml have at most 7."""
 
 _BETWEEN_DOTS: Final = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
@@ -46,34 +46,34 @@ _BETWEEN_DOTS: Final = re.compile(
     re.DOTALL,
 )
 """
-What can stand between the dots of a key (quoted or bare names and spaces), and comments; each ends
-where tomllib ends it.
+The text between the dots of a key (quoted or bare names and spaces), and comments. The ends are
+the same as in tomllib.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettingsFile:
-    """A settings file and what it says."""
+    """A settings file and its values."""
 
     path: Path
     values: Mapping[str, Any]
     is_found: bool
     """
-    Whether it was found in the working directory or above, and not named by the user: anybody may
-    have put it there.
+    Whether it was found in the working directory or above, and not named by the user. Such a file
+    may be from somebody else.
     """
 
     @property
     def display_path(self) -> str:
-        """The path, short in the file's own directory."""
+        """The path; only the name if the working directory contains the file."""
         return self.path.name if self.path.parent == Path.cwd() else str(self.path)
 
 
 def named_file(path: Path) -> SettingsFile:
     """
-    Return the file that somebody named.
+    Return the settings file that the user named.
 
-    :raises UsageError: for a file that cannot be read, and for invalid TOML.
+    :raises UsageError: if the file cannot be read, or is not valid TOML.
     """
     try:
         data = opening.read_user_file(path, limits.SETTINGS_BYTES)
@@ -159,14 +159,14 @@ def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
 _SOURCE: Final = "policytool.settings_file"
 STRUCTURED: Final = "policytool.structured."
 """
-What stands before a structured key in the context's ``meta``, where a command finds its value.
+The prefix of structured keys in the ``meta`` of the context, from which a command reads the values.
 """
 
 _DEEPEST: Final = 8
-"""Levels of lists and tables in a value; ``[[suppress]]`` has three."""
+"""The maximum depth of lists and tables in a value; ``[[suppress]]`` has three levels."""
 
 _LONGEST: Final = 1_000
-"""Characters of a command that a sentence repeats."""
+"""The maximum number of characters of a command in a message."""
 
 
 def file_in_effect() -> Path | None:
@@ -236,9 +236,9 @@ def _check_key(file: SettingsFile, key: str, known: Collection[str]) -> None:
 
 def _check(context: click.Context, file: SettingsFile, key: str, item: object) -> None:
     """
-    Make sure that a file may set a key, and to this value.
+    Check that a file may set a key to a value.
 
-    :raises UsageError: for one that it may not.
+    :raises UsageError: if it may not.
     """
     if file.is_found and key not in automatic_keys(context):
         raise UsageError(_refusal(context, file, repr(key)))
@@ -271,7 +271,7 @@ def structured_values(context: click.Context, kind: type[Arguments]) -> dict[str
 
 def found_file() -> SettingsFile | None:
     """
-    Return the automatically found settings file, if it decides an option of the running command.
+    Return the automatically found settings file, if it sets an option of the running command.
     """
     context = click.get_current_context()
     return next(
@@ -287,8 +287,8 @@ def found_file() -> SettingsFile | None:
 
 def found_source(name: str) -> SettingsFile | None:
     """
-    Return the automatically found settings file, if it decides this key in the running command;
-    None if something else does.
+    Return the automatically found settings file, if it sets this key in the running command; None
+    if the value has another source.
     """
     context = click.get_current_context()
     file: SettingsFile | None = context.meta.get(_SOURCE)
@@ -305,8 +305,8 @@ def found_source(name: str) -> SettingsFile | None:
 
 def _refusal(context: click.Context, file: SettingsFile, setting: str) -> str:
     """
-    Return why a setting is ignored in a file that the user did not name, with a command that
-    applies it.
+    Return the reason why a setting is ignored in a file that the user did not name, with a command
+    that applies the setting.
     """
     from policytool.reports import layout  # only for this sentence
 

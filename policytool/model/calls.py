@@ -1,10 +1,10 @@
 """
-What the layers of a functional model are called with, whatever release wrote its config.
+The arguments of the calls of layers in a functional model, independent of the config format.
 
 Keras 1, 2 and tf_keras write each call as a node: the structure of its first argument, with
 ``[layer, call, output, kwargs]`` for a tensor and ``["_CONSTANT_VALUE", -1, value, kwargs]`` for
-anything else, and all further arguments by their names (``Node.serialize`` in
-keras/engine/node.py). Within the keyword arguments a tensor is ``[layer, call, output]``.
+other values, and all further arguments by name (``Node.serialize`` in keras/engine/node.py). In
+keyword arguments, a tensor is ``[layer, call, output]``.
 
 Keras 3 writes ``args`` and ``kwargs``, with tensors as ``__keras_tensor__``
 (keras/src/models/functional.py, ``serialize_node``, and keras/src/saving/serialization_lib.py). The
@@ -31,34 +31,34 @@ Argument: TypeAlias = (
     "Reference | Constant | Slice | Dtype | None"
 )
 """
-What a layer is called with: JSON, with tensors, constants and slices in their places; tuples are
-told from lists.
+An argument of a call: JSON that may contain tensors, constants and slices. Tuples and lists are
+different values.
 """
 
 CONSTANT: Final = "_CONSTANT_VALUE"
-"""What stands for the layer of an argument that is no tensor in configs of Keras 2."""
+"""The layer name of an argument that is not a tensor, in Keras 2 configs."""
 
 _KEYED: Final = 4
-"""The items of a tensor of Keras 2 with keyword arguments beside it."""
+"""The number of items of a Keras 2 tensor with keyword arguments."""
 
 TENSOR: Final = "__keras_tensor__"
 _ARRAYS: Final = frozenset({"__tensor__", "__numpy__"})
 SLICE: Final = "__slice__"
 _GET_ITEM: Final = "GetItem"
 _HISTORY: Final = 3
-"""The items of a reference: layer, call, output."""
+"""The number of items of a reference: layer, call, output."""
 
 UNKNOWN_SHAPE: Final[list[Json]] = [None]
-"""The shape of a tensor that a file does not tell."""
+"""The shape of a tensor if the file does not store its shape."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reference:
-    """One output of one call of a layer, in the network that contains the reference."""
+    """An output of a call of a layer, in the network that contains the reference."""
 
     layer: str
     call: int = 0
-    """Which of the layer's calls in this network, counted from 0 for nested models too."""
+    """The number of the layer's call in this network, counted from 0 even for nested models."""
 
     output: int = 0
 
@@ -68,17 +68,17 @@ class Constant:
     """A tensor or an array whose values are in the config."""
 
     value: Argument
-    """Nested lists of numbers, or one."""
+    """Nested lists of numbers, or a number."""
 
     dtype: str | None = None
-    """A Keras dtype; None where the file leaves it open, as Keras 2 does."""
+    """A Keras dtype; None if the file does not store it, as in Keras 2."""
 
     shape: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slice:
-    """``start:stop:step`` of an index; ``Ellipsis`` has a flag of its own."""
+    """``start:stop:step`` of an index; a separate flag marks an ``Ellipsis``."""
 
     start: Argument = None
     stop: Argument = None
@@ -88,14 +88,14 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dtype:
-    """A dtype as an argument of an op, by Keras' name."""
+    """A dtype as an argument of an op, with the name in Keras."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One call of a layer, with all arguments that are no defaults."""
+    """A call of a layer, with all arguments that are not defaults."""
 
     args: tuple[Argument, ...]
     kwargs: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
@@ -103,10 +103,10 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalledLayer:
-    """One layer or operation in the list of a model's layers."""
+    """A layer or operation in the list of a model's layers."""
 
     position: int
-    """Its position in the list."""
+    """The position in the list."""
 
     name: str
     entry: dict[str, Json]
@@ -124,11 +124,11 @@ class ModelCalls:
     """In the order of the config."""
 
     inputs: Argument
-    """References in the structure that the model takes."""
+    """References in the structure of the model's inputs."""
 
     outputs: Argument
     keras3: bool
-    """Whether they are counted as Keras 3 counts them, and not as Keras 2 does."""
+    """Whether calls are counted as in Keras 3; if not, as in Keras 2."""
 
 
 def model_calls(config: Mapping[str, Json], *, keras3: bool) -> ModelCalls:
@@ -174,11 +174,11 @@ def layer_entries(config: Mapping[str, Json]) -> Iterator[tuple[int, dict[str, J
 
 def layer_name(entry: Mapping[str, Json]) -> str:
     """
-    Return the name of a layer; where the file has none (a Sequential of Keras 1), the one that
-    Keras would give.
+    Return the name of a layer. If the file has none, as for a Sequential of Keras 1, return the
+    name that Keras would generate.
     """
     config = entry.get("config")
-    for holder in (entry, config):  # an op layer's own name stands only in the entry
+    for holder in (entry, config):  # only the entry has the name of an op layer
         if isinstance(holder, dict) and isinstance(holder.get("name"), str) and holder["name"]:
             return str(holder["name"])
     return snake_case(public_class_name(str(keras_objects.class_of(entry))).rpartition(">")[2])
@@ -189,15 +189,15 @@ def _as_list(value: Json) -> list[Json]:
 
 
 def call_tensors(call: Call) -> Iterator[Reference]:
-    """Yield the tensors that a call takes: positional arguments, then the others as written."""
+    """Yield the input tensors of a call: positional arguments, then keywords in stored order."""
     for argument in (*call.args, *call.kwargs.values()):
         yield from tensors(argument)
 
 
 def tensors(argument: Argument) -> Iterator[Reference]:
     """
-    Yield the tensors in an argument in the order in which ``nest.flatten``, and Keras 3's
-    ``tree.flatten``, find them: dicts by their keys.
+    Yield the tensors in an argument in the order of ``nest.flatten`` and of ``tree.flatten`` in
+    Keras 3: the values of dicts are sorted by key.
     """
     if isinstance(argument, Reference):
         yield argument
@@ -214,8 +214,8 @@ def tensors(argument: Argument) -> Iterator[Reference]:
 
 def _alone(ends: Argument) -> Argument:
     """
-    Return one tensor bare: Keras 2 writes it in a list, and the model takes or gives it without
-    one.
+    Return a single tensor without its list: Keras 2 writes a list, although the input or output of
+    the model is not a list.
     """
     return (
         ends[0]
@@ -231,10 +231,10 @@ def _is_of_keras3(node: Json) -> TypeGuard[dict[str, Json]]:
 
 def _read_call(node: Json, names: frozenset[str], class_name: str) -> Call:
     """
-    Return one call, as an item of ``inbound_nodes`` has it.
+    Return the call in an item of ``inbound_nodes``.
 
-    An index of ``GetItem`` that Keras 3 wrote has a slice for each axis that its ellipsis stands
-    for, as far as the shape of the tensor tells: no archive of Keras 2 can hold an ellipsis.
+    The ellipsis in a ``GetItem`` index of Keras 3 is replaced by a slice for each of its axes, if
+    the shape of the tensor is known, because archives of Keras 2 cannot represent an ellipsis.
 
     :param names: the layers of the model
     :param class_name: the class of the layer that is called
@@ -249,12 +249,12 @@ def _call_of_keras2(node: Json, names: frozenset[str]) -> Call:
     kwargs: dict[str, Argument] = {}
     first = _first(node, names, kwargs)
     if isinstance(first, list) and len(first) == 1 and isinstance(first[0], Reference | Constant):
-        first = first[0]  # a layer gets its one tensor bare
+        first = first[0]  # a single tensor is not in a list
     return Call(args=(first,), kwargs=kwargs)
 
 
 def _first(value: Json, names: frozenset[str], kwargs: dict[str, Argument]) -> Argument:
-    """Return the first argument, and add the others, which each of its tensors is followed by."""
+    """Return the first argument; add the keyword arguments after its tensors to ``kwargs``."""
     if isinstance(value, list):
         if (
             _HISTORY <= len(value) <= _KEYED
@@ -276,7 +276,7 @@ def _first(value: Json, names: frozenset[str], kwargs: dict[str, Argument]) -> A
 
 
 def _within(value: Json, names: frozenset[str]) -> Argument:
-    """Return a further argument."""
+    """Return an argument after the first one."""
     if isinstance(value, list):
         if (
             len(value) == _HISTORY
@@ -309,8 +309,7 @@ def _plain(value: Json) -> Argument:
 
 def _ends_of_keras2(value: Json, names: frozenset[str]) -> Argument:
     """
-    Return a model's inputs or outputs; one that stands alone in a list is what the model takes or
-    gives.
+    Return the inputs or outputs of a model. For a list of a single tensor, return the tensor.
     """
     if isinstance(value, list):
         if (
@@ -342,8 +341,8 @@ def _call_of_keras3(node: dict[str, Json]) -> Call:
 
 def _without_ellipsis(call: Call, node: dict[str, Json]) -> Call:
     """
-    Return a call of ``GetItem`` whose key has a slice for each axis that an ellipsis stands for; as
-    it is where the file does not tell how many there are.
+    Return a call of ``GetItem`` whose key has a slice for each axis of an ellipsis, instead of the
+    ellipsis. If the number of axes is unknown, return the call unchanged.
     """
     arguments = (*call.args, *call.kwargs.values())
     axes = _axes(node)
@@ -356,13 +355,13 @@ def _without_ellipsis(call: Call, node: dict[str, Json]) -> Call:
     if len(marks) != 1 or len(counted) - 1 > axes:
         return call
     if not all(isinstance(item, int | Slice) for item in counted):
-        return call  # an array of booleans takes several axes
+        return call  # an array of booleans may index several axes
     whole: list[Argument] = [Slice()] * (axes - len(counted) + 1)
     return Call(args=(tensor, [*items[: marks[0]], *whole, *items[marks[0] + 1 :]]))
 
 
 def _axes(node: dict[str, Json]) -> int | None:
-    """Return how many axes the first tensor of a call has; None where that is unknown."""
+    """Return the number of axes of the first tensor of a call; None if it is unknown."""
     args = node.get("args")
     first = args[0] if isinstance(args, list) and args else None
     shape = keras_objects.arguments_of(first).get("shape")

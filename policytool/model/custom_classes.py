@@ -1,15 +1,15 @@
 """
-Layers whose declared policy does not prove what they compute in, and the names of custom code in a
-layer's config.
+Layers whose declared policy does not prove their compute dtype, and the names of custom code in the
+config of a layer.
 
 Custom code, Lambda, ops of a graph wrapped as layers, and other frameworks' modules compute as
 their code says, whatever their policy.
 
-What a layer's config names that is not Keras' own: activations, initialisers, regularisers and
-constraints of someone else's.
+Custom code in a config is an activation, initialiser, regulariser or constraint that is not part of
+Keras.
 
-A loader without them cannot build the layer, though its class is Keras' own.
-``data/built_in_names.json`` has the names that loaders find themselves.
+A release without this code cannot build the layer, even if the class of the layer is part of Keras.
+``data/built_in_names.json`` has the names that releases find without custom code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KERAS_MODULES: Final = ("keras.", "tf_keras.", "tensorflow.python.keras.", "ten
 
 
 def is_opaque(site: Site) -> bool:
-    """Return whether the class at ``site`` is not Keras' own, or is one that runs foreign code."""
+    """Return whether the class at ``site`` is not part of Keras, or runs code of others."""
     if layer_facts(site.class_name).is_opaque:
         return True
     if site.registered_name is not None and site.registered_name != site.class_name:
@@ -40,8 +40,8 @@ def is_opaque(site: Site) -> bool:
 
 def names(sites: Iterable[Site]) -> list[str]:
     """
-    Return the names by which a file calls classes that are no library's: what the code has to be
-    found under.
+    Return the names of custom classes as the file stores them: the names under which
+    ``--custom-objects`` has to define them.
     """
     return sorted(
         {
@@ -56,7 +56,7 @@ _ACTIVATION: Final = "activation"
 
 
 def custom_names(config: Mapping[str, object]) -> Iterator[str]:
-    """Yield what a layer's own config names and Keras has not."""
+    """Yield the names of functions and classes in a layer's config that are not part of Keras."""
     for key, value in config.items():
         if key.endswith(_ACTIVATION):
             yield from (
@@ -72,8 +72,8 @@ def custom_names(config: Mapping[str, object]) -> Iterator[str]:
 
 def first_built() -> dict[str, str]:
     """
-    Return the activations that older loaders do not know, with the first of those that were asked
-    that does: in an older one the layer is revived from traces.
+    Return the activations that older releases lack, with the first measured release that has each.
+    An older release revives the layer from its traces.
     """
     return {
         name: entry["revived_before"]
@@ -84,8 +84,8 @@ def first_built() -> dict[str, str]:
 
 def activations(value: object) -> Iterator[str]:
     """
-    Yield the name of an activation: a function, by its name alone or serialised, or a layer's
-    class.
+    Yield the name of an activation: a function name, a serialised function, or the class of a
+    layer.
     """
     if (name := keras_objects.name_of(value)) is not None:
         yield name

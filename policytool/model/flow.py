@@ -1,10 +1,9 @@
 """
-The one walk that carries what is known of tensors through a model's graph, from its inputs to its
-outputs.
+Propagation of facts about tensors through the graph of a model, from inputs to outputs.
 
-A graph consists of calls, whichever tree its layers are in: :class:`CallGraph` has them. A transfer
-function says what a call gives, by the facts of its class and what is known of the tensors that it
-takes; :func:`follow` asks it once for each call.
+A graph consists of calls, independent of the tree of its layers (:class:`CallGraph`). A transfer
+function computes the facts about the outputs of a call from the class of the layer and the facts
+about the inputs. :func:`follow` runs it once for each call.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 Node = tuple[str, int]
-"""One call of a layer, by the layer's name and the call's number; an input has the one node 0."""
+"""A call of a layer: the name of the layer, and the number of the call, which is 0 for an input."""
 
 BEFORE_CHAIN: Final = Reference(layer="")
-"""What the first layer of a chain is called on; no layer has this name."""
+"""The input of the first layer of a chain; no layer has this name."""
 
 
 def inbound(call: Call, *, by_name: bool = True) -> Iterator[Reference]:
     """
-    Yield the tensors that a call takes, in the order in which its node has them: positional
-    arguments, then the others.
+    Yield the input tensors of a call in the order of its node: positional arguments, then keyword
+    arguments.
 
-    :param by_name: whether those are sorted; tf_keras 2.21 has them as the config does
-        (``_flat_arguments`` in tf_keras/src/engine/node.py)
+    :param by_name: whether keyword arguments are sorted; tf_keras 2.21 keeps the order of the
+        config (``_flat_arguments`` in tf_keras/src/engine/node.py)
     """
     yield from tensors(call.args)
     for key in sorted(call.kwargs) if by_name else call.kwargs:
@@ -44,7 +43,7 @@ def inbound(call: Call, *, by_name: bool = True) -> Iterator[Reference]:
 
 
 class CallGraph:
-    """The calls of one network, as the libraries walk through them: from the outputs back."""
+    """The calls of a network, traversed as the libraries do: from the outputs to the inputs."""
 
     def __init__(
         self, calls: Mapping[str, Sequence[Call]], outputs: Argument = None, *, by_name: bool = True
@@ -59,7 +58,7 @@ class CallGraph:
         self._by_name = by_name
 
     def node(self, reference: Reference) -> Node | None:
-        """Return the call that a tensor comes from; None where there is no such."""
+        """Return the call that creates a tensor; None if the network has no such call."""
         calls = self._calls.get(reference.layer)
         return (
             (reference.layer, reference.call)
@@ -68,12 +67,12 @@ class CallGraph:
         )
 
     def call(self, node: Node) -> Call | None:
-        """Return what a layer is called with; None for inputs and layers that nothing calls."""
+        """Return the call of a node; None for inputs, and for layers without a call."""
         name, number = node
         return self._calls[name][number] if self._calls[name] else None
 
     def parents(self, node: Node) -> list[Node]:
-        """Return the calls that a call takes tensors of, in its order."""
+        """Return the calls that create the inputs of a call, in the order of the inputs."""
         call = self.call(node)
         return (
             [
@@ -87,8 +86,8 @@ class CallGraph:
 
     def walk(self) -> tuple[list[Node], dict[str, int]]:
         """
-        Return the calls in the order in which a walk back from the outputs leaves them, and each
-        layer's place among those that it meets.
+        Return the calls in the order in which a depth-first walk from the outputs completes them,
+        and the position of each layer in the order in which the walk reaches it first.
         """
         nodes = map(self.node, tensors(self._outputs))
         return self._walk_back([node for node in nodes if node is not None])
@@ -96,8 +95,8 @@ class CallGraph:
     @cached_property
     def inputs_first(self) -> Sequence[Node]:
         """
-        All calls, those that lead to no output too, each after the calls that it takes tensors of;
-        layers without calls have the one node 0.
+        All calls, including those that no output uses, each after the calls that create its inputs.
+        A layer without calls has only node 0.
         """
         every = [
             (name, number)
@@ -134,23 +133,23 @@ def chain_graph(names: Sequence[str]) -> CallGraph:
 
 
 class TensorValues(Generic[Value]):
-    """What is known of each tensor of one network."""
+    """The known facts about each tensor of a network."""
 
     def __init__(self) -> None:
         self._outputs: dict[Node, Sequence[Value]] = {}
 
     def of(self, tensor: Reference) -> Value | None:
-        """Return what is known of a tensor; None if the network has no such call."""
+        """Return the facts about a tensor; None if the network has no such call."""
         outputs = self._outputs.get((tensor.layer, tensor.call))
         return outputs[min(tensor.output, len(outputs) - 1)] if outputs else None
 
     def add(self, node: Node, outputs: Sequence[Value]) -> None:
-        """Add what a call gives; the last value stands for all further outputs."""
+        """Add the facts about a call's outputs; the last value applies to all further outputs."""
         self._outputs[node] = outputs
 
 
 def merged_graph(sources: Mapping[str, Sequence[str]]) -> CallGraph:
-    """Return a graph in which each layer has one call on all layers that it is ever called on."""
+    """Return a graph in which each layer has one call, with the inputs of all its calls."""
     return CallGraph(
         {
             name: (Call(args=tuple(Reference(layer=source) for source in taken)),)
@@ -166,12 +165,12 @@ def follow(
     walk: str,
 ) -> TensorValues[Value]:
     """
-    Return what a transfer function says of each tensor of a graph.
+    Return the facts that a transfer function computes about each tensor of a graph.
 
-    :param transfer: takes a node, its call (None for an input) and what is known of the tensors
-        before it, and returns what is known of its outputs; the last value stands for all further
+    :param transfer: receives a node, its call (None for an input) and the facts about earlier
+        tensors, and returns the facts about its outputs; the last value applies to all further
         outputs
-    :param walk: what the values are, such as ``"dtypes"``
+    :param walk: the name of the facts, such as ``"dtypes"``
     """
     known: TensorValues[Value] = TensorValues()
     order = graph.inputs_first

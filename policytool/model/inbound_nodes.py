@@ -1,18 +1,17 @@
 """
-Which call of a layer takes what of which other call, in a functional model's config, and what no
-loader can build of it.
+The connections between the calls in the config of a functional model, and the calls that no release
+can build.
 
-Loaders make the calls as the config lists them, each layer's in their order, and come back to a
-call whose tensors are not there yet. Where calls wait for each other, for themselves, or for one
-that the config does not have, Keras 2 comes back for ever (``reconstruct_from_config`` in
-keras/engine/functional.py), as Keras 3 does up to 3.14 with nodes that are spelled as Keras 2's;
-``fixtures/attacks.json`` has what was measured.
+Releases build the calls in the order of the config, and retry a call if its inputs do not exist
+yet. If calls depend on each other, on themselves, or on a call that the config does not have, Keras
+2 retries forever (``reconstruct_from_config`` in keras/engine/functional.py). Keras 3 up to 3.14
+does the same with nodes in the format of Keras 2. ``fixtures/attacks.json`` has the measurements.
 
 Keras 2 counts the calls of a nested model from 1, because the model was called once when it was
-made. Keras 3 counts them from 0 in the HDF5 of Keras 2: what another layer gets from the last call
-is a call that it does not have, and of an output it takes one off, if the nested model is
-functional (``functional_from_config`` in keras/src/models/functional.py, from 3.3 on). In a
-Sequential, a functional model gives a list of one tensor in Keras 3.0 and 3.15.
+created. Keras 3 counts them from 0 in the HDF5 of Keras 2. Therefore a layer that uses the last
+call refers to a call that does not exist. In the outputs of a model, Keras 3 subtracts 1 if the
+nested model is functional (``functional_from_config`` in keras/src/models/functional.py, from 3.3
+on). In a Sequential, a functional model returns a list of one tensor in Keras 3.0 and 3.15.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ SEQUENTIAL: Final = "Sequential"
 MODELS: Final = frozenset({"Functional", "Model", SEQUENTIAL})
 
 _REFERENCE: Final = 3
-"""The least items of a reference to a tensor: layer, call, output."""
+"""The minimum number of items in a reference to a tensor: layer, call, output."""
 
 _VALUE: Final = 2
-"""Where a reference to a number has the number."""
+"""The index of the value in a reference to a number."""
 
 _KEEPING_DTYPE: Final = frozenset(
     {
@@ -57,16 +56,16 @@ _KEEPING_DTYPE: Final = frozenset(
         "transpose",
     }
 )
-"""Functions whose result has the dtype of their tensors."""
+"""Functions whose result has the dtype of their input tensors."""
 
 _LISTED: Final = 3
-"""Layers that a message names."""
+"""The maximum number of layers that a message names."""
 
 
 def tensors(value: Json) -> Iterator[Node]:
     """
-    Yield the calls whose tensors a value refers to, in its order: ``["layer", call, output, ...]``,
-    or ``keras_history`` of Keras 3.
+    Yield the calls that a value refers to, in the order of the value. A reference is ``["layer",
+    call, output, ...]``, or ``keras_history`` of Keras 3.
     """
     pending = [value]
     while pending:
@@ -94,7 +93,7 @@ def tensors(value: Json) -> Iterator[Node]:
 
 
 def takes_tensor_list(entry: Mapping[str, Json]) -> bool:
-    """Return whether some call of a layer takes a list of tensors, as configs of Keras 2 say it."""
+    """Return whether some call of a layer has a list of tensors as input, in a Keras 2 config."""
     nodes = entry.get("inbound_nodes")
     return isinstance(nodes, list) and any(
         isinstance(node, list) and len(node) > 1 and isinstance(node[0], list) for node in nodes
@@ -103,12 +102,12 @@ def takes_tensor_list(entry: Mapping[str, Json]) -> bool:
 
 def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, ...]:
     """
-    Return the layers of a functional model's config that have a call which cannot be made, in the
-    order of the config; nothing for a model of any release.
+    Return the layers of a functional model's config with a call that cannot be built, in the order
+    of the config. Empty for all models that a release can write.
 
-    A nested model's calls count from 0 or from 1, and a layer that a nested model has too counts
-    its call there in Keras 3.0 (:mod:`policytool.migration.convert.decoding`): of these, any call
-    stands for the first.
+    The calls of a nested model count from 0 or from 1. Keras 3.0 also counts the call in a nested
+    model of a layer that is shared with it (:mod:`policytool.migration.convert.decoding`). For such
+    layers, each reference counts as one to the first call.
 
     :param from_zero: whether all calls count from 0, as loaders of Keras 3 read the HDF5 of Keras 2
     """
@@ -129,7 +128,7 @@ def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) ->
                 if call >= max(len(calls[other]), 1):
                     order.add(
                         (other, call), (other, call)
-                    )  # there is no such call, and there will be none
+                    )  # the model never makes this call, so that its users are stuck
     callable_nodes = set(_callable_nodes(order))
     return tuple(
         layer
@@ -140,10 +139,10 @@ def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) ->
 
 def has_later_calls(config: Mapping[str, Json]) -> bool:
     """
-    Return whether a call takes the result of a layer that is listed later, as calls of a shared
-    layer may. Keras 3 comes back to such a call from 3.12 on at the latest, and fails up to 3.6
-    (``convert_revived_tensor`` in keras/src/models/functional.py), except for calls that are
-    stored as in Keras 2.
+    Return whether an input of a call is the output of a layer later in the list, which is possible
+    for shared layers. Keras 3 retries such a call in 3.12 and later, and fails up to 3.6
+    (``convert_revived_tensor`` in keras/src/models/functional.py), except for calls in the format
+    of Keras 2.
     """
     entries = _entries(config)
     calls: dict[str, list[Json]] = {
@@ -156,8 +155,8 @@ def has_later_calls(config: Mapping[str, Json]) -> bool:
 
 def describe_stuck(layers: Sequence[str]) -> str:
     """
-    Return what is wrong with a model that has these stuck layers, as a part of a sentence: the
-    first of them, and how many more there are.
+    Return the defect of a model with these stuck layers, as part of a sentence: the first layers,
+    and the number of others.
     """
     more = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
     return (
@@ -168,10 +167,10 @@ def describe_stuck(layers: Sequence[str]) -> str:
 
 def depth(config: Mapping[str, Json]) -> int:
     """
-    Return how many calls deep a loader is when it walks a functional model's graph back from the
-    outputs, into the first tensor first.
+    Return the maximum depth in calls of a depth-first walk through the graph of a functional model,
+    from the outputs, with the first input tensor first.
 
-    Every Keras does so by recursion (``_build_map_helper`` in keras/engine/functional.py,
+    All Keras releases walk by recursion (``_build_map_helper`` in keras/engine/functional.py,
     keras/src/ops/function.py of Keras 3).
     """
     entries = _entries(config)
@@ -198,8 +197,8 @@ def depth(config: Mapping[str, Json]) -> int:
 
 def misses_calls(config: Mapping[str, Json]) -> bool:
     """
-    Return whether Keras 3 looks for a call that a functional model's config does not have: one of a
-    nested model, or of a Sequential that gives an output.
+    Return whether Keras 3 looks up a call that a functional model's config does not have: a call of
+    a nested model, or of a Sequential that creates an output.
     """
     return any(
         keras_objects.class_of(entry) == SEQUENTIAL for entry in _entries(config).values()
@@ -208,8 +207,8 @@ def misses_calls(config: Mapping[str, Json]) -> bool:
 
 def classes_after_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     """
-    Yield the class of each layer of a Sequential that is the first to need the tensor of a
-    functional model in front of it.
+    Yield the class of each layer of a Sequential that is the first user of the output of a
+    functional model before it.
     """
     listed = False
     for entry in layers:
@@ -223,8 +222,8 @@ def classes_after_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
 
 def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
     """
-    Yield the dtype of each tensor that an op layer of Keras 2 combines with a number before it, as
-    in ``1.0 - x``, if the number becomes another dtype: float32 or int32. Tensors whose dtype is
+    Yield the dtype of each tensor that an op layer of Keras 2 combines with a number on its left,
+    as in ``1.0 - x``, if the dtype of the number (float32 or int32) differs. Tensors whose dtype is
     not in the config are skipped.
     """
     entries = _entries(config)
@@ -246,8 +245,8 @@ def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
 
 def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> str | None:
     """
-    Return the compute dtype of the layer that gives a tensor; op layers give that of their first
-    tensor, or the dtype that a ``cast`` names.
+    Return the compute dtype of the layer that creates a tensor. For op layers, return the dtype of
+    the first input tensor, or the dtype that a ``cast`` names.
     """
     for _ in range(len(entries)):
         entry = entries.get(node[0]) if node is not None else None
@@ -264,7 +263,7 @@ def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> 
 
 
 def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
-    """Return the entries of a model's layers by their names."""
+    """Return the entries of the layers of a model, by name."""
     return {
         layer_name(entry): entry
         for entry in keras_objects.layer_list(config)
@@ -273,7 +272,7 @@ def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
 
 
 def _layers_with_other_counts(entries: Mapping[str, dict[str, Json]]) -> set[str]:
-    """Return the layers of which any call counts as the first."""
+    """Return the layers for which each reference counts as one to the first call."""
     within = {inner for entry in entries.values() for inner in _below(entry)}
     return {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
 
@@ -293,8 +292,8 @@ def _is_in_call_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
 
 
 def _callable_nodes(order: TopologicalSorter[Node]) -> Iterator[Node]:
-    """Yield the calls that can be made."""
-    with suppress(CycleError):  # those before the circle can be had all the same
+    """Yield the calls that can be built."""
+    with suppress(CycleError):  # calls before the cycle can still be built
         order.prepare()
     while ready := order.get_ready():
         yield from ready
@@ -302,7 +301,7 @@ def _callable_nodes(order: TopologicalSorter[Node]) -> Iterator[Node]:
 
 
 def _sources(node: Json, calls: Mapping[str, list[Json]], loose: set[str]) -> Iterator[Node]:
-    """Yield the calls that one takes tensors of, as far as the config has their layers."""
+    """Yield the calls that create the inputs of a call, if the config has their layers."""
     for layer, call in tensors(node):
         if layer in calls:
             yield layer, 0 if layer in loose or call < 0 else call

@@ -1,6 +1,6 @@
 """
-Which layer feeds which: the graphs of functional models, from the calls that their configs have,
-and the chains of sequential ones.
+The connections between layers: the graphs of functional models, from the calls in their configs,
+and the chains of sequential models.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
-    """One layer or operation of a model's graph."""
+    """A layer or an operation in the graph of a model."""
 
     name: str
     class_name: str
     site: int | None
-    """The layer's site; None for an operation of Keras 3."""
+    """The index of the layer's site; None for an operation of Keras 3."""
 
     pointer: str
-    """Where its entry stands in the config."""
+    """The JSON pointer to its entry in the config."""
 
     config: Mapping[str, Json]
     parents: tuple[str, ...]
-    """The nodes whose tensors it takes, at any of its calls."""
+    """The nodes whose outputs are inputs of any of its calls."""
 
     calls: tuple[Call, ...] = ()
-    """In the order of the config; none in a sequential model."""
+    """The calls in the order of the config; empty in a sequential model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """One model's graph."""
+    """The graph of a model."""
 
     model: int
     nodes: Mapping[str, GraphNode]
-    """In the order of the config."""
+    """The nodes by name, in the order of the config."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     source: ModelCalls | None = None
-    """What a functional model's config has; None for a sequential model."""
+    """The calls in the config of a functional model; None for a sequential model."""
 
     def children(self) -> dict[str, list[str]]:
         """Return the nodes that use the tensors of each node."""
@@ -81,8 +81,9 @@ def graphs(placed: Placed, entries: Mapping[Address, int], *, keras3: bool) -> d
 
 def _chain(index: int, placed: Placed, entries: Mapping[Address, int]) -> list[int]:
     """
-    Return the layers that a sequential model's config lists, also those that stand first in another
-    model; those of its sites if it lists none, as that of Keras up to 2.2.2.
+    Return the layers that the config of a sequential model lists, including shared layers whose
+    site is in another model. If the config has no list, as up to Keras 2.2.2, return the sites
+    below the model.
     """
     site = placed.sites[index]
     places = (
@@ -145,7 +146,7 @@ def _functional(model: int, site: Site, entries: Mapping[Address, int], *, keras
 
 
 def _layers(references: Iterable[Reference], names: frozenset[str]) -> tuple[str, ...]:
-    """Return the layers whose tensors are referred to, each once, as far as the model has them."""
+    """Return the layers of the model whose tensors the references name, each layer once."""
     return tuple(
         dict.fromkeys(reference.layer for reference in references if reference.layer in names)
     )

@@ -1,8 +1,8 @@
 """
-From a place in a file to a layer: what its policy is, what it computes in, and why we say so.
+Create a layer from its site in a file: the policy, the dtypes, and the source of the dtypes.
 
-Where several releases can have written the file and their rules differ, the difference is left
-unknown and told. :func:`resolve` finds the policy of a layer in a ``DTypePolicyMap``.
+If several releases can have written the file and their rules differ, the value is unknown, and an
+observation reports it. :func:`resolve` finds the policy of a layer in a ``DTypePolicyMap``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class UnclearPolicyError(ValueError):
-    """The map gives no single policy for a path."""
+    """A map does not determine a single policy for a path."""
 
 
 def resolve(
     policy_map: PolicyMap, path: str, matcher: Matcher, *, full_match: bool
 ) -> Policy | None:
     """
-    Return the policy of the layer at ``path``; None is the loader's global policy.
+    Return the policy of the layer at ``path``; None for the global policy.
 
     :param matcher: counts the steps of all policy maps of a file
     :raises UnclearPolicyError: if two keys match, a key is not a supported regular expression, or
@@ -70,12 +70,12 @@ def _matches(key: str, path: str, matcher: Matcher, *, full_match: bool) -> bool
 
 
 _FULL_MATCH_SINCE: Final = 12
-"""The minor of Keras 3 from which policy maps match keys in full."""
+"""The minor version of Keras 3 from which a key of a policy map must match the whole path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reading:
-    """A layer's policy as read."""
+    """The policy of a layer as the file stores it."""
 
     policy: Policy | None
     source: Source
@@ -84,12 +84,12 @@ class _Reading:
 
 @dataclass
 class Resolver:
-    """Reads the policies of one file's layers; gathers what it has to say about them."""
+    """Reads the policies of the layers of a file, and collects observations about them."""
 
     origins: tuple[Release, ...]
     floatx: str | None
     """
-    The dtype that all unsaid layers of a Keras 1 or 2 model share; None where the generation has no
+    The dtype of all layers of a Keras 1 or 2 model that store none; None if the generation has no
     such rule.
     """
 
@@ -150,7 +150,7 @@ class Resolver:
         )
 
     def _read_input(self, site: Site) -> _Reading:
-        """Return the dtype of an input layer's tensor; float32 where it is unsaid."""
+        """Return the dtype of an input layer's tensor; float32 if the file stores none."""
         declared = isinstance(site.spelled, str) and site.spelled in dtypes.NAMES
         name = str(site.spelled) if declared else self.floatx or "float32"
         return _Reading(
@@ -196,8 +196,8 @@ class Resolver:
 
     def _without_doubtful_scale(self, stored_policy: Policy, site: Site) -> Policy:
         """
-        Return the policy; drop its loss scale unless all releases that may have written the file
-        agree on it.
+        Return the policy. Remove its loss scale unless it is the same in all releases that can have
+        written the file.
         """
         candidates = {origin.generation.id: origin.generation for origin in self.origins}
         if len(candidates) == 1:
@@ -242,10 +242,10 @@ def floatx(
     origins: tuple[Release, ...], sites: Sequence[Site], variables: Sequence[Variable]
 ) -> str | None:
     """
-    Return the backend's ``floatx`` of a Keras 1 or standalone Keras 2 model: what its variables are
-    stored in, else what its first dtype says.
+    Return the backend's ``floatx`` of a Keras 1 or standalone Keras 2 model: the dtype of its
+    stored variables, or otherwise the first dtype in its config.
 
-    None for other generations, where the loader's policy decides what is unsaid.
+    None for other generations, in which the global policy applies to layers without a dtype.
     """
     if not all(origin.generation.unsaid is Unsaid.FLOATX for origin in origins):
         return None
@@ -264,7 +264,7 @@ def floatx(
 
 def keras_path(site: Site) -> str:
     """
-    Return the path that Keras 3 gives a layer of a functional model: names below the model, which
-    itself is in no path.
+    Return the path of a layer of a functional model in Keras 3: the names below the model, without
+    the name of the model.
     """
     return "/".join(site.names[1:] if len(site.names) > 1 else site.names)

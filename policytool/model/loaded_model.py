@@ -1,4 +1,4 @@
-"""A model in memory: its file's contents, its layers, and what is derived from both."""
+"""A model in memory: the contents of its file, its layers, and values derived from both."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoadedModel:
     """
-    A model together with what it was read from, and what rules and plans ask of both again and
-    again.
+    A model and its document, with cached values that rules and plans use repeatedly.
     """
 
     document: Document
@@ -48,59 +47,60 @@ class LoadedModel:
     traits: ConfigTraits
     placed: Placed
     description: Model
-    """All that reports say of the model but the verdicts, which few commands use."""
+    """The description of the model for reports, without the verdicts, which few commands use."""
 
     @property
     def family(self) -> str:
-        """Whose releases wrote the file, and load it: those of Keras 2 and 1, or of Keras 3."""
+        """The family of the releases that write and load the file: Keras 1 and 2, or Keras 3."""
         return self.origins[-1].family
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """The places of its layers."""
+        """The sites of its layers."""
         return self.placed.sites
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Its layers, with the same indices as :attr:`sites`."""
+        """The layers, with the same indices as :attr:`sites`."""
         return self.description.layers
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The optimizer that it was saved with, if it was compiled."""
+        """The stored optimizer; None if the model was not compiled."""
         return self.description.optimizer
 
     @property
     def signatures(self) -> tuple[Signature, ...]:
-        """The entry points of a SavedModel's graph."""
+        """The signatures of a SavedModel's graph."""
         return self.description.signatures
 
     @cached_property
     def loaders(self) -> tuple[Verdict, ...]:
-        """The verdict of each loader on the file."""
+        """The verdict of each release on the file."""
         return compatibility.verdicts(self.stored)
 
     @cached_property
     def stored(self) -> compatibility.StoredVariables:
-        """The stored variables, and those that its layers create."""
+        """The stored variables, and the variables that the layers create."""
         return compatibility.StoredVariables(
             document=self.document, placed=self.placed, origins=self.origins, traits=self.traits
         )
 
     @cached_property
     def model(self) -> Model:
-        """The model as reports have it, without what only ``inspect`` shows."""
+        """The description for reports, without the fields that only ``inspect`` shows."""
         return replace(self.description, loaders=self.loaders, executed_code=self._executed_code())
 
     def _executed_code(self) -> tuple[str, ...]:
         """
         Return a clause for each layer with code in the file that runs when the model is loaded.
 
-        It takes time to look for such code, and in its presence some verdict is open.
+        The search is slow. It runs only if a verdict is unknown, because such code always makes one
+        unknown.
         """
         if self.loaders and not any(verdict.doubts for verdict in self.loaders):
             return ()
-        from policytool.model.hazards import Harm  # its lists, which few models need
+        from policytool.model.hazards import Harm  # loads lists that few models need
 
         return tuple(
             f"{self.layers[hazard.site].path} {hazard.what}"
@@ -124,7 +124,7 @@ class LoadedModel:
 
     @property
     def generation(self) -> Generation:
-        """The newest generation that can have written the file."""
+        """The newest generation whose releases can have written the file."""
         return self.origins[-1].generation
 
     @property
@@ -135,8 +135,8 @@ class LoadedModel:
     @property
     def loader(self) -> str:
         """
-        The newest release of the library that loads files of this kind, as
-        :mod:`policytool.model.compatibility.incompatibilities` names it.
+        The newest release of the library that loads such files, with its name in
+        :mod:`policytool.model.compatibility.incompatibilities`.
         """
         return newest(self.family).id
 
@@ -165,7 +165,7 @@ class LoadedModel:
 
     @cached_property
     def dtypes(self) -> tuple[tuple[Address, Json], ...]:
-        """Every ``dtype`` of the configs, copies included, with its address."""
+        """The address and value of each ``dtype`` in the configs, including copies."""
         return tuple(
             (Address.below(root, *steps), value)
             for root, config in self.configs
@@ -174,7 +174,7 @@ class LoadedModel:
 
     @property
     def is_saved_object(self) -> bool:
-        """Whether the file is a SavedModel or its metadata, whose objects are loaded one by one."""
+        """Whether the file is a SavedModel or its metadata, whose objects are loaded separately."""
         return bool(self.document.nodes)
 
     @cached_property
@@ -185,16 +185,16 @@ class LoadedModel:
     @cached_property
     def entries(self) -> Mapping[Address, int]:
         """
-        By the address of an object that serializes a layer: the layer's site. If both directions of
-        a Bidirectional are built from it, the site is that of the forward layer.
+        The site of each layer, by the address of the object that serializes the layer. If both
+        directions of a Bidirectional are built from an object, it is the site of the forward layer.
         """
         return entries_of(self.objects)
 
     @cached_property
     def places(self) -> Mapping[Address, tuple[int, ...]]:
         """
-        By the address where a layer's ``dtype`` is stored, or would be: the sites that have it.
-        Both directions of a Bidirectional may share one address.
+        The sites that use each address of a stored or possible ``dtype``. Both directions of a
+        Bidirectional may share an address.
         """
         places = grouped((address, item.site) for item in self.objects for address in item.policies)
         return {address: tuple(dict.fromkeys(sites)) for address, sites in places.items()}
@@ -202,16 +202,16 @@ class LoadedModel:
     @cached_property
     def hazards(self) -> tuple[Hazard, ...]:
         """
-        What of the file runs code, names code, or opens other files when the model is loaded; of
-        its configs, not of its graph.
+        The parts of the configs that run code, name code, or open other files when the model is
+        loaded. Ops of the graph are not included.
         """
-        from policytool.model import hazards  # its lists, which inspect needs nothing of
+        from policytool.model import hazards  # loads lists that inspect does not need
 
         return hazards.of(self.document, self.entries)
 
     @cached_property
     def addresses(self) -> Mapping[int, Sequence[Address]]:
-        """Every place in the file that stores a site's ``dtype``."""
+        """All addresses in the file that store the ``dtype`` of each site."""
         return grouped(
             (index, address) for address, indices in self.places.items() for index in indices
         )
@@ -245,8 +245,8 @@ class LoadedModel:
     @cached_property
     def by_names(self) -> Mapping[tuple[str, ...], int]:
         """
-        The names from the root down to the site that has them, a shared layer at each of its
-        places.
+        The site of each sequence of names from the root to a layer. A shared layer has a sequence
+        for each of its places.
         """
         return {
             names: index
@@ -255,7 +255,7 @@ class LoadedModel:
         }
 
     def value_at(self, address: Address) -> Json | Unspelled:
-        """Return the value at an address, ``ABSENT`` if there is none."""
+        """Return the value at an address; ``ABSENT`` if there is none."""
         try:
             holder, key = jsontext.place(self.document.parts[address.part], address.pointer)
             value: Json = holder[key]
@@ -271,8 +271,8 @@ class LoadedModel:
     @cached_property
     def own_policies(self) -> Mapping[int, Policy | PolicyMap]:
         """
-        The policy, or the policy map, stored in each site's own config; sites without one are left
-        out.
+        The policy or policy map in the config of each site. Sites without a stored policy are not
+        included.
         """
         policies = {}
         for index, site in enumerate(self.sites):
@@ -284,7 +284,7 @@ class LoadedModel:
         return policies
 
     def below(self, index: int) -> Iterator[int]:
-        """Yield a site and everything below it."""
+        """Yield the index of a site and of all sites below it."""
         pending = [index]
         while pending:
             site_index = pending.pop()
@@ -307,8 +307,8 @@ class LoadedModel:
 
     def has_weights(self, index: int) -> bool:
         """
-        Return whether the layer, or one it makes by itself, has variables: stored ones, or
-        initialisers in its config where a file stores none.
+        Return whether the layer, or a layer that it creates, has variables. If the file stores no
+        variables, return whether the config has initialisers.
         """
         if self.document.tensors is not None:
             own = (
@@ -329,8 +329,8 @@ class LoadedModel:
 
     def can_say(self, index: int) -> bool:
         """
-        Return whether the file has a place for the layer's policy: a ``dtype`` of its own, or a
-        config of a generation whose layers left it out.
+        Return whether the file can store the policy of the layer: it has a ``dtype``, or a config
+        of a generation that omits default dtypes.
         """
         site = self.sites[index]
         if site.sub_policy is not None or site.address is None or site.config is None:
@@ -345,12 +345,12 @@ class LoadedModel:
         )
         return unsaid and not custom_classes.is_opaque(
             site
-        )  # a class of someone else's may take no dtype
+        )  # a custom class may not support a dtype
 
     def policy_name(self, index: int) -> str | None:
         """
-        Return the name of the layer's policy as it is written today: removed names by their
-        replacement, quantised ones by their source.
+        Return the name of the layer's policy in current releases. Removed names are replaced, and
+        the name of a quantised policy is that of its source policy.
         """
         layer = self.layers[index]
         if layer.quantization is not None:
@@ -358,14 +358,14 @@ class LoadedModel:
         return current_name(layer.policy)
 
     def config(self, index: int) -> Mapping[str, object]:
-        """Return the layer's config; an empty one where it has none."""
+        """Return the config of the layer; empty if the layer has none."""
         return self.sites[index].config or {}
 
 
 def current_name(name: str | None) -> str | None:
     """
-    Return what computes the same as a removed name; the name itself where it is current, or where
-    nothing does.
+    Return the policy name that replaces a removed name. Return the name itself if it is current, or
+    if it has no replacement.
     """
     if name is None:
         return None
@@ -375,7 +375,7 @@ def current_name(name: str | None) -> str | None:
         known.compute_dtype is None
         or not life.replacement
         or not name.endswith("_with_float32_vars")
-    ):  # what replaces infer_with_float32_vars, the inputs decide
+    ):  # the replacement of infer_with_float32_vars depends on the inputs
         return name
     candidate = policy.policy_from_name(life.replacement)
     same = (candidate.compute_dtype, candidate.variable_dtype) == (
@@ -387,8 +387,8 @@ def current_name(name: str | None) -> str | None:
 
 def dtype_places(config: Json) -> Iterator[tuple[tuple[str | int, ...], Json]]:
     """
-    Yield the steps to and the value of every ``dtype`` in a config, in its order; those inside a
-    policy itself are part of it.
+    Yield the steps and the value of each ``dtype`` in a config, in the order of the config. A
+    ``dtype`` inside a policy is part of the policy and not yielded.
     """
     pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
     while pending:
@@ -416,7 +416,7 @@ Result = TypeVar("Result")
 def once_per_model(
     make: Callable[[LoadedModel, *Arguments], Result],
 ) -> Callable[[LoadedModel, *Arguments], Result]:
-    """Return a function as one that keeps its results for as long as the model lives."""
+    """Return the function with a cache of its results, which exists as long as the model."""
     kept: WeakKeyDictionary[LoadedModel, dict[tuple[object, ...], Result]] = WeakKeyDictionary()
 
     @wraps(make)

@@ -1,8 +1,8 @@
 """
-A saved model as policytool sees it, whatever file and generation it came from.
+The description of a saved model, independent of its file format and generation.
 
-These are the values that the reports render and that ``policytool.inspect`` returns; the JSON
-report contains their fields.
+Reports render these values, ``policytool.inspect`` returns them, and the JSON report contains their
+fields.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ __all__ = [
 
 
 class Source(StrEnum):
-    """Why a layer's dtypes are what the report says."""
+    """The source of the dtypes of a layer."""
 
     DECLARED = "declared"
-    """The file says so."""
+    """The file stores them."""
 
     DEFAULT = "default"
-    """The file leaves it unsaid, and the rule of the generation that wrote it fills it."""
+    """The file stores none; the default of the generation that wrote it applies."""
 
     GLOBAL = "global"
     """The global policy applies when the file is loaded."""
 
     UNKNOWN = "unknown"
-    """The file cannot tell."""
+    """The file does not determine them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,25 +58,25 @@ class Variable:
 
     name: str
     shape: tuple[int, ...] | None
-    """None where the shape is not known when the model is built."""
+    """None if the shape is unknown when the model is built."""
 
     dtype: str
     """The stored dtype."""
 
     @property
     def parameters(self) -> int:
-        """How many numbers it holds."""
+        """The number of values in the variable."""
         return 0 if self.shape is None or -1 in self.shape else math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """What its numbers take when stored; 0 for strings."""
+        """The size of the stored values in bytes; 0 for strings."""
         return self.parameters * dtypes.itemsize(self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer, once, at its first place in the model."""
+    """A layer at its first place in the model; a shared layer is listed once."""
 
     path: str
     """Names from the root down, joined by ``/``; a ``/`` inside a name is written ``~1``."""
@@ -86,7 +86,7 @@ class Layer:
 
     name: str
     class_name: str | None
-    """None where the file has only the layer's variables."""
+    """None if the file has only the variables of the layer."""
 
     registered_name: str | None = None
     policy: str | None = None
@@ -95,37 +95,37 @@ class Layer:
     source: Source
     loss_scale: Dynamic | Fixed | None = None
     loss_scale_default: bool = False
-    """Whether the file left the loss scale to its generation's rule."""
+    """Whether the file stores no loss scale, so that the default of its generation applies."""
 
     quantization: Quantization | None = None
     deprecated: bool = False
-    """Whether the policy is spelled in a way that current releases no longer write."""
+    """Whether the policy has a format that current releases no longer write."""
 
     autocast: bool | None = None
-    """None where the format does not hold it."""
+    """None if the file format does not store it."""
 
     opaque: bool = False
     """
-    Whether the class is one whose computation the declared policy does not prove: custom code,
-    Lambda, graph ops, other frameworks.
+    Whether the declared policy does not prove the compute dtype, because of the class: custom code,
+    Lambda, graph ops, or layers of other frameworks.
     """
 
     traced_dtypes: tuple[str, ...] = ()
-    """The float dtypes of the ops at the layer's scope, where the file has a graph."""
+    """The float dtypes of the ops in the layer's scope, if the file has a graph."""
 
     traced_ops: tuple[TracedOp, ...] = ()
-    """Of those ops, the ones that mixed precision has an opinion on."""
+    """The ops in the layer's scope that are in a list of automatic mixed precision."""
 
     variables: tuple[Variable, ...] = ()
     created_parameters: int | None = None
     """
-    How many parameters the layer itself creates, by its config; None where that is not known, and
-    for a layer with stored variables.
+    The number of parameters that the layer itself creates, according to its config. None if it is
+    unknown, and for a layer with stored variables.
     """
 
     output_shape: tuple[int | None, ...] | None = None
     """
-    The shape of the output, of the first output if there are several; None where it is not known.
+    The shape of the output, or of the first of several outputs; None if it is unknown.
     """
 
     address: Address | None = None
@@ -133,8 +133,8 @@ class Layer:
     @property
     def parameters(self) -> int | None:
         """
-        How many parameters the layer itself has: stored ones, or else those that it creates; None
-        where that is not known.
+        The number of parameters of the layer itself: those stored, or otherwise those that it
+        creates. None if it is unknown.
         """
         if not self.variables:
             return self.created_parameters
@@ -146,10 +146,10 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Optimizer:
-    """The optimizer that the file was saved with."""
+    """The stored optimizer of a file."""
 
     class_name: str
-    """The optimizer's own class, without the loss-scaling wrapper around it."""
+    """The class of the optimizer, without a loss-scaling wrapper."""
 
     loss_scale: Dynamic | Fixed | None = None
 
@@ -162,43 +162,43 @@ class Summary:
     parameters: int
     bytes: int
     policies: Mapping[str, int]
-    """How many layers have each policy; layers without one are not counted."""
+    """The number of layers with each policy; layers without a policy are not counted."""
 
 
 class Obstacle(StrEnum):
     """The part of a file that a loader may not support."""
 
     CONTAINER = "container"
-    """The format, or what it is wrapped in."""
+    """The file format, or the archive that contains the file."""
 
     MODEL = "model"
-    """How the model as a whole is described: subclassed, nested, without an input."""
+    """The config of the whole model: it is subclassed or nested, or has no input."""
 
     POLICY = "policy"
-    """How its policies are spelled."""
+    """The format of its policies."""
 
     CLASS = "class"
-    """A class that the loader lacks, or cannot find by what the file says of it."""
+    """A class that the release lacks, or cannot find by the name and module in the file."""
 
     KEY = "key"
-    """An argument of a class that the loader does not take, or misses."""
+    """An argument of a class that the release does not support, or that is missing."""
 
     GRAPH = "graph"
-    """An op of its graph."""
+    """An op in the graph."""
 
     DTYPE = "dtype"
     """A layer or an initialiser without a kernel for its dtype."""
 
     STORAGE = "storage"
-    """How its variables are stored."""
+    """The storage format of its variables."""
 
     VARIABLES = "variables"
-    """Stored variables that are missing, or that are not those of its layers."""
+    """Stored variables that are missing, or that do not match those of its layers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """One reason that is enough for a loader to fail."""
+    """A reason that is sufficient for a release to fail."""
 
     kind: Obstacle
     reason: str
@@ -206,19 +206,19 @@ class Cause:
 
     layers: tuple[str, ...] = ()
     """
-    The paths of the layers that do it; none where it is the file as a whole, or where the file does
-    not tell.
+    The paths of the layers that cause it. Empty if the whole file causes it, or if the layers are
+    unknown.
     """
 
     class_name: str | None = None
-    """The class that it is about: a layer's, or that of something in its config."""
+    """The class that causes it: that of a layer, or of an object in the config of a layer."""
 
     keys: tuple[str, ...] = ()
-    """The config keys that it is about."""
+    """The config keys that cause it."""
 
 
 class Outcome(StrEnum):
-    """What a release does with a file, or with a part of it."""
+    """The result of loading a file, or a part of it, with a release."""
 
     LOADS = "loads"
     INCOMPATIBLE = "incompatible"
@@ -227,17 +227,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartVerdict:
-    """What a release does with a part of a file that it reads beside the model."""
+    """The verdict on a part of a file that a release reads in addition to the model."""
 
     reason: str | None = None
-    """Why it fails on the part; None where no reason is known."""
+    """The reason why the release fails on the part; None if no reason is known."""
 
     doubt: str | None = None
-    """What leaves open whether it reads the part; None where that is known."""
+    """The reason why the outcome is unknown; None if it is known."""
 
     @property
     def outcome(self) -> Outcome:
-        """What the release does with the part; a reason to fail outweighs every doubt."""
+        """The outcome for the part; a reason to fail takes precedence over doubts."""
         if self.reason is not None:
             return Outcome.INCOMPATIBLE
         return Outcome.LOADS if self.doubt is None else Outcome.UNKNOWN
@@ -251,33 +251,33 @@ class PartVerdict:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """
-    What a release does with a file: the one value from which all reports take their words.
+    The verdict of a release on a file; all reports create their text from this value.
 
-    The outcome is that of ``compile=False``; each part that is read beside the model has an outcome
-    of its own.
+    The outcome is that of ``compile=False``. Each part that is read in addition to the model has a
+    separate outcome.
     """
 
     loader: str
     """A release, such as ``tf2.4`` or ``keras3.6``."""
 
     reason: str | None
-    """Why it refuses; None where nothing known stands in the way."""
+    """The reason why the release fails to load the file; None if no reason is known."""
 
     causes: tuple[Cause, ...] = ()
-    """Everything that stands in its way, the first of which is the reason."""
+    """All known causes of the failure; the first is the reason."""
 
     doubts: tuple[Cause, ...] = ()
-    """What may stand in its way, and cannot be known from the file."""
+    """Possible causes of a failure that the file neither proves nor excludes."""
 
     training: PartVerdict | None = None
     """
-    What it makes of the training configuration, with ``compile=True``; None where there is none, or
-    where it refuses the file for anything but its policies, which fixes rewrite in place.
+    The verdict on the training configuration, with ``compile=True``. None if there is none, or if
+    the release fails to load the file for other causes than policies, which fixes rewrite in place.
     """
 
     @property
     def outcome(self) -> Outcome:
-        """What the release does with the file; a reason to fail outweighs every doubt."""
+        """The outcome for the file; a reason to fail takes precedence over doubts."""
         if self.reason is not None:
             return Outcome.INCOMPATIBLE
         return Outcome.UNKNOWN if self.doubts else Outcome.LOADS
@@ -297,18 +297,18 @@ class Verdict:
 
     @property
     def not_judged(self) -> str | None:
-        """What leaves open whether it takes the file; None where that is known."""
+        """The reason why the outcome is unknown; None if it is known."""
         return self.doubts[0].reason if self.outcome is Outcome.UNKNOWN else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """One saved model."""
+    """A saved model."""
 
     path: str
     format: str
     generation: str | None
-    """The narrowest set of releases that the file proves: ``tf2.3-2.4``, ``keras3.4+``, or None."""
+    """The range of releases that can have written the file: ``tf2.3-2.4``, ``keras3.4+``, None."""
 
     writer: Writer
     layers: tuple[Layer, ...]
@@ -316,7 +316,7 @@ class Model:
     signatures: tuple[Signature, ...] = ()
     observations: tuple[Observation, ...] = ()
     loaders: tuple[Verdict, ...] = ()
-    """What each loader makes of the file, as far as its policies and its container decide it."""
+    """The verdict of each release on the file."""
 
     executed_code: tuple[str, ...] = ()
     """A clause for each layer with code in the file that runs when the model is loaded."""

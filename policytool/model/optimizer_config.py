@@ -1,6 +1,6 @@
 """
-The optimizer a file was saved with, its loss scale, in every spelling of ``LossScaleOptimizer``,
-and the stored weights that it trains.
+The stored optimizer of a file, its loss scale in all formats of ``LossScaleOptimizer``, and the
+stored weights that it trains.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ ALIASES: Final = {
     )
 }
 """
-What ``compile("adam")`` stands for: Keras looks the lower-cased name up among its optimizers
-(``keras.optimizers.get``).
+The class of an optimizer name such as that in ``compile("adam")``. Keras looks up the name in lower
+case (``keras.optimizers.get``).
 """
 
 WITH_OWN_DECAY: Final = "Nadam"
 """
-The optimizer whose ``decay`` is that of its momentum (``schedule_decay`` in Keras 1 and 2), not
-that of the learning rate.
+The optimizer whose ``decay`` applies to its momentum (``schedule_decay`` in Keras 1 and 2) instead
+of the learning rate.
 """
 
 NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
-"""Optimizers that LossScaleOptimizerV3 wraps and saves, and no Keras 2 reads back."""
+"""Optimizers that LossScaleOptimizerV3 wraps and saves, but that no Keras 2 release loads."""
 
 _MAX_WRAPPERS: Final = 8
 _COMPILED: Final = ("optimizer_config", "optimizer", "loss")
-"""Keys of which a training configuration has at least one."""
+"""Keys of a training configuration; each training configuration has at least one of them."""
 
 _INNER: Final = ("inner_optimizer", "optimizer")
 _NEW_STYLE_KEYS: Final = frozenset({"jit_compile", "use_ema", "is_legacy_optimizer"})
-"""Keys that optimizers of TF 2.11 on write and those of the old kind do not."""
+"""Keys that only the new optimizers of TF 2.11 and later write."""
 
 
 def optimizer_place(document: Document) -> tuple[Address, Json] | None:
@@ -85,8 +85,8 @@ def optimizer_place(document: Document) -> tuple[Address, Json] | None:
 
 def configuration(document: Document) -> Json:
     """
-    Return the training configuration: its optimizer, its loss and its metrics; None where the model
-    was not compiled.
+    Return the training configuration with optimizer, loss and metrics; None if the model was not
+    compiled.
     """
     return next(
         (
@@ -99,7 +99,7 @@ def configuration(document: Document) -> Json:
 
 
 def _holders(document: Document) -> Iterator[tuple[Address, dict[str, Json]]]:
-    """Yield the training configurations of a file, each with its address."""
+    """Yield the address and the value of each training configuration in a file."""
     root = document.config
     candidates: list[tuple[str, str, Json]] = [
         (document.training_part or "", document.training_pointer, document.training)
@@ -115,16 +115,16 @@ def _holders(document: Document) -> Iterator[tuple[Address, dict[str, Json]]]:
 
 
 def optimizer_config(document: Document) -> Json:
-    """Return the serialised optimizer; None where the model was not compiled."""
+    """Return the serialised optimizer; None if the model was not compiled."""
     place = optimizer_place(document)
     return place[1] if place else None
 
 
 def read(config: Json) -> Optimizer | None:
     """
-    Return the optimizer of a serialised one; a bare name stands for its defaults.
+    Parse a serialised optimizer; a plain name is the optimizer with default arguments.
 
-    :raises SpellingError: for what no release writes.
+    :raises SpellingError: if no release writes such a config.
     """
     if config is None:
         return None
@@ -148,10 +148,10 @@ def read(config: Json) -> Optimizer | None:
 
 def innermost(config: Json) -> tuple[str, dict[str, Json]] | None:
     """
-    Return the class and the config of a serialised optimizer, without wrappers; an empty config for
-    a bare name, None where there is no optimizer.
+    Return the class and the config of a serialised optimizer, without wrappers. The config of a
+    plain name is empty. None if there is no optimizer.
 
-    :raises SpellingError: for what no release writes.
+    :raises SpellingError: if no release writes such a config.
     """
     for _ in range(_MAX_WRAPPERS):
         if config is None:
@@ -168,9 +168,9 @@ def innermost(config: Json) -> tuple[str, dict[str, Json]] | None:
 
 def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
     """
-    Return the loss scale in a LossScaleOptimizer's config, of any release.
+    Return the loss scale in a LossScaleOptimizer config of any release.
 
-    :raises SpellingError: for a loss scale that no release writes.
+    :raises SpellingError: if no release writes such a loss scale.
     """
     if policy_formats.LOSS_SCALE in config:  # TF 2.0 to 2.3
         scale = policy_formats.parse_loss_scale(config)
@@ -185,7 +185,7 @@ def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
 
 
 def is_wrapped(value: Json) -> bool:
-    """Return whether the optimizer stands in a loss-scaling wrapper."""
+    """Return whether the optimizer is in a loss-scaling wrapper."""
     serialized = keras_objects.read(value)
     return serialized is not None and serialized.own_class in WRAPPERS
 
@@ -206,15 +206,15 @@ def unwrap(value: Json) -> Json:
 
 
 def class_of(value: Json) -> str:
-    """Return the class of an optimizer without its wrapper."""
+    """Return the class of an optimizer, ignoring its wrapper."""
     inner = unwrap(value)
     return str(keras_objects.name_of(inner)).rpartition(">")[2]
 
 
 def schedule_of_decay(class_name: str, config: dict[str, Json]) -> Json:
     """
-    Return the schedule that does what the ``decay`` of an optimizer of the old style does to its
-    learning rate; None where there is none.
+    Return the learning rate schedule that is equivalent to the ``decay`` of an old optimizer; None
+    if the optimizer has no decay.
     """
     decay, rate = config.get("decay"), config.get("learning_rate", config.get("lr"))
     if (
@@ -236,8 +236,8 @@ def schedule_of_decay(class_name: str, config: dict[str, Json]) -> Json:
 
 def is_new_style(value: Json) -> bool:
     """
-    Return whether an optimizer of Keras 2 is one of TF 2.11 on, which its own kind of wrapper goes
-    around.
+    Return whether a Keras 2 optimizer has the format of TF 2.11 and later, which has a different
+    wrapper.
     """
     config = keras_objects.arguments_of(value)
     return not _NEW_STYLE_KEYS.isdisjoint(config) and config.get("is_legacy_optimizer") is not True
@@ -263,18 +263,18 @@ _IN_ORDER: Final = (
     "forward_layer",
     "backward_layer",
 )
-"""Groups of one layer in an archive, in the order in which the layer makes them."""
+"""The groups of a layer in an archive, in the order in which the layer creates them."""
 
 
 class UnmappedError(Exception):
-    """Variables whose order is not known, or a state that is not known to fit; says why."""
+    """The order of variables is unknown, or the state may not fit; the message has the reason."""
 
 
 def trainable_tensors(document: Document, placed: Placed) -> tuple[Tensor, ...]:
     """
     Return the stored trainable weights, in the order of ``trainable_variables``.
 
-    :raises UnmappedError: where an archive does not say the order of a layer's variables.
+    :raises UnmappedError: if an archive does not determine the order of a layer's variables.
     """
     frozen = _frozen_sites(placed.sites)
     tensors: dict[Tensor, None] = {}
@@ -291,7 +291,7 @@ def trainable_tensors(document: Document, placed: Placed) -> tuple[Tensor, ...]:
 
 def _frozen_sites(sites: Sequence[Site]) -> frozenset[int]:
     frozen: set[int] = set()
-    for index, site in enumerate(sites):  # each stands behind what holds it
+    for index, site in enumerate(sites):  # a parent comes before its children
         if site.parent in frozen or (site.config or {}).get("trainable") is False:
             frozen.add(index)
     return frozenset(frozen)

@@ -1,6 +1,6 @@
 """
-From a path to a model: recognise the format, read the document, find its generation, build the
-layers.
+Read the model at a path: detect the format, read the document, determine the generation, and create
+the layers.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
 _INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
 _TENSORFLOW_JS: Final = "float32"
-"""What TensorFlow.js computes in."""
+"""The compute dtype of TensorFlow.js."""
 
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
 
 BEYOND: Final = "layer-limit"
-"""The code of a model with more layers, or calls, than are followed."""
+"""The code of a model whose number of layers or calls exceeds the limit."""
 
 
 def read(path: AnyPath, display_path: str) -> Model:
     """
     Return the model at ``path``, which reports call ``display_path``.
 
-    :raises ModelFileError: for a file that is not a readable model, with a code and a sentence.
+    :raises ModelFileError: if the file is not a readable model, with a code and a sentence.
     """
     return model_of(format_detection.document(path, display_path))
 
 
 def model_of(document: Document) -> Model:
     """
-    Return what a document says as a model.
+    Return the model in a document.
 
     :raises ModelFileError: for a config that is not a serialised model.
     """
@@ -60,7 +60,7 @@ def model_of(document: Document) -> Model:
 
 def sized_model(document: Document) -> Model:
     """
-    Return what a document says as a model, with the output shape and the parameters of each layer.
+    Return the model in a document, with the output shape and the parameters of each layer.
 
     :raises ModelFileError: for a config that is not a serialised model.
     """
@@ -71,7 +71,7 @@ def sized_model(document: Document) -> Model:
 
 def load_model(document: Document) -> LoadedModel:
     """
-    Return the model of a document that has a config, with what it was read from.
+    Return the model of a document with a config, together with the document.
 
     :raises ModelFileError: for a config that is not a serialised model.
     """
@@ -118,8 +118,8 @@ def load_model(document: Document) -> LoadedModel:
 
 def verdicts(document: Document) -> tuple[Verdict, ...]:
     """
-    Return what each loader makes of a document that has a config, such as one that is only planned:
-    without its policies and its graph, which decide nothing there.
+    Return the verdict of each release on a document with a config, such as the document of a plan.
+    This does not read policies and graphs, which do not affect verdicts.
 
     :raises ModelFileError: for a config that is not a serialised model.
     """
@@ -157,7 +157,7 @@ def _with_trace(layer: Layer, tally: Tally | None) -> Layer:
 
 
 def _writer(document: Document) -> Writer:
-    """Return the writer; a SavedModel's Keras version stands in its root's metadata."""
+    """Return the writer; the Keras version of a SavedModel is in the metadata of its root."""
     root = document.config
     if document.writer.keras is None and document.nodes and isinstance(root, dict):
         version, backend = root.get("keras_version"), root.get("backend")
@@ -171,8 +171,8 @@ def _writer(document: Document) -> Writer:
 
 def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation, ...]]:
     """
-    Return the optimizer, and an observation if no release writes such an optimizer; the layers are
-    reported in any case.
+    Return the optimizer, and an observation if no release writes such an optimizer. This is not an
+    error, so that the layers can be reported.
     """
     try:
         optimizer = optimizer_config.read(optimizer_config.optimizer_config(document))
@@ -187,7 +187,7 @@ def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation,
 
 
 def _about_lost_optimizer(document: Document) -> Iterator[Observation]:
-    """Tell of variables of an optimizer that the file does not name."""
+    """Yield an observation about variables of an optimizer that the file does not name."""
     inner = (
         [tensor for tensor in document.tensors or () if tensor.path[0] == STATE]
         if document.layout is Layout.OBJECT_PATHS
@@ -203,8 +203,8 @@ def _about_lost_optimizer(document: Document) -> Iterator[Observation]:
 
 def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
     """
-    Tell of kernels that are stored as integers though no quantised policy says so (a quantised
-    MultiHeadAttention of Keras 3 writes such files); what custom layers keep in integers is theirs.
+    Yield an observation about kernels that are stored as integers without a quantised policy, as a
+    quantised MultiHeadAttention of Keras 3 writes them. Custom layers may store integers.
     """
     for layer in layers:
         stored = {
@@ -226,8 +226,8 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
 
 def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iterator[Observation]:
     """
-    Tell what TensorFlow.js, which was asked, makes of a file: it loads every policy, and computes
-    in float32; it builds no input layer of Keras 3.
+    Yield observations about TensorFlow.js, as measured: it loads all policies but computes in
+    float32, and it fails to build an input layer of Keras 3.
     """
     if "batch_shape" in marks.keys.get("InputLayer", ()):
         message = (
@@ -270,7 +270,8 @@ def _about_origin(
 
 def _without_config(document: Document) -> Model:
     """
-    Return a model with only variables, grouped by the layer or scope at the start of their names.
+    Return a model that has only variables, grouped by the layer or scope at the start of their
+    names.
     """
     groups = group_variables(document)
     others = (
@@ -339,7 +340,7 @@ def _without_config(document: Document) -> Model:
 
 
 def _about_others(count: int) -> Iterator[Observation]:
-    """Tell of stored variables that belong to no layer."""
+    """Yield an observation about stored variables that do not belong to a layer."""
     if count:
         variables = (
             "1 stored variable belongs" if count == 1 else f"{count} stored variables belong"
@@ -353,11 +354,11 @@ def _about_others(count: int) -> Iterator[Observation]:
 
 def group_variables(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
     """
-    Return the variables of a document without a config, by the layer or scope that their names
-    begin with.
+    Return the variables of a document without a config, grouped by the layer or scope at the start
+    of their names.
 
-    The layers of its model are these groups, in this order; after them come scopes of its graph
-    that hold no variables.
+    These groups are the first layers of its model, in this order. Scopes of its graph without
+    variables follow.
     """
     return grouped(
         (_group(tensor, document.layout), tensor)
@@ -367,7 +368,7 @@ def group_variables(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
 
 
 def _group(tensor: Tensor, layout: Layout | None) -> tuple[str, ...]:
-    """Return the layer that a variable without a config belongs to, by its name alone."""
+    """Return the layer of a variable without a config, according to the name of the variable."""
     if layout is Layout.LEGACY_H5:
         return tensor.path[:1]
     path = tensor.path[:-1]

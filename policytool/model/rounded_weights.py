@@ -1,4 +1,4 @@
-"""Which stored values a layer rounds to fewer bits before it computes with them."""
+"""The stored values that a layer rounds to fewer bits before it computes with them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 def deciding(loaded: LoadedModel, index: int) -> int:
     """
-    Return the layer whose policy says what a layer computes in: in Keras 3, the layer in a
-    TimeDistributed computes as the TimeDistributed does.
+    Return the layer whose policy determines the compute dtype of a layer. In Keras 3, the policy of
+    a TimeDistributed also applies to the layer in it.
     """
     site = loaded.sites[index]
     if (
@@ -34,7 +34,7 @@ def deciding(loaded: LoadedModel, index: int) -> int:
 
 
 def compute_dtype(loaded: LoadedModel, index: int) -> str | None:
-    """Return what a layer computes in."""
+    """Return the compute dtype of a layer; None if it is unknown."""
     return loaded.layers[deciding(loaded, index)].compute_dtype
 
 
@@ -60,7 +60,7 @@ def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tu
 
 
 def variables(loaded: LoadedModel, index: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield a layer's variables by their names, each with the tensor that holds it."""
+    """Yield the name of each variable of a layer, with the stored tensor of its value."""
     placed = loaded.placed
     for variable, tensor in zip(
         placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
@@ -90,7 +90,7 @@ def _rounding_dtype(
         return None
     if (
         layer.variable_dtype == computes
-    ):  # the values are rounded as they are loaded, before anything is computed
+    ):  # the values are rounded when they are loaded, before the layer computes
         return computes
     return (
         None

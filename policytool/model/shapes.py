@@ -1,12 +1,12 @@
 """
-The shapes of the tensors that layers are built for, as far as the config tells: kernels have sizes
-of their inputs.
+The input shapes for which layers are built, as far as the config determines them. The shapes of
+kernels depend on them.
 
-A release builds a layer for the ``build_config`` beside its config, if the file has it; otherwise
-for what its first call takes. Configs of Keras 3 contain the shapes of these tensors. In all others
-they follow from the shapes of the inputs, by what each class does with them
-(:func:`~policytool.releases.output_shapes.output_shape`). A size that two calls of a layer take
-differently, or that a layer with code of its own may change, is not known.
+A release builds a layer for the ``build_config`` next to its config, if the file has it, and
+otherwise for the inputs of its first call. Keras 3 configs contain the shapes of these inputs. In
+other configs, they are computed from the shapes of the model's inputs with the output shapes of
+each class (:func:`~policytool.releases.output_shapes.output_shape`). A size is unknown if it
+differs between two calls of a layer, or if a layer with custom code may change it.
 """
 
 from __future__ import annotations
@@ -46,42 +46,42 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 Inputs = dict[str, "Shape"]
-"""The known shapes of what a layer takes, by the names of its arguments."""
+"""The known shapes of a layer's inputs, by argument name."""
 
 _DEPTH: Final = 40
-"""Models in models whose shapes follow from what the outermost one is called on."""
+"""The maximum depth of nested models whose shapes are computed from the outermost call."""
 
 _DECLARED: Final = ("batch_shape", "batch_input_shape")
 _SHAPES: Final = "_shape"
 _INNER: Final = frozenset({"layer", "cell", "cells"})
-"""The attributes of layers that take what the layer takes that has them."""
+"""The attributes with inner layers that receive the inputs of the outer layer."""
 
 _LAST: Final = -1
 
 
 @dataclass(kw_only=True)
 class LayerShapes:
-    """What the layers of a model are built for, by their sites."""
+    """The input and output shapes of the layers of a model, by site index."""
 
     document: Document
     placed: Placed
     _taken: dict[int, Inputs] = field(default_factory=dict)
     _outputs: dict[int, Sequence[Shape | None]] = field(default_factory=dict)
-    """What the networks return, by the sites of models."""
+    """The output shapes of the networks, by the site index of the model."""
 
     _given_shapes: dict[int, Shape | None] = field(default_factory=dict)
-    """What layers return, by their sites; without the sizes that calls disagree on."""
+    """The output shapes of layers, by site index; sizes that differ between calls are None."""
 
     _called: set[int] = field(default_factory=set)
-    """The sites of models that were followed for what a call of them takes."""
+    """The site indices of models whose shapes were computed from the inputs of a call."""
 
     @property
     def sites(self) -> Sequence[Site]:
-        """The places of the layers."""
+        """The sites of the layers."""
         return self.placed.sites
 
     def inputs(self, index: int) -> Inputs:
-        """Return what is known of the shapes of a layer's inputs."""
+        """Return the known shapes of a layer's inputs."""
         entry = self._entry(index)
         known = _built(entry) or _first_call(self.sites[index], entry)
         if known:
@@ -91,8 +91,8 @@ class LayerShapes:
 
     def output(self, index: int) -> Shape | None:
         """
-        Return the shape of what a layer returns, of the first tensor if it returns several; None if
-        its rank is not known.
+        Return the output shape of a layer, or that of the first of several outputs; None if the
+        rank is unknown.
         """
         _, returned = self._followed
         site = self.sites[index]
@@ -102,17 +102,17 @@ class LayerShapes:
         return returned.get(index) or _input_shape(site)
 
     def is_built(self, index: int) -> bool:
-        """Return whether the file says for which shapes a layer was built."""
+        """Return whether the file stores the shapes for which a layer was built."""
         return bool(_built(self._entry(index)))
 
     def has_declared_input(self, index: int) -> bool:
-        """Return whether the config of a layer or a chain says the shape of its input."""
+        """Return whether the config of a layer or a chain declares the shape of its input."""
         site = self.sites[index]
         shape = _shape((site.config or {}).get("build_input_shape"))
         return shape is not None or _declared(site) is not None or self.is_built(index)
 
     def _entry(self, index: int) -> Mapping[str, Json]:
-        """Return the object that serializes a layer; nothing for one that its parent makes."""
+        """Return the object that serializes a layer; empty for a layer that its parent creates."""
         entry = self.sites[index].entry
         if entry is None:
             return {}
@@ -121,14 +121,14 @@ class LayerShapes:
 
     @cached_property
     def _entries(self) -> Mapping[Address, int]:
-        """The sites by where the objects stand that serialize them."""
+        """The site index of each address of an object that serializes a layer."""
         return entries_of(layer_objects(self.document, self.sites))
 
     @cached_property
     def _followed(self) -> tuple[Mapping[int, Inputs], Mapping[int, Shape | None]]:
         """
-        What layers take at their calls, and what they return, followed through all networks, inner
-        ones first.
+        The input shapes and the output shapes of the calls of all layers, computed through all
+        networks, inner networks first.
         """
         for index in reversed(range(len(self.sites))):
             if self.sites[index].is_model and not custom_classes.is_opaque(self.sites[index]):
@@ -136,7 +136,7 @@ class LayerShapes:
         return self._taken, self._given_shapes
 
     def _run(self, index: int, taken: Sequence[Shape | None], depth: int) -> None:
-        """Follow the shapes through a model's network."""
+        """Compute the shapes in the network of a model."""
         config = self.sites[index].config
         if config is None or depth > _DEPTH:
             return
@@ -151,7 +151,7 @@ class LayerShapes:
         below = self.placed.children[index]
         layers = [child for child in below if self.sites[child].attribute == LAYERS]
         if len(layers) != len(list(layer_entries(config))):
-            return  # a layer stands elsewhere too
+            return  # a layer is also in another model
         start = _built(self._entry(index)).get(INPUT) or _shape(config.get("build_input_shape"))
         start = start or (taken[0] if taken else None)
         names = [str(number) for number in range(len(layers))]
@@ -181,7 +181,7 @@ class LayerShapes:
                 type(base)(
                     part=base.part, pointer=f"{base.pointer}/config/{LAYERS}/{layer.position}"
                 ),
-                below.get(layer.name),  # in a SavedModel, each layer has metadata of its own
+                below.get(layer.name),  # in a SavedModel, each layer has separate metadata
             )
             for layer in calls.layers
         }
@@ -213,7 +213,7 @@ class LayerShapes:
     def _call(
         self, index: int, taken: Sequence[tuple[str, Shape | None]], depth: int
     ) -> Sequence[Shape | None]:
-        """Record what a layer takes at a call, and return what it gives."""
+        """Record the input shapes of a layer at a call, and return its output shapes."""
         first: dict[str, Shape | None] = {}
         for name, shape in taken:
             first.setdefault(name, shape)
@@ -237,7 +237,7 @@ class LayerShapes:
     def _given(
         self, index: int, taken: Sequence[Shape | None], depth: int
     ) -> Sequence[Shape | None]:
-        """Return the shapes of what a layer gives; the last one is that of all further outputs."""
+        """Return the output shapes of a layer; the last shape applies to all further outputs."""
         site = self.sites[index]
         if custom_classes.is_opaque(site):
             return (None,)
@@ -263,7 +263,7 @@ class LayerShapes:
         return (output_shape(site.class_name, site.config or {}, taken), None)
 
     def _call_inner(self, index: int, shape: Shape | None, depth: int) -> None:
-        """Record what the layer of a wrapper, or the cells of a recurrent layer, take."""
+        """Record the input shape of a wrapper's layer, or of the cells of a recurrent layer."""
         site = self.sites[index]
         if layer_facts(site.class_name).category is Category.RECURRENT and shape is not None:
             shape = (shape[0], *shape[2:])
@@ -274,7 +274,7 @@ class LayerShapes:
                     shape = (shape[0], _size((self.sites[inner].config or {}).get("units")))
 
     def _given_in_steps(self, index: int, shape: Shape | None, depth: int) -> Shape | None:
-        """Return what a TimeDistributed gives, whose layer takes one step at a time."""
+        """Return the output shape of a TimeDistributed, whose layer receives a step at a time."""
         if shape is None or len(shape) < 2 or len(self.placed.children[index]) != 1:  # noqa: PLR2004
             return None
         step = (shape[0], *shape[2:])
@@ -284,14 +284,14 @@ class LayerShapes:
     def _given_in_directions(
         self, index: int, shape: Shape | None, depth: int
     ) -> Sequence[Shape | None]:
-        """Return what a Bidirectional gives, which merges both directions."""
+        """Return the output shapes of a Bidirectional, which merges both directions."""
         directions = self.placed.children[index]
         given = [self._call(child, [(INPUT, shape)], depth)[0] for child in directions]
         mode = (self.sites[index].config or {}).get("merge_mode")
         if len(given) != 2 or mode is None:  # noqa: PLR2004  # there are two directions
             return (None,)
         if mode == "concat":
-            # behind the channels of images stands nothing else either
+            # the output shape of convolutional layers, which have filters, stays unknown
             is_image = "filters" in (self.sites[directions[0]].config or {})
             return (None if is_image else joined(given, _LAST), None)
         return (given[0] if given[0] == given[1] else None, None)
@@ -299,8 +299,8 @@ class LayerShapes:
 
 def _shifted_layers(calls: ModelCalls) -> frozenset[str]:
     """
-    Return the layers whose calls Keras 2 counts from 1: nested models, whose own input and output
-    are the call 0.
+    Return the layers whose calls Keras 2 counts from 1: nested models, because call 0 is the one
+    that created them.
     """
     counts = {layer.name: len(layer.calls) for layer in calls.layers}
     references = [
@@ -338,7 +338,7 @@ def _built(entry: Mapping[str, Json]) -> Inputs:
 
 
 def _first_call(site: Site, entry: Mapping[str, Json]) -> Inputs:
-    """Return the shapes of the tensors that a layer takes at its first call, if they are stored."""
+    """Return the stored shapes of the input tensors of a layer's first call; empty without them."""
     nodes = entry.get("inbound_nodes")
     node = nodes[0] if isinstance(nodes, list) and nodes else None
     if not isinstance(node, dict):
@@ -359,14 +359,14 @@ def _first_call(site: Site, entry: Mapping[str, Json]) -> Inputs:
 
 
 def _with_keys(inputs: Inputs) -> Inputs:
-    """Return inputs with those of an attention layer: without keys, the values are the keys."""
+    """Return the inputs of an attention layer with keys: the default of keys are the values."""
     if "value" in inputs:
         inputs.setdefault("key", inputs["value"])
     return inputs
 
 
 def _shape(value: Json) -> Shape | None:
-    """Return a shape with the batch; None for anything else, such as a list of shapes."""
+    """Return a shape with the batch; None for other values, such as a list of shapes."""
     if isinstance(value, dict) and keras_objects.class_of(value) == keras_objects.TUPLE:
         value = value.get("items")  # in the metadata of a SavedModel
     if not isinstance(value, list) or value == UNKNOWN_SHAPE:
@@ -380,7 +380,7 @@ def _size(value: Json) -> int | None:
 
 
 def _declared(site: Site) -> Shape | None:
-    """Return the shape that a config declares, of an input or of the first layer of a chain."""
+    """Return the shape that the config of an input, or of a chain's first layer, declares."""
     config = site.config or {}
     return next((shape for key in _DECLARED if (shape := _shape(config.get(key)))), None)
 
@@ -392,14 +392,14 @@ def _input_shape(site: Site) -> Shape | None:
 
 
 def _agreed(first: Shape, second: Shape) -> Shape:
-    """Return the sizes that two calls agree on; nothing of tensors of different ranks."""
+    """Return the shape with None for sizes that differ; empty if the ranks differ."""
     if len(first) != len(second):
         return ()
     return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
 
 
 def _named(site: Site, call: Call) -> Iterator[tuple[str, Reference]]:
-    """Yield the tensors that a layer takes, with the arguments' names."""
+    """Yield the input tensors of a layer, with the names of their arguments."""
     facts = layer_facts(site.class_name)
     is_attention = _is_called_by_names(site)
     for number, argument in enumerate(call.args):
@@ -412,13 +412,13 @@ def _named(site: Site, call: Call) -> Iterator[tuple[str, Reference]]:
 
 
 def _is_called_by_names(site: Site) -> bool:
-    """Return whether a layer is built for queries, keys and values, and not for a list of them."""
+    """Return whether a layer has separate query, key and value arguments instead of a list."""
     facts = layer_facts(site.class_name)
     return facts.category is Category.ATTENTION and facts.call[:1] == ("query",)
 
 
 def _stored_shapes(entry: Mapping[str, Json]) -> dict[tuple[int, Reference], Shape | None]:
-    """Return the shapes of the tensors that each call of a layer takes, as Keras 3 stores them."""
+    """Return the shapes of the input tensors of each call of a layer, as Keras 3 stores them."""
     nodes = entry.get("inbound_nodes")
     return {
         (number, tensor): shape
@@ -428,7 +428,7 @@ def _stored_shapes(entry: Mapping[str, Json]) -> dict[tuple[int, Reference], Sha
 
 
 def _tensor_shapes(value: Json) -> Iterator[tuple[Reference, Shape | None]]:
-    """Yield the tensors in an argument of Keras 3 with their shapes, in their order."""
+    """Yield the tensors in an argument of Keras 3 and their shapes, in order."""
     if isinstance(value, list):
         for item in value:
             yield from _tensor_shapes(item)

@@ -1,4 +1,4 @@
-"""Why TensorFlow.js fails to load a layers model, or predicts something else with it."""
+"""The reasons why TensorFlow.js fails to load a layers model, or has other predictions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _INPUT_SHAPE: Final = "batch_input_shape"
 _NORMALIZATION: Final = "BatchNormalization"
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/]*")
-"""What TensorFlow.js takes for a name of a variable, which begins with that of its layer."""
+"""The layer names that TensorFlow.js accepts at the start of the name of a variable."""
 
 
 def objections(loaded: LoadedModel) -> Iterator[Cause]:
-    """Yield each reason why TensorFlow.js 4.22 fails to load a model, or predicts otherwise."""
+    """Yield each reason why TensorFlow.js 4.22 fails to load a model, or predicts other values."""
     if loaded.is_keras3:
         yield Cause(
             kind=Obstacle.MODEL,
@@ -57,8 +57,8 @@ def objections(loaded: LoadedModel) -> Iterator[Cause]:
 
 def _of_axes(loaded: LoadedModel, graph: Graph) -> Iterator[Cause]:
     """
-    Yield the layers whose axis is not the last: TensorFlow.js normalizes along the last axis even
-    so (fixtures/tfjs_layers.py, ``BatchNormalization[axis=1]``).
+    Yield the layers whose axis is not the last: TensorFlow.js always normalizes along the last axis
+    (fixtures/tfjs_layers.py, ``BatchNormalization[axis=1]``).
     """
     for node in graph.nodes.values():
         axes = node.config.get("axis")
@@ -77,7 +77,7 @@ def _of_axes(loaded: LoadedModel, graph: Graph) -> Iterator[Cause]:
 
 
 def _input_rank(graph: Graph, node: GraphNode) -> int | None:
-    """Return the number of dimensions of what a layer gets; None if the layers do not tell."""
+    """Return the number of dimensions of a layer's input; None if it is unknown."""
     while True:
         shape = node.config.get(_INPUT_SHAPE)
         if isinstance(shape, list):
@@ -93,7 +93,7 @@ def _input_rank(graph: Graph, node: GraphNode) -> int | None:
 
 
 def _of_calls(path: str, calls: ModelCalls) -> Iterator[Cause]:
-    """Yield what TensorFlow.js does not understand of the calls of a functional model."""
+    """Yield the parts of a functional model's calls that TensorFlow.js does not support."""
     for layer in calls.layers:
         if not all(map(_has_only_tensors, layer.calls)):
             yield Cause(
@@ -110,7 +110,7 @@ def _of_calls(path: str, calls: ModelCalls) -> Iterator[Cause]:
 
 
 def _has_only_tensors(call: Call) -> bool:
-    """Return whether a call has no keyword argument that matters, and no other positional ones."""
+    """Return whether all inputs of a call are positional tensors, and no keyword has an effect."""
     return all(map(_are_tensors, call.args)) and not any(
         value not in (None, False) for value in call.kwargs.values()
     )
@@ -156,7 +156,7 @@ def _of_layer(site: Site, *, masked: bool) -> Iterator[Cause]:
 
 
 def _has_input(config: object) -> bool:
-    """Return whether the first layer of a Sequential, or of a model within it, says a shape."""
+    """Return whether the first layer of a Sequential, or of a model in it, declares a shape."""
     layers = keras_objects.layer_list(config)
     first = layers[0] if layers else None
     inner = first.get("config") if isinstance(first, dict) else None

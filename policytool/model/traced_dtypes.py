@@ -1,15 +1,14 @@
 """
-What the ops of a saved graph say of its layers and signatures: which layer an op belongs to, and
-what it computes in.
+The traced dtypes of layers and signatures: the layer of each op in a saved graph, and its dtype.
 
-An op belongs to the layer whose name its scope has. Scopes of a second call carry a number
-(``dense_1/MatMul`` is a call of ``dense``, and ``dense_1_2/MatMul`` one of ``dense_1``); which
-layer is meant is told by the variables that are read there. In what Keras 3 exports, every scope
-has such a number.
+An op belongs to the layer whose name is in its scope. Scopes of a second call end in a number:
+``dense_1/MatMul`` may be a call of ``dense``, and ``dense_1_2/MatMul`` a call of ``dense_1``. The
+variables that are read in a scope determine the layer. In exports of Keras 3, all scopes have such
+a number.
 
-One dtype for a layer is not defined: under mixed_float16 a BatchNormalization rightly has casts to
-float16 around float32 arithmetic. So a layer has all float dtypes at its scope, and is judged by
-its matrix products, convolutions and RNN kernels alone.
+A layer may have several dtypes: under mixed_float16, a BatchNormalization correctly has casts to
+float16 around float32 arithmetic. Therefore a layer has all float dtypes of its scope, and only its
+matrix products, convolutions and RNN kernels are compared with its policy.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ Owner = TypeVar("Owner")
 
 @dataclass
 class Tally:
-    """What ops there are; filled while counting."""
+    """The dtypes and counts of ops; filled while counting."""
 
     dtypes: set[str] = field(default_factory=set)
-    """The float dtypes of all of them."""
+    """The float dtypes of all ops."""
 
     computing: set[str] = field(default_factory=set)
-    """Of those that compute."""
+    """The float dtypes of ops that compute."""
 
     listed: Counter[tuple[str, str]] = field(default_factory=Counter)
     """
-    How often each op with a dtype stands there, of those that mixed precision has an opinion on.
+    The number of ops of each type and dtype, without ops that only move values.
     """
 
     def add(self, op: GraphOp, count: int) -> None:
-        """Count ops of one kind."""
+        """Count ops of the same type and dtypes."""
         self.dtypes.update(op.dtypes)
         if not graph_ops.moves_values(op.op):
             self.computing.update(op.dtypes)
@@ -69,7 +68,7 @@ class Tally:
         self.listed += other.listed
 
     def merge_entry_point(self, other: Tally) -> None:
-        """Take in what another entry point was seen to do, which mostly does the same."""
+        """Merge the counts of another entry point, whose layers are usually the same ones."""
         self.dtypes |= other.dtypes
         self.computing |= other.computing
         self.listed |= other.listed
@@ -98,7 +97,7 @@ class Tally:
 
 
 def signatures(document: Document) -> tuple[Signature, ...]:
-    """Return the signatures with the dtypes that each computes in."""
+    """Return the signatures, each with its traced dtypes."""
     traces = {trace.entry: trace for trace in document.traces if trace.signature}
     traced_signatures = []
     for signature in document.signatures:
@@ -113,8 +112,8 @@ def of_layers(
     document: Document, placed: Placed
 ) -> tuple[Mapping[int, Tally], Mapping[int, Tally]]:
     """
-    Return two tallies by site index: for the scope of each layer with the layers below it, and for
-    its scope without them.
+    Return the tallies of layers by site index: first those of each layer including the layers below
+    it, then those of each layer without the layers below it.
     """
     own: dict[int, Tally] = defaultdict(Tally)
     total: dict[int, Tally] = defaultdict(Tally)
@@ -149,8 +148,8 @@ def of_scopes(
     document: Document, groups: Mapping[Scope, Sequence[int]], *, numbered: bool
 ) -> Mapping[Scope, Tally]:
     """
-    Return the op tally of each scope in a graph without Keras metadata. A scope is named by the
-    group of variables that it reads, or else by its own name.
+    Return the op tally of each scope in a graph without Keras metadata. The key of a scope is the
+    group of variables that it reads, or otherwise its own name.
 
     :param groups: the variables of each group by the name of the group; the numbers are those of
         :attr:`policytool.formats.document.Tensor.node`.
@@ -185,7 +184,7 @@ def of_scopes(
                 group = tuple(_NUMBER.sub("", part) for part in inner) if numbered else inner
             seen[group].add(op, count)
         for group, tally in seen.items():
-            if group in groups or tally.computing:  # a scope that only carries values is no layer
+            if group in groups or tally.computing:  # a scope that only moves values is not a layer
                 tallies.setdefault(group, Tally()).merge_entry_point(tally)
     return tallies
 
@@ -193,7 +192,7 @@ def of_scopes(
 def disagreements(
     layers: Sequence[Layer], sites: Sequence[Site], own: Mapping[int, Tally]
 ) -> Iterator[Observation]:
-    """Yield what the graph computes otherwise than the layers declare."""
+    """Yield an observation for layers whose traced dtype differs from the declared dtype."""
     judged = {
         index: tally.judged_dtypes
         for index, tally in own.items()
@@ -255,8 +254,8 @@ def _owners_of_scopes(
     trace: Trace, lines: Mapping[int, Sequence[tuple[str, Owner]]]
 ) -> dict[Scope, Owner]:
     """
-    Return whose scopes those are in which variables are read: of the layer that holds them, and of
-    those above it.
+    Return the owner of each scope that reads variables: the layer that owns the variables, or a
+    layer above it.
     """
     known: dict[Scope, Owner] = {}
     for scope, numbers in trace.reads.items():
@@ -276,7 +275,7 @@ def _owners_of_scopes(
 
 def _is_call(scope: Sequence[str], name: Sequence[str]) -> bool:
     """
-    Return whether a scope is that of a call of the layer: its name, or its name with a number.
+    Return whether a scope belongs to a call of the layer: the name, or the name with a number.
     """
     return (*scope[:-1], _NUMBER.sub("", scope[-1])) == (*name[:-1], name[-1]) or (*scope,) == (
         *name,
@@ -296,13 +295,13 @@ class _Names:
             if children[site.parent].setdefault(site.name, index) == index
         }
         depths: list[int] = []
-        for site in sites:  # a parent stands before its children
+        for site in sites:  # a parent comes before its children
             depths.append(0 if site.parent is None else depths[site.parent] + 1)
         steps.spend(sum(depths), walk="layers above layers")
         self._below: dict[tuple[int, str], int] = {}
         """
-        The first layer of a name below another, those that are nearer to it first, if all layers
-        from there up are the first of their name where they stand.
+        By ancestor and name: the first layer of this name below the ancestor, nearest first, if
+        each layer between them is also the first of its name below its parent.
         """
         for index in sorted(range(len(sites)), key=depths.__getitem__):
             name, above = sites[index].name, index
@@ -312,8 +311,8 @@ class _Names:
 
     def site(self, scope: Scope, known: Mapping[Scope, int]) -> int:
         """
-        Return the deepest layer that a scope names, starting at its longest known prefix; the root
-        for a scope that names no layer.
+        Return the deepest layer in a scope, starting at the longest known prefix of the scope; the
+        root if the scope contains no layer name.
         """
         start = next((end for end in range(len(scope), 0, -1) if scope[:end] in known), 0)
         index = known[scope[:start]] if start else 0

@@ -1,10 +1,10 @@
 """
-Why a model is not given to TensorFlow without ``--trust``.
+The reasons why TensorFlow does not load a model without ``--trust``.
 
-TensorFlow gets a model only if every class, function, op and path in it is on a list of what only
-computes (:mod:`policytool.model.hazards`). ``--custom-objects`` trusts the classes and functions
-that it defines, and nothing else; the process with TensorFlow makes sure that it defines those that
-the model needs.
+TensorFlow loads a model only if every class, function, op and path in it is on a list of names that
+only compute (:mod:`policytool.model.hazards`). ``--custom-objects`` trusts only the classes and
+functions that it defines; the process with TensorFlow checks that it defines those that the model
+needs.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ REFUSED: Final = frozenset(
     }
 )
 """
-What readers observe that makes a loader open other files, run a pickle, ask for memory without
-bound, or read something else than was looked at.
+Codes of observations about files that make a release open other files, run a pickle, allocate
+unlimited memory, or read other data than policytool inspected.
 """
 
 _TRUST: Final = (
@@ -52,17 +52,17 @@ _DEFINE: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """One thing in a model for which it needs trust."""
+    """A part of a model that requires trust."""
 
     what: str
-    """Which layer, part or op it is, and what it does: a sentence without its end."""
+    """The layer, part or op, with its effect: a sentence without its end."""
 
     is_custom: bool = False
-    """Whether ``--custom-objects`` can define it."""
+    """Whether ``--custom-objects`` can define the class or function."""
 
     @property
     def message(self) -> str:
-        """The whole sentence."""
+        """The complete sentence."""
         return f"{self.what}: {_DEFINE if self.is_custom else _TRUST}"
 
 
@@ -91,8 +91,8 @@ def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterat
 
 def reasons_of_file(document: Document) -> Iterator[Reason]:
     """
-    Yield the same of the ops of a SavedModel's graph and of what its reader observed, which is all
-    that there is to a file without Keras metadata.
+    Yield the reasons in the ops of a SavedModel's graph and in the observations of its reader. A
+    file without Keras metadata has no other reasons.
     """
     for name in sorted(document.ops):
         if not (hazards.is_pure_op(name) or hazards.is_placed_op(name)):
@@ -130,7 +130,7 @@ def needed_objects(
 
 
 def needed_names(loaded: LoadedModel) -> list[str]:
-    """Return the names by which the file calls what ``--custom-objects`` has to define."""
+    """Return the names in the file that ``--custom-objects`` has to define."""
     return sorted({hazard.name for hazard in needed_objects(loaded, loaded.hazards)})
 
 
@@ -149,6 +149,6 @@ def _where(loaded: LoadedModel, hazard: Hazard) -> str:
 
 def _is_of_lambda(loaded: LoadedModel, hazard: Hazard) -> bool:
     """
-    Return whether a function is called by a Lambda, which finds it in whatever module is loaded.
+    Return whether a Lambda calls a function: it looks the function up in all loaded modules.
     """
     return hazard.site is not None and loaded.sites[hazard.site].class_name == LAMBDA

@@ -1,9 +1,10 @@
 """
-What a model's config shows of the release that wrote it, gathered in one pass over its JSON, and
-which releases can have written a file: the narrowest set that it proves.
+The traits of a model's config, collected in one pass over its JSON, and the releases that can have
+written a file, as the smallest set that the traits prove.
 
-``keras_version`` alone does not tell TF 2.3 from 2.4, and Keras 3's ``to_json`` has none. What else
-tells are keys and classes that a release wrote first or last (``data/writer_marks.json``).
+``keras_version`` does not distinguish TF 2.3 from 2.4, and ``to_json`` of Keras 3 does not write
+it. Keys and classes that a release was the first or the last to write narrow the set further
+(``data/writer_marks.json``).
 """
 
 from __future__ import annotations
@@ -45,146 +46,146 @@ _INPUT: Final = "InputLayer"
 @dataclass
 class ConfigTraits:
     """
-    The marks of a config; filled while walking, read by :mod:`policytool.model.writer_version` and
-    :mod:`policytool.model.compatibility`.
+    The traits of a config. :func:`of` fills them; this module and
+    :mod:`policytool.model.compatibility` read them.
     """
 
     class_names: set[str] = field(default_factory=set)
     keys: dict[str, set[str]] = field(default_factory=dict)
-    """Class name to the config keys that some object of the class has."""
+    """By class name, the config keys that at least one object of the class has."""
 
     common_keys: dict[str, set[str]] = field(default_factory=dict)
-    """Class name to the config keys that every object of the class has."""
+    """By class name, the config keys that all objects of the class have."""
 
     policy_classes: set[str] = field(default_factory=set)
     """
-    How dtypes are spelled: class names of dicts, ``name`` for a bare float dtype, ``mixed-name``
-    and ``quantized-name`` for bare policies.
+    The formats of dtypes: the class names of dicts, ``name`` for a plain float dtype, and
+    ``mixed-name`` and ``quantized-name`` for plain policy names.
     """
 
     policy_keys: set[str] = field(default_factory=set)
     """
-    ``Class.key`` for each config key of a policy dict, and ``Class.module`` where such a dict has a
+    ``Class.key`` for each config key of a policy dict, and ``Class.module`` if such a dict has a
     module.
     """
 
     root_keys: frozenset[str] = frozenset()
     root_class: str | None = None
     graph_network: bool = False
-    """Whether a SavedModel's root says that it is functional, whatever its class."""
+    """Whether the root of a SavedModel is marked as functional, independent of its class."""
 
     operation_uses: set[OperationUse] = field(default_factory=set)
-    """Calls of graph entries of Keras 3 that are operations and no layers."""
+    """Calls of Keras 3 graph entries that are operations, not layers."""
 
     operation_axes: set[tuple[str, str]] = field(default_factory=set)
     """Class name and axis, as JSON, of each operation that has an axis."""
 
     operation_functions: set[tuple[str, str]] = field(default_factory=set)
-    """Class name of each operation that is given a function, and the function's name."""
+    """Class name of each operation with a function as an argument, and the function's name."""
 
     bare_nested: bool = False
-    """Whether a layer inside another's config is serialised without its ``module``."""
+    """Whether a layer in the config of another layer is serialised without its ``module``."""
 
     activation_layers: bool = False
-    """Whether some activation is itself a layer."""
+    """Whether an activation is a layer."""
 
     nested_models: bool = False
     nested_graphs: bool = False
-    """Whether a model is nested that is functional, or is nested in one that is."""
+    """Whether a nested model is functional, or is nested in a functional model."""
 
     nested_in_graphs: bool = False
-    """Whether a model is nested in a functional one."""
+    """Whether a model is nested in a functional model."""
 
     missed_calls: bool = False
-    """Whether Keras 3 looks for a call of a nested model that the config does not have."""
+    """Whether Keras 3 looks up a call of a nested model that the config does not have."""
 
     given_states: bool = False
-    """Whether a recurrent layer of a functional model gets its states beside its input."""
+    """Whether a recurrent layer of a functional model receives states in addition to its input."""
 
     behind_models: set[str] = field(default_factory=set)
-    """Class names of layers in a Sequential that need the tensor of a functional model."""
+    """Class names of layers in a Sequential that use the output of a functional model."""
 
     distributed_models: bool = False
     """Whether a TimeDistributed wraps a Sequential."""
 
     listed_layers: bool = False
-    """Whether a Sequential's config is the list of its layers, as Keras up to 2.2.2 writes it."""
+    """Whether the config of a Sequential is a list of layers, as in Keras up to 2.2.2."""
 
     shapeless: bool = False
-    """Whether a Sequential holds nothing of its input's shape."""
+    """Whether the config of a Sequential does not contain the shape of its input."""
 
     shape_in_layer: bool = False
     """
-    Whether the root is a Sequential whose first layer is none of input and says the input's shape,
-    itself or in a model, as Keras up to TF 2.1 writes it.
+    Whether the root is a Sequential without an input layer whose first layer, or the first layer of
+    a model in its place, declares the input shape, as Keras up to TF 2.1 writes it.
     """
 
     shaped: tuple[str, ...] = ()
     """
-    Class names of the layers of a Sequential whose first layer says the input's shape, and is no
-    input and no model.
+    Class names of the layers of a Sequential whose first layer declares the input shape, and is
+    neither an input layer nor a model.
     """
 
     dtyped_initializers: set[str] = field(default_factory=set)
-    """Class names of initialisers that say a dtype."""
+    """Class names of initialisers with a dtype."""
 
     slashed: bool = False
-    """Whether a layer's name has a slash."""
+    """Whether the name of a layer contains a slash."""
 
     listed_axes: set[str] = field(default_factory=set)
-    """Class names of layers whose axis is a list."""
+    """Class names of layers with a list as their axis."""
 
     wrapped_axis: bool = False
-    """Whether a BatchNormalization inside another layer's config has a list as its axis."""
+    """Whether a BatchNormalization in the config of another layer has a list as its axis."""
 
     float_hashes: bool = False
-    """Whether a Hashing gives numbers of buckets under a dtype that is none of integers."""
+    """Whether a Hashing layer returns bucket numbers but has a dtype that is not an integer."""
 
     half_ops: bool = False
-    """Whether an op layer of TF 1.15 to 2.3 has the type float16 written into its op."""
+    """Whether the op of an op layer of TF 1.15 to 2.3 has the type float16."""
 
     mismatched_constants: set[str] = field(default_factory=set)
-    """The dtypes of tensors beside numbers of another dtype in op layers (``1.0 - x``)."""
+    """The dtypes of tensors that op layers combine with numbers of another dtype (``1.0 - x``)."""
 
     layer_policies: set[tuple[str, str]] = field(default_factory=set)
-    """Class name and policy name of each layer that says a policy."""
+    """Class name and policy name of each layer with a stored policy."""
 
     drawn: set[tuple[str, str]] = field(default_factory=set)
-    """Class name of each initialiser and the policy of the layer whose variables it makes."""
+    """Class name of each initialiser, and the policy of the layer whose variables it creates."""
 
     half_policies: bool = False
-    """Whether some dtype is a policy that computes in float16, as a bare name or in a dict."""
+    """Whether a dtype is a policy that computes in float16, as a plain name or in a dict."""
 
     bfloat16_policies: bool = False
-    """Whether some dtype is the pure bfloat16, whose variables are bfloat16 too."""
+    """Whether a dtype is the policy ``bfloat16``, whose variables are also bfloat16."""
 
     functional_modules: set[str] = field(default_factory=set)
-    """Modules of functional models, the root and nested ones."""
+    """The modules of functional models, including nested models."""
 
     unknown_policies: set[str] = field(default_factory=set)
-    """Classes and quantization modes of policies that no known release has."""
+    """Policy classes and quantization modes that no known release has."""
 
     later_calls: bool = False
-    """Whether a call takes the result of a layer that is listed later."""
+    """Whether an input of a call is the output of a layer later in the list."""
 
     stuck: bool = False
-    """Whether a functional model has a call that cannot be made."""
+    """Whether a functional model has a call that cannot be built."""
 
     depth: int = 0
     """
-    How many calls deep a loader is when it walks the graph of a functional model, the deepest of
-    several.
+    The maximum depth in calls of a walk through the graph of a functional model; the maximum if
+    there are several models.
     """
 
     flat_outputs: bool = False
     """
-    Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of
-    such.
+    Whether a functional model stores its single output as ``["x", 0, 0]`` instead of a list of
+    references.
     """
 
     @property
     def operations(self) -> frozenset[str]:
-        """Class names of graph entries of Keras 3 that are operations and no layers."""
+        """Class names of Keras 3 graph entries that are operations, not layers."""
         return frozenset(use.class_name for use in self.operation_uses)
 
 
@@ -304,7 +305,7 @@ def _says_shape(root: dict[str, Json]) -> bool:
 
 
 def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
-    """Return the classes of a model's layers; nothing where the first is a model itself."""
+    """Return the classes of a model's layers; empty if the first layer is a model."""
     names = tuple(
         str(keras_objects.class_of(layer))
         for layer in keras_objects.layer_list(keras_objects.arguments_of(root))
@@ -384,25 +385,25 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """Something a config shows, and the releases that write it."""
+    """A trait of configs, and the releases that write it."""
 
     releases: frozenset[str]
     readers: frozenset[str]
     """
-    The releases that accept it: also older ones that skip a key, and later ones that supply a
-    default.
+    The releases that load configs with the trait, including older releases that ignore a key, and
+    later releases that use a default.
     """
 
     conditions: Mapping[str, Any]
-    """The arguments of tests, by the names of these."""
+    """The arguments of the conditions, by the name of the condition."""
 
     @property
     def lasts(self) -> bool:
-        """Whether no later release of a family gave it up."""
+        """Whether all later releases of a family also write it."""
         return any(newest_known(family).id in self.releases for family in (KERAS2, KERAS3))
 
     def shows(self, traits: ConfigTraits) -> bool:
-        """Return whether a config has it: all conditions hold."""
+        """Return whether a config has the trait: all conditions are true."""
         return all(_TESTS[name](traits, value) for name, value in self.conditions.items())
 
 
@@ -424,7 +425,7 @@ _TESTS: Final[Mapping[str, Callable[[ConfigTraits, Any], bool]]] = MappingProxyT
 
 
 def _has(keys: Mapping[str, Container[str]], key: str) -> bool:
-    """Return whether a class has ``Class.key`` among its keys."""
+    """Return whether the keys of ``Class`` contain ``key``, for a key ``Class.key``."""
     class_name, _, name = key.partition(".")
     return name in keys.get(class_name, ())
 
@@ -448,9 +449,9 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
     library accepts all of its marks together. An edited or converted file may have older or newer
     marks than its version.
 
-    If the marks contradict each other, the file was edited or converted, and its version decides.
-    Without a version, the marks decide that every later release still writes: an editor may leave
-    out keys that a release writes, but does not add keys that no release had yet.
+    If the marks contradict each other, the file was edited or converted, and its version is used.
+    Without a version, only marks that all later releases still write are used: an editor may omit
+    keys that a release writes, but does not add keys of later releases.
     """
     releases = _of_version(writer)
     present_marks = [mark for mark in marks() if mark.shows(seen)]
@@ -471,7 +472,7 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
 def _releases_in_all(
     releases: tuple[Release, ...], sets: Iterable[frozenset[str]]
 ) -> tuple[Release, ...]:
-    """Return the releases that are in all of these sets of ids, or newer than any known release."""
+    """Return the releases that are in all sets of ids, or newer than all known releases."""
     for release_ids in sets:
         releases = tuple(
             release for release in releases if release.id in release_ids or not is_known(release.id)
@@ -481,8 +482,8 @@ def _releases_in_all(
 
 def label(origins: tuple[Release, ...]) -> str | None:
     """
-    Return the name of a set of releases, from its first to its last: ``tf2.3-2.4``, ``keras3.4+``,
-    ``tf2.4``; None where it spans families.
+    Return the name of a range of releases, such as ``tf2.3-2.4``, ``keras3.4+`` or ``tf2.4``; None
+    if they are from several families.
     """
     first, last = origins[0], origins[-1]
     if len(origins) == 1:
@@ -497,7 +498,7 @@ def label(origins: tuple[Release, ...]) -> str | None:
 
 
 def _of_version(writer: Writer) -> tuple[Release, ...]:
-    """Return the releases that write these versions; every release where the file has none."""
+    """Return the releases that write these versions; all releases if the file has no version."""
     by_keras = _of_keras(writer.keras) if writer.keras else RELEASES
     if not writer.tensorflow:
         return by_keras
@@ -510,8 +511,8 @@ def _of_version(writer: Writer) -> tuple[Release, ...]:
 
 def _of_keras(version: str) -> tuple[Release, ...]:
     """
-    Return the releases that write this ``keras_version``: whole strings (``2.2.4-tf``) before
-    beginnings (``2.2.``).
+    Return the releases that write this ``keras_version``. Complete strings (``2.2.4-tf``) take
+    precedence over prefixes (``2.2.``).
     """
     whole = tuple(release for release in RELEASES if version == release.keras_version)
     begun = tuple(
@@ -524,8 +525,8 @@ def _of_keras(version: str) -> tuple[Release, ...]:
 
 def _newer_release(version: str) -> tuple[Release, ...]:
     """
-    Return a release newer than those known, read as the newest of its family; every release for
-    what is no version at all.
+    Return a release that is newer than all known releases, and is handled as the newest of its
+    family. Return all releases if the text is not a version.
     """
     match = re.match(r"([23])\.(\d+)", version)
     if not match:

@@ -1,6 +1,6 @@
 """
-What ``explain`` found, as text: a page with the message, the cause, a check and a fix of each
-entry, and JSON.
+Reports of ``explain``: a page with the message, the cause, a check and a fix of each entry, and
+JSON.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ PAGE: Final = "how-to/troubleshooting.md"
 """The page of the documentation with all entries."""
 
 _SHOWN: Final = 300
-"""Characters of the line that matched."""
+"""The maximum number of characters of the matching line."""
 
 
 def page(explanation: Explanation, _view: View) -> Page:
-    """Return the page, a group for each entry; an empty one if no entry matches."""
+    """Return the page with a group for each entry; an empty page if no entry matches."""
     return Page(groups=tuple(tuple(_blocks(match)) for match in explanation.matches))
 
 
 def headline(explanation: Explanation) -> str:
-    """Return the best entry and how many others match, in one line."""
+    """Return the best entry and the number of other matches, in one line."""
     if not explanation.matches:
         return "no known error message matches"
     best, *others = explanation.matches

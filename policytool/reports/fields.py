@@ -1,9 +1,9 @@
 """
 Fields of reports, each declared once with its name, its type, its text and its value.
 
-A record is a tuple of fields. Its JSON object, its JSON schema, the columns of CSV and Parquet and
-the reference pages come from it, and an object is built of nothing else, so that none lacks a field
-or has another. The names are those of the JSON report.
+A record is a tuple of fields. JSON objects, JSON schemas, columns of CSV and Parquet, and reference
+pages are created only from records, so that each of them has exactly these fields. The names are
+those of the JSON report.
 
 Types and fields are cheap to create: ``inspect`` creates its own at each start. Schemas are built
 only for their files, by ``docs/generators``.
@@ -58,8 +58,8 @@ class Type:
     """
     The values that a field can have.
 
-    ``encode`` returns a value as JSON values, and is None for a value that is JSON already, or an
-    enum. ``name`` is that of the definition in schemas, for a type that stands there once.
+    ``encode`` converts a value to JSON values; it is None if values are already JSON or enums.
+    ``name`` is the name of the definition in schemas, for a type that has a definition.
     """
 
     __slots__ = ("_schema", "cell", "encode", "name", "parts")
@@ -75,9 +75,9 @@ class Type:
         """
         Declare a type.
 
-        :param schema: its JSON schema, but for ``parts``
-        :param parts: the types within it
-        :param cell: its values in a column, if the schema does not say it
+        :param schema: the JSON schema, without ``parts``
+        :param parts: the types inside the type
+        :param cell: the values in a column, if the schema does not determine them
         """
         self._schema = schema
         self.parts = parts
@@ -100,7 +100,7 @@ class Field(NamedTuple, Generic[Source]):
     name: str
     type: Type
     text: str = ""
-    """Its description: a phrase or sentences in the schema and on the reference page."""
+    """The description in the schema and on the reference page: a phrase or sentences."""
 
     value: Callable[[Source], Any] | None = None
     """Returns the value; None for the attribute of this name."""
@@ -109,13 +109,13 @@ class Field(NamedTuple, Generic[Source]):
     """Whether objects lack the field if the value is ``ABSENT``."""
 
     column: Column | None = None
-    """Its column in the table, if it has one."""
+    """The column in the table; None if the table has none."""
 
     cell: Callable[[Source], Cell] | None = None
-    """Returns its cell in that column."""
+    """Returns the cell in that column."""
 
     condition: str = ""
-    """When that column is shown, for the reference page."""
+    """The condition under which the column is displayed, for the reference page."""
 
 
 class Record(Type, Generic[Source]):
@@ -131,7 +131,7 @@ class Record(Type, Generic[Source]):
         """
         Declare a record.
 
-        :param name: that of the definition in schemas; empty for a record that is defined in place
+        :param name: the name of the definition in schemas; empty for a record without a definition
         """
         self.fields = tuple(fields)
         super().__init__({}, *(field.type for field in self.fields), name=name, encode=self.values)
@@ -154,7 +154,7 @@ class Record(Type, Generic[Source]):
         return values
 
     def field(self, name: str) -> Field[Source]:
-        """Return a field by its name."""
+        """Return the field with a name."""
         return next(field for field in self.fields if field.name == name)
 
     def select(self, *names: str) -> tuple[Field[Source], ...]:
@@ -219,7 +219,7 @@ class Report(Record[Source]):
         Declare a report.
 
         :param command: the command with its options, such as ``inspect --summary``
-        :param number: the version; additive changes keep it, and anything else raises it
+        :param number: the version; all changes except additive ones increase it
         """
         super().__init__("", (*first_fields(number), *fields))
         self.command, self.number, self.about = command, number, text
@@ -280,7 +280,7 @@ def choice_of(members: type[Enum], *, name: str = "", text: str = "") -> Type:
 
 
 def nullable(kind: Type) -> Type:
-    """Return the type that also has null."""
+    """Return the type that also allows null."""
     reference, encode = kind.reference(), kind.encode
     schema: Schema
     if "enum" in reference:
@@ -315,7 +315,7 @@ def items(kind: Type, *, cell: CellType | None = None, **limits: object) -> Type
 
 
 def streamed(kind: Type, **limits: object) -> Type:
-    """Return the type of a list whose items are encoded one after the other."""
+    """Return the type of a list whose items are encoded one at a time."""
     encode = kind.encode
     return Type(
         {"type": "array", "items": kind.reference(), **limits},
@@ -330,7 +330,7 @@ def pair(kind: Type) -> Type:
 
 
 def mapping(kind: Type) -> Type:
-    """Return the type of objects with any names, whose values have a type."""
+    """Return the type of objects with arbitrary names and values of a type."""
     encode = kind.encode
     return Type(
         {"type": "object", "additionalProperties": kind.reference()},
@@ -385,7 +385,7 @@ OPTIONAL_SHARE: Final = nullable(SHARE)
 
 
 def first_fields(number: int) -> tuple[Field[Any], ...]:
-    """Return the fields that every report begins with: its version and that of policytool."""
+    """Return the first fields of all reports: the versions of the report and of policytool."""
     return (
         Field("version", choice(number), value=lambda _source: number),
         Field("tool", _TOOL, value=lambda _source: None),
@@ -405,21 +405,20 @@ _HIDDEN: Final = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
 """
-What JSON need not escape and a terminal obeys, or shows as nothing; and lone surrogates, which
-UTF-8 has no bytes for.
+Characters that JSON does not escape but that control a terminal or are invisible, and lone
+surrogates, which UTF-8 cannot encode.
 """
 
 
 class JsonItems(NamedTuple):
-    """The items of a list, which are made one after the other."""
+    """The items of a list, which are created one at a time."""
 
     values: Iterable[object]
 
 
 def json_pieces(values: object, *, unicode: bool) -> Iterator[str]:
     """
-    Yield a report as :func:`json_text` returns it, with a piece for each of the ``JsonItems`` in
-    it.
+    Yield the text that :func:`json_text` returns, in pieces: each item of ``JsonItems`` is one.
     """
     yield from _pieces(values, lambda value: _one_line(value, unicode=unicode))
     yield "\n"
@@ -450,7 +449,7 @@ def _enclosed(opening: str, parts: Iterable[Iterable[str]], closing: str) -> Ite
 
 
 def _has_items(values: object) -> bool:
-    """Return whether there are ``JsonItems`` in values."""
+    """Return whether values contain ``JsonItems``."""
     match values:
         case JsonItems():
             return True
@@ -463,8 +462,8 @@ def _has_items(values: object) -> bool:
 
 def json_text(values: object, *, unicode: bool) -> str:
     """
-    Return a report as one line of JSON; without ``unicode``, or if a character would not be seen,
-    it is escaped as JSON does it.
+    Return a report as one line of JSON. Non-ASCII characters are escaped without ``unicode``, or if
+    the report has invisible characters.
     """
     return _one_line(values, unicode=unicode) + "\n"
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "jsonl"
 VERSION: Final = 1
-"""Additive changes keep it; anything else raises it."""
+"""The version of the format; all changes except additive ones increase it."""
 
 _SHA256: Final = text_type("^[0-9a-f]{64}$")
 _EXIT_CODE: Final = Type({"type": "integer", "minimum": 0, "maximum": 255})
@@ -144,7 +144,7 @@ _EARLY: Final[Record[Mapping[str, int]]] = Record(
 
 
 def _end_values(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return the object of the end: with counts if there are any beside the exit code."""
+    """Return the object of the last line, with counts if there are others than the exit code."""
     return (_EARLY if len(counts) == 1 else _COMPLETE).values(counts)
 
 
@@ -156,7 +156,7 @@ _LINES: Final = (_HEADER, _MODEL, _FAILURE, _END)
 
 
 def file_schema(identifier: str) -> Schema:
-    """Return the content of the schema file: that of a line."""
+    """Return the content of the schema file, which describes a line."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": identifier,
@@ -186,9 +186,9 @@ def header(
     """
     Return the first line.
 
-    :param inputs: how many inputs the whole run has, and the digest of their paths
-    :param options: the digest of the options that change other lines
-    :param no_model: the exit code of a run that finds no model
+    :param inputs: the number of inputs of the whole run, and the digest of their paths
+    :param options: the digest of the options that affect other lines
+    :param no_model: the exit code of a run without models
     """
     values = _Header(command, inputs, options, no_model, ABSENT if shard is None else shard)
     return json_text(_HEADER.values(values), unicode=False)
@@ -221,5 +221,5 @@ def end(counts: Mapping[str, int], exit_code: int) -> str:
 
 
 def early_end(exit_code: int) -> str:
-    """Return the last line of a run that something ended before."""
+    """Return the last line of a run that ended before all inputs were processed."""
     return json_text(_END.values({"exit_code": exit_code}), unicode=False)

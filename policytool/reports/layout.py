@@ -1,6 +1,6 @@
 """
-Text that fits the width it is given, and commands as they are typed into a POSIX shell. Text from
-files is shown with its control characters escaped, so no name can move the cursor.
+Layout of text in a given width, and of commands for a POSIX shell. Control characters in text from
+files are escaped, so that no name can move the cursor.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ STYLES: Final = {
     "good": "32",
     "": "",
 }
-"""Style name to the parameters of an ANSI "select graphic rendition" sequence."""
+"""The parameters of an ANSI "select graphic rendition" sequence, by the name of the style."""
 
 _ASCII: Final = str.maketrans({"→": "->", "·": "-", "…": "..."})
-"""What stands for the characters of pages where the output has only ASCII."""
+"""The replacements of characters in pages if the output supports only ASCII."""
 
 
 _NARROW: Final = dict.fromkeys(map(ord, "→·…─├└│"), "x")
-"""Characters of one column that reports themselves write; rich knows the widths of all others."""
+"""Characters in reports with a width of one column; rich returns the width of all others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """How a report is shown."""
+    """The options for the display of a report."""
 
     width: int = 80
     colour: bool = False
@@ -42,16 +42,16 @@ class View:
     variables: bool = False
     suppressed: bool = True
     """
-    Whether suppressed findings are shown too (``-v``). The JSON report always contains them, and
+    Whether suppressed findings are also displayed (``-v``). The JSON report always contains them;
     annotations never do.
     """
 
     is_searchable: bool = False
-    """Whether readers can search and see charts; every layer has a row then."""
+    """Whether readers can search and see charts; then each layer has a row."""
 
     @property
     def ellipsis(self) -> str:
-        """What stands for text that was left out."""
+        """The replacement of text that was left out."""
         return "…" if self.unicode else "..."
 
     @property
@@ -61,33 +61,33 @@ class View:
 
     def printable(self, text: str) -> str:
         """
-        Return text that is safe to print, with the characters of pages replaced where the output
-        has only ASCII.
+        Return text that is safe to print. Non-ASCII characters of pages are replaced if the output
+        supports only ASCII.
         """
         cleaned = clean(text)
         return cleaned if self.unicode or cleaned.isascii() else cleaned.translate(_ASCII)
 
     def paint(self, text: str, style: str) -> str:
-        """Return the text in a style, where colour is wanted."""
+        """Return the text in a style; unchanged if colour is off."""
         code = STYLES[style]
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text else text
 
 
 _LEAST: Final = 20
-"""Columns of text that a line has, however narrow the terminal."""
+"""The minimum number of columns of text in a line, even in a narrower terminal."""
 
 _COMMAND: Final = re.compile(r"(?<!\S):(?=:)|#(?=#\[)")
 """
-The first character of what may be a command to GitHub's runner, which reads each line that a step
-prints: ``::error::`` at its beginning, where any word may come to stand, and ``##[error]`` anywhere
-(``ActionCommand.TryParseV2`` and ``TryParse`` in actions/runner).
+The first character of a possible command to GitHub's runner, which parses each line that a step
+prints: ``::error::`` at the start of a line, to which wrapping may move any word, and ``##[error]``
+anywhere (``ActionCommand.TryParseV2`` and ``TryParse`` in actions/runner).
 """
 
 
 def escape_unprintable(text: str) -> str:
     """
-    Return text from a file with what is not printable escaped: controls, direction overrides, lone
-    surrogates.
+    Return text from a file with unprintable characters escaped: control characters, direction
+    overrides, and lone surrogates.
     """
     if text.isprintable():
         return text
@@ -98,7 +98,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return text from a file with what is not printable escaped, and what a CI runner obeys."""
+    """Return text from a file with unprintable characters and commands to CI runners escaped."""
     text = escape_unprintable(text)
     return (
         _COMMAND.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
@@ -108,7 +108,7 @@ def clean(text: str) -> str:
 
 
 def width_of(text: str) -> int:
-    """Return how many columns of a terminal the text takes."""
+    """Return the width of a text in columns of a terminal."""
     if text.isascii() or text.translate(_NARROW).isascii():
         return len(text)
     from rich.cells import cell_len  # only for names beyond ASCII
@@ -133,8 +133,8 @@ def shorten(text: str, width: int, view: View, *, middle: bool = False) -> str:
 
 def wrap(label: str, text: str, view: View, style: str = "", indent: int = 2) -> list[str]:
     """
-    Return ``label`` and ``text`` broken at spaces, and within words that are longer than a line;
-    further lines begin below the text.
+    Return ``label`` and ``text`` as lines, broken at spaces, and within words that are longer than
+    a line. All lines after the first start below the text.
     """
     start = " " * indent + label
     below = width_of(start)
@@ -156,7 +156,7 @@ def wrap(label: str, text: str, view: View, style: str = "", indent: int = 2) ->
 
 
 def pieces(word: str, room: int) -> list[str]:
-    """Return the parts of a word, each of which fills a line, except for the last."""
+    """Return the parts of a word; each part except the last fills a line."""
     if width_of(word) <= room:
         return [word]
     parts = [""]
@@ -173,8 +173,8 @@ _BEYOND: Final = 0x10000
 
 def quote(word: str) -> str:
     """
-    Return a word so that a shell reads it as one; what is not printable is written by number
-    (``$'...'``), so that no name moves the cursor.
+    Return a word quoted for a shell. Unprintable characters are written by number (``$'...'``), so
+    that no name can move the cursor.
     """
     if _PLAIN.fullmatch(word):
         return word
@@ -191,7 +191,7 @@ def command(words: Sequence[str]) -> str:
 def lines(words: Sequence[str], width: int) -> list[str]:
     """
     Return a command in lines of at most ``width`` columns if possible. An option stays with its
-    value, and every line but the last ends in a backslash.
+    value, and all lines except the last end in a backslash.
     """
     complete_lines: list[str] = []
     current = ""
@@ -205,7 +205,7 @@ def lines(words: Sequence[str], width: int) -> list[str]:
 
 
 def _pieces(words: Sequence[str]) -> list[str]:
-    """Return the command's beginning and its options, each with its value."""
+    """Return the start of the command and its options, each with its value."""
     pieces: list[list[str]] = [[]]
     for word in words:
         if word.startswith("--"):
@@ -215,7 +215,7 @@ def _pieces(words: Sequence[str]) -> list[str]:
 
 
 def file(path: str) -> str:
-    """Return a path that no command takes for an option."""
+    """Return a path in a form that no command parses as an option."""
     return f"./{path}" if path.startswith("-") else path
 
 
@@ -224,7 +224,7 @@ def _escape_character(character: str) -> str:
         return f"\\{character}"
     if character.isprintable():
         return character
-    if "\udc80" <= character <= "\udcff":  # a byte of a file's name that is no UTF-8
+    if "\udc80" <= character <= "\udcff":  # a byte of a file name that is not UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     number = ord(character)
     return f"\\u{number:04x}" if number < _BEYOND else f"\\U{number:08x}"

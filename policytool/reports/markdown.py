@@ -1,13 +1,11 @@
 """
 Pages as GitHub-flavoured Markdown, for pull requests and model cards.
 
-It is laid out by whoever shows it: nothing is shortened, and every column is there in which some
-row says something.
+The viewer does the layout: nothing is shortened, and only columns without any text are left out.
 
-Text from files is shown and does nothing else. Escaping by backslash is not enough: GitHub turns
-``@name``, ``#1`` and addresses into links after Markdown is done, and parsers disagree on a
-backslash before a pipe. Within code nothing of that happens, so what is more than plain words
-becomes code.
+Text from files must not have an effect as markup. Escaping by backslash is not sufficient: GitHub
+turns ``@name``, ``#1`` and addresses into links after it rendered Markdown, and parsers disagree on
+a backslash before a pipe. Code is not affected, so that all text except plain words becomes code.
 """
 
 from __future__ import annotations
@@ -41,13 +39,13 @@ if TYPE_CHECKING:
 
 _SPAN: Final = re.compile(r"`([^`]+)`")
 _PLAIN: Final = re.compile(r"(?:[^\W_]|[.,;'\"()/%+=!?·→-])*")
-"""Letters and digits, and punctuation that is no markup within a line."""
+"""Letters, digits, and punctuation that is not markup within a line."""
 
 _BLOCK: Final = re.compile(r"(?:\d+[.)]|[-+=]+)(?= |$)")
-"""What would begin a list or underline a heading where a sentence begins with it."""
+"""Text that would start a list or underline a heading at the start of a sentence."""
 
 _LINK: Final = re.compile(r"(?i)www\.|\bGH-\d")
-"""What GitHub makes a link of; ``://`` and ``@`` are not plain anyway."""
+"""Text that GitHub turns into a link, except ``://`` and ``@``, which are not plain."""
 
 _STOPS: Final = ".,;:"
 _IN_SPAN: Final = re.compile(r"[^`|\\&<>]*")
@@ -55,8 +53,8 @@ _IN_SPAN: Final = re.compile(r"[^`|\\&<>]*")
 
 def code(text: str) -> str:
     """
-    Return text as code: between backticks if a table cell leaves them as they are, otherwise as an
-    element whose special characters are numeric references.
+    Return text as code: between backticks if the text is also safe in a table cell, otherwise as an
+    element with numeric references instead of special characters.
     """
     safe = clean(text)
     if not safe:
@@ -67,7 +65,7 @@ def code(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """Return a name as it is, where it is one plain word, and as code otherwise."""
+    """Return a name unchanged if it is a plain word, and as code otherwise."""
     is_plain = _PLAIN.fullmatch(text) is not None and not _LINK.search(text)
     return text if is_plain else code(text)
 
@@ -78,7 +76,7 @@ def prose(text: str) -> str:
     begin = _BLOCK.match(safe)
     if begin:
         return code(begin[0]) + prose(safe[begin.end() :])
-    pieces = _SPAN.split(safe)  # every second piece was between backticks
+    pieces = _SPAN.split(safe)  # the pieces with odd indices were between backticks
     return "".join(
         code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" "))
         for position, piece in enumerate(pieces)
@@ -86,7 +84,7 @@ def prose(text: str) -> str:
 
 
 def row(cells: Sequence[str]) -> str:
-    """Return a row of a table, from cells that are Markdown."""
+    """Return a row of a table from cells in Markdown."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -99,7 +97,7 @@ _LOUD: Final = frozenset({Tone.BAD, Tone.CAUTION})
 
 
 def render(page: Page) -> str:
-    """Return a page as text that ends in a newline; nothing for a page without blocks."""
+    """Return a page as text that ends in a newline; empty for a page without blocks."""
     groups = ["\n".join(_blocks(group)) + "\n" for group in page.groups if group]
     if page.failures:
         lines = [f"- {code(fact.label)} {prose(fact.text)}" for fact in page.failures]
@@ -108,7 +106,7 @@ def render(page: Page) -> str:
 
 
 def _blocks(blocks: tuple[Block, ...]) -> Iterator[str]:
-    """Yield the lines of blocks, with an empty line between them where Markdown needs one."""
+    """Yield the lines of blocks, with an empty line between them if Markdown needs it."""
     before: Block | None = None
     for block in blocks:
         if before is not None and not (_is_list(block) and _is_list(before)):
@@ -143,7 +141,7 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _entries(block: Command | Facts | Listing | Notes) -> Iterator[str]:
-    """Yield the entries of what becomes a list."""
+    """Yield the entries of a block that becomes a list."""
     match block:
         case Command():
             yield f"**{block.label}** {code(layout.command(block.words))}"

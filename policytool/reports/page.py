@@ -1,11 +1,11 @@
 """
-A report for people as a small tree of values, which each command fills once and each output renders
-in its own way.
+The content of a report for people, as a small tree of values. Each command creates it once, and
+each output has a renderer for it.
 
-They are named tuples, which take a tenth of the time of dataclasses to define: ``inspect`` is to
-start in a blink. Text is as it was found: renderers escape what could move a cursor or be markup.
-Words between backticks are code. Arrows, dots and ellipses are written as Unicode; renderers
-replace them where the output has only ASCII.
+The values are named tuples, because their definition takes a tenth of the time of dataclasses, and
+``inspect`` must start fast. Text is not escaped: renderers escape control characters and markup.
+Words between backticks are code. Arrows, dots and ellipses are Unicode; renderers replace them if
+the output supports only ASCII.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INDEX: Final = "index.html"
 
 
 class Tone(StrEnum):
-    """What a text means to the reader, which renderers show as a colour or in bold."""
+    """The meaning of a text, which renderers display as a colour or in bold."""
 
     PLAIN = ""
     TITLE = "title"
@@ -46,13 +46,13 @@ class Sentence(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The answer, which comes first: a heading's subject, and what is true of it."""
+    """The answer at the start of a report: a subject and a statement about it."""
 
     parts: tuple[Sentence, ...]
-    """Parts of one sentence, each with a tone of its own."""
+    """The parts of a sentence, each with a separate tone."""
 
     subject: str = ""
-    """The path of the model that the sentence is about; shown before it."""
+    """The path of the model, which is displayed before the sentence."""
 
     @classmethod
     def whole(cls, text: str, tone: Tone, subject: str = "") -> Verdict:
@@ -81,23 +81,23 @@ class Fact(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts below each other, their texts lined up."""
+    """A list of facts with aligned texts."""
 
     facts: tuple[Fact, ...]
 
 
 class Column(NamedTuple):
-    """A column of a table, and how it gives way in a narrow terminal."""
+    """A column of a table, with its behaviour in a narrow terminal."""
 
     title: str
     priority: int = 0
     """Columns with the highest number are left out first; those with 0 stay."""
 
     minimum: int = 8
-    """Characters that the column keeps."""
+    """The minimum width of the column in characters."""
 
     is_name: bool = False
-    """Whether cells hold names from the file: shortened in the middle, and code in Markdown."""
+    """Whether cells are names from the file: shortened in the middle, and code in Markdown."""
 
     is_beneath: bool = False
     """Whether a cell moves below its row if the column is left out."""
@@ -109,10 +109,10 @@ class Cell(NamedTuple):
     text: str
     tone: Tone = Tone.PLAIN
     is_code: bool | None = None
-    """Whether Markdown shows it as code; None for what its column says."""
+    """Whether Markdown displays it as code; None for the default of its column."""
 
     whole: str = ""
-    """What stands for the text where there is no tree around it: a layer's whole path."""
+    """The text if the table is not displayed as a tree: the whole path of a layer."""
 
 
 class Row(NamedTuple):
@@ -120,20 +120,20 @@ class Row(NamedTuple):
 
     cells: tuple[Cell, ...]
     depth: int = 0
-    """How many rows hold this one; if any is held, the table is a tree."""
+    """The number of ancestors of the row; a table with ancestors is a tree."""
 
     is_spanning: bool = False
-    """Whether the first cell reaches over the whole table, as the others say nothing."""
+    """Whether the first cell spans the whole table, because the others are empty."""
 
     is_missed: bool = False
-    """Whether the row shows a failure; it has a mark then, and the others are indented alike."""
+    """Whether the row is a failure; then it has a mark, and the other rows are indented."""
 
 
 class Table(NamedTuple):
     """
     A table.
 
-    The first column is the label. Where labels are shortened, no two different ones read the same.
+    The first column is the label. Different labels stay different when they are shortened.
     """
 
     columns: tuple[Column, ...]
@@ -141,7 +141,7 @@ class Table(NamedTuple):
 
     @property
     def shown(self) -> list[int]:
-        """The places of the columns but for those that can be left out and have no text."""
+        """The indices of the columns, without optional columns that have no text."""
         return [
             index
             for index, column in enumerate(self.columns)
@@ -150,31 +150,31 @@ class Table(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Remarks, one line each, with a mark that needs no colour."""
+    """Notes of one line each, with a mark that is visible without colour."""
 
     texts: tuple[str, ...]
     tone: Tone = Tone.DIM
 
 
 class Item(NamedTuple):
-    """A sentence about several things, and their names."""
+    """A sentence about several objects, and their names."""
 
     text: str
     names: str
     label: str = ""
-    """What kind of sentence it is; shown once for several that follow each other."""
+    """The kind of the sentence; displayed once for consecutive items with the same kind."""
 
     tone: Tone = Tone.PLAIN
 
 
 class Listing(NamedTuple):
-    """Sentence parts, each with the names of what it is about."""
+    """Sentence parts, each with the names of the objects that it is about."""
 
     items: tuple[Item, ...]
 
 
 class Bar(NamedTuple):
-    """One of several amounts."""
+    """An amount in a bar chart."""
 
     label: str
     value: float
@@ -192,7 +192,7 @@ class Bars(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A value at each place; None if none was measured, infinity if it left the range."""
+    """A value at each place; None if it was not measured, infinity if it exceeds the range."""
 
     label: str
     values: tuple[float | None, ...]
@@ -207,11 +207,11 @@ class Curves(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How many values a tensor has of each magnitude."""
+    """The number of values of each magnitude in a tensor."""
 
     label: str
     text: str
-    """What to see in it."""
+    """The description of the histogram."""
 
     counts: tuple[tuple[int, int], ...]
     """Binary exponents in ascending order, each with its number of values."""
@@ -263,15 +263,15 @@ class Section(NamedTuple):
 
 
 Block = Verdict | Sentence | Command | Facts | Listing | Table | Notes | Section | Chart
-"""Charts are in pages for outputs that draw; the others leave them out."""
+"""The parts of a page. Renderers without graphics skip charts."""
 
 
 class Page(NamedTuple):
-    """A report: its blocks, one group for each model or run, divided by an empty line."""
+    """A report: groups of blocks, separated by empty lines, with a group per model or run."""
 
     groups: tuple[tuple[Block, ...], ...]
     failures: tuple[Fact, ...] = ()
-    """Files that a command failed on, with the reason; beside a terminal, stderr has them."""
+    """Files on which a command failed, with the reason; for a terminal, stderr has them."""
 
 
 def table_section(
@@ -280,7 +280,7 @@ def table_section(
     rows: Sequence[Row],
     sentences: Sequence[str] = (),
 ) -> Section:
-    """Return a part; without a table if there are no rows."""
+    """Return a section; without a table if there are no rows."""
     table = Table(columns=tuple(columns), rows=tuple(rows))
     blocks: list[Block] = [table] if rows else []
     return Section(title=title, blocks=(*blocks, *(Sentence(text=text) for text in sentences)))
@@ -294,7 +294,7 @@ def fields_section(
     is_missed: Callable[[Source], bool] = lambda _: False,
 ) -> Section:
     """
-    Return a part with a row for each item; without a table if there are no items.
+    Return a section with a row for each item; without a table if there are no items.
 
     :param fields: the columns, each with the function that returns its cell for an item
     :param is_missed: returns whether an item is marked because it exceeds a limit

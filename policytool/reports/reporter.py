@@ -1,4 +1,4 @@
-"""What a reporter is: a way to show what a command found."""
+"""Reporters, which create the output of the results of commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reporter(Generic[Value]):
-    """A way to show values of one kind."""
+    """Creates a text report of values of a type."""
 
     name: str
     """The FORMAT by which it is chosen."""
@@ -32,7 +32,7 @@ class Reporter(Generic[Value]):
     """
 
     pieces: Callable[[Value, View], Iterable[str]] | None = None
-    """The same text in pieces, so that it is never in memory as a whole; None if it has to be."""
+    """Returns the same text in pieces, to save memory; None if the text has no pieces."""
 
     render_directory: Callable[[Value, View], Mapping[str, str]] | None = None
     """
@@ -42,7 +42,7 @@ class Reporter(Generic[Value]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BinaryReporter(Generic[Value]):
-    """A way to show values of one kind that is not text, so that it never goes to a terminal."""
+    """Creates a binary report of values of a type, which is never printed to a terminal."""
 
     name: str
     """The FORMAT by which it is chosen."""
@@ -51,22 +51,22 @@ class BinaryReporter(Generic[Value]):
     """Pure: the same values give the same bytes."""
 
     pieces: Callable[[Value, View], Iterable[bytes]]
-    """The same bytes in pieces."""
+    """Returns the same bytes in pieces."""
 
     check: Callable[[], None]
     """
-    Raises MissingPackageError if a package that it needs is not installed; called before anything
-    is read.
+    Raises MissingPackageError if a required package is not installed; called before models are
+    read.
     """
 
     render_directory: None = None
-    """It is always one file."""
+    """None, because the report is always a single file."""
 
 
 def streaming_reporter(
     name: str, pieces: Callable[[Value, View], Iterable[str]]
 ) -> Reporter[Value]:
-    """Return the reporter that makes its text in pieces."""
+    """Return a reporter that creates its text in pieces."""
 
     def render(value: Value, view: View) -> str:
         return "".join(pieces(value, view))
@@ -76,8 +76,8 @@ def streaming_reporter(
 
 def json_reporter(report: Report[Value], *, ascii_only: bool = False) -> Reporter[Value]:
     """
-    Return the reporter of a report's JSON; where the stream lacks characters, they are escaped as
-    JSON does it.
+    Return the reporter for the JSON of a report. Characters that the stream does not support are
+    escaped.
 
     :param ascii_only: whether characters are escaped on every stream
     """
@@ -94,8 +94,8 @@ def reporters_for_people(
     """
     Return the reporters of a page: as text for a terminal, the default, as Markdown and as HTML.
 
-    :param fill: makes the page; of the view, only how much to show concerns it
-    :param title: what HTML calls the page
+    :param fill: creates the page; it uses the view only to decide on the amount of detail
+    :param title: the title of the HTML page
     """
 
     def as_text(value: Value, view: View) -> str:

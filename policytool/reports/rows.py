@@ -1,8 +1,9 @@
 """
 Rows for spreadsheets and data frames: CSV as in RFC 4180, and Parquet, which pyarrow writes.
 
-What a spreadsheet would take for a formula gets an apostrophe before it in CSV (CWE-1236), and so
-does what begins with an apostrophe: without its first apostrophe, a cell has the value again.
+In CSV, an apostrophe is added before text that a spreadsheet would evaluate as a formula (CWE-1236)
+and before text that starts with an apostrophe. Remove the first apostrophe of a cell to get the
+value.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _FORMULAS: Final = frozenset("=+-@\uff1d\uff0b\uff0d\uff20'")
-"""What begins a formula, in full width too; and the apostrophe itself."""
+"""The first characters of formulas, including full-width characters, and the apostrophe."""
 
 
 _CSV_GROUP: Final = 1_000
-"""Rows of a piece."""
+"""The number of rows in a piece."""
 
 
 class RowColumn(NamedTuple):
-    """A column: the JSON key of its values, keys of nested objects joined by a dot."""
+    """A column; its name is the JSON key of its values, with dots between nested keys."""
 
     name: str
     type: CellType = CellType.TEXT
     text: str = ""
-    """Its description on the reference page."""
+    """The description on the reference page."""
 
 
 def row_columns(
@@ -52,9 +53,9 @@ def row_columns(
     """
     Return columns of the fields of a record, in this order.
 
-    :param names: fields; those of nested objects after the name of the object and a dot
-    :param prefix: what stands before the names of the fields in those of the columns
-    :raises KeyError: for a field that the record does not have.
+    :param names: names of fields; for nested objects, the names of object and field with a dot
+    :param prefix: the prefix of column names before the names of the fields
+    :raises KeyError: if the record does not have a field.
     """
     fields = [(name, _field(record, name)) for name in names]
     return tuple(RowColumn(prefix + name, field.type.cell, field.text) for name, field in fields)
@@ -69,7 +70,7 @@ def _field(kind: Type, name: str) -> Field[Any]:
 
 
 def _fields(kind: Type) -> Iterator[Field[Any]]:
-    """Yield the fields of a record, or of those that a type consists of."""
+    """Yield the fields of a record, or of the records in a type."""
     if isinstance(kind, Record):
         yield from kind.fields
     else:
@@ -115,8 +116,8 @@ def csv_reporter(
 
 def value_at(values: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401  # JSON
     """
-    Return the value at the path that a column's name gives; None if an object on the path is
-    missing.
+    Return the value of a column, whose name is the path to the value; None if an object on the path
+    is missing.
     """
     value: Any = values
     for key in column.split("."):
@@ -125,7 +126,7 @@ def value_at(values: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401  # 
 
 
 def cell(value: object) -> str:
-    """Return a value as a cell: nothing for null, JSON's words for booleans and lists."""
+    """Return a value as the text of a cell: empty for null, JSON for booleans and lists."""
     match value:
         case None | []:
             return ""
@@ -140,7 +141,7 @@ def cell(value: object) -> str:
 
 
 _PARQUET_GROUP: Final = 65_536
-"""Rows that are held as Python values at a time."""
+"""The number of rows that are in memory as Python values at a time."""
 
 _INTEGERS: Final = range(-(2**63), 2**63)
 
@@ -161,9 +162,9 @@ def parquet_reporter(
 
 def check_installed() -> None:
     """
-    Make sure that Parquet can be written.
+    Check that Parquet can be written.
 
-    :raises MissingPackageError: without pyarrow.
+    :raises MissingPackageError: if pyarrow is not installed.
     """
     try:
         import pyarrow.parquet  # noqa: F401  # 0.2 s; only where Parquet is written
@@ -175,7 +176,7 @@ def check_installed() -> None:
 
 
 class _Sink(io.RawIOBase):
-    """A file that passes on what is written."""
+    """A file-like object that returns the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,11 +184,11 @@ class _Sink(io.RawIOBase):
         self._new = bytearray()
 
     def writable(self) -> bool:
-        """Return that it can be written to."""
+        """Return True: the object is writable."""
         return True
 
     def tell(self) -> int:
-        """Return how much was written."""
+        """Return the number of written bytes."""
         return self._size
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -198,18 +199,19 @@ class _Sink(io.RawIOBase):
         return count
 
     def new_bytes(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes that were written since the last call."""
         new, self._new = bytes(self._new), bytearray()
         return new
 
 
 def parquet_pieces(columns: Sequence[RowColumn], rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     """
-    Yield the rows as a Parquet file; every column may have nulls.
+    Yield the rows as a Parquet file; all columns are nullable.
 
-    An integer beyond 64 bits is null, and lone surrogates are escaped: Parquet has no such values.
+    An integer that exceeds 64 bits becomes null, and lone surrogates are escaped, because Parquet
+    does not support such values.
 
-    :raises MissingPackageError: without pyarrow.
+    :raises MissingPackageError: if pyarrow is not installed.
     """
     check_installed()
     import pyarrow as pa
@@ -238,7 +240,7 @@ def parquet_pieces(columns: Sequence[RowColumn], rows: Iterable[Sequence[Any]]) 
 
 
 def _value(value: Any, kind: CellType) -> Any:  # noqa: ANN401  # JSON
-    """Return a JSON value as one of its column's type."""
+    """Convert a JSON value to the type of its column."""
     if value is None:
         return None
     match kind:

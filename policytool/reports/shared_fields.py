@@ -49,7 +49,7 @@ FAILURE: Final[Record[Failure]] = Record(
 
 
 def failures_field(text: str = "Paths that could not be read") -> Field[Any]:
-    """Return the field that every report has: what the command failed on."""
+    """Return the field of all reports with the paths on which the command failed."""
     return Field("failures", items(FAILURE), f"{text}, each with a stable code and a message.")
 
 
@@ -78,11 +78,11 @@ ADDRESS: Final[Record[Address]] = Record(
 
 
 class StoredLossScale(NamedTuple):
-    """A loss scale, and where it comes from."""
+    """A loss scale, and whether the file stores it."""
 
     scale: Dynamic | Fixed
     is_default: bool = False
-    """Whether it is not in the file, but the default of the release."""
+    """Whether it is the default of the release and not in the file."""
 
 
 def _loss_scales(number: Type, *last: Field[StoredLossScale]) -> tuple[Record[Any], Record[Any]]:
@@ -163,7 +163,7 @@ LOSS_SCALE: Final = _loss_scale_type(
 """The loss scale of a layer or an optimizer, or null; its values are ``StoredLossScale``."""
 
 RECORDED_LOSS_SCALE: Final = _loss_scale_type(*_loss_scales(FINITE))
-"""The loss scale that training in a check starts from, or null."""
+"""The initial loss scale of training in a check, or null."""
 
 OUTCOME: Final = choice_of(Outcome)
 _REASON: Final[Field[Any]] = Field(

@@ -1,9 +1,9 @@
 """
-What ``inspect --summary`` counted, as reports: a page for people, a row for each model as CSV and
-Parquet, and JSON.
+Reports of ``inspect --summary``: a page for people, a row for each model as CSV and Parquet, and
+JSON.
 
-The page says how many models there are and how many current releases load, and what another policy
-would save; then come tables of what the models have in common.
+The page has the number of models, the number that current releases load, and the memory that
+another policy would save, followed by tables of common properties of the models.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN: Final = 10
-"""Reasons of a release, and policies; JSON and HTML have all."""
+"""The maximum number of reasons per release, and of policies; JSON and HTML have all."""
 
 _NO_POLICY: Final = "(no policy)"
 _WORDS: Final = {Outcome.INCOMPATIBLE: FAILS, Outcome.UNKNOWN: UNKNOWN}
@@ -88,7 +88,7 @@ _ASSUMPTION: Final = (
 
 
 def page(summary: FleetSummary, view: View) -> Page:
-    """Return the page; without a model it has failures only."""
+    """Return the page; if there are no models, it has only failures."""
     blocks = tuple(_blocks(summary, view)) if summary.models else ()
     return Page(groups=(blocks,) if blocks else (), failures=failure_facts(summary.failures))
 
@@ -224,7 +224,7 @@ def _policies(summary: FleetSummary, most: int | None) -> Section:
 
 
 def _counts_type(key: Field[Any], amount: str, kind: Type) -> Type:
-    """Return the type of a list of amounts, each with what has it; its values are mappings."""
+    """Return the type of a list of amounts with their keys; its values are mappings."""
     record = Record[tuple[Any, int]](
         "",
         (

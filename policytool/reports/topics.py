@@ -56,11 +56,11 @@ FIXES: Final = {
 
 _STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE: "dim"}
 _WIDE: Final = 120
-"""Columns of a terminal in which the summary of a rule is beside its name."""
+"""The minimum width of a terminal in which the summary of a rule is next to its name."""
 
 
 class BlockKind(Enum):
-    """What a block of text is."""
+    """The kind of a block of text."""
 
     PARAGRAPH = auto()
     ITEM = auto()
@@ -109,7 +109,7 @@ def plain(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return text as Markdown: code as code, addresses as links, and nothing else as markup."""
+    """Return text as Markdown with code and links; all other markup is escaped."""
     pieces = []
     end = 0
     for match in _CODE.finditer(text):
@@ -127,7 +127,7 @@ def _escape(text: str) -> str:
 
 
 def family(rule: Rule) -> tuple[str, str]:
-    """Return the name of a rule's family, and what it is about."""
+    """Return the name and the topic of a rule's family."""
     name, about, _ = FAMILIES[rule.id[:3]]
     return name, about
 
@@ -181,7 +181,7 @@ def _text(block: Block) -> str:
 
 
 def as_markdown(rule: Rule) -> str:
-    """Return what the reference says of a rule below its heading, as Markdown without HTML."""
+    """Return the reference of a rule, without its heading, as Markdown without HTML."""
     facts_line = f"*{' · '.join(facts(rule))}*"
     about = ((block.kind, _block_markdown(block)) for block in blocks(rule.doc))
     return (
@@ -230,8 +230,8 @@ def as_lines(rule: Rule, view: View) -> list[str]:
 
 def list_lines(view: View) -> list[str]:
     """
-    Return a line for each rule, with its summary beside it if the terminal is wide, and below it if
-    not.
+    Return a line for each rule, with its summary next to the name in a wide terminal, and below it
+    otherwise.
     """
     longest = max(len(rule.name) for rule in RULES)
     column = "finding" if view.width >= _WIDE else ""
@@ -289,18 +289,18 @@ LISTS: Final = {
     "limits": "the limits for reading files",
     "releases": "the releases of Keras and TensorFlow",
 }
-"""The topics that are lists, each with what it lists."""
+"""The topics that are lists, each with a description of its items."""
 
 
 class Topic(NamedTuple):
-    """What the reference has about a name."""
+    """The reference for a name."""
 
     kind: str
     """The list that it belongs to, which is also the key of its JSON values."""
 
     lines: Callable[[View], list[str]]
     values: Sequence[dict[str, Any]]
-    """One for each thing: several for a list."""
+    """The JSON values of each item; several for a list."""
 
 
 def _json(topic: Topic, view: View) -> str:
@@ -311,7 +311,7 @@ TOPIC_REPORTERS: Final[tuple[Reporter[Topic], ...]] = (
     Reporter(name="table", render=lambda topic, view: "\n".join((*topic.lines(view), ""))),
     Reporter(name="json", render=_json),
 )
-"""The ways to show a topic."""
+"""The reporters of topics."""
 
 
 def topic_from_name(name: str) -> Topic | None:
@@ -383,7 +383,7 @@ def _rule(name: str) -> rules.Rule | None:
 
 
 def _limit_lines(limits: Sequence[Limit], view: View) -> Iterator[str]:
-    """Yield the value of each limit and the reason for it, lined up."""
+    """Yield the value and the reason of each limit, with aligned columns."""
     amounts = [
         limit.amount(limit.default) + ("" if limit.unit == BYTES else f" {limit.unit}")
         for limit in limits
@@ -448,7 +448,7 @@ _FILE_FORMATS: Final = {"keras": ".keras", "h5": "HDF5", "json": "JSON"}
 
 
 def _target(name: str) -> str | None:
-    """Return what files for a release are like; None if it cannot be a target."""
+    """Return the description of files for a release; None if it cannot be a target."""
     return next((text for target, text in releases.descriptions() if target == name), None)
 
 

@@ -1,4 +1,4 @@
-"""Values in the words of people: releases, policies, sizes, and measured numbers."""
+"""Values as text for people: releases, policies, sizes, and measured numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def generation_words(generation: str | None) -> str:
-    """Return a generation as people say it: ``TF 2.3 to 2.4``, ``Keras 3.4 and later``."""
+    """Return a generation as text: ``TF 2.3 to 2.4``, ``Keras 3.4 and later``."""
     if generation is None:
         return "unknown release"
     words = release_name(generation)
@@ -31,7 +31,7 @@ def generation_words(generation: str | None) -> str:
 
 
 def loss_scale_words(scale: Dynamic | Fixed | None) -> str:
-    """Return a loss scale in words; nothing for none."""
+    """Return a loss scale as text; empty for None."""
     match scale:
         case Fixed(value=value):
             return f"fixed {value:g}"
@@ -59,14 +59,14 @@ EFFECTS: Final = {
     "safe": "predictions unchanged",
     "unsafe": "changes predictions or training",
 }
-"""What a fix does to what the model computes."""
+"""The effect of a fix on the results of the model, as text."""
 
 _CHANGING: Final = frozenset({"--set", "--to", "--keep"})
 """Options of ``migrate`` that change predictions or training."""
 
 
 def effect_words(effect: str, arguments: Iterable[str]) -> str:
-    """Return what a call of ``migrate`` does to what the model computes."""
+    """Return the effect of a call of ``migrate`` on the results of the model, as text."""
     options = set(arguments)
     if "weight-rewrite" in options and not options & _CHANGING:
         return "predictions unchanged, weights rescaled"
@@ -82,7 +82,7 @@ LOADS: Final = "loads in"
 FAILS: Final = "fails in"
 UNKNOWN: Final = "unknown in"
 COMPILE: Final = "compile"
-"""Labels of what releases make of a file, and of its training configuration."""
+"""Labels of verdicts on a file, and on its training configuration."""
 
 OUTCOMES: Final = {Outcome.LOADS: LOADS, Outcome.UNKNOWN: UNKNOWN, Outcome.INCOMPATIBLE: FAILS}
 """The label of each outcome, in the order of reports."""
@@ -109,7 +109,7 @@ def loader_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
 
 
 def training_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
-    """Return why releases need ``compile=False`` to load the model, or may need it."""
+    """Return the reasons why releases need, or may need, ``compile=False`` to load the model."""
     training = [
         (verdict.loader, verdict.training) for verdict in verdicts if verdict.training is not None
     ]
@@ -133,9 +133,9 @@ def _by_reason(
 
 def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str:
     """
-    Return loaders in words, neighbours of one library joined: ``TF 2.4 to 2.15, tf_keras 2.21``.
+    Return releases as text, with ranges of each library: ``TF 2.4 to 2.15, tf_keras 2.21``.
 
-    :param among: all releases, of which neighbours stand side by side
+    :param among: all releases in order, which determines ranges
     """
     parts: list[list[str]] = []
     for loader in loaders:
@@ -161,11 +161,11 @@ def failure_facts(failures: Iterable[Failure]) -> tuple[Fact, ...]:
 
 _DIGITS: Final = 3
 _LEAST_SHARE: Final = 1e-4
-"""Shares below it, or as near to all, are said to be so instead of being rounded to none or all."""
+"""Shares below it, or as near to 1, are reported as such instead of rounded to 0 or 100 %."""
 
 _GROUPED: Final = (1e3, 1e6)
 """
-From the first to below the second, numbers are written out with commas instead of an exponent.
+The range of numbers that are written with commas instead of an exponent; the end is exclusive.
 """
 
 HEADROOM: Final = 16.0
@@ -175,7 +175,7 @@ _UPWARD: Final = Context(prec=_DIGITS, rounding=ROUND_CEILING)
 
 
 def figure(value: float | None) -> str:
-    """Return a number in three digits; nothing for None."""
+    """Return a number with three digits; empty for None."""
     if value is None:
         return ""
     if not math.isfinite(value):
@@ -184,12 +184,12 @@ def figure(value: float | None) -> str:
 
 
 def upward(value: float) -> str:
-    """Return a number in three digits that is not smaller: a tolerance that an option takes."""
+    """Return a number rounded up to three digits, as a tolerance for an option."""
     return f"{float(_UPWARD.create_decimal(Decimal(value))):.{_DIGITS}g}"
 
 
 def share(fraction: float | None) -> str:
-    """Return a fraction in percent; what is neither nothing nor all is never called so."""
+    """Return a fraction in percent; other values than 0 and 1 are never rounded to them."""
     if fraction is None:
         return ""
     if 0 < fraction < _LEAST_SHARE:
@@ -200,7 +200,7 @@ def share(fraction: float | None) -> str:
 
 
 def decibels(value: float | None) -> str:
-    """Return a signal-to-noise ratio; ``exact`` where there is no noise."""
+    """Return a signal-to-noise ratio in decibels; ``exact`` if there is no noise."""
     if value is None or math.isnan(value):
         return ""
     if math.isinf(value):
@@ -209,14 +209,14 @@ def decibels(value: float | None) -> str:
 
 
 def many(count: int, word: str) -> str:
-    """Return a number of things."""
+    """Return a count with a word in the singular or plural."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _short(text: str) -> str:
     """
-    Return a number without its exponent where it is short without, and without the exponent's zero
-    where not: ``65,500``, ``4.2e-5``.
+    Return a number without exponent if that is short, and otherwise without the zero in the
+    exponent: ``65,500``, ``4.2e-5``.
     """
     mantissa, e, exponent = text.partition("e")
     value = float(text)

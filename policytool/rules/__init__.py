@@ -1,8 +1,8 @@
 """
 The rules of ``audit``, with one module per family.
 
-To add a rule, write its function in the module of its family, below the decorator ``rule``. An id
-is never used again.
+To add a rule, write its function with the decorator ``rule`` in the module of its family. Do not
+reuse ids of removed rules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAMILIES: Final = {
     "PT5": ("loading", "compatibility with releases", declared_rules(loading)),
     "PT6": ("safety", "effects on the machine that loads the model", declared_rules(safety)),
 }
-"""The beginning of the ids to the family's name, what it is about, and its rules."""
+"""The name, the topic and the rules of each family, by the prefix of the ids."""
 
 RULES: Final[tuple[Rule, ...]] = tuple(rule for _, _, rules in FAMILIES.values() for rule in rules)
 BY_ID: Final = {rule.id: rule for rule in RULES}
@@ -51,11 +51,11 @@ CONVERSION_RULES: Final = frozenset(
         loading.tensorflow_js_fails,
     )
 )
-"""The ids of the rules whose advice is what to do if no command converts the model."""
+"""The ids of the rules whose advice applies if no command converts the model."""
 
 
 def is_met(need: Needs, options: AuditOptions) -> bool:
-    """Return whether the option that a rule needs was given."""
+    """Return whether the option that a rule needs is set."""
     match need:
         case Needs.TARGET:
             return bool(options.targets)
@@ -70,7 +70,7 @@ def is_met(need: Needs, options: AuditOptions) -> bool:
 
 def chosen_rules(options: AuditOptions) -> tuple[Rule, ...]:
     """
-    Return the rules that look at a model: those chosen whose option, if they need one, was given.
+    Return the rules to run: the selected rules, without those whose required option is not set.
     """
     return tuple(
         rule
@@ -81,7 +81,7 @@ def chosen_rules(options: AuditOptions) -> tuple[Rule, ...]:
 
 
 def findings(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
-    """Yield what the chosen rules find in a model, in the order of the rules."""
+    """Yield the findings of the selected rules in a model, in the order of the rules."""
     for rule in chosen_rules(options):
         yield from rule.check(case, options)
 

@@ -1,9 +1,8 @@
 """
-What a rule is, how a function declares it, what it looks at, and its options; and what an audit
-says of a model: findings, how much they matter, and what fixes them.
+Rules with their declaration, input and options, and findings with their severities and fixes.
 
-A finding knows its rule by the id alone, and nothing of its presentation. What tells it apart from
-others, run after run, is its fingerprint.
+A finding has only the id of its rule, and is independent of its presentation. The fingerprint
+identifies a finding across runs.
 """
 
 from __future__ import annotations
@@ -34,49 +33,49 @@ if TYPE_CHECKING:
 
 _NUMBER: Final = re.compile(r"_\d+(?=(?:_input)?(?:/|$))")
 """
-What Keras appends to the name of a layer that has none of its own, and counts up for as long as a
-process lives.
+The number that Keras appends to generated layer names. It increases during the lifetime of a
+process.
 
-The input of a Sequential within a model is named after the first layer: ``dense_3_input`` (TF 2.0
-to tf-keras 2.21).
+The name of the input of a nested Sequential contains that of the first layer: ``dense_3_input`` (TF
+2.0 to tf-keras 2.21).
 """
 
 
 class Severity(StrEnum):
-    """How much a finding matters, the worst first."""
+    """The severity of a finding, the highest first."""
 
     ERROR = "error"
-    """It does not load, or computes something else than it says."""
+    """The model fails to load, or does not compute as declared."""
 
     WARNING = "warning"
-    """It may train or compute otherwise than meant, depending on data and loader."""
+    """The model may train or compute in an unintended way, depending on data and release."""
 
     NOTE = "note"
-    """Worth knowing; nothing is wrong."""
+    """Information; not a problem."""
 
     @property
     def rank(self) -> int:
-        """0 for the worst."""
+        """The position in the order; 0 for the highest severity."""
         return tuple(Severity).index(self)
 
 
 class Fix(StrEnum):
-    """What a fix does to what the model computes."""
+    """The effect of a fix on the results of the model."""
 
     SAFE = "safe"
-    """The same is computed, bit for bit."""
+    """Predictions are unchanged, bit for bit."""
 
     UNSAFE = "unsafe"
-    """Numerics change, or how training goes on."""
+    """Predictions or further training change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
-    """What of ``migrate`` fixes a finding; without options, plain ``migrate`` does."""
+    """The options of ``migrate`` that fix a finding; empty if ``migrate`` without options does."""
 
     fix: Fix
     assignments: tuple[tuple[str, str], ...] = ()
-    """Layer path to the policy that it is to have (``--set``)."""
+    """Layer paths with their new policies (``--set``)."""
 
     to: str | None = None
     keep_loss_scale: bool = False
@@ -85,7 +84,7 @@ class Remedy:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The words that follow ``policytool migrate PATH``."""
+        """The arguments after ``policytool migrate PATH``."""
         return (
             *(("--to", self.to) if self.to else ()),
             *(word for path, policy in self.assignments for word in ("--set", f"{path}={policy}")),
@@ -97,112 +96,112 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that a rule found in one model."""
+    """A result of a rule for a model."""
 
     rule: str
-    """The rule's id, such as ``PT301``."""
+    """The id of the rule, such as ``PT301``."""
 
     severity: Severity
     message: str
     """
-    What is wrong, in one sentence without a full stop, about this model: names, dtypes, numbers.
+    The problem in this model with names, dtypes and numbers, as a sentence without a full stop.
     """
 
     path: str | None = None
-    """The layer it is about; None for the model as a whole, or its optimizer."""
+    """The path of the affected layer; None for the whole model, or its optimizer."""
 
     address: Address | None = None
-    """Where in the file it stands, where it stands somewhere."""
+    """The address of the affected value; None if the problem is not about a value in the file."""
 
     detail: str = ""
     """
-    What tells it from the rule's other findings at the same layer: a target, a variable, a config
-    key. Part of the fingerprint; no numbers that vary.
+    The distinction from other findings of the rule at the same layer: a target, a variable or a
+    config key. It is part of the fingerprint, so it must not contain varying numbers.
     """
 
     remedy: Remedy | None = None
-    """What of migrate fixes it; None where nothing does."""
+    """The options of migrate that fix the problem; None if migrate cannot fix it."""
 
     advice: str | None = None
-    """What to do where migrate is not the answer, as a sentence part."""
+    """The recommended action if migrate cannot fix the problem, as a sentence part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelCommand:
-    """The command whose result passes the audit that its model fails, or why there is none."""
+    """The command whose result passes the audit that the model fails, or the reason for none."""
 
     target: str | None
-    """The target that it is for, by the name that was given; None without targets."""
+    """The target of the command, with the user's name for it; None without targets."""
 
     arguments: tuple[str, ...] | None = None
-    """The words that follow ``policytool migrate PATH``; None if no command is known to help."""
+    """The arguments after ``policytool migrate PATH``; None if no command is known to help."""
 
     fix: Fix | None = None
-    """What it does to what the model computes; None without a command."""
+    """The effect of the command on the results of the model; None without a command."""
 
     reason: str | None = None
-    """Why there is no command, as a sentence without a full stop."""
+    """The reason why there is no command, as a sentence without a full stop."""
 
     is_beyond_limit: bool = False
-    """Whether a limit is the reason, so that nothing is known of the conversion."""
+    """Whether a limit is the reason, so that the result of the conversion is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppressed:
-    """A finding that was looked at and is let pass."""
+    """A suppressed finding."""
 
     finding: Finding
     reason: str
-    """Why, in the words of who suppressed it."""
+    """The user's reason for the suppression."""
 
     by: str
-    """What let it pass: ``suppression``, ``baseline`` or ``per-file-ignores``."""
+    """The source: ``suppression``, ``baseline`` or ``per-file-ignores``."""
 
     fingerprint: str = ""
-    """Its own among all that was found in the model."""
+    """The fingerprint, which is unique among all findings in the model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audited:
-    """One model, and what was found in it."""
+    """A model and its findings."""
 
     path: str
-    """The file, as reports show it."""
+    """The path of the model in reports."""
 
     config_file: str | None = None
-    """The file in it that holds the config, if the model is a directory."""
+    """The file in the model with the config, if the model is a directory."""
 
     format: str
     generation: str | None
     layers: int
     findings: tuple[Finding, ...]
-    """In the order of the rules, and of the layers within a rule."""
+    """The findings in the order of the rules, and of the layers within a rule."""
 
     fingerprints: tuple[str, ...] = ()
     """
-    Of the findings, in their order, where others were set apart: those that are left would be
-    numbered anew. None where nothing was.
+    The fingerprints of the findings in their order, if other findings were suppressed, because
+    fingerprints depend on the numbers of equal findings. Empty if none were suppressed.
     """
 
     suppressed: tuple[Suppressed, ...] = ()
     commands: tuple[ModelCommand, ...] = ()
     """
-    For a model that fails: one for each target that was named, or one without targets. A command
-    that serves several targets is there once, with the first of them.
+    The commands for a model that fails: a command for each target, or a single one without targets.
+    A command for several targets is listed once, with the first of them.
     """
 
     signatures: tuple[Signature, ...] = ()
-    """A SavedModel's entry points, which a baseline remembers."""
+    """The signatures of a SavedModel, which a baseline records."""
 
 
 def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
     """
-    Return what tells the findings of one model apart, in their order: the same for the same finding
-    in the next export of the model.
+    Return the fingerprints of the findings of a model, in their order. A finding has the same
+    fingerprint in the next export of the model.
 
-    Numbers that Keras appends to layer names are left out, because they grow with each model that a
-    process builds; findings that are then alike are numbered in their order. Neither the file's
-    name nor the wording counts.
+    Numbers that Keras appends to layer names are left out, because they increase with each model
+    that a process builds. Findings that are then equal are numbered in their order. Fingerprints
+    are independent of the file name and the message.
     """
     seen = Counter[tuple[str, str, str]]()
     digests = []
@@ -218,26 +217,26 @@ def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def fails(finding: Finding, fail_on: Severity) -> bool:
-    """Return whether a finding is at least as severe as what models fail with."""
+    """Return whether a finding is severe enough to make its model fail."""
     return finding.severity.rank <= fail_on.rank
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
-    """Return the worst severity; None where nothing was found."""
+    """Return the highest severity; None without findings."""
     return min(
         (finding.severity for finding in findings), key=lambda severity: severity.rank, default=None
     )
 
 
 class Device(StrEnum):
-    """Where a model is to run."""
+    """The device that will run a model."""
 
     CPU = "cpu"
     GPU = "gpu"
 
 
 class Needs(StrEnum):
-    """An option without which a rule says nothing."""
+    """An option that a rule requires."""
 
     TARGET = "--target"
     DEVICE = "--device"
@@ -247,72 +246,72 @@ class Needs(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditOptions:
-    """What is asked of every model."""
+    """The options of an audit, which are equal for all models."""
 
     rules: frozenset[str] | None = None
-    """The ids of the rules that are asked; None for all."""
+    """The ids of the selected rules; None for all."""
 
     targets: tuple[str, ...] = ()
     """
-    The loaders that are to take it, such as ``tf2.15`` and ``keras3.6``; see
+    The releases that must load the model, such as ``tf2.15`` and ``keras3.6``; see
     :mod:`policytool.releases.releases`.
     """
 
     target_names: tuple[str, ...] = ()
-    """The same by the names that were given, such as ``keras3`` and ``tf2.14``."""
+    """The user's names of the targets, such as ``keras3`` and ``tf2.14``."""
 
     fail_on: Severity = Severity.WARNING
-    """The least severity with which a model fails, and gets a command that makes it pass."""
+    """The lowest severity that makes a model fail; a command is planned only for such models."""
 
     device: Device | None = None
     weights: bool = False
-    """Whether stored values are read."""
+    """Whether to read stored values."""
 
     signatures: Mapping[str, tuple[Signature, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """The entry points that a baseline remembers, by the file's path as reports show it."""
+    """The signatures in the baseline, by the path of the model in reports."""
 
     plans_commands: bool = True
-    """Whether a command is planned for a model that fails."""
+    """Whether to plan a command for a model that fails."""
 
     judges_training: bool = False
     """Whether ``--select`` names rules about training."""
 
     @property
     def training_severity(self) -> Severity:
-        """The severity of findings that affect only training, and no predictions."""
+        """The severity of findings that affect training but not predictions."""
         return Severity.WARNING if self.judges_training else Severity.NOTE
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The targets by the names that were given, where they are known."""
+        """The user's names of the targets, or the names of the releases if these are unknown."""
         return self.target_names or self.targets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleInput:
-    """The model that is looked at."""
+    """The model to check, with the values that rules read."""
 
     model: Model
     document: Document
     loaded: LoadedModel | None
     """
-    The model with its graph and its configs; None for what has no config: weights, graphs without
-    Keras' metadata.
+    The model with its graph and configs. None for files without a config: weights, and graphs
+    without Keras metadata.
     """
 
     counts: Mapping[tuple[str, ...], Counts] | None = None
     """
-    By a stored tensor's path, what its values are and what becomes of them in its layer's compute
-    dtype; None where values were not read.
+    Counts of the values of each stored tensor, before and after rounding to the compute dtype of
+    its layer, by the path of the tensor. None if values were not read.
     """
 
     unread: Mapping[tuple[str, ...], str] = field(default_factory=lambda: MappingProxyType({}))
-    """By a stored tensor's path, why its values could not be read."""
+    """The reason why values could not be read, by the path of the stored tensor."""
 
     is_planned: bool = False
-    """Whether it is the result of a plan, for which no further conversion is planned."""
+    """Whether the model is the result of a plan; no conversion is planned for such a model."""
 
     def observations(self, *codes: str) -> Iterator[Observation]:
         """Yield the reader's observations with one of these codes."""
@@ -321,36 +320,36 @@ class RuleInput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One thing to look for."""
+    """A check of models."""
 
     id: str
     """
-    ``PT`` and three digits, the first of them the family's; never used again for another rule.
+    ``PT`` and three digits, the first of which is that of the family. Ids are never reused.
     """
 
     name: str
-    """The same in words, with hyphens."""
+    """The name in words, with hyphens."""
 
     severity: Severity
-    """How much its findings matter, unless one says otherwise."""
+    """The default severity of its findings."""
 
     fix: Fix | None
-    """What its fixes do, where it has some."""
+    """The effect of its fixes; None if it has none."""
 
     check: Callable[[RuleInput, AuditOptions], Iterator[Finding]]
-    """Pure: yields what is found, in model order."""
+    """A pure function that yields the findings in model order."""
 
     doc: str
     """
-    What it looks for in the first line, then why, with the source: the docstring of its function.
+    The docstring of its function: the problem in the first line, then the reason with its source.
     """
 
     example: str
-    """What a file looks like in which it finds something: JSON, or a few words."""
+    """An example of a file with a finding: JSON, or a few words."""
 
     needs: Needs | None = None
     references: tuple[str, ...] = ()
-    """Advisories that tell of what it looks for: CVE and GHSA ids."""
+    """Advisories about the problem: CVE and GHSA ids."""
 
     def finding(
         self,
@@ -389,7 +388,7 @@ class Rule:
         A finding about a layer has the layer's path; others are distinguished by their place in
         the file.
 
-        :param severities: by the code, where the severity is not the rule's.
+        :param severities: severities that differ from that of the rule, by code.
         """
         observations = tuple(case.observations(*codes))
         layers = {
@@ -410,7 +409,7 @@ class Rule:
 
     @property
     def summary(self) -> str:
-        """What it looks for, in one line."""
+        """The description of the problem in one line."""
         return " ".join(self.doc.strip().partition("\n\n")[0].split())
 
 
@@ -424,7 +423,7 @@ def rule(  # each is a field of the rule
     references: tuple[str, ...] = (),
 ) -> Callable[[Callable[[RuleInput, AuditOptions], Iterator[Finding]]], Rule]:
     """
-    Return a decorator that makes a rule of the function that checks a model.
+    Return a decorator that creates a rule from a function that checks a model.
 
     The rule has the function's name, with hyphens, and the function's docstring is its reference
     page. Within the function, its name is the rule: ``yield half_variables.finding(...)``.

@@ -77,7 +77,7 @@ def stored_dtype_differs(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
 
 def _expected_dtypes(loaded: LoadedModel, layer: Layer) -> frozenset[str]:
     """
-    Return the dtypes in which a layer's variables may be stored; nothing if these are unknown.
+    Return the dtypes in which a layer's variables may be stored; empty if these are unknown.
     """
     variable = layer.variable_dtype
     if (
@@ -142,7 +142,7 @@ def unreadable_bfloat16(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
     Keras 3.15 before and after ``migrate`` converted them (fixtures/loads.json,
     fixtures/loads_migrated.json).
     """
-    # One finding for the file: every bfloat16 variable keeps it from loading.
+    # One finding for the whole file, because a single bfloat16 variable makes it fail to load.
     document = case.document
     if (
         case.loaded is None

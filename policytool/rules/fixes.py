@@ -1,11 +1,11 @@
 """
-What ``--fix`` does: the remedies of a model's findings, merged into what one migration is asked
-for, and what became of it.
+The fixes of ``--fix``: the remedies of a model's findings, merged into one migration, and the
+result.
 
-A safe remedy computes the same bit for bit and is carried out by ``--fix``; the others need
-``--unsafe-fixes`` too.
+A safe remedy keeps predictions unchanged, bit for bit, and ``--fix`` applies it. Other remedies
+also require ``--unsafe-fixes``.
 
-Findings about a release say what ``migrate --target`` does: the same plan that migrate would make.
+Findings about a release describe the plan of ``migrate --target``.
 """
 
 from __future__ import annotations
@@ -34,77 +34,78 @@ _WIDE: Final = frozenset({"float32", "float64"})
 
 
 class FixOutcome(StrEnum):
-    """The outcome for one model."""
+    """The outcome of the fixes for a model."""
 
     FIXED = "fixed"
-    """It was rewritten in place."""
+    """The model was rewritten in place."""
 
     PLANNED = "planned"
-    """It would be rewritten; ``--diff`` writes nothing."""
+    """The model would be rewritten; ``--diff`` writes nothing."""
 
     UNCHANGED = "unchanged"
-    """It was left alone, with the reason at each finding."""
+    """The model is unchanged; each finding has the reason."""
 
     FAILED = "failed"
-    """It could not be written; it is what it was."""
+    """Writing failed; the model is unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnfixedFinding:
-    """A finding that has a remedy, and was not fixed."""
+    """A finding with a remedy that was not applied."""
 
     finding: Finding
     reason: str
-    """Why, as a sentence without a full stop."""
+    """The reason, as a sentence without a full stop."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixedModel:
-    """What ``--fix`` did to one model that has findings with remedies."""
+    """The result of ``--fix`` for a model that has findings with remedies."""
 
     path: str
-    """The model, as reports show it."""
+    """The path of the model in reports."""
 
     outcome: FixOutcome
     arguments: tuple[str, ...] = ()
     """
-    The words that follow ``policytool migrate PATH`` for the same; none for plain ``migrate``, and
-    where nothing was asked.
+    The arguments after ``policytool migrate PATH`` for the same result. Empty for ``migrate``
+    without options, and if no remedy was applied.
     """
 
     gone: tuple[Finding, ...] = ()
     """
-    What a remedy was carried out for, and is no longer found; with ``--diff``, what one would be.
+    The fixed findings: a remedy was applied, and the rule no longer reports them. With ``--diff``,
+    the findings that would be fixed.
     """
 
     left: tuple[UnfixedFinding, ...] = ()
-    """What was to be fixed, and was not."""
+    """The findings that were not fixed although they have a remedy."""
 
     warnings: tuple[str, ...] = ()
     """
-    What the rewritten file no longer says: in migrate's words, and what is no longer found without
-    having been fixed.
+    The information that the rewritten file lost: the warnings of migrate, and findings that
+    disappeared although they were not fixed.
     """
 
     backup: str | None = None
-    """Where the original is kept, as reports show it."""
+    """The path of the backup of the original in reports."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Merged:
-    """The remedies of one model as one migration."""
+    """The remedies of a model as one migration."""
 
     options: Options | None = None
-    """What migrate is asked; None where nothing is to be done."""
+    """The options of migrate; None if there is nothing to do."""
 
     taken: tuple[Finding, ...] = ()
-    """The findings whose remedies it has."""
+    """The findings whose remedies are merged."""
 
     left: tuple[UnfixedFinding, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The words that follow ``policytool migrate PATH``."""
+        """The arguments after ``policytool migrate PATH``."""
         return _together(
             [finding.remedy for finding in self.taken if finding.remedy is not None]
         ).arguments
@@ -114,9 +115,10 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
     """
     Return the remedies of a model's findings as one migration.
 
-    Remedies that contradict each other are all left, because none is more right than the other; the
-    rest are carried out, because each fixes its finding by itself. A safe remedy is left where one
-    that is not asked for would keep a loss scale: writing policies anew drops it.
+    Remedies that contradict each other are all left out, because no reason prefers one of them. All
+    other remedies are applied, because each fixes its finding independently. A safe remedy is left
+    out if only an unsafe remedy, which is not allowed, would keep a loss scale: rewriting policies
+    drops it.
     """
     fixable = [finding for finding in findings if finding.remedy is not None]
     left = {
@@ -166,8 +168,8 @@ def _out_of_reach(finding: Finding, *, unsafe: bool) -> str | None:
 
 def _contradictions(findings: Iterable[tuple[int, Finding]]) -> dict[int, str]:
     """
-    Return, for the findings whose remedies ask for different values of one thing, why they are
-    left.
+    Return the reason for each finding whose remedy sets the same option to another value than the
+    remedy of another finding.
     """
     values_by_thing: defaultdict[str, defaultdict[str, list[tuple[int, Finding]]]] = defaultdict(
         lambda: defaultdict(list)
@@ -190,7 +192,7 @@ def _contradictions(findings: Iterable[tuple[int, Finding]]) -> dict[int, str]:
 
 
 def _asks(remedy: Remedy | None) -> Iterator[tuple[str, str]]:
-    """Yield what a remedy decides, and how."""
+    """Yield the options that a remedy sets, with their values."""
     if remedy is not None:
         if remedy.to is not None:
             yield "--to ", remedy.to
@@ -201,7 +203,7 @@ def _asks(remedy: Remedy | None) -> Iterator[tuple[str, str]]:
 
 
 def _together(remedies: Sequence[Remedy]) -> Remedy:
-    """Return remedies that do not contradict each other as one."""
+    """Merge remedies that do not contradict each other."""
     return Remedy(
         fix=Fix.UNSAFE if any(remedy.fix is Fix.UNSAFE for remedy in remedies) else Fix.SAFE,
         assignments=tuple(
@@ -227,10 +229,10 @@ def _options(remedies: Sequence[Remedy]) -> Options:
 
 def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | None:
     """
-    Return why a plan must not be applied; None if it may.
+    Return the reason why a plan must not be applied; None if it may be applied.
 
-    No fix may make a release that the user named fail to load the model. A safe fix, whatever its
-    rule, edits only policy formats, keeps every stored value, and loses nothing that training used.
+    A fix must not make one of the user's targets fail to load the model. A safe fix of any rule
+    edits only policy formats, keeps all stored values, and keeps all information for training.
     """
     before = {verdict.loader: verdict.reason for verdict in plan.loaders_before}
     lost = next(
@@ -270,16 +272,16 @@ def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> 
 
 
 def _is_exact(cast: Cast) -> bool:
-    """Return whether a cast keeps every value, as from bfloat16 to float32."""
+    """Return whether a cast keeps all values unchanged, such as from bfloat16 to float32."""
     return cast.before in HALVES and cast.after in _WIDE and cast.through in {None, cast.before}
 
 
 def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | None:
     """
-    Return what to do so that a loader takes the model; None if migrate converts it, which the
-    command of the model says.
+    Return advice for making a release load the model. None if migrate converts it, because the
+    report then has the command for the model.
 
-    :param otherwise: what to do where migrate does not convert it
+    :param otherwise: the advice if migrate does not convert the model
     """
     plan, _ = _plan(case, target)
     if plan is None or (plan.conversion is None and not plan.refusals):
@@ -297,21 +299,21 @@ def doubt_advice(case: RuleInput, target: str, name: str, otherwise: str) -> str
     """
     Return advice for making a release certainly load the model.
 
-    :param name: the target as the user gave it
-    :param otherwise: what to do where no conversion answers the question
+    :param name: the user's name of the target
+    :param otherwise: the advice if no conversion removes the doubt
     """
     plan, option = _plan(case, target)
     if plan is None or plan.conversion is None or plan.refusals:
         return conversion_advice(case, target, otherwise) or otherwise
     if conversion_advice(case, target, otherwise) is not None:
-        return otherwise  # nobody knows either of the result
+        return otherwise  # the verdict on the result is also unknown
     return f"migrate --target {name}{option} converts the model"
 
 
 def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:
     """
-    Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no
-    config, and for what is only planned itself.
+    Return the plan of migrate, and the option that it needs in addition to ``--target``. The plan
+    is None for a model without a config, and for the result of another plan.
     """
     if case.loaded is None or case.is_planned:
         return None, ""

@@ -227,13 +227,13 @@ def incompatible_policy_format(case: RuleInput, options: AuditOptions) -> Iterat
 
 
 def _policy_reason(verdicts: Sequence[Verdict], target: str) -> str | None:
-    """Return why a target does not read the policies; None where it does."""
+    """Return the reason why a target cannot read the policies; None if it can."""
     causes = (cause for verdict in verdicts if verdict.loader == target for cause in verdict.causes)
     return next((cause.reason for cause in causes if cause.kind is Obstacle.POLICY), None)
 
 
 def _unreadable_policies(loaded: LoadedModel, reason: str) -> list[StoredPolicy]:
-    """Return the policies that are refused for a reason: those by which alone it would be seen."""
+    """Return the policies that cause a reason: each alone would make the release fail with it."""
     releases = frozenset(release.id for release in loaded.origins)
     blank = Evidence(document=loaded.document, traits=writer_version.of({}), releases=releases)
     rows = [
@@ -257,8 +257,8 @@ def _unreadable_policies(loaded: LoadedModel, reason: str) -> list[StoredPolicy]
 
 def _format_remedy(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str | None]:
     """
-    Return the migration after which the target reads the policies, to the spelling of the newest or
-    else to its own; or else what to know.
+    Return the migration after which the target can read the policies, or otherwise advice. The
+    migration uses the newest policy format if the target supports it, and else its own format.
     """
     advice = f"PT501 reports further incompatibilities with {release_name(target)}"
     if any(
@@ -326,7 +326,7 @@ def mixed_policy_formats(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
 
 
 _NUMBERED_ARCHIVES: Final = "tf2.12"
-"""The release whose ``.keras`` files are read by number; those of later ones are not."""
+"""The release whose ``.keras`` files are read by object number, unlike those of later releases."""
 
 
 _LONGEST_NAME: Final = 60
@@ -341,7 +341,7 @@ class NumberedObject(NamedTuple):
 
     @property
     def address(self) -> Address:
-        """Its address, as text that only findings need."""
+        """The address of the object; created only for findings, because it is text."""
         return Address.below(self.root, *self.steps)
 
 
@@ -411,8 +411,8 @@ def _shared_id_finding(
 
 def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[NumberedObject]]:
     """
-    Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files
-    are two worlds.
+    Return the objects of each number, in the order in which releases read them. The numbers in the
+    two files of TF 2.5 are independent.
     """
     return grouped(
         ((root.part.partition("#")[0], number), NumberedObject(root, steps, value))
@@ -426,7 +426,7 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Numbe
 
 
 def _object_text(value: Json) -> str:
-    """Return the class and the config of an object as one text, numbers left out."""
+    """Return the class and the config of an object as text, without object numbers."""
     serialized = keras_objects.read(value)
     return json.dumps(
         jsontext.without(

@@ -1,6 +1,6 @@
 """
-Layers in 16 bits: which models and libraries are judged, the numbers that float16 cannot represent,
-and the remedies that set layers to another policy.
+Layers that compute in 16 bits: the models and libraries to check, the numbers that float16 cannot
+represent, and the remedies that set another policy.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from policytool.rules.base import AuditOptions, RuleInput
 
 SMALLEST_NORMAL: Final = 2.0**-14
-"""Of float16; numbers below it have fewer digits."""
+"""The smallest normal number of float16; smaller numbers have fewer digits."""
 
 ROUNDS_TO_ZERO: Final = 2.0**-25
-"""Half of float16's smallest number: what is not greater becomes 0."""
+"""Half of the smallest float16 number: absolute values up to this number become 0."""
 
 ROUNDS_TO_INFINITY: Final = 65520.0
 """
-Half way from float16's largest finite number to what would be the next: what is not smaller becomes
-infinite.
+The midpoint between the largest float16 number and the number that would follow it: absolute values
+from this number on become infinite.
 """
 
 _OVERFLOW: Final = "infinite"
@@ -43,24 +43,24 @@ _FLUSH: Final = "0"
 
 def judged_model(case: RuleInput, options: AuditOptions) -> LoadedModel | None:
     """
-    Return the model whose layers are judged; None where there is no config, and for TensorFlow.js,
-    which computes in float32 whatever a policy says.
+    Return the model whose layers are checked. None for a file without a config, and for
+    TensorFlow.js, which computes in float32 and ignores policies.
 
-    A TensorFlow.js model counts where ``--target`` asks what a Keras makes of it.
+    A TensorFlow.js model is checked if ``--target`` names a release of Keras.
     """
     return None if case.document.format == "tfjs" and not options.targets else case.loaded
 
 
 def libraries(loaded: LoadedModel, options: AuditOptions) -> tuple[str, ...]:
     """
-    Return the libraries that count, as the newest release of each: the file's own, then those of
+    Return the newest release of each library to check: first the library of the file, then those of
     the targets.
     """
     return releases.libraries(loaded.loader, options.targets)
 
 
 def computes_half(loaded: LoadedModel, index: int) -> bool:
-    """Return whether a layer computes in 16 bits; an input layer computes nothing."""
+    """Return whether a layer computes in 16 bits; False for an input layer."""
     return compute_dtype(loaded, index) in HALVES and not loaded.is_input(index)
 
 
@@ -70,22 +70,21 @@ class RoundedVariable:
 
     loaded: LoadedModel
     index: int
-    """The layer's."""
+    """The index of the layer."""
 
     name: str
     counts: Counts
-    """What becomes of its values."""
+    """Counts of its values after rounding."""
 
     @property
     def layer(self) -> Layer:
-        """The layer whose variable it is."""
+        """The layer that owns the variable."""
         return self.loaded.layers[self.index]
 
 
 def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[RoundedVariable]:
     """
-    Yield the stored variables that layers round, in model order; nothing where values were not
-    read.
+    Yield the stored variables that layers round, in model order. Empty if values were not read.
     """
     loaded = judged_model(case, options)
     if loaded is None or case.counts is None:
@@ -120,8 +119,8 @@ def policy_remedy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> R
 
 def float32_remedy(loaded: LoadedModel, indices: Iterable[int]) -> Remedy | None:
     """
-    Return the change that makes layers compute in float32, by the policy that decides for each;
-    None if none can be changed.
+    Return the change that makes layers compute in float32, by setting the policy that determines
+    the dtype of each. None if no such policy can be changed.
     """
     return policy_remedy(loaded, [deciding(loaded, index) for index in indices], "float32")
 
@@ -147,8 +146,8 @@ def _requires_reexport(loaded: LoadedModel, assignments: tuple[tuple[str, str], 
 
 def _holder(loaded: LoadedModel, index: int) -> int | None:
     """
-    Return the layer whose config determines the policy of a layer: itself, or the one that creates
-    it.
+    Return the layer whose config determines the policy of a layer: the layer itself, or the layer
+    that creates it.
     """
     holder: int | None = index
     while holder is not None and not loaded.can_say(holder):
@@ -159,7 +158,7 @@ def _holder(loaded: LoadedModel, index: int) -> int | None:
 def numbers_out_of_range(
     class_name: str, config: Mapping[str, object]
 ) -> Iterator[tuple[str, float, str]]:
-    """Yield each key of a config with a number that float16 does not hold, and what it becomes."""
+    """Yield each config key with a number that float16 cannot represent, with the rounded value."""
     for key, counts in layer_facts(class_name).cast_arguments.items():
         for value in numbers_in(config.get(key)):
             becomes = _float16_value(value)
@@ -175,7 +174,7 @@ def _float16_value(value: float) -> str | None:
 
 
 def numbers_in(value: object) -> list[float]:
-    """Return the numbers in a value of a config: itself, or those in a list of lists."""
+    """Return the numbers in a value of a config: the value itself, or those in nested lists."""
     numbers: list[float] = []
     pending = [value]
     while pending:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 _EDITABLE: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})
-"""What plain ``migrate`` changes."""
+"""The parts of a file that ``migrate`` without a conversion can change."""
 
 
 _REPORTED_ELSEWHERE: Final = frozenset({Obstacle.POLICY, Obstacle.VARIABLES})
-"""What the PT1 rules and PT506 report."""
+"""The parts of a file that the PT1 rules and PT506 report."""
 
 _SHOWN_LAYERS: Final = 3
 
@@ -47,7 +47,7 @@ def _target_verdicts(case: RuleInput, options: AuditOptions) -> Iterator[Verdict
 
 
 def _target_name(options: AuditOptions, loader: str) -> str:
-    """Return the first target that means a release, as the user gave it."""
+    """Return the user's name of a release: the first target with this release."""
     return next(
         (name for name in options.names if target_and_containers(name)[0] == loader), loader
     )
@@ -55,9 +55,9 @@ def _target_name(options: AuditOptions, loader: str) -> str:
 
 def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
     """
-    Return what of ``migrate`` makes a loader take the file; None where nothing does.
+    Return the options of ``migrate`` that make a release load the file; None if there are none.
 
-    No plan is made where more than policies and storage refuse.
+    No plan is created if other parts than policies and storage cause the failure.
     """
     if case.loaded is None or not all(cause.kind in _EDITABLE for cause in verdict.causes):
         return None
@@ -81,12 +81,12 @@ def _cause_detail(verdict: Verdict, cause: Cause) -> str:
 
 
 def _cause_layers(cause: Cause) -> str:
-    """Return the layers of a cause in words."""
+    """Return the phrase that names the layers of a cause."""
     return f" ({_join_layers(cause.layers)})" if cause.layers else ""
 
 
 def _further_layers(cause: Cause) -> str:
-    """Return the layers of a cause except the first, which has the finding."""
+    """Return the layers of a cause except the first, which is the path of the finding."""
     return f" (also {_join_layers(cause.layers[1:])})" if cause.layers[1:] else ""
 
 
@@ -97,7 +97,7 @@ def _join_layers(layers: tuple[str, ...]) -> str:
 
 def _cause_address(case: RuleInput, cause: Cause) -> Address | None:
     """
-    Return where the first layer of a cause has its policy, which is beside what the cause is about.
+    Return the address of the policy of a cause's first layer, which is next to the affected value.
     """
     if not cause.layers:
         return None
@@ -124,7 +124,9 @@ _WITHOUT_CONFIG: Final = {
     "weights": "build the model from its code and call load_weights",
     "savedmodel": "load its signatures as a layer with keras.layers.TFSMLayer",
 }
-"""By the format of a file that has no config; Keras 3.0, 3.3 and 3.15 make the layer."""
+"""
+The advice for files without a config, by format. Keras 3.0, 3.3 and 3.15 can create the TFSMLayer.
+"""
 
 
 @rule(
@@ -171,8 +173,8 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
 
 def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
-    Yield a finding for each target that lays out archives in its own way: TF 2.13 and 2.14, whose
-    verdicts are those of TF 2.12.
+    Yield a finding for each target with a different archive layout: TF 2.13 and 2.14, which share
+    the verdicts of TF 2.12.
     """
     if case.loaded is None or case.document.format != "keras":
         return
@@ -189,7 +191,7 @@ def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Findin
 
 
 def _fallback_advice(case: RuleInput, cause: Cause) -> str:
-    """Return what to do where migrate does not convert the file."""
+    """Return advice on a failure that migrate cannot fix by a conversion."""
     if case.loaded is None:
         return _WITHOUT_CONFIG.get(case.document.format, _REBUILD)
     return _OBSTACLE_ADVICE.get(cause.kind, _REBUILD)
@@ -234,7 +236,7 @@ def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Fi
 
 
 def _check_advice(loader: str, doubt: Cause) -> str:
-    """Return what to do where migrate does not convert the file."""
+    """Return advice on a doubt that migrate cannot remove by a conversion."""
     if doubt.kind is Obstacle.CONTAINER:
         return "load the model with tf.saved_model.load and use its signatures"
     return f"to check, load the model in {release_name(loader)} with the code of its classes"
@@ -279,7 +281,7 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
 
 
 def _conversion_advice(case: RuleInput, own: str) -> str | None:
-    """Return advice for the release whose library wrote the file, or else for the newest Keras."""
+    """Return advice for the library that wrote the file, or otherwise for the newest Keras."""
     otherwise = "build the model from its code and load the weights into it"
     advice = fixes.conversion_advice(case, own, otherwise)
     if advice is None or fixes.conversion_advice(case, newest(KERAS3).id, otherwise) is not None:
@@ -288,7 +290,7 @@ def _conversion_advice(case: RuleInput, own: str) -> str | None:
 
 
 _AT_MINUS_ONE: Final = 1
-"""Where the value at -1 stands in what :func:`accepted.activation_values` returns."""
+"""The index of the value at -1 in the result of :func:`accepted.activation_values`."""
 
 
 @rule(
@@ -339,8 +341,8 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
 
 def _changing_activations(case: RuleInput) -> dict[str, tuple[str, ...]]:
     """
-    Return the activations of a model whose function is not the same everywhere, and the layers that
-    have them.
+    Return the activations in a model whose function differs between releases, with the layers that
+    use them.
     """
     layers_by_name: dict[str, tuple[str, ...]] = {}
     for entry in serialized_objects.objects(case.loaded.sites if case.loaded else ()):

@@ -77,8 +77,8 @@ def output_not_float32(case: RuleInput, options: AuditOptions) -> Iterator[Findi
 
 def _half_layers(loaded: LoadedModel, *reasons: str) -> Mapping[int, tuple[int, ...]]:
     """
-    Return the layers that are on the way out for one of these reasons and compute in 16 bits, each
-    with those in it that do.
+    Return the layers that affect an output for one of these reasons and compute in 16 bits, each
+    with the layers in it that compute in 16 bits.
     """
     named: dict[int, str] = {}
     for index, reason in keep.final_layers(loaded):
@@ -94,8 +94,8 @@ def _half_layers(loaded: LoadedModel, *reasons: str) -> Mapping[int, tuple[int, 
 
 def _returns_half(loaded: LoadedModel, index: int) -> bool:
     """
-    Return whether a layer gives 16 bits: UpSampling2D of Keras 2 gives float32 in any case,
-    Bidirectional of Keras 3 casts what its layers give.
+    Return whether a layer returns 16 bits: UpSampling2D of Keras 2 always returns float32, and
+    Bidirectional of Keras 3 casts the outputs of its layers.
     """
     outer = next(
         (
@@ -195,8 +195,8 @@ def softmax_not_float32(case: RuleInput, options: AuditOptions) -> Iterator[Find
 
 _LARGEST_MEAN: Final = {"float16": 20.0, "bfloat16": 2.5}
 """
-A mean of so many standard deviations, whose rounding alone shifts what comes out by 0.01: 20 *
-2**-11, 2.5 * 2**-8.
+The mean, in standard deviations, whose rounding shifts the output by 0.01: 20 * 2**-11, 2.5 *
+2**-8.
 """
 
 
@@ -253,7 +253,7 @@ def wrong_in_16_bits(case: RuleInput, options: AuditOptions) -> Iterator[Finding
 
 
 def _wrong_reason(loaded: LoadedModel, index: int, releases: Iterable[str]) -> str | None:
-    """Return what goes wrong, in the first of the libraries in which something does."""
+    """Return the problem in the first release that has one; None if no release has a problem."""
     policy, site = loaded.policy_name(index) or "", loaded.sites[index]
     known = next(
         (
@@ -270,8 +270,8 @@ def _wrong_reason(loaded: LoadedModel, index: int, releases: Iterable[str]) -> s
 
 def _has_exact_statistics(class_name: str, config: Mapping[str, object], dtype: str) -> bool:
     """
-    Return whether a Normalization was given numbers that the dtype is exact enough for; those that
-    it cannot hold are constant-out-of-range's.
+    Return whether the dtype is exact enough for the statistics of a Normalization. The rule
+    constant-out-of-range reports numbers that the dtype cannot represent.
     """
     means, variances = numbers_in(config.get("mean")), numbers_in(config.get("variance"))
     if not means or not variances:
@@ -291,7 +291,7 @@ def _has_exact_statistics(class_name: str, config: Mapping[str, object], dtype: 
 _DIVIDING_OPTIMIZERS: Final = frozenset(
     {"Adadelta", "Adam", "AdamW", "Adamax", "Lamb", "Muon", "Nadam", "RMSprop", "ScheduleFreeAdamW"}
 )
-"""Optimizers that divide by a sum of squares that begins at 0; Adagrad's begins at 0.1."""
+"""Optimizers that divide by a sum of squares with initial value 0; that of Adagrad is 0.1."""
 
 
 _ADAMAX_EPSILON: Final = 1e-7
@@ -383,7 +383,7 @@ def _optimizer_epsilon_findings(loaded: LoadedModel) -> Iterator[Finding]:
     try:
         optimizer = optimizer_config.innermost(optimizer_config.optimizer_config(loaded.document))
     except SpellingError:
-        return  # an optimizer of a kind that no release writes is told elsewhere
+        return  # another rule reports an optimizer that no release writes
     name, config = optimizer or ("", {})
     epsilon = number(config.get("epsilon"))
     halves = [
@@ -514,7 +514,8 @@ def weights_flushed(case: RuleInput, options: AuditOptions) -> Iterator[Finding]
 
 def _is_flushed(counts: Counts, *, each: bool) -> bool:
     """
-    Return whether all values that are not 0 are too small, or any becomes 0 where each counts.
+    Return whether all nonzero values are too small, or, with ``each``, whether any of them becomes
+    0.
     """
     rest = counts.values - counts.zero
     return rest > 0 and (counts.flushed + counts.subnormal == rest or (each and counts.flushed > 0))
@@ -565,7 +566,7 @@ def nonfinite_weights(case: RuleInput, _options: AuditOptions) -> Iterator[Findi
 
 def _tensor_owners(loaded: LoadedModel) -> Mapping[tuple[str, ...], tuple[Layer, str]]:
     """
-    Return, by a stored tensor's path, the layer whose variable it is, and the variable's name.
+    Return the layer and the variable name of each stored tensor, by the path of the tensor.
     """
     return {
         tensor.path: (layer, name)
@@ -588,11 +589,11 @@ def _unread_finding(case: RuleInput) -> Finding:
 
 
 _LARGEST_ID: Final = {"float16": 2048, "bfloat16": 256}
-"""The largest integer up to which each holds them all."""
+"""The integer up to which each dtype represents all integers."""
 
 
 _ID_COUNTS: Final = ("input_dim", "num_tokens", "max_tokens")
-"""Config keys that say how many ids there are."""
+"""Config keys with the number of ids."""
 
 
 @rule(
@@ -643,7 +644,7 @@ def float_ids(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 
 
 def _id_count(loaded: LoadedModel, lookup: int) -> float:
-    """Return how many ids a lookup knows; infinitely many where its config does not say."""
+    """Return the number of ids of a lookup; infinity if its config does not have it."""
     config = loaded.config(lookup)
     return next(
         (rows for key in _ID_COUNTS if (rows := number(config.get(key))) is not None), float("inf")
@@ -734,7 +735,7 @@ def no_kernel(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     GPUs, only the registry was used; no layer was called on a GPU. The registry does not include
     the kernels that oneDNN adds on some CPUs.
     """
-    # First the layers, then the ops of the graph that none of these layers needs.
+    # First report the layers, then the ops of the graph that none of these layers needs.
     if options.device is None:
         return
     loaded = judged_model(case, options)
@@ -897,8 +898,8 @@ def _float16_layers(loaded: LoadedModel) -> list[int]:
 
 def _cpu_remedy(loaded: LoadedModel, layers: list[int]) -> Remedy | None:
     """
-    Return ``--to float32`` where the layers follow the model's policy; it passes over those that do
-    not.
+    Return ``--to float32`` if the layers use the policy of the model, because ``--to`` skips other
+    layers.
     """
     base = base_policy(loaded)
     if all(loaded.policy_name(deciding(loaded, index)) == base for index in layers):

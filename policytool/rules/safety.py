@@ -171,7 +171,7 @@ def custom_code(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
 
 
 def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
-    """Return name to how many layers have it, and the first of them."""
+    """Return the number of layers and the first layer of each needed class, by name."""
     users: dict[str, dict[int | None, None]] = defaultdict(dict)
     for index, site in enumerate(loaded.sites):
         if not layer_facts(site.class_name).is_opaque and custom_classes.is_opaque(site):

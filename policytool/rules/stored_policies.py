@@ -1,4 +1,4 @@
-"""How a file spells the policies of its layers: every copy, for several rules."""
+"""The policies of layers as a file stores them, including all copies, for several rules."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _INFER: Final = "infer"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredPolicy:
-    """One way in which a layer's policy is spelled."""
+    """The stored policy of a layer, without equal copies."""
 
     path: str
-    """The layer, or the place in the file where the policy belongs to none."""
+    """The path of the layer, or the address in the file of a policy that is not of a layer."""
 
     value: Json
     address: Address
@@ -39,24 +39,24 @@ class StoredPolicy:
 
     @property
     def class_name(self) -> str | None:
-        """The class of a policy dict; None for a bare name."""
+        """The class of a policy dict; None for a plain name."""
         return keras_objects.class_of(self.value)
 
     @property
     def name(self) -> str | None:
-        """The policy's name, bare or in a dict."""
+        """The name of the policy, which is plain or in a dict."""
         return keras_objects.policy_name(self.value)
 
     @property
     def is_experimental(self) -> bool:
-        """Whether the experimental API wrote it, which TF 2.9 removed."""
+        """Whether the experimental API, which TF 2.9 removed, wrote the policy."""
         return self.class_name == _EXPERIMENTAL or (
             self.class_name == _PLAIN and has_explicit_scale(self.value)
         )
 
     @property
     def is_inferred(self) -> bool:
-        """Whether it takes the dtype of the layer's first input."""
+        """Whether the policy uses the dtype of the layer's first input."""
         return (
             self.name is not None
             and self.name.lstrip("_").startswith(_INFER)
@@ -65,7 +65,7 @@ class StoredPolicy:
 
     @property
     def is_removed(self) -> bool:
-        """Whether its name is one that releases removed, and that says a dtype."""
+        """Whether releases removed the name of the policy, and the name contains a dtype."""
         return (
             self.name is not None
             and (self.name.endswith(policy.WITH_VARS) or "_from_" in self.name)
@@ -77,11 +77,11 @@ class StoredPolicy:
 @once_per_model
 def stored_policies(loaded: LoadedModel) -> tuple[StoredPolicy, ...]:
     """
-    Return how the policy of each layer is spelled, in the file's order: once where its copies are
-    alike.
+    Return the stored policy of each layer, in the order of the file. Equal copies are returned
+    once.
 
-    Left out are input layers, plain dtypes of what is not a layer, and layers that another makes by
-    itself.
+    Input layers, plain dtypes of objects that are not layers, and layers that another layer creates
+    are left out.
     """
     policies: dict[tuple[str, str], StoredPolicy] = {}
     for address, value in loaded.dtypes:
@@ -126,7 +126,7 @@ def describe_layers(policies: Sequence[StoredPolicy]) -> tuple[str | None, str]:
 
 
 def group_by_name(policies: Sequence[StoredPolicy]) -> Mapping[str, list[StoredPolicy]]:
-    """Return those that have each name, in the file's order."""
+    """Return the policies of each name, in the order of the file."""
     return grouped((entry.name, entry) for entry in policies if entry.name is not None)
 
 

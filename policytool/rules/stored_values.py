@@ -1,4 +1,4 @@
-"""What the values that a file stores are, read block by block."""
+"""Counts of the stored values of a file, which are read block by block."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def count_values(
     path: AnyPath, document: Document, narrowed: Mapping[tuple[str, ...], str]
 ) -> tuple[Mapping[tuple[str, ...], Counts], Mapping[tuple[str, ...], str]]:
     """
-    Return what the float variables of a file are, and why some could not be read; both by a
-    tensor's path.
+    Return the counts of the values of a file's float variables, and the reason for each variable
+    that could not be read, both by tensor path.
 
-    :param narrowed: the dtypes that tensors are rounded to, by their paths; the others are looked
-        at as they are.
-    :raises ModelFileError: where the values are truncated or damaged where they begin.
+    :param narrowed: the dtypes to which tensors are rounded, by path; other tensors are counted
+        without rounding.
+    :raises ModelFileError: if the values are truncated, or damaged at their start.
     """
     counts: dict[tuple[str, ...], Counts] = {}
     unread: dict[tuple[str, ...], str] = {}
@@ -45,7 +45,8 @@ def count_values(
 
 def _floats(document: Document) -> Iterator[Tensor]:
     """
-    Yield the tensors of floats, the optimizer's too; those of metrics hold what a metric was last.
+    Yield the float tensors, including those of the optimizer. Tensors of metrics are left out,
+    because they contain only the last values of the metrics.
     """
     for tensor in (*(document.tensors or ()), *document.state):
         if tensor.dtype in casting.DTYPES and tensor.path[0] not in NOT_WEIGHTS - {"optimizer"}:

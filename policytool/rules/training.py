@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 _KEEP_SCALES: Final = frozenset({"tf2.1", "tf2.2", "tf2.3"})
-"""The loaders that give a policy its loss scale back."""
+"""The releases that restore the loss scale of a policy."""
 
 
 def _loss_scale_verdict(case: RuleInput, options: AuditOptions) -> LossScaleVerdict | None:
     """
-    Return what dropping the policies' loss scales comes to; None where they have none, or where the
-    targets keep them.
+    Return the effect of dropping the loss scales of policies; None if the policies have no loss
+    scale, or if the targets keep it.
     """
     if case.loaded is None or (options.targets and _KEEP_SCALES.issuperset(options.targets)):
         return None
@@ -42,7 +42,7 @@ def _loss_scale_verdict(case: RuleInput, options: AuditOptions) -> LossScaleVerd
 
 
 def _training_evidence(case: RuleInput) -> TrainingEvidence | None:
-    """Return what is judged of the training configuration; None where there is none."""
+    """Return the facts about the training configuration; None if the file has none."""
     return (
         None
         if case.loaded is None
@@ -54,8 +54,8 @@ def _training_evidence(case: RuleInput) -> TrainingEvidence | None:
 
 def _loading_targets(case: RuleInput, options: AuditOptions) -> Iterator[str]:
     """
-    Yield the targets that are not known to refuse the training configuration; of the others PT205
-    and the rules about loading speak.
+    Yield the targets without a known failure on the training configuration. PT205 and the rules
+    about loading report the others.
     """
     refusing = {
         verdict.loader: verdict.training is None or verdict.training.reason is not None
@@ -66,8 +66,7 @@ def _loading_targets(case: RuleInput, options: AuditOptions) -> Iterator[str]:
 
 def _computes_in_float16(case: RuleInput) -> bool | None:
     """
-    Return whether some layer computes in float16; None where the file does not prove that none
-    does.
+    Return whether some layer computes in float16; None if the file does not determine it.
     """
     if case.loaded is None:
         return None
@@ -120,7 +119,7 @@ def loss_scale_dropped(case: RuleInput, options: AuditOptions) -> Iterator[Findi
 
 
 def _keep_remedy(loaded: LoadedModel, verdict: LossScaleVerdict) -> Remedy | None:
-    """Return ``--keep loss-scale`` where it puts the scale into the optimizer."""
+    """Return ``--keep loss-scale`` if this option moves the scale into the optimizer."""
     if verdict.fate is not Fate.PLAIN or training.scale_to_keep(loaded) is None:
         return None
     kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
@@ -229,8 +228,8 @@ def unscaled_mixed_float16(case: RuleInput, options: AuditOptions) -> Iterator[F
 
 def _wrap_remedy(loaded: LoadedModel) -> Remedy | None:
     """
-    Return ``--keep loss-scale`` where it wraps the optimizer: in Keras 3's archives, whose state
-    shows that it was wrapped.
+    Return ``--keep loss-scale`` if this option wraps the optimizer: in Keras 3 archives with the
+    state of a wrapped optimizer.
     """
     kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
     wraps = any(edit.path is None and edit.kind is EditKind.TRAINING for edit in kept.edits)
@@ -238,7 +237,7 @@ def _wrap_remedy(loaded: LoadedModel) -> Remedy | None:
 
 
 _MIXED_LOST: Final = "policy-not-stored"
-"""The observation on files that cannot show a mixed policy."""
+"""The code of the observation on formats that cannot represent a mixed policy."""
 
 
 _NO_SCALE: Final = Fixed(value=1.0)
@@ -261,7 +260,7 @@ def unnecessary_loss_scaling(case: RuleInput, _options: AuditOptions) -> Iterato
     Sources: https://www.tensorflow.org/guide/mixed_precision, "Loss scaling";
     keras/src/optimizers/loss_scale_optimizer.py in Keras 3.15.
     """
-    # Nothing is reported if the file cannot show whether a layer computes in float16.
+    # There is no finding if the file does not determine whether a layer computes in float16.
     optimizer = case.model.optimizer
     if (
         optimizer is None

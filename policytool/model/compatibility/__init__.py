@@ -1,10 +1,10 @@
 """
-Whether each release loads a file, as far as the file tells: yes, no, or not judged.
+Whether each release loads a file, according to the contents of the file: yes, no, or unknown.
 
-``verdicts`` joins three sources. ``incompatibilities`` has rows about containers, policies and
-graphs, each measured; ``serialized_objects`` collects the classes and arguments in a config, which
-are compared with :mod:`policytool.releases.known_arguments`; dtypes are compared with
-:mod:`policytool.releases.dtype_support`. ``open_questions`` lists what a file leaves open.
+``verdicts`` combines three sources. ``incompatibilities`` has measured rows about containers,
+policies and graphs. ``serialized_objects`` collects the classes and arguments in a config, which
+are compared with :mod:`policytool.releases.known_arguments`. Dtypes are compared with
+:mod:`policytool.releases.dtype_support`. ``open_questions`` lists the doubts about a file.
 ``training_verdicts`` and ``training_incompatibilities`` are the same for the training configuration
 and the optimizer's state.
 """

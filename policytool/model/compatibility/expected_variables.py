@@ -1,5 +1,5 @@
 """
-The variables that a layer creates, and the reasons for which what is stored cannot be restored.
+The variables that a layer creates, and the reasons why stored variables cannot be restored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRANSPOSED: Final = frozenset({"Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose",
 _TURN: Final = (3, 2, 0, 1)
 
 _FIRST: Final = frozenset({"kernel", "bias", "embeddings"})
-"""The variables that stand before those of quantization in an archive, where it adds any."""
+"""The variables that archives store before those of quantization."""
 
 LORA_VARIABLES: Final = 2
 
@@ -39,10 +39,10 @@ class ExpectedVariable:
 
     name: str
     shape: Shape | None
-    """The sizes that follow from the config; None if not even the rank does."""
+    """The shape from the config, with None for unknown sizes; None if the rank is unknown."""
 
     place: str
-    """Where an archive has it below the layer."""
+    """The path in an archive, below the group of the layer."""
 
     trainable: bool
     class_name: str
@@ -51,11 +51,11 @@ class ExpectedVariable:
     """The index of the layer's site."""
 
     quantizes: bool = False
-    """Whether it is one that quantization adds."""
+    """Whether quantization adds the variable."""
 
     @property
     def size(self) -> int | None:
-        """How many parameters it has; None if not all sizes are known."""
+        """The number of parameters; None if a size is unknown."""
         sizes = [size for size in self.shape or () if size is not None]
         return (
             math.prod(sizes) if self.shape is not None and len(sizes) == len(self.shape) else None
@@ -63,7 +63,7 @@ class ExpectedVariable:
 
     def accepts(self, stored: Tensor, *, keras2: bool) -> bool:
         """
-        Return whether a stored variable can be restored, as far as is known.
+        Return whether a stored variable can be restored; unknown sizes accept all values.
 
         :param keras2: whether a release of Keras 2 reads HDF5, which converts kernels
         """
@@ -89,7 +89,7 @@ def _fits(expected: Shape, stored: tuple[int, ...]) -> bool:
 
 def _is_converted_bias(expected: Shape, stored: tuple[int, ...]) -> bool:
     """
-    Return whether a release of Keras 2 makes a bias of another one: cuDNN has two for each gate.
+    Return whether a Keras 2 release converts the stored bias: cuDNN has two for each gate.
     """
     sizes = [size for size in expected if size is not None]
     if len(sizes) != len(expected):
@@ -100,28 +100,28 @@ def _is_converted_bias(expected: Shape, stored: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerVariables:
-    """The variables of a layer, in the order in which HDF5 has them."""
+    """The variables of a layer in the order of HDF5."""
 
     expected: tuple[ExpectedVariable, ...]
     more: int | None = 0
-    """How many others it has; None if that is not known."""
+    """The number of other variables; None if it is unknown."""
 
     added: tuple[ExpectedVariable, ...] = ()
-    """Those of the others whose shapes are known, which quantization adds."""
+    """The other variables whose shapes are known; quantization adds them."""
 
     is_ordered: bool = True
-    """Whether their order is that of the list."""
+    """Whether the stored order is that of the list."""
 
     @property
     def count(self) -> int | None:
-        """How many there are; None if that is not known."""
+        """The total number of variables; None if it is unknown."""
         return None if self.more is None else len(self.expected) + self.more
 
 
 def archive_reason(
     site: Site, variables: LayerVariables, found: Mapping[str, Tensor], *, is_lora: bool
 ) -> str | None:
-    """Return why a layer cannot be restored from its groups in an archive."""
+    """Return the reason why a layer cannot be restored from its groups in an archive, or None."""
     places = grouped((place.rpartition("/")[0], place) for place in found)
     for item in variables.expected:
         tensor = found.get(item.place)
@@ -148,12 +148,12 @@ def archive_reason(
 def hdf5_reason(
     site: Site, variables: LayerVariables, found: Sequence[Tensor], *, keras2: bool
 ) -> str | None:
-    """Return why a layer of a model cannot be restored from its group in HDF5."""
+    """Return the reason why a layer cannot be restored from its group in HDF5, or None."""
     if variables.count is None:
         missing = variables.expected and not found
         return _count_reason(site, len(variables.expected), 0) if missing else None
     if keras2 and site.is_model and variables.count:
-        found = found[: variables.count]  # Keras 2 converts what its layers need
+        found = found[: variables.count]  # Keras 2 converts the variables that its layers need
     if variables.count != len(found):
         return _count_reason(site, variables.count, len(found))
     if variables.more:
@@ -173,7 +173,7 @@ def hdf5_reason(
 
 def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -> bool:
     """
-    Return whether some arguments and inputs of layers give the shapes of their stored variables.
+    Return whether layers can have the stored shapes for some values of unknown sizes.
 
     :param keras2: as for :meth:`ExpectedVariable.accepts`
     """
@@ -188,7 +188,7 @@ def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -
 
 
 def _cannot_match(variables: LayerVariables, found: Sequence[Tensor], keras2: bool) -> bool:  # noqa: FBT001
-    """Return whether some variable has no counterpart, in whichever order they are."""
+    """Return whether some variable has no counterpart in any order."""
     shapes = Counter(tensor.shape for tensor in found)
     needed = Counter(
         item.shape

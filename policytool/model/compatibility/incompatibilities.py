@@ -1,9 +1,9 @@
 """
-Why loaders refuse files: the rows that were measured.
+The measured incompatibilities between files and releases.
 
-Each row of :data:`REFUSALS` stands for what the real loaders said of the fixtures
-(``fixtures/loads.py``); ``tests/model/compatibility/test_verdicts.py`` holds the rows against it. A
-row tells its files by their container, their policies, their classes and their keys.
+Each row of :data:`REFUSALS` describes failures of real releases with the fixtures
+(``fixtures/loads.py``); ``tests/model/compatibility/test_verdicts.py`` compares the rows with the
+records. A row selects files by their container, policies, classes and keys.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Evidence:
 
     @property
     def is_keras3(self) -> bool:
-        """Whether Keras 3 alone can have written the file."""
+        """Whether only Keras 3 can have written the file."""
         return all(family_of(release) == KERAS3 for release in self.releases)
 
     @property
@@ -65,10 +65,10 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incompatibility:
-    """Why some releases refuse a kind of file."""
+    """The reason why some releases fail to load a kind of file."""
 
     kind: Obstacle
-    """What of the file stands in the way."""
+    """The part of the file that the releases do not support."""
 
     formats: frozenset[str]
     releases: frozenset[str]

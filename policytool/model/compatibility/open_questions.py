@@ -1,4 +1,4 @@
-"""What of a model leaves open whether a loader takes it."""
+"""The parts of a model because of which it is unknown whether a release loads it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 UNTRIED: Final = frozenset({"keras1"})
-"""Generations that no fixture stands for."""
+"""Generations without a fixture."""
 
 _SHOWN: Final = 3
 _WALKED: Final = 900
 """
-Calls deep that loaders walk with Python's own limit.
+The depth in calls that all releases can walk with the default recursion limit of Python.
 
-At a program's top, they got 984 to 987 deep (TF 2.4, 2.9, 2.15, tf_keras 2.21, Keras 3.0, 3.15).
+If the program calls them at its top level, they reach a depth of 984 to 987 (TF 2.4, 2.9, 2.15,
+tf_keras 2.21, Keras 3.0, 3.15).
 """
 
 _LAMBDA: Final = "Lambda"
@@ -40,30 +41,30 @@ _CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
 _KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
 _LISTING: Final = releases_in("keras3.0, after keras3.6")
-"""The releases in which a functional model in a Sequential gives a list."""
+"""The releases in which a functional model in a Sequential returns a list."""
 
 _BEFORE_VOCABULARIES: Final = releases_in("tf2.3 to tf2.5")
 _BEFORE_AXES: Final = releases_in("keras3.0 to keras3.6")
-"""The releases of Keras 3 that leave out an axis that is a number, too."""
+"""The releases of Keras 3 that also drop an axis that is a number."""
 
 _UNPICKLING: Final = releases_in("tf2.12 to tf2.15, keras3.0 to keras3.6")
-"""Those whose ``NpzIOStore`` has ``allow_pickle=True``."""
+"""The releases whose ``NpzIOStore`` has ``allow_pickle=True``."""
 
 _LAST: Final = -1
 _INNER: Final = frozenset({1, 2, -2})
 """
-Axes that are not the last of most tensors; those beyond mostly are, so that to leave them out
-changes nothing.
+Axes that are not the last axis of most tensors. Other axes usually are the last one, and to drop
+them changes nothing.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doubt:
-    """Something that may stand in a loader's way."""
+    """A possible reason for a release to fail."""
 
     cause: Cause
     loaders: frozenset[str] | None = None
-    """The loaders that it is about; None for all."""
+    """The affected releases; None for all."""
 
 
 def of(
@@ -110,7 +111,7 @@ def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
 def _operations(document: Document, traits: ConfigTraits) -> Iterator[Doubt]:
     """Yield doubts about unknown operations, and about functions that operations call."""
     if document.format == "h5" or not traits.operation_uses:
-        return  # in HDF5, Keras 3 finds layers by the names of operations, and no operation
+        return  # in HDF5, Keras 3 looks up operations as layers, by name
     from policytool.releases import keras_operations  # only for graphs with operations
 
     unknown = {
@@ -144,7 +145,7 @@ def _operations(document: Document, traits: ConfigTraits) -> Iterator[Doubt]:
 
 
 def _finds_function(loader: str, name: str) -> bool:
-    """Return whether a release has an activation of the name, which it finds without code."""
+    """Return whether a release has an activation of this name, so that it needs no custom code."""
     if not known_arguments.is_known("activations", name):
         return False
     return known_arguments.objection(loader, "activations", name, {}, module=False) is None
@@ -175,7 +176,7 @@ def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
 
 
 def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doubt]:
-    """Yield a doubt about layers that are both in a model and in a model nested in it."""
+    """Yield a doubt about layers that a model shares with a model nested in it."""
     if not traits.nested_models:
         return
     places = grouped(
@@ -203,8 +204,8 @@ def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doub
 
 def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
-    Tell of models of Keras 2 with several inputs: Keras 3.6 reads the variables by the order of its
-    own layers, which is sometimes another.
+    Yield a doubt about Keras 2 models with several inputs: Keras 3.6 reads the variables in the
+    order of its own layers, which may differ from the order in Keras 2.
     """
     inputs = [site for site in sites if site.parent == 0 and site.class_name == INPUT_CLASS]
     keras3 = any(family_of(release) == KERAS3 for release in evidence.releases)
@@ -231,8 +232,8 @@ def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:
 
 def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
     """
-    Tell of weights that releases unpickle, measured with Keras 3.0, 3.3 and 3.6: a dict of arrays
-    loads, and anything else runs and then fails.
+    Yield a doubt about weights that releases unpickle, as measured with Keras 3.0, 3.3 and 3.6: a
+    dict of arrays loads; the code of any other pickle runs before loading fails.
     """
     if {"npz-weights", "pickled-weights"} <= {
         observation.code for observation in evidence.document.observations
@@ -243,8 +244,8 @@ def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
 
 def _axes(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
-    Tell of axes that Keras 3 leaves out when it reads HDF5, and takes to be the last
-    (``saving_utils.model_from_config``, 3.0 to 3.15).
+    Yield a doubt about axes that Keras 3 drops when it reads HDF5, so that it uses the last axis
+    instead (``saving_utils.model_from_config``, 3.0 to 3.15).
     """
     if evidence.document.format != "h5":
         return
@@ -264,9 +265,9 @@ def _axis(
     class_name: str, axis: Json, inner: Collection[Json], layers: tuple[str, ...]
 ) -> Iterator[Doubt]:
     """
-    Yield what an axis leaves open.
+    Yield the doubts about an axis.
 
-    :param inner: the axes, of those that are numbers, that are not the last
+    :param inner: the numbers of axes that are not the last axis
     """
     if axis == _LAST or (isinstance(axis, list) and len(axis) == 1):
         return
@@ -283,7 +284,7 @@ def _axis(
 
 
 def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
-    """Yield the doubts, those of one reason as one with the layers of all."""
+    """Yield the doubts; merge doubts with the same reason, including their layers."""
     for members in grouped(
         ((doubt.cause.reason, doubt.loaders), doubt) for doubt in doubts
     ).values():

@@ -1,6 +1,6 @@
 """
-The serialised objects in a model's config, those that are alike together: what a loader thinks of
-one it thinks of all.
+The serialised objects in a model's config, in groups of equal arguments. A release supports either
+all objects of a group or none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _PACKAGE: Final = ">"
-"""What separates the package from the class in the name of a registered class."""
+"""The separator between the package and the class in the name of a registered class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class ObjectGroup:
 
     class_name: str
     module: bool
-    """Whether the file says the class's module."""
+    """Whether the file stores the module of the class."""
 
     custom: bool
-    """Whether the class is not Keras' own."""
+    """Whether the class is not part of Keras."""
 
     config: Mapping[str, Json]
-    """The config of the first."""
+    """The config of the first object."""
 
     layers: list[str] = field(default_factory=list)
-    """The paths of the layers that are such objects, or hold them."""
+    """The paths of the layers that are such objects, or have one in their config."""
 
 
 def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
@@ -77,7 +77,7 @@ def _parts(
 ) -> Iterator[tuple[str, str, bool, bool, Mapping[str, Json]]]:
     """
     Yield the initialisers, regularisers, constraints and activations in a layer's config: kind,
-    class, whether the module is stored, whether the class is not Keras' own, and config.
+    class, whether the module is stored, whether the class is not part of Keras, and config.
     """
     for key, value in config.items():
         if type(value) is str:

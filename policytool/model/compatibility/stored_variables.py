@@ -1,14 +1,14 @@
 """
-Whether the variables that a file stores are those that its layers create: their number and their
-shapes, without their values.
+Comparison of the variables that a file stores with those that its layers create: their number and
+shapes, not their values.
 
-Every release restores variables by position. In an archive (``.keras``), each layer reads the
-variables ``0``, ``1``, ... of its own group, and fails if there are more or fewer, or if a shape
+All releases restore variables by position. In an archive (``.keras``), each layer reads the
+variables ``0``, ``1``, ... of its group, and fails if there are more or fewer, or if a shape
 differs (``load_own_variables`` in keras/src/layers/layer.py). In HDF5, each layer of the model
-reads the list of its group, with those of all layers in it, trainable ones first
-(``load_weights_from_hdf5_group`` in keras/src/legacy/saving/legacy_h5_format.py). What a class
-creates, :mod:`policytool.releases.layer_variables` says; the variables of classes that it does not
-know are not compared, and neither are sizes that do not follow from the config.
+reads the list of its group, which includes the variables of all layers in it, trainable variables
+first (``load_weights_from_hdf5_group`` in keras/src/legacy/saving/legacy_h5_format.py).
+:mod:`policytool.releases.layer_variables` has the variables of each class. The variables of other
+classes, and sizes that the config does not determine, are not compared.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _FORMATS: Final = frozenset({"keras", "h5"})
 _UNKNOWN: Final = frozenset(
     {Category.BASE, Category.ENCODER, Category.FOREIGN, Category.LOOKUP, Category.UNKNOWN}
 )
-"""Categories of layers that restore what they store in their own way, or with code of their own."""
+"""Categories of layers that may restore their variables with custom code or in a special way."""
 
 _STATELESS: Final = frozenset({Category.INPUT, Category.OP_LAYER})
 _QUANTIZED: Final = frozenset({"Dense", "EinsumDense", "Embedding", "ReversibleEmbedding"})
 _SCALES: Final = {"int8": 1, "float8": 6}
 """
-By quantization mode, the variables that a layer has for its kernel beside it. Those of other modes
-depend on the block size. Measured in Keras 3.3, 3.6 and 3.15.
+By quantization mode, the number of variables that a layer has in addition to its kernel. Those of
+other modes depend on the block size. Measured in Keras 3.3, 3.6 and 3.15.
 """
 
 _LORA: Final = "lora_rank"
@@ -74,15 +74,15 @@ _FLOAT8_VARIABLES: Final = tuple(
     for tensor in ("inputs", "kernel", "outputs_grad")
     for name, shape in (("scale", ()), ("amax_history", (None,)))
 )
-"""The names and shapes of what float8 adds to a layer, in order."""
+"""The names and shapes of the variables that float8 adds to a layer, in order."""
 
 _EMBEDDINGS: Final = frozenset({"Embedding", "ReversibleEmbedding"})
 _SCALED_AXIS: Final = {"Dense": ("kernel_scale", -1), "Embedding": ("embeddings_scale", 0)}
-"""The scale that int8 adds to a class, and the axis of the kernel that it has a number for."""
+"""The scale that int8 adds to a class, and the axis of the kernel that the scale has."""
 
 _TOP_LEVEL: Final = "top_level_model_weights"
 _BEFORE_NAMES: Final = frozenset({"0", "1"})
-"""The majors of Keras whose HDF5 files later releases convert while they read them."""
+"""The major versions of Keras whose HDF5 files later releases convert while they read them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,20 +95,20 @@ class _Mismatch:
 
 @dataclass(kw_only=True)
 class StoredVariables:
-    """The stored variables of one file, compared with what each release creates."""
+    """The stored variables of a file, compared with the variables that each release creates."""
 
     document: Document
     placed: Placed
     origins: Sequence[Release]
     traits: ConfigTraits
     _causes: dict[tuple[object, ...], Cause | None] = field(default_factory=dict)
-    """By what distinguishes releases here."""
+    """The cause of each group of releases that create the same variables."""
 
     own: dict[tuple[int, int | None], LayerVariables | None] = field(default_factory=dict)
-    """The variables of layers, by site and by what distinguishes releases for its class."""
+    """The variables of layers, by site and by the group of releases with equal variables."""
 
     def cause(self, loader: str) -> Cause | None:
-        """Return why a release fails to restore the variables; None if no reason is known."""
+        """Return the cause why a release fails to restore variables; None if no cause is known."""
         if self._file_cause is not None or not self._is_comparable:
             return self._file_cause
         key = (family_of(loader), *(record_number(name, loader) for name in self._classes))
@@ -122,7 +122,7 @@ class StoredVariables:
 
     @cached_property
     def _file_cause(self) -> Cause | None:
-        """Return why no release restores the variables, whatever its layers create."""
+        """Return the cause why no release can restore the variables, independent of its layers."""
         document = self.document
         if document.format not in _FORMATS:
             return None
@@ -142,7 +142,7 @@ class StoredVariables:
 
     @cached_property
     def _is_comparable(self) -> bool:
-        """Return whether the layers of the file restore what is stored for them by position."""
+        """Return whether the layers of the file restore their stored variables by position."""
         document = self.document
         if document.format not in _FORMATS or document.tensors is None or not self.placed.sites:
             return False
@@ -153,18 +153,18 @@ class StoredVariables:
 
     @cached_property
     def shapes(self) -> LayerShapes:
-        """The shapes that the layers are built for."""
+        """The input shapes for which the layers are built."""
         return LayerShapes(document=self.document, placed=self.placed)
 
     @cached_property
     def twins(self) -> Counter[tuple[str, str]]:
-        """How many layers have each name and class; a shared layer may be stored only once."""
+        """The number of layers with each name and class; a shared layer may be stored only once."""
         return Counter((site.name, site.class_name) for site in self.placed.sites)
 
     def is_comparable(self, index: int) -> bool:
         """
-        Return whether a layer certainly creates its variables when the model is loaded: it is built
-        by then, and by code of the library.
+        Return whether a layer certainly creates its variables when the model is loaded: the layer
+        is built during loading, and by code of the library.
         """
         site = self.placed.sites[index]
         if custom_classes.is_opaque(site):
@@ -176,7 +176,7 @@ class StoredVariables:
         return is_inside and (is_built or self.is_comparable(site.parent))
 
     def _has_inputs(self, index: int) -> bool:
-        """Return whether a model's config has the shapes of its inputs, so that it is built."""
+        """Return whether a model's config has its input shapes, with which releases build it."""
         site = self.placed.sites[index]
         if not site.is_model or "output_layers" in (site.config or {}):
             return True
@@ -189,8 +189,8 @@ class StoredVariables:
 
     def parameters(self, index: int) -> int | None:
         """
-        Return how many parameters a layer itself creates, without those of the layers in it; None
-        if that does not follow from the config.
+        Return the number of parameters that a layer itself creates, without those of the layers in
+        it; None if the config does not determine it.
         """
         site = self.placed.sites[index]
         if site.is_model:
@@ -206,7 +206,7 @@ class StoredVariables:
         return sum(known) if len(known) == len(sizes) else None
 
     def mode(self, index: int) -> str | None:
-        """Return how a layer is quantized; an empty text if that is not known."""
+        """Return the quantization mode of a layer; an empty text if it is unknown."""
         if not self._has_quantized_policies:
             return None
         resolver = Resolver(origins=tuple(self.origins), floatx=None)
@@ -235,7 +235,7 @@ def _cause(mismatches: Sequence[_Mismatch]) -> Cause | None:
 
 
 def damage(verdicts: Sequence[Verdict]) -> Cause | None:
-    """Return what is wrong with the variables of a file that no release loads, if anything."""
+    """Return the defect of a file's variables if it makes all releases fail; otherwise None."""
     if not all(verdict.reason is not None for verdict in verdicts):
         return None
     causes = (cause for verdict in reversed(verdicts) for cause in verdict.causes)
@@ -244,9 +244,10 @@ def damage(verdicts: Sequence[Verdict]) -> Cause | None:
 
 def _float8_first(variables: LayerVariables | None) -> LayerVariables | None:
     """
-    Return the variables of a layer in the order in which a release reads them from HDF5: a layer
-    that is built quantized has the variables of float8 before its own, and a layer that is
-    quantized later after them, so that the file fails (measured in Keras 3.3, 3.6, 3.12, 3.15).
+    Return the variables of a layer in the order in which a release reads them from HDF5. A layer
+    that is built quantized has the variables of float8 before its own. A layer that is quantized
+    later has them after its own, so that the file fails to load (measured in Keras 3.3, 3.6, 3.12,
+    3.15).
     """
     if variables is None or len(variables.added) != len(_FLOAT8_VARIABLES):
         return variables
@@ -270,7 +271,7 @@ def _added_shapes(
 
 @dataclass(frozen=True, kw_only=True)
 class _Comparison:
-    """What one release creates, beside what is stored."""
+    """The variables that a release creates, compared with the stored variables."""
 
     stored: StoredVariables
     loader: str
@@ -287,7 +288,7 @@ class _Comparison:
     def _archive_mismatches(self) -> Iterator[_Mismatch]:
         for index, site in enumerate(self._sites):
             if site.entry is None or site.is_model:
-                continue  # what a layer makes by itself is compared with the layer
+                continue  # layers that a layer creates are compared together with it
             variables = self.own(index)
             if variables is None:
                 continue
@@ -299,7 +300,7 @@ class _Comparison:
                 yield _Mismatch(site=site, reason=reason)
 
     def _found(self, index: int) -> dict[str, Tensor]:
-        """Return the stored variables of a layer and of what it makes by itself, by place."""
+        """Return the stored variables of a layer and of the layers that it creates, by place."""
         placed = self.stored.placed
         found = {
             variable.name: tensor
@@ -320,7 +321,7 @@ class _Comparison:
 
     def own(self, index: int) -> LayerVariables | None:
         """
-        Return the variables of a layer and of what it makes by itself; None if they are not known.
+        Return the variables of a layer and of the layers that it creates; None if unknown.
         """
         key = index, record_number(self._sites[index].class_name, self.loader)
         if key not in self.stored.own:
@@ -382,7 +383,7 @@ class _Comparison:
     def _added(
         self, index: int, created: Sequence[VariableSlot], expected: Sequence[ExpectedVariable]
     ) -> Iterator[ExpectedVariable]:
-        """Yield what quantization adds to a layer and to what it makes, as far as it is known."""
+        """Yield the known variables that quantization adds to a layer and the layers it creates."""
         counts = Counter(slot.within for slot in created)
         for slot, kernel in zip(created, expected, strict=True):
             if slot.index == 0:
@@ -397,7 +398,7 @@ class _Comparison:
                     )
 
     def _mode_of(self, index: int, slot: VariableSlot) -> str | None:
-        """Return how what has a variable is quantized: the layer, or what it makes by itself."""
+        """Return the quantization mode of the owner of a variable: the layer, or an inner layer."""
         if not slot.within:
             is_quantized = self._sites[index].class_name in _QUANTIZED
             return self.stored.mode(index) if is_quantized else None
@@ -415,7 +416,7 @@ class _Comparison:
         return self.stored.mode(made)
 
     def _more(self, index: int, created: Sequence[VariableSlot]) -> int | None:
-        """Return how many variables quantization and LoRA add; None if that is not known."""
+        """Return the number of variables that quantization and LoRA add; None if unknown."""
         more = LORA_VARIABLES if self._is_lora(index) else 0
         for slot in created:
             mode = self._mode_of(index, slot)
@@ -451,8 +452,8 @@ class _Comparison:
         self, whole: Mapping[int, LayerVariables | None], groups: Mapping[str, Sequence[Tensor]]
     ) -> list[tuple[int, str]]:
         """
-        Return each layer with the group that it is restored from: the lists go by positions, in
-        which layers without variables do not count.
+        Return each layer with the group from which it is restored. Layers and groups match by
+        position; layers without variables do not count.
         """
         by_name = [(index, self._sites[index].name) for index in whole]
         listed = [name for name in self.stored.document.listed_layers if groups.get(name)]
@@ -467,7 +468,7 @@ class _Comparison:
         return list(zip(filled, listed, strict=True))
 
     def _groups(self) -> dict[str, list[Tensor]]:
-        """Return the variables that releases read, by the layer whose group has them."""
+        """Return the variables that releases read, by the name of the layer group."""
         document = self.stored.document
         groups: dict[str, list[Tensor]] = defaultdict(list)
         names = {self._sites[index].name for index in self.stored.placed.children[0]}
@@ -481,7 +482,7 @@ class _Comparison:
         return groups
 
     def _whole(self, index: int, *, trainable: bool) -> LayerVariables | None:
-        """Return the variables of a layer with those of all layers in it; None if unknown."""
+        """Return the variables of a layer and of all layers in it; None if unknown."""
         site = self._sites[index]
         if site.also_at and any(names[:-1] != site.names[:-1] for names in site.also_at):
             return None

@@ -1,13 +1,12 @@
 """
-What loaders make of a saved training configuration: why they refuse it, and what of the optimizer's
-state they lose.
+The measured incompatibilities between training configurations and releases: the reasons for a
+failure, and the optimizer state that is lost.
 
-The rows stand for what the real loaders said of the fixtures with ``compile=True``
-(``fixtures/loads.py``, ``fixtures/training_state.py``), of their training configurations with other
-losses, and with the optimizers of all releases;
-``tests/model/compatibility/test_training_incompatibilities.py`` holds them against the records.
-They are about files that load with ``compile=False``: for the others see
-:mod:`policytool.model.compatibility.incompatibilities`.
+The rows describe the results of real releases with the fixtures and ``compile=True``
+(``fixtures/loads.py``, ``fixtures/training_state.py``), also with other losses, and with the
+optimizers of all releases. ``tests/model/compatibility/test_training_incompatibilities.py``
+compares them with the records. They apply to files that load with ``compile=False``; for other
+files, see :mod:`policytool.model.compatibility.incompatibilities`.
 """
 
 from __future__ import annotations
@@ -31,32 +30,32 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _SINCE_TF211: Final = ("weight_decay", "is_legacy_optimizer")
-"""Keys that the optimizers of TF 2.11 on write."""
+"""Keys that the optimizers of TF 2.11 and later write."""
 
 _BEFORE_SLOTS: Final = 2
-"""The number behind the count of steps and the learning rate."""
+"""The number of variables before the slots: the step count and the learning rate."""
 
 _LAYERS: Final = ("layers",)
-"""Where an archive has what layers are made of."""
+"""The group of the layers in an archive."""
 
 _NAMELESS: Final = "CategoricalGeneralizedCrossEntropy"
-"""A loss without a function, which Keras 3.15 looks for when it loads HDF5."""
+"""A loss class without a function of this name, which Keras 3.15 looks up when it loads HDF5."""
 
 _OF_KERAS2: Final = ("jit_compile", "is_legacy_optimizer")
-"""Keys of optimizers in archives of Keras 2 that Keras 3 refuses there, and takes in HDF5."""
+"""Keys of Keras 2 optimizers that Keras 3 supports in HDF5, but not in archives."""
 
 INNER_STATE: Final = ("optimizer", "inner_optimizer")
-"""Where a ``.keras`` has the state of an optimizer that was wrapped when it was saved."""
+"""The group in a ``.keras`` with the state of an optimizer that was wrapped when it was saved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingEvidence:
-    """What the rows look at."""
+    """The facts about a file that the rows test."""
 
     document: Document
     optimizer: Json
     configuration: Json
-    """The training configuration that holds the optimizer."""
+    """The training configuration, which contains the optimizer."""
 
     placed: Placed
     """The layers, each with its variables."""
@@ -66,12 +65,12 @@ class TrainingEvidence:
 
     @property
     def outer(self) -> str:
-        """The class of the optimizer, or of the wrapper around it, as it is written."""
+        """The stored class of the optimizer, or of its wrapper."""
         return keras_objects.class_of(self.optimizer) or ""
 
     @property
     def wrapper(self) -> dict[str, Json] | None:
-        """The config of the loss-scaling wrapper; None where there is none."""
+        """The config of the loss-scaling wrapper; None if there is none."""
         serialized = keras_objects.read(self.optimizer)
         if serialized is None or not optimizer_config.is_wrapped(self.optimizer):
             return None
@@ -79,7 +78,7 @@ class TrainingEvidence:
 
     @property
     def inner(self) -> dict[str, Json]:
-        """The config of the optimizer itself."""
+        """The config of the optimizer without its wrapper."""
         serialized = keras_objects.read(optimizer_config.unwrap(self.optimizer))
         return serialized.arguments if serialized is not None else {}
 
@@ -95,12 +94,12 @@ class TrainingEvidence:
             return False
         try:
             return not trainable_tensors(self.document, self.placed)
-        except UnmappedError:  # several, in an unknown order
+        except UnmappedError:  # there are several weights, in an unknown order
             return False
 
     @property
     def losses(self) -> tuple[Json, ...]:
-        """The losses, one or one for each output."""
+        """The losses: a single loss, or a loss for each output."""
         loss = self.configuration.get("loss") if isinstance(self.configuration, dict) else None
         if isinstance(loss, dict) and keras_objects.class_of(loss) is None:
             return tuple(loss.values())
@@ -109,7 +108,7 @@ class TrainingEvidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRow:
-    """How some releases handle a kind of training configuration."""
+    """The result of some releases for a kind of training configuration."""
 
     formats: frozenset[str]
     releases: frozenset[str]
@@ -328,7 +327,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         ),
     ),
 )
-"""Why loaders refuse a training configuration; the first row that applies gives the reason."""
+"""The causes of failures; the reason is that of the first row that applies."""
 
 LOST_STATE: Final[tuple[TrainingRow, ...]] = (
     _row(
@@ -376,16 +375,16 @@ LOST_STATE: Final[tuple[TrainingRow, ...]] = (
     ),
 )
 """
-What loaders that take the training configuration lose of the optimizer's state.
+The optimizer state that is lost by releases that load the training configuration.
 
-SavedModels restore theirs when training goes on.
+SavedModels restore their state when training continues.
 """
 
 
 def evidence(document: Document, placed: Placed, *, keras3: bool) -> TrainingEvidence | None:
     """
-    Return what the rows look at; None for a model that is not compiled, and for what holds no
-    weights.
+    Return the facts that the rows test. None for a model that is not compiled, and for formats
+    without weights.
     """
     configuration = optimizer_config.configuration(document)
     if configuration is None or document.layout in {None, Layout.VARIABLE_NAMES}:

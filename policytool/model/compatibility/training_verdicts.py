@@ -1,11 +1,11 @@
 """
-Whether loaders take a saved training configuration, with ``compile=True``, of a file that they load
-without it.
+Verdicts on training configurations: whether releases that load the file with ``compile=False`` also
+load it with ``compile=True``.
 
-A loader refuses it for a row of
-:mod:`policytool.model.compatibility.training_incompatibilities`, or for a name of a loss or a
-metric that it does not find (:mod:`policytool.releases.known_arguments`). Losses and metrics that
-no release has are the user's own, and leave it open: loaders find them in ``custom_objects``.
+A release fails because of a row of
+:mod:`policytool.model.compatibility.training_incompatibilities`, or because it does not have a loss
+or metric (:mod:`policytool.releases.known_arguments`). Losses and metrics that no release has are
+custom code. The verdict is then unknown, because releases can find them in ``custom_objects``.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _LAMBDAS: Final = frozenset({"<lambda>", "__lambda__"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossOrMetric:
-    """A loss or a metric, by the name that the file has for it."""
+    """A loss or a metric, with its name in the file."""
 
     kind: str
     """:data:`~policytool.releases.known_arguments.LOSSES` or ``METRICS``."""
 
     name: str
     is_class: bool = False
-    """Whether it is an object, which has a class of that name, and no function."""
+    """Whether it is an object of a class with this name, instead of a function."""
 
     @property
     def is_own(self) -> bool:
-        """Whether no release has it: what is a loss may be taken for a metric."""
+        """Whether no release has it, either as a loss or as a metric."""
         return not any(
             known_arguments.is_known_name(kind, self.name)
             for kind in (known_arguments.LOSSES, known_arguments.METRICS)
@@ -58,18 +58,18 @@ class LossOrMetric:
 
     @property
     def is_lambda(self) -> bool:
-        """Whether it is a function without a name."""
+        """Whether it is a lambda, which is a function without a name."""
         return self.name in _LAMBDAS
 
     @property
     def words(self) -> str:
-        """It in a sentence."""
+        """The description for a sentence."""
         name = "a lambda" if self.is_lambda else short(self.name)
         return f"the {_NOUNS[self.kind]} {name}"
 
 
 def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
-    """Return the verdict of a loader on a training configuration."""
+    """Return the verdict of a release on a training configuration."""
     row = training_incompatibilities.first_matching_row(
         training_incompatibilities.REFUSALS, evidence, loader
     )
@@ -110,7 +110,7 @@ def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
 
 def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) -> bool:
     """
-    Return whether a loader looks up a loss or metric when it loads the file. From HDF5, Keras 3.0
+    Return whether a release looks up a loss or metric when it loads the file. From HDF5, Keras 3.0
     to 3.15 looks up metrics only when training begins.
     """
     return (
@@ -122,7 +122,7 @@ def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) 
 
 def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) -> bool:
     """
-    Return whether a loader does not find a loss or metric that another release has. For archives,
+    Return whether a release lacks a loss or metric that another release has. For archives,
     ``compile()`` looks up names only when training begins.
     """
     if evidence.document.format == "keras" or entry.is_own:
@@ -134,8 +134,8 @@ def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) ->
 
 def _names(value: Json) -> Iterator[tuple[str, bool]]:
     """
-    Yield the names in a value, and whether each is a class: one alone, several, or several for each
-    output.
+    Yield the names in a value, and whether each is a class. The value may be a single name, a list,
+    or a list for each output.
     """
     pending = [value]
     while pending:

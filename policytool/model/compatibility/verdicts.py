@@ -1,12 +1,13 @@
 """
-Which loaders take a file, as far as its container and its config decide it: ``load_model(path,
-compile=False)`` under a default global policy, and with ``compile=True`` what they take so.
+The verdicts of all releases on a file, according to its container and config. A verdict is about
+``load_model(path, compile=False)`` with the default global policy, and has a separate part for
+``compile=True``.
 
-There are three answers. A loader refuses a file for a cause that was measured: a row of
+There are three outcomes. A release fails to load a file for a measured cause: a row of
 :mod:`policytool.model.compatibility.incompatibilities`, a class or a key of
 :mod:`policytool.releases.known_arguments`, a dtype of :mod:`policytool.releases.dtype_support`. It
-    loads a file in which nothing is left open. Otherwise it is not judged, and
-    :mod:`policytool.model.compatibility.open_questions` says why.
+loads a file without doubts. Otherwise the outcome is unknown, and
+:mod:`policytool.model.compatibility.open_questions` has the reason.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ if TYPE_CHECKING:
 
 _EVERYWHERE: Final = "float32"
 """
-What every loader builds everything in; models of it alone are judged without the data, which takes
-milliseconds to read.
+The dtype that all layers of all releases support. For models with only this dtype, the data is not
+read, which saves milliseconds.
 """
 
 _CLASS: Final = {"OrthogonalInitializer": "Orthogonal"}
-"""The name that Keras 3.0 to 3.6 write for a class that others call otherwise."""
+"""The class names that Keras 3.0 to 3.6 write, and the names in other releases."""
 
 NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
-"""Formats that no ``load_model`` takes: part of a model, or what a converter makes a model of."""
+"""Formats that ``load_model`` never supports: part of a model, or the input of a converter."""
 
 
 def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
     """
-    Return the verdict of each loader on a document, in the order of :data:`LOADERS`; empty for
-    formats that are never loaded.
+    Return the verdict of each release on a document, in the order of :data:`LOADERS`; empty for
+    formats in :data:`NOT_LOADED`.
     """
     document, origins, placed = stored.document, stored.origins, stored.placed
     traits = stored.traits
@@ -93,8 +94,8 @@ def _verdict(
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
     ]
     if evidence.document.format == "savedmodel":
-        # a loader may restore layers that it cannot build from their traces, and it builds models
-        # itself
+        # a release may restore layers that it cannot build from their traces, but it always builds
+        # models itself
         left += [
             replace(cause, reason=f"{cause.reason}, but may be restored from its traces")
             for cause in objections
@@ -119,8 +120,8 @@ def _verdict(
 
 def _with_variables(verdict: Verdict, stored: StoredVariables) -> Verdict:
     """
-    Return a verdict with the defect of the stored variables, if the release would read them: the
-    policies, which fixes rewrite in place, are its only cause of a failure.
+    Return the verdict with the defect of the stored variables, if the release would read them. It
+    would if policies, which fixes rewrite in place, are the only cause of a failure.
     """
     if not all(cause.kind is Obstacle.POLICY for cause in verdict.causes):
         return verdict
@@ -154,7 +155,7 @@ def _with_training(verdict: Verdict, compiled: TrainingEvidence) -> Verdict:
 
 def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
     """
-    Yield the operations, and the arguments of their calls, that a loader does not support.
+    Yield the operations, and the arguments of their calls, that a release does not support.
 
     HDF5 cannot represent operations; :data:`REFUSALS` has a row for that.
     """
@@ -179,7 +180,7 @@ def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
 
 
 def _objections(loader: str, groups: Sequence[ObjectGroup]) -> Iterator[Cause]:
-    """Yield the classes and the keys that a loader does not support."""
+    """Yield the classes and the keys that a release does not support."""
     gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
     for group in groups:
         if group.custom or not known_arguments.is_known(group.kind, group.class_name):
@@ -205,7 +206,7 @@ def _objections(loader: str, groups: Sequence[ObjectGroup]) -> Iterator[Cause]:
 def _objection_parts(
     group: ObjectGroup, objection: known_arguments.Objection
 ) -> Iterator[tuple[Obstacle, str, tuple[str, ...]]]:
-    """Yield an objection's parts, each with its reason and its keys."""
+    """Yield the parts of an objection, each with a reason and the keys."""
     name = group.class_name
     if objection.missing:
         yield Obstacle.CLASS, f"{_WORDS[group.kind]} {name} does not exist", ()
@@ -232,7 +233,7 @@ def _objection_parts(
 
 
 def _arguments(names: Sequence[str]) -> str:
-    """Return the names of arguments in words."""
+    """Return the description of a list of argument names."""
     return f"argument{'s' * (len(names) > 1)} {', '.join(f'`{name}`' for name in names)}"
 
 
@@ -246,7 +247,7 @@ _WORDS: Final = {
 
 
 def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
-    """Yield the layers and initialisers that a loader cannot build in their dtype."""
+    """Yield the layers and initialisers that a release cannot build in their dtype."""
     for class_name, policy in sorted(
         pair
         for pair in traits.layer_policies

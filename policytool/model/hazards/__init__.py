@@ -1,10 +1,10 @@
 """
-What of a model file runs code, names code, opens other files, or has no end when a library loads
-the model.
+The parts of a model file that run code, name code, open other files, or never end when a library
+loads the model.
 
-It is read from the configs as data: of the model, of its training, of every object of a SavedModel.
-What a config names has to be on a list of what only computes; of what is not, some is known to do
-harm, and the rest is unknown or someone's own.
+They are detected in the configs, as data: those of the model, of its training, and of all objects
+of a SavedModel. Each name in a config should be on a list of names that only compute. Other names
+are known to be harmful, unknown, or custom code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _COMPILED: Final = ("training_config", "compile_config")
-"""The keys of a model's own training configuration in its config."""
+"""The keys of the training configuration in the config of a model."""
 
 OUTSIDE: Final = (
     "external-link",
@@ -51,7 +51,7 @@ OUTSIDE: Final = (
     "escaping-shard",
     "escaping-asset",
 )
-"""What readers observe of values that lie outside the file, and did not follow."""
+"""Codes of observations about values outside the file, which readers did not read."""
 
 
 def of(document: Document, entries: Mapping[Address, int]) -> tuple[Hazard, ...]:
@@ -70,8 +70,8 @@ def of(document: Document, entries: Mapping[Address, int]) -> tuple[Hazard, ...]
                     harm = Harm.UNKNOWN  # noqa: PLW2901  # what it is in this document
                 custom = harm is Harm.CUSTOM
                 imported = module if isinstance(module, str) and module else None
-                # of modules one may be worse than another, and what trains a model may be left
-                # alone
+                # modules differ in harm, and releases may ignore objects in a training
+                # configuration
                 key = (
                     harm,
                     name,
@@ -101,7 +101,7 @@ class _Owners:
 
 
 def _owners(entries: Mapping[Address, int]) -> dict[str, _Owners]:
-    """Return, for each part of the file, the tree of the layers by the steps of their pointers."""
+    """Return the tree of layers in each part of the file, by the steps of their pointers."""
     owners_by_part: dict[str, _Owners] = defaultdict(_Owners)
     for entry, site in entries.items():
         owners = owners_by_part[entry.part]
@@ -113,8 +113,8 @@ def _owners(entries: Mapping[Address, int]) -> dict[str, _Owners]:
 
 def _may_be_function(value: dict[str, Json], name: str) -> bool:
     """
-    Return whether a SavedModel's loader may take a class for a function of Keras' own, which it
-    would call with the config: those have small letters.
+    Return whether a release may use a class name in a SavedModel as the name of a Keras function,
+    which it would call with the config: such names are in lower case.
     """
     return name == keras_objects.class_of(value) and not (name[:1].isupper() or ">" in name)
 
@@ -134,12 +134,12 @@ def _is_in_training_config(document: Document, part: str, steps: Sequence[str | 
 
 
 def leading_out(site: Site) -> str | None:
-    """Return a layer's name that is a path out of a directory; None where it has no such name."""
+    """Return a layer's name that is a path out of a directory; None if it has no such name."""
     names = (
         site.given_name,
         site.name,
         (site.config or {}).get("name"),
-    )  # Keras builds by the one in the config, whatever stands beside it
+    )  # Keras uses the name in the config, even if the entry has another
     return next((name for name in names if isinstance(name, str) and leads_out(name)), None)
 
 

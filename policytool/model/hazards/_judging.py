@@ -1,6 +1,6 @@
 """
-What one object of a config does to whoever loads it: an object that says a class by its name, or
-one of Keras' own words for values.
+The effects of loading an object in a config: an object with a class name, or a value in a format of
+Keras.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ if TYPE_CHECKING:
 
 
 class Harm(StrEnum):
-    """The harm that loading a file may do."""
+    """The possible harm of loading a file."""
 
     CODE = "code"
-    """It is code, which the loader runs."""
+    """The object is code, which the release runs."""
 
     NAMED = "named"
-    """It names code that reaches files, the network or Python itself, which a loader looks up."""
+    """It names code with access to files, the network or Python, which a release looks up."""
 
     UNKNOWN = "unknown"
     """
-    It names something of a library's that is on no list of what only computes, or is written in a
-    way that no release writes.
+    It names an object of a library that is not on a list of names that only compute, or has a
+    format that no release writes.
     """
 
     CUSTOM = "custom"
-    """It names code of someone's own, which has to be at hand."""
+    """It names custom code, which has to be available."""
 
     FILE = "file"
-    """It makes the loader open another file, or fetch one."""
+    """It makes the release open or download another file."""
 
     ENDLESS = "endless"
-    """It keeps the loader busy without end."""
+    """It makes loading never end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hazard:
-    """One such thing."""
+    """A harmful or unknown part of a file."""
 
     harm: Harm
     name: str
-    """What tells it apart within its layer: a class, a function with its module, a config key."""
+    """The name, unique within the layer: a class, a function with its module, or a config key."""
 
     what: str
-    """What it does, as a predicate."""
+    """The effect, as a predicate."""
 
     address: Address
     site: int | None
-    """The layer that it stands in; None where it is in none, as in a training configuration."""
+    """The layer that contains it; None if it is not in a layer, as in a training configuration."""
 
     module: str | None = None
     """
-    The module that the file names for it, which a loader may import; None where it names none.
+    The stored module of the object, which a release may import; None if the file stores none.
     """
 
 
 HazardParts = tuple[Harm, str, str]
-"""A harm, and a hazard's name and predicate, before it is known where it stands."""
+"""The harm, the name and the predicate of a hazard whose place is not yet known."""
 
 
 _NOT_PURE: Final = "which is not on the allow-list of functions"
@@ -81,7 +81,7 @@ def find_wrapped(
     class_name: str, config: dict[str, Json], entry: dict[str, Json]
 ) -> Iterator[HazardParts]:
     """
-    Yield what a wrapper calls that is not known to only compute.
+    Yield hazards for the functions that a wrapper calls and that are not known to only compute.
 
     :param entry: the layer's entry in its model, with its calls (``inbound_nodes``).
     """
@@ -121,8 +121,8 @@ def _hazards_of_function(name: Json) -> Iterator[HazardParts]:
 
 def _of_class_method(config: dict[str, Json]) -> Iterator[HazardParts]:
     """
-    Yield a method of a class: of a class that no release wraps, whatever it is, it is looked up in
-    all of TensorFlow's names.
+    Yield the hazard of a method of a class. If no release wraps the class, the method is looked up
+    in all names of TensorFlow.
     """
     owner, method = config.get("cls_symbol"), config.get("method_name")
     if not (
@@ -147,8 +147,8 @@ def _of_attribute(class_name: str, name: Json) -> Iterator[HazardParts]:
 
 def _of_node_def(node: Json) -> Iterator[HazardParts]:
     """
-    Yield the op of a layer that holds one: its definition is JSON in every release, and text would
-    be taken for protobuf.
+    Yield the hazard of an op in a layer. Its definition is JSON in all releases; a loader would
+    parse text as protobuf.
     """
     name = node.get("op") if isinstance(node, dict) else None
     if not isinstance(node, dict) or not isinstance(name, str):
@@ -168,7 +168,7 @@ def _of_node_def(node: Json) -> Iterator[HazardParts]:
 
 
 def _has_function(attributes: Json) -> bool:
-    """Return whether an attribute names a function, which no config holds."""
+    """Return whether an attribute names a function, which is never in a config."""
     values = attributes.values() if isinstance(attributes, dict) else ()
     return any(
         isinstance(value, dict)
@@ -198,8 +198,8 @@ _BYTE_CODE: Final = "byte code"
 _FUNCTION: Final = "function"
 _NAMING: Final = ("activation", "initializer", "regularizer", "constraint", "init")
 """
-Ends of the arguments whose text Keras looks up as the name of a function or class; Keras 1 has
-``init``.
+Suffixes of the arguments whose text Keras looks up as the name of a function or class. ``init`` is
+for Keras 1.
 """
 
 _KERAS1: Final = (
@@ -214,19 +214,19 @@ _KERAS1: Final = (
     "input_dtype",
 )
 """
-Ends of the arguments of Keras 1 that have text, which no measured release writes (keras/layers of
+Suffixes of the arguments of Keras 1 with text, which no measured release writes (keras/layers of
 Keras 1.2.2).
 """
 
 _CALLING: Final = ("fn", "partitioner")
 """
-Ends of the arguments that hold a function: of metrics (``fn``), wrappers of RNN cells
+Suffixes of the arguments with a function: of metrics (``fn``), wrappers of RNN cells
 (``residual_fn``) and feature columns (``normalizer_fn``).
 """
 
 
 def find(value: dict[str, Json]) -> Iterator[HazardParts]:
-    """Yield what one object of a config does, whatever object it stands in."""
+    """Yield the hazards of an object in a config, independent of the object that contains it."""
     for key, kind in value.items():
         if kind == "lambda" and key.endswith(_TYPE) and value.get(key.removesuffix(_TYPE)):
             yield (
@@ -289,8 +289,8 @@ def _of_object(
 
 def _of_lambda(config: dict[str, Json]) -> Iterator[HazardParts]:
     """
-    Yield what a Lambda runs: byte code, unless it names functions, which Keras 2 takes from any
-    module that is loaded.
+    Yield the hazards of the code that a Lambda runs: byte code, or the name of a function, which
+    Keras 2 looks up in all loaded modules.
     """
     function = config.get("function")
     for key in ("function", "output_shape", "mask"):
@@ -354,13 +354,13 @@ def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts
 
 def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
     """
-    Yield the hazard of a tensor type that a loader looks up: by its module in the Keras format, by
-    a registered name in metadata.
+    Yield the hazard of a tensor type that a release looks up: by module in the Keras format, or by
+    registered name in metadata.
     """
     names, module = (
         [value[key] for key in ("type_spec", "spec_name") if value.get(key)],
         value.get("module"),
-    )  # each is looked up by another loader
+    )  # each is looked up by another release
     name = next(
         (
             spec_name
@@ -392,8 +392,8 @@ def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
 
 def _of_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
     """
-    Yield a function that is looked up by its module, or by the name that it was registered under,
-    which older releases take for it.
+    Yield the hazard of a function that is looked up by its module, or, in older releases, by its
+    registered name.
     """
     module, registered = value.get("module"), value.get("registered_name")
     where = module if isinstance(module, str) and module else None
@@ -424,11 +424,11 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
 
 
 def _of_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts]:
-    """Yield a class that is not known to only compute."""
+    """Yield the hazard of a class that is not known to only compute."""
     module, registered = value.get("module") or None, value.get("registered_name")
     name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
     own = registered if isinstance(registered, str) else class_name
-    judged = name == LAMBDA or layer_facts(name).is_op_layer  # by what they call
+    judged = name == LAMBDA or layer_facts(name).is_op_layer  # according to their calls
     if isinstance(module, str) and (
         is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")
     ):
@@ -453,8 +453,8 @@ def _of_other_module(
     value: dict[str, Json], module: str, name: str, own: str
 ) -> Iterator[HazardParts]:
     """
-    Yield a class of a module outside Keras, which a loader imports unless it knows the class by the
-    name that it is registered by.
+    Yield the hazard of a class in a module outside Keras, which a release imports unless the class
+    is registered under its name.
     """
     full = short(f"{module}.{name}")
     if is_harmful(module, name):
@@ -478,8 +478,8 @@ def _of_other_module(
 
 def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts]:
     """
-    Yield text that Keras looks up as the name of somebody's function, and text in an argument that
-    no release writes.
+    Yield the hazards of text that Keras looks up as the name of a custom function, and of text in
+    an argument that no release writes.
     """
     for key, text in config.items():
         if (
@@ -519,7 +519,6 @@ def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts
 
 def _has_text(value: Json) -> bool:
     """
-    Return whether there is text in a value, at any depth: numbers do nothing, whatever argument
-    they are given for.
+    Return whether a value contains text at any depth. Numbers are harmless in all arguments.
     """
     return any(isinstance(leaf, str) for leaf in jsontext.leaves(value))

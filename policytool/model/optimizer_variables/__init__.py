@@ -1,9 +1,9 @@
 """
-A stored optimizer's variables: which is which slot of which weight.
+The stored variables of an optimizer, with the weight and the slot of each.
 
-HDF5 names them by their weights, archives and standalone Keras number them. Here is what
-each optimizer keeps and in which order, and how that is read from what a file stores, with the
-weights that the optimizer trains (:mod:`policytool.model.optimizer_config`).
+HDF5 names them after their weights; archives and standalone Keras number them. This module defines
+the variables of each optimizer and their order, and reads them from a file for the weights that the
+optimizer trains (:mod:`policytool.model.optimizer_config`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Shape = tuple[int, ...]
 
 
 class Style(StrEnum):
-    """How an optimizer updates and what it keeps."""
+    """The implementation of an optimizer, which determines its variables."""
 
     OLD = "old"
     NEW = "new"
-    """Of TF 2.11 and later, in Keras 2."""
+    """The optimizers of Keras 2 in TF 2.11 and later."""
 
     KERAS3 = "keras3"
 
@@ -50,35 +50,35 @@ class StyledOptimizer:
 
 @dataclass(frozen=True, slots=True)
 class SlotKind:
-    """A kind of variable that an optimizer keeps for each weight, or once."""
+    """A kind of variable that an optimizer creates for each weight, or once."""
 
     kind: str
-    """Its name in Keras 3."""
+    """The name in Keras 3."""
 
     old: str | None
-    """In the old style; None where the old style has no such optimizer."""
+    """The name in the old style; None if the old style has no such optimizer."""
 
     new: str | None
-    """In Keras 2 since TF 2.11."""
+    """The name in Keras 2 since TF 2.11."""
 
     block: int = 0
-    """Those of one block are stored together for each weight."""
+    """The number of the block; the slots of a block are stored together for each weight."""
 
     needs: str | None = None
-    """The key of the config that it is kept for."""
+    """The config key that enables the slot."""
 
     without: int | None = None
     """
-    The axis that it has not, of weights with two axes or more; for others Keras 3 keeps a number
-    that nothing uses, but in a wrapper, and Keras 2 nothing.
+    The axis that the slot lacks, for weights with at least two axes. For other weights, Keras 3
+    stores an unused number, except in a wrapper, and Keras 2 stores nothing.
     """
 
     def name(self, style: Style) -> str | None:
-        """Return what a style calls it; None if the style does not keep it."""
+        """Return the name of the slot in a style; None if the style does not create it."""
         return self.kind if style is Style.KERAS3 else self.new if style is Style.NEW else self.old
 
     def shape(self, weight: Shape) -> Shape:
-        """Return the shape that it has for a weight."""
+        """Return the shape of the slot for a weight."""
         if self.without is None:
             return weight
         if not self.is_factor_of(weight):
@@ -87,19 +87,19 @@ class SlotKind:
         return weight[:axis] + weight[axis + 1 :]
 
     def is_factor_of(self, weight: Shape) -> bool:
-        """Return whether it is kept for a weight, if it is one of two factors of a slot."""
+        """Return whether the slot is one of two factors, and exists for a weight of this shape."""
         return self.without is None or len(weight) >= _FACTORED
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One variable of an optimizer, in the order in which they are stored."""
+    """A variable of an optimizer in the stored order."""
 
     kind: str
-    """That of a slot, or one of the names below."""
+    """The kind of a slot, or one of the names below."""
 
     weight: int | None = None
-    """The position of the trainable weight that it is a slot of."""
+    """The position of the slot's trainable weight; None for a variable that is not a slot."""
 
     shape: Shape = ()
 
@@ -107,10 +107,10 @@ class Position:
 ITERATIONS: Final = "iterations"
 RATE: Final = "learning_rate"
 SCHEDULE: Final = "schedule"
-"""The product of the momentums of all steps, which Nadam keeps once."""
+"""The product of the momentums of all steps: a single variable of Nadam."""
 
 _FACTORED: Final = 2
-"""How many axes a weight has of which Adafactor keeps two factors."""
+"""The minimum number of axes of a weight for which Adafactor stores two factors."""
 
 _ADAM: Final = (
     SlotKind("momentum", "m", "m"),
@@ -149,21 +149,21 @@ _AVERAGE: Final = SlotKind("average", None, "average", -2, "use_ema")
 _GATHERED: Final = SlotKind("gradient_accumulator", None, None, -1, "gradient_accumulation_steps")
 _TOGETHER_IN_OLD: Final = frozenset({"Ftrl"})
 """
-The optimizer of the old style that makes all slots of a weight at once; the others make one kind
-for all weights, then the next.
+The optimizer of the old style that creates all slots of a weight before those of the next weight.
+The others create all slots of a kind before those of the next kind.
 """
 
 ALWAYS_IN_NEW: Final = frozenset({"SGD"})
-"""The optimizer that Keras 2 gives its slots since TF 2.11 without a use for them."""
+"""The optimizer whose slots Keras 2 always creates since TF 2.11, even if it does not use them."""
 
 WITH_SCHEDULE: Final = "Nadam"
 _SCHEDULE_LAST_SINCE: Final = "keras3.10"
-"""The first release that keeps Nadam's product behind the slots."""
+"""The first release that stores the momentum product of Nadam after the slots."""
 
 
 def blocks(optimizer: StyledOptimizer) -> tuple[tuple[SlotKind, ...], ...]:
     """
-    Return the slots that an optimizer keeps, in blocks.
+    Return the slots of an optimizer, in blocks.
 
     :raises UnmappedError: for an optimizer whose variables are not one for each weight and kind.
     """
@@ -190,7 +190,7 @@ def _keeps(optimizer: StyledOptimizer, slot: SlotKind) -> bool:
 
 
 def is_in_use(optimizer: StyledOptimizer, kind: str, weight: Shape) -> bool:
-    """Return whether steps of training read a slot of a weight, if an optimizer keeps it."""
+    """Return whether training reads a slot of a weight, if the optimizer creates the slot."""
     return all(
         slot.is_factor_of(weight) and (slot.needs is None or bool(optimizer.config.get(slot.needs)))
         for slot in _SLOTS.get(optimizer.class_name, ())
@@ -199,7 +199,7 @@ def is_in_use(optimizer: StyledOptimizer, kind: str, weight: Shape) -> bool:
 
 
 def has_rate(optimizer: StyledOptimizer) -> bool:
-    """Return whether the learning rate is one of an optimizer's variables."""
+    """Return whether the learning rate is a variable of the optimizer."""
     return optimizer.style is Style.KERAS3 and not isinstance(
         optimizer.config.get("learning_rate"), dict
     )
@@ -209,10 +209,11 @@ def positions(
     optimizer: StyledOptimizer, weights: Sequence[Shape], release: str, *, is_wrapped: bool = False
 ) -> tuple[Position, ...]:
     """
-    Return the variables that a release stores for trainable weights of these shapes, in its order.
+    Return the variables that a release stores for trainable weights of these shapes, in the order
+    of the release.
 
-    :param is_wrapped: whether a wrapper scales losses, in which Keras 3 stores neither Nadam's
-        product nor the numbers of Adafactor that nothing uses (Keras 3.0 to 3.15)
+    :param is_wrapped: whether the optimizer is in a loss-scaling wrapper. Then Keras 3.0 to 3.15
+        do not store the momentum product of Nadam or the unused numbers of Adafactor
     :raises UnmappedError: for an optimizer whose variables are not one for each weight and kind.
     """
     return tuple(_positions(optimizer, weights, release, is_wrapped=is_wrapped))
@@ -247,41 +248,42 @@ INNER: Final[Path] = (STATE, "inner_optimizer", "vars")
 _STORED: Final = "optimizer_weights"
 _STEPS: Final = frozenset({"iter", "iteration", "iterations"})
 _CACHE: Final = "momentum_cache"
-"""What the old style calls Nadam's product."""
+"""The name of Nadam's momentum product in the old style."""
 
 OWN: Final = 4
 _LAST_OWN: Final = "dynamic_scale"
 """
-How many variables Keras 3's LossScaleOptimizer keeps itself before those of the optimizer, and the
-last of them in HDF5: iterations, learning rate, steps since the scale last changed, the scale.
+The number of variables that the LossScaleOptimizer of Keras 3 stores before those of the optimizer,
+and the last of them in HDF5: iterations, learning rate, steps since the last change of the scale,
+and the scale.
 """
 
 _STANDALONE: Final = "keras"
 _WITH_UNUSED: Final = "Adam"
-"""The optimizer that Keras 2.1 to 2.3 give a slot of one number for each weight without amsgrad."""
+"""The optimizer with an unused number for each weight if amsgrad is off, in Keras 2.1 to 2.3."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerState:
-    """An optimizer's variables by what they are."""
+    """The stored variables of an optimizer by their role."""
 
     iterations: Tensor | None
-    """None where none are stored: Keras 2.0 to 2.2 have some optimizers count from 0 again."""
+    """None if not stored: some optimizers of Keras 2.0 to 2.2 restart their count at 0."""
 
     rate: Tensor | None = None
     schedule: Tensor | None = None
     slots: Mapping[tuple[Tensor, str], Tensor] = field(default_factory=dict)
-    """By weight and kind."""
+    """The slots by weight and kind."""
 
     own: tuple[Tensor, ...] = ()
-    """What a wrapper of Keras 3 keeps itself, in order."""
+    """The variables of a Keras 3 wrapper itself, in order."""
 
 
 def read_optimizer(loaded: LoadedModel, value: Json) -> StyledOptimizer | None:
     """
     Return the serialised optimizer of a file without wrappers; None if there is no optimizer.
 
-    A bare name stands for the default config of the release that wrote the file.
+    A plain name means the default config of the release that wrote the file.
 
     :raises SpellingError: for a format that no release writes.
     """
@@ -305,9 +307,9 @@ def read_state(
     loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
 ) -> OptimizerState | None:
     """
-    Return the variables of a file's optimizer; None where it has none.
+    Return the variables of a file's optimizer; None if it has none.
 
-    :raises UnmappedError: where it is not certain what belongs to which weight.
+    :raises UnmappedError: if the weight of a variable is not certain.
     """
     document, writer = loaded.document, loaded.origins[-1]
     if document.format == "keras":
@@ -349,8 +351,8 @@ def _state_of_keras3(
     loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
 ) -> OptimizerState:
     """
-    Return the state in HDF5 of Keras 3, in the order of its names, which end in those of the
-    weights: ``sequential_dense_kernel_momentum``.
+    Return the state in HDF5 of Keras 3. Variables are in the order of their names, which contain
+    the names of the weights: ``sequential_dense_kernel_momentum``.
     """
     stored = loaded.document.state
     has_own = len(stored) > OWN and stored[OWN - 1].path[-1] == _LAST_OWN
@@ -435,7 +437,7 @@ def _state_by_position(
 def _state_by_name(
     optimizer: StyledOptimizer, stored: Sequence[Tensor], trainable: Sequence[Tensor]
 ) -> OptimizerState:
-    """Return the state in HDF5 of tf.keras, whose names end in those of the weights."""
+    """Return the state in HDF5 of tf.keras, whose variable names contain those of the weights."""
     by_end: dict[Path, list[Tensor]] = {}
     for tensor in stored:
         plain = tuple(part.removesuffix(":0") for part in tensor.path if part != _STORED)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 def build(document: Document, release: Release) -> Placed:
     """
-    Return the layers of a document that has a config, in model order, and their variables.
+    Return the layers of a document with a config, in model order, and their variables.
 
-    :raises SpellingError: for a config that is not a serialised model.
+    :raises SpellingError: if the config is not a serialised model.
     """
     if document.nodes:
         sites = objects.sites(document)

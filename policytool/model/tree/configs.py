@@ -1,11 +1,10 @@
 """
 The layers of a model's config, nested to any depth.
 
-Layers stand in a model's ``layers``, in wrappers (``layer``, ``backward_layer``), in RNNs
-(``cell``, ``cells``), as activations, and wherever a custom class puts them. What tells a layer
-from an initialiser, a metric, a quantiser or an optimizer is its config: ``Layer.get_config``
-writes ``name`` and ``trainable`` in every Keras from 1.0 to 3.15, the others never write
-``trainable``.
+Layers are in ``layers`` of a model, in wrappers (``layer``, ``backward_layer``), in RNNs (``cell``,
+``cells``), in place of activations, and at any key of a custom class. The config distinguishes a
+layer from an initialiser, metric, quantiser or optimizer: ``Layer.get_config`` writes ``name`` and
+``trainable`` in all Keras releases from 1.0 to 3.15; the others never write ``trainable``.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ _NOT_LAYERS: Final = frozenset(
         "quantization_config",
     }
 )
-"""Keys below which no layer's config stands."""
+"""Keys whose values never contain a layer."""
 
 _BIDIRECTIONAL_KEYS: Final = frozenset({"layer", "merge_mode"})
-"""What tells a class derived from Bidirectional."""
+"""The config keys by which a subclass of Bidirectional is detected."""
 
 LAYER_SLOTS: Final = frozenset({LAYERS, "layer", "backward_layer", "cell", "cells"})
 """
-Keys below which everything serialised is a layer, even a custom one whose config lacks ``name`` and
-``trainable``.
+Keys below which each serialised object is a layer, even a custom layer whose config lacks ``name``
+and ``trainable``.
 """
 
 Steps = tuple[str | int, ...]
@@ -64,41 +63,41 @@ Steps = tuple[str | int, ...]
 
 @dataclass
 class _Walk:
-    """What one walk knows and gathers."""
+    """The state of a walk through a config."""
 
     root: Address
-    """Where the config stands."""
+    """The address of the config."""
 
     composites: Mapping[str, tuple[SubLayer, ...]]
     keras3: bool
     each: bool
     sites: list[Site] = field(default_factory=list)
     shared: dict[int, int] = field(default_factory=dict)
-    """Shared object id to the index of its first site."""
+    """The index of the first site of each shared object id."""
 
     also_at: defaultdict[int, list[tuple[str, ...]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """By the index of a shared layer's first site, its further places."""
+    """The additional places of shared layers, by the index of the first site."""
 
     copies: defaultdict[int, list[Address]] = field(default_factory=lambda: defaultdict(list))
-    """By the same index, where the objects stand that serialize it at these places."""
+    """The addresses of the objects that serialize a shared layer there, by the same index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """Where a layer was found."""
+    """The place of a layer in a config."""
 
     entry: Address
-    """Where the object stands that serializes it."""
+    """The address of the object that serializes the layer."""
 
     parent: int | None
     attribute: str
     listed: bool = False
-    """Whether it stands in a list or a dict there."""
+    """Whether the layer is in a list or a dict of that key."""
 
     prefix: str = ""
-    """What a Bidirectional puts before the name of the layer that it builds."""
+    """The prefix that a Bidirectional adds to the name of the layer that it builds."""
 
 
 def sites(
@@ -110,11 +109,11 @@ def sites(
     each: bool = False,
 ) -> tuple[Site, ...]:
     """
-    Return every layer of a serialised model, the model itself first, in model order; ``root`` is
-    the address of the config.
+    Return all layers of a serialised model in model order, the model itself first. ``root`` is the
+    address of the config.
 
-    :param each: whether a shared layer is returned at each of its places, and not once
-    :raises SpellingError: for a config that is not a serialised model, or has more layers than the
+    :param each: whether a shared layer is returned at each of its places; if not, once
+    :raises SpellingError: if the config is not a serialised model, or has more layers than the
         limit.
     """
     walk = _Walk(root=root, composites=composites, keras3=keras3, each=each)
@@ -198,7 +197,7 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
 
 
 def _visit_children(walk: _Walk, config: Json, entry: Address, index: int) -> None:
-    """Add the layers in the config of the layer at ``index``, which stands in ``entry``."""
+    """Add the layers in the config of the layer at ``index``; ``entry`` is its address."""
     if isinstance(config, list):  # a Sequential of Keras 1 and of 2.0 to 2.2.2
         _visit_value(walk, config, entry, index, (LAYERS, ("config",)))
     elif isinstance(config, dict):
@@ -213,7 +212,7 @@ def _visit_value(
     """
     Add the layers in a value of a layer's config.
 
-    :param item: the key of the value, and the way to it from ``entry``
+    :param item: the key of the value, and the steps to it from ``entry``
     """
     key, steps = item
     for inner_steps, inner in _layers_below(value, steps, slot=key in LAYER_SLOTS):
@@ -266,7 +265,7 @@ def _visit_directions(walk: _Walk, config: dict[str, Json], entry: Address, inde
 def _layers_below(
     value: Json, steps: Steps, *, slot: bool
 ) -> Iterator[tuple[Steps, dict[str, Json]]]:
-    """Yield the layers directly in ``value``: itself, or in lists and plain dicts of it."""
+    """Yield the layers directly in ``value``: the value itself, or items of its lists and dicts."""
     if isinstance(value, list):
         for position, item in enumerate(value):
             if isinstance(item, dict | list):
@@ -305,7 +304,7 @@ def _layer_list(config: Json) -> list[Json] | None:
 
 def _add_sub_layers(walk: _Walk, class_name: str, index: int) -> None:
     """
-    Add the layers that a built-in layer makes by itself, as far as nothing below it has their name.
+    Add the layers that a built-in layer creates, except those whose name already exists below it.
     """
     owner = walk.sites[index]
     taken = {site.name for site in walk.sites[index + 1 :] if site.parent == index}

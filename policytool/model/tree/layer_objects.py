@@ -1,9 +1,9 @@
 """
-Every object in a file that serializes a layer.
+All objects in a file that serialize a layer.
 
-A config has one for each layer, and further ones for a shared layer. A SavedModel's metadata has
-one in the layer's own node, again one in the configs of the models and wrappers that hold the
-layer, twice more in the root, and TF 2.5 writes all of that to two files.
+A config has an object for each layer, and additional objects for a shared layer. The metadata of a
+SavedModel has an object in the node of the layer, one in the config of each model and wrapper that
+contains the layer, and two in the root. TF 2.5 writes all of them to two files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _OWN: Final = (("dtype",), ("config", "dtype"))
-"""Where a node's metadata says its own policy."""
+"""The steps to a layer's policy in the metadata of its node."""
 
 _MODEL_CONFIG: Final = "model_config"
 
@@ -36,11 +36,11 @@ class LayerObject:
     """An object that serializes a layer."""
 
     entry: Address | None
-    """Where it stands; None for a layer that its parent makes by itself."""
+    """The address of the object; None for a layer that its parent creates."""
 
     site: int
     policies: tuple[Address, ...] = ()
-    """Where it says the layer's policy; in a config also where it would say it."""
+    """The addresses of the layer's policy; in a config, also if no policy is stored."""
 
 
 def layer_objects(document: Document, sites: Sequence[Site]) -> Iterator[LayerObject]:
@@ -97,16 +97,16 @@ def _of_node(document: Document, part: str, index: int, below: _Below) -> Iterat
 
 def _nested(root: Address, holder: Json, index: int, below: _Below) -> Iterator[LayerObject]:
     """
-    Yield the objects of a layer and of those in its config, which stands at ``root``.
+    Yield the objects of a layer and of the layers in its config, whose address is ``root``.
 
-    Which node an object is, its name tells: so Keras itself puts the layers of a SavedModel's graph
-    into a model that it builds from a config (``_reconstruct_model`` in
+    Objects and nodes match by name, as in Keras, which puts the layers of a SavedModel's graph into
+    a model that it builds from a config (``_reconstruct_model`` in
     keras/saving/saved_model/load.py).
     """
     try:
         inner = configs.sites(root, holder, {}, keras3=False, each=True)
     except SpellingError:
-        return  # a layer whose get_config raised, or a class that keeps something else there
+        return  # get_config failed, or a class stores other data at this key
     sites = {0: index}
     places: Counter[tuple[int | None, str, str]] = Counter()
     for position, site in enumerate(inner):
@@ -127,7 +127,7 @@ def _nested(root: Address, holder: Json, index: int, below: _Below) -> Iterator[
 
 
 class _Below:
-    """The layers of a SavedModel's graph by what configs of the layers above them say of them."""
+    """Finds the layers of a SavedModel's graph for the objects in configs of layers above them."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self._named: dict[tuple[int, str, str | None], list[int]] = defaultdict(list)
@@ -141,7 +141,7 @@ class _Below:
             if site.parent is not None:
                 self._add(site.parent, site.name, site.attribute, index)
                 self._held.setdefault((site.parent, site.attribute), index)
-            for names in site.also_at:  # a shared layer is a child wherever it stands
+            for names in site.also_at:  # a shared layer is a child at each of its places
                 if (parent := by_names.get(names[:-1])) is not None:
                     self._add(parent, names[-1], site.attribute, index)
         kinds = Counter(map(_kind, sites))
@@ -152,19 +152,19 @@ class _Below:
     def _add(self, parent: int, name: str, attribute: str, index: int) -> None:
         for held_by in (attribute.partition("/")[0], None):
             children = self._named[parent, name, held_by]
-            if children[-1:] != [index]:  # of several places of a layer in another
+            if children[-1:] != [index]:  # a layer may have several places in another layer
                 children.append(index)
 
     def child(self, parent: int | None, site: Site, place: int) -> int | None:
         """
-        Return which layer an object is that a config below ``parent`` has.
+        Return the layer of an object in a config below ``parent``; None if the graph lacks it.
 
-        The input layer of a Sequential stands in its config alone. What a lone
-        ``keras_metadata.pb`` tells of a shared layer is its first place alone: it is found
-        anywhere, where only one has its name and class.
+        Only the config has the input layer of a Sequential. A ``keras_metadata.pb`` without its
+        SavedModel has only the first place of a shared layer. At other places, a layer matches if
+        no other layer in the file has its name and class.
 
-        :param site: the object, as a config without a graph has it
-        :param place: how many of its name and attribute stand before it
+        :param site: the site of the object in the config without a graph
+        :param place: the number of objects with the same name and attribute before it
         """
         if parent is not None:
             for name in (site.name, site.given_name):

@@ -1,9 +1,9 @@
 """
 The layers of a SavedModel's object graph.
 
-Each Keras object is one node with metadata of its own; a model's config repeats its layers several
-times, and a custom layer's children stand nowhere else. So nodes are counted, along the edges by
-which one object holds another.
+Each Keras object is a node with separate metadata. Configs repeat the layers of a model several
+times, and only the graph has the children of a custom layer. Therefore the layers are nodes, which
+are collected along the edges between objects.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _LISTED: Final = re.compile(r"layer-(\d{1,9})")
 
 _LAST: Final = frozenset({"layers", "_layers", "_self_tracked_trackables", "loss", "metrics"})
 """
-Edges that mostly lead to what others lead to, and sometimes are an attribute of the user's:
-followed last.
+Edges that usually lead to the targets of other edges, but may be an attribute in custom code. They
+are followed last.
 """
 
 
 @dataclass
 class _Walk:
-    """What one walk knows and gathers."""
+    """The state of a walk through an object graph."""
 
     document: Document
     sites: list[Site] = field(default_factory=list)
@@ -57,13 +57,13 @@ class _Walk:
     also_at: defaultdict[int, dict[tuple[str, ...], None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """By the number of a layer, its further places, each once."""
+    """The additional places of each layer, by its index, each once."""
 
     uses: int = 0
-    """Layers, and lists and dicts that lead to layers, each as often as an object holds it."""
+    """The number of references to layers, and to lists and dicts that lead to layers."""
 
     characters: int = 0
-    """Of the attributes that lead through lists and dicts."""
+    """The total length of the attributes that lead through lists and dicts."""
 
     def count_use(self, attribute: str = "") -> None:
         """
@@ -102,10 +102,10 @@ class _Walk:
 
 def sites(document: Document) -> tuple[Site, ...]:
     """
-    Return every layer of the object graph once, the model itself first; those that a ``tf.Module``
-    holds, where the root is one.
+    Return each layer of the object graph once, the model itself first. If the root is a
+    ``tf.Module``, return the layers in it.
 
-    :raises LimitError: for a graph beyond the bounds.
+    :raises LimitError: if the graph exceeds a limit.
     """
     walk = _Walk(document=document)
     root = document.nodes.get(0)
@@ -166,8 +166,8 @@ def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, de
 
 def _layer_edges(walk: _Walk, node: ObjectNode) -> Iterator[tuple[str, ObjectNode]]:
     """
-    Yield the layers that an object holds: a model's in their order, then those held by attributes,
-    through lists and dicts.
+    Yield the layers that an object contains: first those of a model in their order, then those in
+    attributes, including lists and dicts.
     """
     document = walk.document
     listed: dict[int, int] = {
@@ -185,7 +185,7 @@ def _layer_edges(walk: _Walk, node: ObjectNode) -> Iterator[tuple[str, ObjectNod
         for label, child in reversed(node.children)
         if label not in BOOKKEEPING and child not in seen
     ]
-    pending.sort(key=lambda edge: edge[0] not in _LAST)  # stable; taken from the end
+    pending.sort(key=lambda edge: edge[0] not in _LAST)  # stable; the loop pops from the end
     while pending:
         label, number = pending.pop()
         child = document.nodes.get(number)

@@ -1,4 +1,4 @@
-"""A place where a layer stands in a file, before its policy is read."""
+"""The place of a layer in a file, before its policy is read."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MODEL_CLASSES: Final = classes_of(Category.MODEL)
 """
 Classes of Keras whose config lists layers.
 
-``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``.
+``Network`` is the class of functional networks that are not a ``Model`` in TF 1.13 to 2.2.
 """
 
 MODEL_IDENTIFIERS: Final = frozenset(
     {"_tf_keras_model", "_tf_keras_network", "_tf_keras_sequential"}
 )
-"""Identifiers of nodes in a SavedModel that are models of Keras."""
+"""Identifiers of SavedModel nodes that are Keras models."""
 
 INPUT_CLASS: Final = "InputLayer"
 LAYERS: Final = "layers"
@@ -42,7 +42,7 @@ CONTAINERS: Final = frozenset(
         "_generic_user_object",
     }
 )
-"""Identifiers of nodes in a SavedModel that only hold others."""
+"""Identifiers of SavedModel nodes that only contain other nodes."""
 
 BOOKKEEPING: Final = frozenset(
     {
@@ -65,7 +65,7 @@ BOOKKEEPING: Final = frozenset(
         *("layer_metrics", "layer_regularization_losses"),
     }
 )
-"""Edges of Keras' own that lead to no layer, or to variables under names that say nothing."""
+"""Edges for internal use of Keras: to objects that are not layers, or to unnamed variables."""
 
 
 class Unspelled(Enum):
@@ -76,10 +76,10 @@ class Unspelled(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """One layer, at its first place."""
+    """A layer at its first place."""
 
     names: tuple[str, ...]
-    """Names from the root down."""
+    """The names from the root to the layer."""
 
     also_at: tuple[tuple[str, ...], ...] = ()
     class_name: str
@@ -87,36 +87,36 @@ class Site:
     module: str | None = None
     attribute: str
     """
-    What the parent holds it by: :data:`LAYERS` for a model's layers, else the attribute or config
-    key.
+    The attribute or config key of the parent that contains the layer; :data:`LAYERS` for the layers
+    of a model.
     """
 
     listed: bool = False
-    """Whether the parent holds it in a list or a dict of that name."""
+    """Whether the layer is in a list or a dict of that name."""
 
     parent: int | None
-    """Index of the parent's site; None for the root."""
+    """The index of the parent's site; None for the root."""
 
     spelled: Json | Unspelled
     """The value of the ``dtype`` key."""
 
     entry: Address | None = None
-    """Where its object stands; None for a layer that its parent makes by itself."""
+    """The address of the object that serializes it; None for a layer that its parent creates."""
 
     copies: tuple[Address, ...] = ()
-    """Where the objects stand that serialize a shared layer at its further places."""
+    """The addresses of the objects that serialize a shared layer at its additional places."""
 
     address: Address | None
-    """Where its policy stands, or would stand."""
+    """The address of its policy, even if no policy is stored."""
 
     given_name: str | None = None
-    """The name in the file, where the built layer has another (directions of a Bidirectional)."""
+    """The name in the file if the built layer has another name (directions of a Bidirectional)."""
 
     sub_policy: SubPolicy | None = None
-    """For a layer that its parent makes by itself: whose policy it takes."""
+    """The source of the policy of a layer that its parent creates; None for other layers."""
 
     numbered: bool = False
-    """Whether the true name may carry a number that only the weights' names tell."""
+    """Whether the actual name may end in a number that only the names of weights contain."""
 
     autocast: bool | None = None
     is_model: bool = False
@@ -126,24 +126,24 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The layer's own name as it is built."""
+        """The name of the built layer."""
         return self.names[-1]
 
 
 def children_of(sites: Sequence[Site]) -> Mapping[int | None, Sequence[int]]:
-    """Return the indices of the sites directly below each site; those of None are the topmost."""
+    """Return the indices of the sites directly below each site; None has the top-level sites."""
     return grouped((site.parent, index) for index, site in enumerate(sites))
 
 
 def path_of(names: tuple[str, ...]) -> str:
-    """Return a layer path as reports show it: ``/`` inside a name becomes ``~1``."""
+    """Return the path of a layer in reports; ``/`` inside a name becomes ``~1``."""
     return "/".join(name.replace("/", "~1") for name in names)
 
 
 def split_class(serialized: KerasObject) -> tuple[str, str | None]:
     """
-    Return class name and registered name; H5 and SavedModels of Keras 2 write ``package>Class`` as
-    the class name.
+    Return the class name and the registered name. HDF5 and SavedModels of Keras 2 write
+    ``package>Class`` as the class name.
     """
     class_name = public_class_name(serialized.class_name)
     if ">" in class_name:

@@ -1,9 +1,9 @@
 """
-Which stored variable belongs to which layer.
+The assignment of stored variables to layers.
 
-Each layout names variables in its own way: legacy HDF5 by the layers' names, ``.keras`` by classes
-and attributes, a SavedModel by edges of the object graph. What matches no layer below stays with
-the deepest layer that does match.
+The names of variables depend on the layout: legacy HDF5 uses the names of layers, ``.keras``
+classes and attributes, and a SavedModel the edges of the object graph. A variable belongs to the
+deepest layer that matches its name.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 DEPENDENCIES: Final = "_layer_checkpoint_dependencies"
 _CONTAINERS: Final = (LAYERS, DEPENDENCIES)
-"""What Keras 2.15 on, and 2.12 to 2.14, call the group of a model's layers."""
+"""The names of the group of a model's layers in Keras 2.15 and later, and in 2.12 to 2.14."""
 
 COUNTED_ONCE: Final = 1
 COUNTED_TWICE: Final = 2
-"""How TF 2.14, and TF 2.12 and 2.13, count the layers with weights of a class in that group."""
+"""The step by which TF 2.12 and 2.13 count the layers with weights of a class in that group."""
 
 VARS: Final = "vars"
 _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
 _ADAPTED: Final = frozenset({"mean", "variance", "count"})
 STATE: Final = "optimizer"
-"""The group at the root that holds an optimizer's variables."""
+"""The group at the root with the variables of the optimizer."""
 
 NOT_WEIGHTS: Final = frozenset({STATE, "metrics"})
-"""Groups at the root that hold no layer's variables."""
+"""Groups at the root without variables of layers."""
 
 Owned = dict[int, list[tuple[Variable, "Tensor"]]]
 """By site index, each variable with the stored tensor it was read from."""
@@ -52,17 +52,17 @@ Owned = dict[int, list[tuple[Variable, "Tensor"]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """Sites with the names that storage revealed, and the variables of each."""
+    """Sites with their names completed from the stored variables, and the variables of each."""
 
     sites: tuple[Site, ...]
     variables: Mapping[int, tuple[Variable, ...]]
-    """By site index; each variable of a layer once."""
+    """The variables of each layer by site index, each once."""
 
     tensors: Mapping[int, tuple[Tensor, ...]]
-    """By site index; a shared layer's variables as often as they are stored."""
+    """The tensors of each layer by site index, including all copies for a shared layer."""
 
     sources: Mapping[int, tuple[Tensor, ...]]
-    """By site index, for each of its variables the tensor that it was read from."""
+    """The tensor from which each variable in ``variables`` was read, by site index."""
 
     @cached_property
     def children(self) -> Mapping[int | None, Sequence[int]]:
@@ -71,7 +71,7 @@ class Placed:
 
 
 NO_VARIABLES: Final = Placed(sites=(), variables={}, tensors={}, sources={})
-"""What a file without a config comes to."""
+"""The result for a file without a config."""
 
 
 def place(document: Document, sites: tuple[Site, ...]) -> Placed:
@@ -128,15 +128,15 @@ def _by_names(
     sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]], tensors: Iterable[Tensor]
 ) -> Owned:
     """
-    Legacy HDF5 and TF 1 graphs: the path begins with a layer of the model, scopes lead on, the last
-    component is the variable.
+    Assign variables by name, for legacy HDF5 and TF 1 graphs. A path starts with a layer of the
+    model, continues with scopes, and ends with the name of the variable.
     """
     owned: Owned = defaultdict(list)
     children = _with_shared(sites, children)
     below = _Below(sites, children)
     top = (
         {tuple(sites[index].name.split("/")): index for index in children[0]} if sites else {}
-    )  # a "/" in a name makes a group of its own
+    )  # a "/" in a name creates a separate group
     longest = min(
         1 + max((site.name.count("/") for site in sites), default=0), limits.SCOPE_DEPTH.value
     )
@@ -174,7 +174,7 @@ def _with_shared(
 
 @dataclass(slots=True)
 class _Below:
-    """What stands below sites; each question about a site is answered once."""
+    """Finds the sites below a site; results are cached."""
 
     sites: tuple[Site, ...]
     children: Mapping[int | None, Sequence[int]]
@@ -184,7 +184,7 @@ class _Below:
     _inner: dict[int, list[int]] = field(default_factory=dict)
 
     def first(self, start: int, name: str) -> int | None:
-        """Return the first site of this name below ``start``, breadth first."""
+        """Return the first site with this name below ``start``, breadth first."""
         if start not in self._names:
             index_by_name: dict[str, int] = {}
             for index in self.all(start):
@@ -210,7 +210,7 @@ class _Below:
         return next((known[name[:end]] for end in reversed(ends) if name[:end] in known), start)
 
     def adapted(self, start: int) -> list[int]:
-        """Return the layers below a site whose ``adapt`` makes variables without a scope."""
+        """Return the layers below a site whose ``adapt`` creates variables without a scope."""
         if start not in self._adapted:
             self._adapted[start] = [
                 index
@@ -220,7 +220,7 @@ class _Below:
         return self._adapted[start]
 
     def inner(self, index: int) -> list[int]:
-        """Return the layers or cells that a wrapper holds."""
+        """Return the layers or cells in a wrapper."""
         if index not in self._inner:
             self._inner[index] = [
                 child
@@ -244,8 +244,8 @@ class _Below:
 
 def _deepest(below: _Below, start: int, scopes: tuple[str, ...], longest: int) -> int:
     """
-    Return the deepest site below ``start`` that a variable's scopes name; scopes that name no layer
-    are skipped.
+    Return the deepest site below ``start`` in the scopes of a variable. Scopes that are not the
+    name of a layer are skipped.
     """
     index, position = start, 0
     while position < len(scopes):
@@ -263,11 +263,12 @@ def _deepest(below: _Below, start: int, scopes: tuple[str, ...], longest: int) -
 
 def _owner_below(below: _Below, index: int, name: str) -> int:
     """
-    Return who holds a variable whose scopes lead no further than ``index``.
+    Return the owner of a variable whose deepest scope is the site ``index``.
 
-    An RNN's are its cell's, a TimeDistributed's its layer's. Of another wrapper's, those with usual
-    names are its layer's, the rest its own (``vector_u`` of SpectralNormalization). What
-    ``Normalization.adapt`` makes has no scope: it is that of the one such layer of a model.
+    A variable of an RNN belongs to its cell, and of a TimeDistributed to its layer. For other
+    wrappers, variables with usual names belong to the layer in it, and others, such as ``vector_u``
+    of SpectralNormalization, to the wrapper. The variables of ``Normalization.adapt`` have no
+    scope: they belong to the only such layer of a model.
     """
     sites = below.sites
     if sites[index].is_model and name in _ADAPTED:
@@ -291,8 +292,8 @@ def _with_cell_names(
     sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]], tensors: Iterable[Tensor]
 ) -> tuple[Site, ...]:
     """
-    Return the sites with the true names of cells, which carry a number (``lstm_cell_3``) that
-    stands in variable names alone.
+    Return the sites with the actual names of cells, which end in a number (``lstm_cell_3``) that
+    only the names of variables contain.
     """
     if not any(site.numbered for site in sites):
         return sites
@@ -313,11 +314,11 @@ def _with_cell_names(
 
 
 class _NumberedNames:
-    """The numbered names in scopes; each scope is searched once for each parent."""
+    """Finds numbered names in scopes; each scope is searched only once for each parent."""
 
     def __init__(self, scopes: Iterable[tuple[str, ...]]) -> None:
         self._scopes: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-        """By each name in them."""
+        """The scopes that contain each name."""
 
         for scope in dict.fromkeys(scopes):
             steps.spend(len(scope), walk="scopes of cells")
@@ -326,7 +327,7 @@ class _NumberedNames:
         self._below: dict[str, dict[str, tuple[int, str]]] = {}
 
     def of(self, site: Site, parent: str) -> str:
-        """Return the first numbered name of a site below a parent, or else the site's own name."""
+        """Return the first numbered name of a site below a parent, or otherwise the site's name."""
         if parent not in self._below:
             self._below[parent] = self._first_names(parent)
         known = self._below[parent]
@@ -349,7 +350,7 @@ class _NumberedNames:
 def _by_paths(
     document: Document, sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]]
 ) -> Owned:
-    """``.keras``: the longest path of a site that a variable's path begins with."""
+    """Assign variables in ``.keras``: to the site with the longest path that is a prefix."""
     owned: Owned = defaultdict(list)
     places = _storage_paths(document, sites, children)
     for tensor in document.tensors or ():
@@ -428,8 +429,8 @@ def _members(
     stored: Mapping[tuple[str, ...], set[str]],
 ) -> list[tuple[int, tuple[str, ...]]]:
     """
-    Pair a container's members with the groups they are stored in: by class, and by count within the
-    class.
+    Return the members of a container with their stored groups, which match by class and by the
+    number within the class.
     """
     groups: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in stored.get(container, ()):
@@ -460,8 +461,8 @@ def _members(
 
 def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
     """
-    SavedModel: variables that a layer's node holds, directly or in a list or dict, each at the
-    deepest layer that holds it.
+    Assign variables in a SavedModel: to the deepest layer whose node contains the variable,
+    directly or in a list or dict.
     """
     taken: set[int] = set()
     return grouped(

@@ -1,4 +1,4 @@
-"""What ``check`` measured, as text: a page for people, and JSON."""
+"""Reports of ``check``: a page for people, and JSON."""
 
 from __future__ import annotations
 

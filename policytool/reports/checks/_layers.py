@@ -38,7 +38,7 @@ ARROW: Final = " → "
 """Between a value of the reference and that of the candidate."""
 
 _LEAST: Final = 0.001
-"""Shares of lost values from which on they are told."""
+"""The minimum shares of lost values that are reported."""
 
 
 def measurements(output: CheckedOutput) -> list[Metrics]:
@@ -117,7 +117,7 @@ def ratio(metrics: Metrics | None) -> Cell:
 
 
 def tolerance_cell(judgement: Judgement | None) -> Cell:
-    """Return the tolerance; nothing where nothing was held against it."""
+    """Return the tolerance; empty if no value was compared with it."""
     if judgement is None or (judgement.error is None and not judgement.is_missed):
         return Cell(text="")
     return Cell(
@@ -171,7 +171,7 @@ class MeasuredCall:
 
     @property
     def order(self) -> tuple[bool, bool, float, float, float]:
-        """What the worst have most of."""
+        """The sort key of the row; the worst rows have the largest keys."""
         judged = self.judgement is not None and (self.is_missed or self.judgement.error is not None)
         above = excess(self.judgement) if judged and self.judgement is not None else 0.0
         return (
@@ -189,7 +189,7 @@ class MeasuredCall:
 
 
 def _rank(metrics: Metrics | None) -> float:
-    """Return how bad metrics are: 0 for what is equal and for what was not measured."""
+    """Return the error of metrics for sorting; 0 for equal values and for missing measurements."""
     if metrics is None:
         return 0.0
     if metrics.overflow:
@@ -256,7 +256,7 @@ def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
 
 
 def _left(more: int, missed: int) -> str:
-    """Return how many calls are not shown."""
+    """Return the number of calls that are not displayed."""
     too_far = f", {missed:,} of which have larger errors than rounding explains" if missed else ""
     return f"{many(more, 'more call')} not shown{too_far}; use -v to show all"
 

@@ -76,7 +76,7 @@ def caveats(check: Check) -> list[str]:
 
 
 def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
-    """Yield what one run leaves open."""
+    """Yield the open questions of a run."""
     if run.rewrite is not None and run.rewrite.unchanged is not None:
         yield "the rewrite changed nothing, so this run does not test the policy"
     if run.random:
@@ -116,7 +116,7 @@ def device_caveats(device: TensorFlowDevice) -> Iterator[str]:
 
 
 def _quantized(check: Check) -> Iterator[str]:
-    """Yield what the reference is if the file is quantised, and that nothing was tested."""
+    """Yield notes on the reference of a quantised file, and on a check that tested nothing."""
     modes = check.reference.dequantized
     stored = [mode for mode in modes if mode != "float8"]
     if check.is_same_model and not modes:
@@ -139,7 +139,7 @@ def _quantized(check: Check) -> Iterator[str]:
 
 
 def _other_backends(check: Check) -> Iterator[str]:
-    """Yield that a model was written with another backend than the one that runs it."""
+    """Yield a note if the backend that wrote a model is not the one that runs it."""
     for path in dict.fromkeys((check.reference.path, check.candidate.path)):
         side = next(
             compared_side
@@ -195,7 +195,7 @@ def kept_scope_facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
 
 
 def kept_reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
-    """Return why ops of a scope stay in float32, according to TensorFlow's lists."""
+    """Return the reason why ops of a scope stay in float32, according to TensorFlow's lists."""
     ops = _ops(kept)
     lists = {op: graph_ops.amp_list(op, graph_rewrite.dtype) for op in ops}
     listed = [
@@ -229,7 +229,7 @@ def _ops_and_verb(ops: list[str]) -> str:
 
 
 _REASONS: Final = 3
-"""How many reasons are told why layers keep their policy, the commonest first."""
+"""The maximum number of reported reasons for kept policies, the most frequent first."""
 
 _INPUTS: Final = 4
 _TYPES: Final = 4
@@ -283,7 +283,7 @@ def run_facts(run: CheckRun) -> Iterator[tuple[str, str]]:
 
 
 def side_words(side: CheckSide) -> Iterator[str]:
-    """Yield what a model is: its path, and how many of its layers have each policy."""
+    """Yield the path of a model, and the number of its layers with each policy."""
     yield side.path
     counts = sorted(side.policies.items(), key=lambda item: (-item[1], item[0]))
     if counts:
@@ -336,7 +336,7 @@ def device_words(tf_device: TensorFlowDevice) -> Iterator[str]:
 
 
 def rewrite(changes: GraphRewrite) -> str:
-    """Return what TensorFlow's automatic mixed precision changed."""
+    """Return the changes by TensorFlow's automatic mixed precision."""
     if changes.unchanged is not None:
         return f"{changes.said}; {changes.unchanged}"
     types = sorted(changes.by_type.items(), key=lambda item: (-item[1], item[0]))
@@ -387,7 +387,7 @@ _TONES: Final = {
 
 
 def page(checks: Checks, view: View) -> Page:
-    """Return the page; an empty one if nothing could be run."""
+    """Return the page; an empty page if nothing could be run."""
     if checks.check is None:
         return Page(groups=(), failures=failure_facts(checks.failures))
     return Page(groups=(tuple(_blocks(checks, checks.check, view)),))
@@ -432,7 +432,7 @@ def _facts(labelled_texts: Iterable[tuple[str, str]]) -> Facts:
 
 
 def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
-    """Yield the parts of one run, the most important first."""
+    """Yield the sections of a run, the most important first."""
     yield from _tables.kernels(run, everything=everything)
     yield from _tables.metric_section(run)
     yield from _layers.output_section(run)
@@ -443,7 +443,7 @@ def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
 
 
 def remarks(check: Check) -> Iterator[str]:
-    """Yield what to do next, and what else is to be known, each once however many runs say it."""
+    """Yield next steps and notes; those of several runs are yielded once."""
     notes = [
         *(note.message for note in check.notes),
         *(note for run in check.runs for note in run.inputs.notes),

@@ -145,7 +145,7 @@ def _ratio(reference: Timing, candidate: Timing) -> Row:
 
 
 def _times(value: float | None, of: float | None) -> str:
-    """Return how many times a number is another; nothing where one is not known."""
+    """Return the ratio of two numbers as text; empty if one of them is unknown."""
     return f"{figure(value / of)}x" if value is not None and of else ""
 
 
@@ -275,7 +275,7 @@ _DIGITS: Final = 5
 
 
 def metric_sentence(task_metric: TaskMetric) -> str:
-    """Return how the metric changes in the output where it gets worse by most."""
+    """Return the change of the metric in the output with the largest deterioration."""
     worst = task_metric.worst
     of_output = f" of output {worst.output}" if len(task_metric.outputs) > 1 else ""
     text = change_words(f"metric {task_metric.name}{of_output}", worst)
@@ -286,7 +286,7 @@ def metric_sentence(task_metric: TaskMetric) -> str:
 
 
 def change_words(name: str, output_metric: OutputMetric) -> str:
-    """Return how the metric of one output changes."""
+    """Return the change of the metric of an output."""
     ends = (
         f"from {metric_value(output_metric.reference)} to {metric_value(output_metric.candidate)}"
     )
@@ -367,7 +367,7 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 
 def comparison_section(check: Check, *, everything: bool) -> Iterator[Section]:
-    """Yield what changed, regressions first."""
+    """Yield the section with the changes since an earlier check, regressions first."""
     earlier_comparison = check.comparison
     if earlier_comparison is None:
         return

@@ -116,7 +116,7 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
 
 
 def _blind_outputs(run: CheckRun) -> Iterator[str]:
-    """Yield why an output shows nothing, for each such output."""
+    """Yield the reason for each output that does not test the candidate."""
     for output_answer in run.answers:
         if output_answer.why in _NOTHING:
             yield _NOTHING[output_answer.why].format(output_answer.name)
@@ -272,7 +272,7 @@ _MANY_FLUSHED: Final = 0.1
 
 
 def verdict(check: Check, run: CheckRun) -> str:
-    """Return the result of one run as a complete sentence."""
+    """Return the result of a run as a complete sentence."""
     if run.missing:
         return f"Undecided: {next(_missing(run))}"
     if run.is_on_data:
@@ -368,7 +368,7 @@ def _missed(missed: Sequence[Judgement], total: int, noun: str, *, is_told: bool
 
 
 def origin(run: CheckRun, cause: Origin) -> str:
-    """Return what causes the error of a run that failed."""
+    """Return the cause of the error of a failed run."""
     layer = f"{cause.path} ({cause.class_name})"
     if cause.in_reference:
         return f"NaN or infinity originates in layer {layer} of the reference"
@@ -385,7 +385,7 @@ def origin(run: CheckRun, cause: Origin) -> str:
 
 
 def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
-    """Yield why a call of a layer overflowed, if its values in the reference explain it."""
+    """Yield the reason for an overflow in a call, if the values in the reference explain it."""
     call = next((call for call in run.calls if call.place == path), None)
     for output in call.outputs if call is not None else ():
         largest_values = [metrics.largest_reference for metrics in measurements(output)]
@@ -422,7 +422,7 @@ def _margins(run: CheckRun) -> Iterator[str]:
 
 
 def _probe(run: CheckRun) -> Iterator[str]:
-    """Yield which layer overflows if the inputs are larger."""
+    """Yield the layer that overflows if the inputs are larger."""
     probe = run.overflow_probe
     if probe is not None and probe.factor is not None:
         yield (
@@ -455,4 +455,4 @@ class Checks:
 
     failures: tuple[Failure, ...] = ()
     everything: bool = False
-    """Whether to show every call of a layer, not those alone that matter."""
+    """Whether to display all calls of layers instead of only the relevant ones."""

@@ -131,7 +131,7 @@ class RunOfCheck(NamedTuple):
 
 
 class OriginOfRun(NamedTuple):
-    """What causes the error of a run."""
+    """The cause of the error of a run."""
 
     run: CheckRun
     origin: Origin

@@ -1,6 +1,6 @@
 """
-What ``audit`` found, as reports: a page for people, CSV and Parquet, JSON, SARIF, JUnit, and
-annotations of GitHub.
+Reports of ``audit``: a page for people, CSV and Parquet, JSON, SARIF, JUnit, and annotations for
+GitHub.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-The page of ``audit``: how many models have findings, then for each of them what was found, and the
-command that fixes it; with charts in HTML.
+The page of ``audit``: the number of models with findings, then the findings of each model and the
+command that fixes them; with charts in HTML.
 
-What a rule says of several layers in the same words is said once, with the names of the layers.
-Other reports of an audit take their words from here.
+Equal messages of a rule about several layers are displayed once, with the names of the layers.
+Other reports of an audit use the texts of this module.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ OUTCOMES: Final = {FixOutcome.FIXED: "fixed", FixOutcome.PLANNED: "would be fixe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingGroup:
-    """What one rule found in one file, with one severity."""
+    """The findings of a rule in a file with the same severity."""
 
     rule: Rule
     severity: Severity
@@ -70,25 +70,25 @@ class FindingGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Totals:
-    """How many of what an audit has."""
+    """The totals of an audit."""
 
     models: int
     clean: int
-    """Models in which nothing is found that is not suppressed."""
+    """The number of models without findings, except suppressed findings."""
 
     severities: Mapping[Severity, int]
     fixes: Mapping[Fix, int]
-    """Findings that ``migrate`` fixes, by what it does to what is computed."""
+    """The number of findings that ``migrate`` fixes, by the effect of the fix."""
 
     within_reach: Mapping[Fix, int]
-    """Those of them that ``audit`` fixes, which starts no TensorFlow."""
+    """The number of findings that ``audit`` can fix, because they do not need TensorFlow."""
 
     suppressed: int
     failures: int
 
 
 def rules_of(audit: Audit) -> Mapping[str, Rule]:
-    """Return the rules of an audit by their ids."""
+    """Return the rules of an audit, by id."""
     return {rule.id: rule for rule in audit.rules}
 
 
@@ -108,8 +108,8 @@ def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
 
 def layer_message(finding: Finding) -> str:
     """
-    Return what is said of a layer, where its path stands beside it: the message, without the path
-    where it begins with it.
+    Return the message about a layer for display next to the path of the layer: without the path at
+    its start.
     """
     return finding.message.removeprefix(f"{finding.path} ") if finding.path else finding.message
 
@@ -125,8 +125,8 @@ def paths_by_message(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, 
 
 def remedies(findings: Iterable[Finding]) -> list[Remedy]:
     """
-    Return what fixes the findings: each remedy once, and as one those that set policies of
-    different layers, traced anew where one has to be.
+    Return the remedies of findings, each once. Remedies that set policies of different layers are
+    merged; the result re-exports the model if one of them does.
     """
     by = grouped(
         (
@@ -146,7 +146,7 @@ def _merge_remedies(remedies: Sequence[Remedy]) -> Remedy:
 
 
 def advice(findings: Iterable[Finding]) -> list[str]:
-    """Return each advice once."""
+    """Return the advice of findings, without duplicates."""
     return list(dict.fromkeys(finding.advice for finding in findings if finding.advice is not None))
 
 
@@ -169,7 +169,7 @@ def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
-    """Yield why there is no command after which a model passes, each with a label."""
+    """Yield the reasons why no command makes a model pass, each with a label."""
     for command in audited.commands:
         if command.reason is not None:
             target = f" for {release_name(command.target)}" if command.target is not None else ""
@@ -177,7 +177,7 @@ def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
 
 
 def fix_sentences(audited: Audited, finding: Finding) -> str:
-    """Return how a finding is fixed, in sentences; nothing if no fix is known."""
+    """Return sentences about the fix of a finding; empty if no fix is known."""
     sentences = [
         f"`{layout.command(migrate_words(audited.path, command.arguments))}` fixes the model "
         f"({effect_words(command.fix, command.arguments)})."
@@ -257,7 +257,7 @@ def summary(audit: Audit) -> str:
 
 
 def headline(audit: Audit) -> str:
-    """Return how many findings one model has, and what it was checked for."""
+    """Return the number of findings in a model, and the releases for which it was checked."""
     finding_counts = counts(finding for audited in audit.audited for finding in audited.findings)
     return f"{finding_counts or 'no findings'}; checked{_releases(audit)}"
 
@@ -268,7 +268,7 @@ def _releases(audit: Audit) -> str:
 
 
 def counts(findings: Iterable[Finding]) -> str:
-    """Return how many findings there are of each severity; nothing without any."""
+    """Return the number of findings of each severity as text; empty without findings."""
     return _severity_words(Counter(finding.severity for finding in findings))
 
 
@@ -282,7 +282,7 @@ def _severity_words(severities: Mapping[Severity, int]) -> str:
 
 _CLASS: Final = re.compile(r"^\((\w+)\)")
 _SHOWN: Final = 8
-"""Layers that are named of each finding; HTML and JSON name all."""
+"""The maximum number of layers named for a finding; HTML and JSON name all."""
 
 
 def page(audit: Audit, view: View) -> Page:
@@ -349,7 +349,7 @@ def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
 
 
 def _of_several(text: str, count: int) -> str:
-    """Return what a rule says of layers, which may begin with their class in parentheses."""
+    """Return the message of a rule about layers, which may start with a class in parentheses."""
     return _CLASS.sub(r"\1", text) + f" ({count} layers)"
 
 
@@ -372,7 +372,7 @@ def _suppressed_facts(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fac
 
 
 def _fixes(done: FixedModel) -> Iterator[Fact]:
-    """Yield what was fixed, what was not and why, and what the file no longer says."""
+    """Yield the fixed findings, the others with their reasons, and the lost information."""
     for rule, findings in grouped((finding.rule, finding) for finding in done.gone).items():
         yield Fact(label=f"{rule} {OUTCOMES[done.outcome]}", text=places(findings), tone=Tone.GOOD)
     unfixed = grouped(((entry.finding.rule, entry.reason), entry.finding) for entry in done.left)
@@ -388,7 +388,7 @@ def _fixes(done: FixedModel) -> Iterator[Fact]:
 
 
 _MOST: Final = 20
-"""Bars of a chart."""
+"""The maximum number of bars in a chart."""
 
 
 def charts(audit: Audit) -> Iterator[Bars]:

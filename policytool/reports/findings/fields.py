@@ -1,4 +1,4 @@
-"""The fields of ``audit``, of which JSON and the rows of CSV and Parquet consist."""
+"""The fields of ``audit`` in JSON and in the rows of CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def _counts(members: type[Fix | Severity]) -> Record[Mapping[Any, int]]:
 
 
 class AuditTotals(NamedTuple):
-    """An audit, and how many of what it has."""
+    """An audit and its totals."""
 
     audit: Audit
     totals: Totals

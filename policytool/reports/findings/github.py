@@ -1,6 +1,6 @@
 """
-Workflow commands, from which GitHub Actions makes annotations of the run and of a pull request's
-files.
+Workflow commands, from which GitHub Actions creates annotations of the run and of the files of a
+pull request.
 
 Escaped as the runner expects it
 (https://docs.github.com/actions/reference/workflow-commands-for-github-actions,
@@ -52,7 +52,7 @@ def _command(name: str, file: str, title: str, message: str) -> str:
 
 
 def _data(text: str) -> str:
-    """Return a message without anything that the runner would read as another command."""
+    """Return a message without text that the runner would parse as another command."""
     return clean(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

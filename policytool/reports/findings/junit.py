@@ -2,9 +2,9 @@
 JUnit's XML as Jenkins reads it (junit-10.xsd of its xUnit plugin), and with it GitLab and most
 others.
 
-A file is a test suite, a finding a failed test. A note is a test that passed and says something,
-what is suppressed and shown a skipped one, a file without findings one test that passed, a file
-that could not be read one with an error. Nothing takes time here, so no times are told.
+A file is a test suite, and a finding is a failed test. A note is a passed test with output, and a
+suppressed finding, if displayed, is a skipped test. A file without findings is a single passed
+test, and an unreadable file is a test with an error. Tests have no times, because they take none.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from policytool.rules.base import Audited, Finding
 
 _COUNTED: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-"""Attribute of a suite to the element that it counts."""
+"""The element that each attribute of a suite counts."""
 
 
 def pieces(audit: Audit, view: View) -> Iterator[str]:
     """
-    Yield the report as XML 1.0, which has no place for most control characters: they are escaped as
+    Yield the report as XML 1.0. It does not support most control characters, which are escaped as
     on a terminal.
 
-    The suites are made twice, because their counts come first.
+    The suites are created twice, because their counts come first.
     """
     root = ET.Element("testsuites", name="policytool audit")
     totals = dict.fromkeys(("tests", "failures", "errors"), 0)
@@ -56,7 +56,7 @@ def pieces(audit: Audit, view: View) -> Iterator[str]:
 
 
 def _text(element: ET.Element, view: View, *, is_short: bool = True) -> str:
-    """Return the text of an element; without ``is_short``, one without content has two tags."""
+    """Return the text of an element; without ``is_short``, an empty element has two tags."""
     encoding = "unicode" if view.unicode else "us-ascii"
     markup: str | bytes = ET.tostring(element, encoding, short_empty_elements=is_short)
     return markup if isinstance(markup, str) else markup.decode("ascii")
@@ -114,7 +114,7 @@ def _empty(path: str) -> ET.Element:
 
 
 def _case(suite: ET.Element, finding: Finding, seen: Counter[str]) -> ET.Element:
-    """Add a test of a name that no other of the suite has."""
+    """Add a test with a name that is unique in the suite."""
     name = " ".join(filter(None, (finding.rule, finding.path, finding.detail)))
     seen[name] += 1
     return _child(

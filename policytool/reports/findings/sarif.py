@@ -1,6 +1,6 @@
 """
-SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/), for code scanning: what was found and
-nothing that passed.
+SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/), for code scanning. It contains only
+findings, not passed checks.
 
 Paths below the working directory are relative to ``%SRCROOT%``, layers are logical locations, and
 fingerprints stay as models are exported anew.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT: Final = "%SRCROOT%"
 _REGION: Final = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
-"""The beginning: models have no lines, but GitHub's code scanning requires a region."""
+"""The start of a file: models have no lines, but GitHub's code scanning requires a region."""
 
 
 def pieces(audit: Audit, view: View) -> Iterator[str]:
@@ -42,10 +42,10 @@ def pieces(audit: Audit, view: View) -> Iterator[str]:
 
 def _document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
     """
-    Return the report as JSON values, whose results are made one after the other.
+    Return the report as JSON values, whose results are created one at a time.
 
-    What was let pass is in it only where that is asked for: GitHub makes open alerts of it, because
-    it does not read ``suppressions`` (https://github.com/github/codeql-action/issues/1230).
+    Suppressed findings are included only on request, because GitHub ignores ``suppressions`` and
+    opens alerts for them (https://github.com/github/codeql-action/issues/1230).
     """
     positions = {rule.id: position for position, rule in enumerate(audit.rules)}
     driver = {
@@ -164,7 +164,7 @@ def _location(path: str, layer: str | None) -> dict[str, Any]:
 
 
 def _file(audited: Audited) -> str:
-    """Return the model's file, or that of its config: GitHub shows no results for directories."""
+    """Return the file of the model or its config: GitHub displays no results for directories."""
     if audited.config_file is None:
         return audited.path
     return f"{audited.path.rstrip('/')}/{audited.config_file}"  # PurePosixPath shortens URLs
@@ -172,8 +172,8 @@ def _file(audited: Audited) -> str:
 
 def _artifact(path: str) -> dict[str, str]:
     """
-    Return where a file is: an address as it is, another root's path as one, all else below the
-    directory of the call.
+    Return the location of a file: a URL unchanged, a path with another root as a URL, and all other
+    paths relative to the working directory.
     """
     try:
         data = path.encode("utf-8", "surrogateescape")  # the bytes of a name that is no UTF-8

@@ -94,7 +94,7 @@ class Declared:
 
 
 def declared_dtypes(model: Model) -> Declared:
-    """Return what a model's layers declare to compute in."""
+    """Return the declared compute dtypes of a model's layers."""
     holding = [
         layer
         for layer in model.layers
@@ -332,7 +332,7 @@ def origin(model: Model) -> list[str]:
 
 
 def _optimizer_words(model: Model) -> str | None:
-    """Return the optimizer and its loss scale in words; None where the file has none."""
+    """Return the optimizer and its loss scale as text; None if the file has no optimizer."""
     if model.optimizer is None:
         return None
     scale = loss_scale_words(model.optimizer.loss_scale)
@@ -385,7 +385,7 @@ def signature_words(signature: Signature) -> str:
 
 
 def attention(model: Model) -> list[str]:
-    """Return what the reader should know or do, the most urgent first."""
+    """Return notes and next steps, the most urgent first."""
     sentences = contradictions(model)
     deprecated = sum(layer.deprecated for layer in model.layers)
     if deprecated:

@@ -238,13 +238,13 @@ def _is_run(block: Sequence[_Node]) -> bool:
 
 
 def _block_name(block: Sequence[_Node], level: int) -> str:
-    """Return what a block is called: its layer's name, or how its names begin."""
+    """Return the name of a block: the name of its layer, or the common prefix of its names."""
     name = block[0].parts[-1]
     return _prefix(name, level) if _is_run(block) else name
 
 
 def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
-    """Return what two blocks have to have in common: all but their own names and their sizes."""
+    """Return the properties that equal blocks share: all except their names and sizes."""
     depth = len(block[0].parts)
     return tuple(
         (

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from policytool.reports.layout import View
 
 GLOBAL: Final = "(global)"
-"""What is not in the file, but set by the program that loads it."""
+"""The text for values that the loading program sets, because the file has none."""
 
 
 def dtype_words(layer: Layer, name: str | None) -> str:
@@ -77,7 +77,7 @@ def _policy_cell(layer: Layer) -> Cell:
 
 
 def _dtypes_tone(layer: Layer) -> Tone:
-    """Return the tone of a layer's policy: mixed and 16-bit ones stand out."""
+    """Return the tone of a layer's policy: mixed and 16-bit policies are emphasized."""
     if layer.compute_dtype in {None, "float32"}:
         return Tone.PLAIN
     if layer.compute_dtype != layer.variable_dtype:
@@ -147,7 +147,7 @@ def _notes_cell(layer: Layer) -> Cell:
 
 
 def _notes(layer: Layer) -> Iterator[str]:
-    """Yield what is noteworthy about a layer, besides its policy and its dtypes."""
+    """Yield notes on a layer in addition to its policy and dtypes."""
     if is_traced_otherwise(layer):
         yield "graph differs"
     if layer.loss_scale is not None and not layer.loss_scale_default:
@@ -376,7 +376,7 @@ _TOTALS: Final[Record[Layer]] = Record(
         STORED,
     ),
 )
-"""What rows have of a layer's variables, which have no row of their own."""
+"""The columns about a layer's variables, which do not have separate rows."""
 
 NOTES: Final[Field[Layer]] = Field(
     "notes",

@@ -81,7 +81,7 @@ def facts(migration: Migration) -> Iterator[Fact]:
 
 
 def _reexport(migration: Migration) -> Iterator[Fact]:
-    """Yield what TensorFlow did, or will do."""
+    """Yield the work that TensorFlow did, or will do."""
     retraced = migration.retraced
     if retraced is None:
         if migration.plan.retrace and not migration.plan.refusals:
@@ -161,7 +161,7 @@ def _difference(output: PredictedOutput) -> str:
 
 
 def _storage(migration: Migration) -> str:
-    """Return what the casts do to the stored values."""
+    """Return the effect of the casts on stored values."""
     plan = migration.plan
     converted = (
         _changes.stored_values_words(plan.conversion)
@@ -190,7 +190,7 @@ def _storage(migration: Migration) -> str:
 
 
 def _releases(migration: Migration) -> Iterator[Fact]:
-    """Yield which releases load the result, and which of them loaded the original only."""
+    """Yield the releases that load the result, and those that load only the original."""
     plan = migration.plan
     if plan.conversion is not None:  # the verdict names the release that it is for
         target = plan.conversion.target

@@ -1,9 +1,9 @@
 """
-Which findings count. Pure.
+Selection and suppression of findings. Pure.
 
-Here are the words by which a user calls rules: ids, beginnings of ids, names, and ``ALL``.
-``suppressions`` lets findings pass, with a reason or for files that match a glob, and ``baselines``
-remembers them.
+This module parses the selectors of rules: ids, prefixes of ids, names, and ``ALL``.
+``suppressions`` suppresses findings, with a reason or for files that match a glob, and
+``baselines`` records accepted findings.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _BEGINNING: Final = re.compile(r"PT[0-9]{1,3}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selector:
-    """One word for rules."""
+    """A selector of rules."""
 
     text: str
     rules: frozenset[str]
-    """The ids that it means; none for a family that has no rules."""
+    """The ids of the selected rules; empty for a family without rules."""
 
     weight: int
     """
-    How specific it is: the longer the beginning of an id, the more; a name is as specific as an id.
+    The specificity: the length of the prefix of an id. A name is as specific as an id.
     """
 
 
 def selector(text: str, option: str) -> Selector:
     """
-    Return what a word means.
+    Parse a selector.
 
-    :raises UsageError: for one that means no rule and no family, with the nearest that does.
+    :raises UsageError: if it selects neither a rule nor a family, with the closest valid selector.
     """
     if text == ALL:
         return Selector(text=text, rules=frozenset(rule.id for rule in rules.RULES), weight=0)
@@ -68,9 +68,9 @@ def selector(text: str, option: str) -> Selector:
 
 def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
     """
-    Return what words mean, each of which may be several with commas between them.
+    Parse selectors; each text may contain several selectors, separated by commas.
 
-    :raises UsageError: for what means no rule.
+    :raises UsageError: if a selector does not select a rule.
     """
     return tuple(
         selector(text, option)
@@ -82,9 +82,9 @@ def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
 
 def ids_of(words: Iterable[str], option: str) -> frozenset[str]:
     """
-    Return the ids that words mean together.
+    Return the ids of all rules that the selectors select.
 
-    :raises UsageError: for what means no rule, and where no word is given.
+    :raises UsageError: if a selector does not select a rule, or if there are no selectors.
     """
     chosen = selectors(words, option)
     if not chosen:
@@ -97,10 +97,10 @@ def ids_of(words: Iterable[str], option: str) -> frozenset[str]:
 
 def select_rules(select: Iterable[Selector], ignore: Iterable[Selector]) -> frozenset[str]:
     """
-    Return the ids of the rules that are asked; without ``select`` all are that are not ignored.
+    Return the ids of the rules to run; without ``select``, all rules that are not ignored.
 
-    Of the words that mean a rule the most specific decides, and ``ignore`` where two are equally
-    so, as in ruff.
+    If several selectors match a rule, the most specific one decides. If two are equally specific,
+    ``ignore`` takes precedence, as in ruff.
     """
     selected = tuple(select) or (selector(ALL, "--select"),)
     ignored = tuple(ignore)
@@ -111,17 +111,17 @@ def select_rules(select: Iterable[Selector], ignore: Iterable[Selector]) -> froz
 
 def names_training(select: Iterable[Selector]) -> bool:
     """
-    Return whether a word means only rules about training, whose findings are then warnings.
+    Return whether a selector selects only rules about training, whose findings are then warnings.
 
-    ``ALL`` and families with other rules as well do not.
+    ``ALL``, and families that also have other rules, are not such selectors.
     """
     return any(entry.rules and entry.rules <= rules.TRAINING_RULES for entry in select)
 
 
 def unused_words(select: Iterable[Selector], options: AuditOptions) -> tuple[str, ...]:
     """
-    Return a sentence for each word that the user selects and that means only rules whose option is
-    not given.
+    Return a sentence for each of the user's selectors that selects only rules whose required option
+    is not set.
     """
     silent = []
     for word in select:

@@ -1,14 +1,12 @@
 """
-What a baseline remembers: the findings of the day it was written, and every SavedModel's entry
-points.
+Baselines: the accepted findings at the time of writing, and the signatures of all SavedModels.
 
-A file of JSON with one finding a line, sorted, so that a change of one finding changes one line. A
-finding is known by its file and its fingerprint.
+A baseline is a JSON file with a finding per line, sorted, so that a change of a finding changes a
+single line. A finding is identified by its file and its fingerprint.
 
-A file that was renamed is recognised: where a path of the baseline is gone, and one that the
-baseline does not have holds exactly the same findings, the one stands for the other. Two files of
-the same architecture have the same findings, so this is done only for paths where no file is any
-more, once each.
+Renamed files are detected: if a path of the baseline no longer exists, a file that is not in the
+baseline and has exactly the same findings replaces it. Two files of the same architecture have the
+same findings, so only paths without a file can be replaced, and each only once.
 """
 
 from __future__ import annotations
@@ -37,14 +35,14 @@ _FINGERPRINT: Final = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Known:
-    """One finding that is known."""
+    """A finding in a baseline."""
 
     path: str
-    """The file, in POSIX form."""
+    """The path of the file in POSIX form."""
 
     rule: str
     layer: str
-    """The layer's path, for those who read the file; empty for the model as a whole."""
+    """The path of the layer, for readers of the file; empty for the whole model."""
 
     fingerprint: str
 
@@ -52,16 +50,16 @@ class Known:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Baseline:
     """
-    What is known; paths are relative to the baseline's own directory in its file, and as reports
-    show them elsewhere.
+    The contents of a baseline. In the file, paths are relative to the directory of the baseline; in
+    memory, they are the paths of reports.
     """
 
     findings: tuple[Known, ...] = ()
     signatures: tuple[tuple[str, Signature], ...] = ()
-    """A file's path and one entry point of it."""
+    """Signatures, each with the path of its file."""
 
     def at(self, moved: Callable[[str], str]) -> Baseline:
-        """Return the same with other paths."""
+        """Return a copy with all paths changed by a function."""
         return Baseline(
             findings=tuple(replace(finding, path=moved(finding.path)) for finding in self.findings),
             signatures=tuple((moved(path), signature) for path, signature in self.signatures),
@@ -69,7 +67,7 @@ class Baseline:
 
     @property
     def fingerprints(self) -> Mapping[str, Counter[str]]:
-        """By path, how often each fingerprint stands there."""
+        """The number of findings with each fingerprint, by path."""
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for finding in self.findings:
             counts[finding.path][finding.fingerprint] += 1
@@ -77,15 +75,15 @@ class Baseline:
 
     @property
     def by_path(self) -> Mapping[str, tuple[Signature, ...]]:
-        """By path, the entry points."""
+        """The signatures, by path."""
         by_file = grouped(self.signatures)
         return {path: tuple(signatures) for path, signatures in by_file.items()}
 
 
 def of(every: Iterable[Audited], passing: Suppressions) -> Baseline:
     """
-    Return what a baseline remembers of models, as they were found: what nothing else lets pass, and
-    the entry points.
+    Return the baseline of audited models: the findings that are not suppressed for other reasons,
+    and the signatures.
     """
     findings: list[Known] = []
     signatures: list[tuple[str, Signature]] = []
@@ -113,8 +111,8 @@ def known_findings(
     exists: Callable[[str], bool],
 ) -> Mapping[str, Counter[str]]:
     """
-    Return by path what is known of models, as they were found; a renamed file has what is known of
-    its old path.
+    Return the known fingerprints of audited models, by path. A renamed file has those of its old
+    path.
     """
     known = KnownFindings(baseline, exists)
     for audited in every:
@@ -123,14 +121,14 @@ def known_findings(
 
 
 class KnownFindings:
-    """What is known by path, in which renamed files are recognised one after the other."""
+    """The known fingerprints by path; renamed files are detected in the order of their audits."""
 
     def __init__(self, baseline: Baseline, exists: Callable[[str], bool]) -> None:
         self.by_path = dict(baseline.fingerprints)
         self._gone = [path for path in sorted(self.by_path) if not exists(path)]
 
     def recognise(self, audited: Audited, passing: Suppressions) -> None:
-        """Give a renamed file, as it was found, what is known of its old path."""
+        """Move the known fingerprints of an old path to an audited file if the file was renamed."""
         if not self._gone or audited.path in self.by_path:
             return
         current = Counter(
@@ -171,9 +169,9 @@ def render(baseline: Baseline) -> str:
 
 def parse(text: str) -> Baseline:
     """
-    Return what a baseline's file says.
+    Parse the text of a baseline file.
 
-    :raises BaselineError: with a sentence part that follows the file's name.
+    :raises BaselineError: if it is not valid, with a sentence part that follows the file name.
     """
     try:
         document, _ = jsontext.parse(text)
@@ -197,7 +195,7 @@ def parse(text: str) -> Baseline:
 
 
 def _lines(entries: Sequence[Mapping[str, object]]) -> str:
-    """Return a JSON list with one entry a line."""
+    """Return a JSON list with an entry per line."""
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
     return f"[\n{lines}\n]" if lines else "[]"
 

@@ -1,6 +1,6 @@
 """
-Findings that were looked at and are let pass: by a suppression with a reason, for a file's sake, or
-because a baseline knows them.
+Suppressed findings: by a suppression with a reason, by the ignored rules of a file, or by a
+baseline.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _UP: Final = "../"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PathPattern:
     """
-    Files below a directory.
+    A glob that matches files below a directory.
 
-    ``*`` and ``?`` stand for anything but ``/``, ``**`` for any number of directories, ``[ab]`` for
-    one of the characters. A glob without ``/`` is looked for at any depth. A directory's pattern
-    holds for all that lies in it, so a SavedModel is one file among others.
+    ``*`` and ``?`` match all characters except ``/``, ``**`` matches any number of directories, and
+    ``[ab]`` matches one of the characters. A glob without ``/`` matches at any depth. A glob that
+    matches a directory matches all files in it, including SavedModels.
     """
 
     glob: str
@@ -47,7 +47,7 @@ class PathPattern:
 
     def matches(self, path: str, matcher: Matcher) -> bool:
         """
-        Return whether the pattern holds for a file, whose path is absolute and in POSIX form.
+        Return whether the pattern matches a file; the path must be absolute and in POSIX form.
 
         :raises StepsExceededError: if matching exceeds the limit of steps.
         """
@@ -56,10 +56,10 @@ class PathPattern:
 
     def check(self, what: str) -> None:
         """
-        Make sure that the glob is not too long.
+        Check that the glob is not too long.
 
-        :param what: what has the glob, as a sentence begins with it
-        :raises UsageError: for one beyond the limit ``pattern-size``.
+        :param what: the owner of the glob, as the start of a sentence
+        :raises UsageError: if the glob exceeds the limit ``pattern-size``.
         """
         before = f"{what} has the glob {short(self.glob)!r}, which"
         if exceeded := limits.PATTERN_SIZE.exceeded_message(len(self.glob)):
@@ -67,7 +67,7 @@ class PathPattern:
         check_pattern(self._parts()[1], before)
 
     def _parts(self) -> tuple[str, str]:
-        """Return how paths begin, and the regular expression for the rest of them."""
+        """Return the prefix of matching paths, and the regular expression for the rest."""
         glob = self.glob.rstrip("/")
         deep = "" if "/" in glob else "(?:.*/)?"
         glob = glob.removeprefix("./")
@@ -97,7 +97,7 @@ def _class(match: re.Match[str]) -> str:
     characters = f"[{'^' if match[1] else ''}{content}]"
     try:
         matching.parse(characters)
-    except matching.ExpressionError:  # a range that ends before it begins
+    except matching.ExpressionError:  # the end of a range is before its start
         return re.escape(match[0])
     return f"(?!/){characters}"
 
@@ -111,8 +111,8 @@ _TOKENS: Final = (
     (re.compile(r"(?s)."), lambda match: re.escape(match[0])),
 )
 """
-The longer ones first; a bracket that is never closed, or has a range that ends before it begins,
-stands for itself.
+The tokens of globs, the longest first. A bracket without an end, or with a range whose end is
+before its start, matches itself.
 """
 
 
@@ -121,26 +121,26 @@ KNOWN: Final = "recorded in the baseline"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppression:
-    """One ``[[suppress]]`` of a settings file."""
+    """A ``[[suppress]]`` table of a settings file."""
 
     words: tuple[str, ...]
-    """The rules as the user calls them."""
+    """The user's selectors of the rules."""
 
     rules: frozenset[str]
-    """Their ids."""
+    """The ids of the rules."""
 
     reason: str
     path: PathPattern | None = None
-    """The files it holds for; None for all."""
+    """The affected files; None for all."""
 
     layer: str | None = None
     """
-    A layer's path, or a regular expression that one matches in full; None for all, and for what is
-    about no layer.
+    The path of a layer, or a regular expression that must match the whole path. None for all
+    findings, including those that are not about a layer.
     """
 
     expires: date | None = None
-    """From this day on it no longer works."""
+    """The first day on which the suppression has no effect; None if it never expires."""
 
     def __str__(self) -> str:
         where = [f"of {self.layer}"] if self.layer is not None else []
@@ -148,7 +148,7 @@ class Suppression:
         return " ".join([",".join(self.words), *where])
 
     def toml(self) -> str:
-        """Return it as a settings file spells it, in one line."""
+        """Return the suppression in the format of a settings file, in one line."""
         values: list[tuple[str, object]] = [
             ("rules", list(self.words)),
             ("path", self.path and self.path.glob),
@@ -165,12 +165,12 @@ class Suppression:
         )
 
     def is_expired(self, today: date) -> bool:
-        """Return whether it no longer works."""
+        """Return whether the suppression has expired on a day."""
         return self.expires is not None and today >= self.expires
 
     def is_for_layer(self, layer: str | None, matcher: Matcher) -> bool:
         """
-        Return whether it is meant for a layer; None stands for the model as a whole.
+        Return whether the suppression applies to a layer, or to the whole model for None.
 
         :raises StepsExceededError: if matching exceeds the limit of steps.
         """
@@ -181,7 +181,7 @@ class Suppression:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PerFileIgnore:
-    """Rules that do not count in some files."""
+    """Rules that are ignored in some files."""
 
     pattern: PathPattern
     words: tuple[str, ...]
@@ -193,19 +193,19 @@ class PerFileIgnore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppressions:
-    """What lets findings pass, in the order in which it is asked."""
+    """All sources of suppressions, in the order of precedence."""
 
     directory: str
-    """The working directory, which paths in reports are relative to: absolute, in POSIX form."""
+    """The working directory in absolute POSIX form; paths in reports are relative to it."""
 
     today: date
     suppressions: tuple[Suppression, ...] = ()
     per_file: tuple[PerFileIgnore, ...] = ()
     known: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
-    """By a file's path as reports show it, how often a baseline has each fingerprint."""
+    """The number of each fingerprint in the baseline, by the path of the file in reports."""
 
     def of_model(self, audited: Audited) -> ModelSuppressions:
-        """Return those of one model."""
+        """Return the suppressions that apply to a model."""
         return ModelSuppressions(
             self, posixpath.normpath(posixpath.join(self.directory, audited.path))
         )
@@ -213,10 +213,10 @@ class Suppressions:
 
 class ModelSuppressions:
     """
-    What lets the findings of one model pass.
+    The suppressions of a model.
 
-    Beyond the limit of steps for its patterns, no finding is suppressed any more: too many names,
-    or patterns that are too complex, hide nothing.
+    After the limit of steps for patterns is exceeded, no further finding is suppressed, so that too
+    many names or too complex patterns cannot hide findings.
     """
 
     def __init__(self, passing: Suppressions, place: str) -> None:
@@ -225,10 +225,10 @@ class ModelSuppressions:
         self._matcher = Matcher()
         self._by_rule: dict[str, tuple[list[int], list[PerFileIgnore]]] = {}
         self.exceeded = ""
-        """Why not all patterns were matched, as the end of a sentence; empty if all were."""
+        """The reason why some patterns were not matched, as the end of a sentence; or empty."""
 
     def suppressing(self, finding: Finding) -> Suppressed | None:
-        """Return what lets a finding pass, baselines left out; None if nothing does."""
+        """Return the suppression of a finding, ignoring baselines; None if there is none."""
         for number in list(self.meant_for(finding)):
             suppression = self._passing.suppressions[number]
             if not suppression.is_expired(self._passing.today):
@@ -238,7 +238,7 @@ class ModelSuppressions:
         return None
 
     def meant_for(self, finding: Finding) -> Iterator[int]:
-        """Yield the numbers of the suppressions that are meant for a finding, expired or not."""
+        """Yield the numbers of the suppressions that apply to a finding, including expired ones."""
         for number in self._for_rule(finding.rule)[0]:
             try:
                 is_meant = self._passing.suppressions[number].is_for_layer(
@@ -251,7 +251,7 @@ class ModelSuppressions:
                 yield number
 
     def _for_rule(self, rule: str) -> tuple[list[int], list[PerFileIgnore]]:
-        """Return the suppressions and ignored rules of this model that are meant for a rule."""
+        """Return the suppressions and ignored rules of this model that apply to a rule."""
         if self.exceeded:
             return [], []
         if rule not in self._by_rule:
@@ -281,10 +281,10 @@ class ModelSuppressions:
 
 def suppress(audited: Audited, passing: Suppressions) -> Audited:
     """
-    Return a model's result, as it was found, with the findings set apart that are let pass.
+    Return the result of a model with suppressed findings moved to a separate list.
 
-    A suppression speaks before the file's ignored rules, and these before the baseline, because it
-    has a reason of its own.
+    A suppression takes precedence over the ignored rules of a file, and these over the baseline,
+    because a suppression has a reason.
     """
     known = Counter(passing.known.get(audited.path, {}))
     counting: list[tuple[Finding, str]] = []
@@ -312,8 +312,7 @@ def judge(
     audited: Audited, passing: Suppressions
 ) -> Iterator[tuple[Finding, str, Suppressed | None]]:
     """
-    Yield each finding of a model, as it was found, with its fingerprint and what lets it pass,
-    baselines left out.
+    Yield each finding of a model with its fingerprint and its suppression, ignoring baselines.
     """
     applicable = passing.of_model(audited)
     for finding, fingerprint in zip(audited.findings, fingerprints(audited.findings), strict=True):
@@ -323,10 +322,10 @@ def judge(
 def expired_suppressions(
     suppressions: Iterable[Suppression], today: date
 ) -> tuple[Suppression, ...]:
-    """Return the suppressions that no longer work."""
+    """Return the expired suppressions."""
     return tuple(suppression for suppression in suppressions if suppression.is_expired(today))
 
 
 def all_of(audited: Audited) -> tuple[Finding, ...]:
-    """Return what was found in a model, let pass or not."""
+    """Return all findings in a model, including suppressed findings."""
     return (*audited.findings, *(entry.finding for entry in audited.suppressed))
