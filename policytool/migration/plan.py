@@ -1,10 +1,10 @@
 """
-What migrate is about to do to one file, as a value: made by pure code, shown before any write, and
-obeyed by the writers.
+The planned changes to one file, as a value: pure code creates it, ``--dry-run`` prints it, and the
+writers apply it.
 
-A plan names every JSON value that changes with what stood there, every stored tensor that is cast,
-and what happens to the optimizer's state. Loaders are judged by the document as it will be once the
-plan is carried out.
+A plan lists each changed JSON value with its old value, each cast of a stored tensor, and the
+changes to the optimizer's state. The verdicts of releases are on the document with the plan
+applied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class NoteSeverity(StrEnum):
-    """How much a note matters."""
+    """The severity of a note."""
 
     WARNING = "warning"
     NOTE = "note"
@@ -37,7 +37,7 @@ class NoteSeverity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """Something to know about the plan: what is lost, what was left alone, and why."""
+    """A note on the plan: lost information, or unchanged parts, and the reason."""
 
     severity: NoteSeverity
     code: str
@@ -49,7 +49,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """A layer that does not follow ``--to``, and why."""
+    """A layer that ``--to`` does not change, with the reason."""
 
     path: str
     policy: str
@@ -58,7 +58,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Why a file cannot be migrated as asked: the layer, the reason, and what to do."""
+    """The reason why a file cannot be migrated, with the layer and a suggestion."""
 
     code: str
     message: str
@@ -66,67 +66,67 @@ class Refusal:
 
 
 WEIGHT_REWRITE: Final = "weight-rewrite"
-"""The code of a refusal that ``--allow weight-rewrite`` lifts."""
+"""The code of a refusal that ``--allow weight-rewrite`` overrides."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConversionChange:
-    """One thing that a conversion writes otherwise than the source has it."""
+    """A difference between the source and the result of a conversion."""
 
     code: str
     """Stable and machine-readable, such as ``key-dropped``."""
 
     text: str
-    """What became of what, as a sentence part: ``batch_shape becomes batch_input_shape``."""
+    """The difference, as part of a sentence: ``batch_shape becomes batch_input_shape``."""
 
     path: str | None = None
-    """The layer; None where it is the model or the file as a whole."""
+    """The layer; None for the whole model or file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversion:
-    """How a model is written for a loader that does not take it as it is."""
+    """The conversion of a model for a release that does not load it unchanged."""
 
     target: str
-    """The loader, such as ``keras3.6``."""
+    """The target release, such as ``keras3.6``."""
 
     content: Content
     changes: tuple[ConversionChange, ...] = ()
     proofs: tuple[tuple[str, Proof], ...] = ()
-    """By class name, how sure its conversion is."""
+    """The proof of the conversion of each class, by class name."""
 
     unmeasured: tuple[str, ...] = ()
-    """The classes that were not measured, each with its arguments if others were measured."""
+    """The unmeasured classes, each with its arguments if it was measured with other arguments."""
 
     agreeing: tuple[str, ...] = ()
     """
-    The releases of the target's family that are not known to fail on the result and were measured
-    to predict with it what the target does; nothing if a layer was not measured.
+    The releases of the target's family that are not known to fail on the result and whose measured
+    predictions equal those of the target; empty if a layer was not measured.
     """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """Everything that a migration does to one file."""
+    """All changes of a migration to one file."""
 
     path: str
-    """The file, as reports show it."""
+    """The path of the file, as reports print it."""
 
     format: str
     generation: str | None
     suffix: str
     """
-    What the default name of the output has before its suffix: ``migrated``, the policy or the
+    The part of the default output name before the extension: ``migrated``, the policy or the
     target.
     """
 
     base_policy: str | None = None
-    """The policy that ``--to`` replaces; None where nothing is retargeted."""
+    """The policy that ``--to`` replaces; None without ``--to``, or if no layer has a policy."""
 
     edits: tuple[Edit, ...] = ()
     casts: tuple[Cast, ...] = ()
     state: tuple[StateSlot, ...] | None = None
-    """The optimizer's state as it will stand in a ``.keras`` file; None where it stays as it is."""
+    """The new optimizer state of a ``.keras`` file; None if it does not change."""
 
     kept: tuple[Kept, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -134,20 +134,21 @@ class Plan:
     loaders_before: tuple[Verdict, ...] = ()
     loaders_after: tuple[Verdict, ...] = ()
     conversion: Conversion | None = None
-    """The file that is written anew for a target; None where the source's own file is edited."""
+    """The conversion for a target, which writes a new file; None if the source is edited."""
 
     retrace: bool = False
     """
-    Whether the model is built and traced anew, which changes a SavedModel's graph whatever becomes
-    of its metadata.
+    Whether the model is re-exported, which changes the graph of a SavedModel even if its metadata
+    does not change.
     """
 
     @property
     def matching_releases(self) -> tuple[str, ...]:
         """
-        Those of the agreeing releases of a conversion that load the result for certain.
+        The agreeing releases of a conversion that are known to load the result.
 
-        A release that runs a file which is written as for an older one has that one's verdict.
+        If a release runs a file that is written for an older release, it has the verdict of the
+        older release.
         """
         if self.conversion is None:
             return ()
@@ -158,12 +159,12 @@ class Plan:
 
     @property
     def written_format(self) -> str:
-        """The format of the result, as :attr:`format` names that of the source."""
+        """The format of the result; :attr:`format` is the format of the source."""
         return self.conversion.content.container if self.conversion is not None else self.format
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file needs nothing."""
+        """Whether the plan changes nothing in the file."""
         return not (
             self.edits
             or self.casts
@@ -175,7 +176,7 @@ class Plan:
 
 
 def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
-    """Return the document with the edits made and the tensors cast."""
+    """Return the document after the edits and casts."""
     by_part = grouped((edit.address.part, edit) for edit in edits)
     parts: Mapping[str, Json] = {
         part: _edit(value, by_part[part]) for part, value in document.parts.items()

@@ -1,9 +1,8 @@
 """
-The dtypes of what layers, op layers and operations give, by the facts of their classes and the
-dtypes of what they are called with.
+The result dtypes of layers, op layers and operations, computed from the facts of their classes and
+the dtypes of their inputs.
 
-These are the rules of every tree: plans ask them with the policies that layers are to have,
-conversions with those that a file says.
+Plans use these rules with the new policies of layers, conversions with the policies in the file.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ ENUMS: Final = {
     "float32": "DT_FLOAT",
     "float64": "DT_DOUBLE",
 }
-"""What a ``node_def`` calls the dtypes."""
+"""The names of dtypes in a ``node_def``."""
 
 _BY_ENUM: Final = {value: key for key, value in ENUMS.items()}
 _WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
@@ -50,23 +49,23 @@ _FLOATX: Final = "float32"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalledClass:
-    """A layer, an op layer or an operation, as far as it decides what its calls give."""
+    """The parts of a layer, op layer or operation that determine its result dtypes."""
 
     class_name: str
     config: Mapping[str, object]
     module: str | None = None
-    """Of an operation of Keras 3: ``numpy``, ``core``; None for layers."""
+    """The module of a Keras 3 operation, such as ``numpy`` or ``core``; None for layers."""
 
     custom: bool = False
     compute_dtype: str | None = None
-    """None for one that takes the dtype of its first input."""
+    """None if the result has the dtype of the first input."""
 
     variable_dtype: str | None = None
     policy: str | None = None
-    """The name of its policy, if :attr:`measured_in` is to say what it gives under it."""
+    """The name of the layer's policy, to look up its measured dtype in :attr:`measured_in`."""
 
     measured_in: str | None = None
-    """The release whose outputs count that were measured to have another dtype."""
+    """The release whose measured output dtypes are used where they differ from the rules."""
 
     @property
     def row(self) -> OperationRow | None:
@@ -133,7 +132,7 @@ def promoted_dtype(operands: Iterable[str | None], scalars: Iterable[Argument] =
 def of_tensors(
     row: OperationRow, arguments: Mapping[str, Argument], dtype_of: DtypeOf
 ) -> str | None:
-    """Return the dtype that a call's tensors are promoted to."""
+    """Return the dtype to which a call's tensors are promoted; None if unknown."""
     tensors, scalars = split(row, arguments)
     return promoted_dtype(map(dtype_of, tensors), scalars)
 
@@ -204,7 +203,7 @@ def named_arguments_of_operation(
 
 
 def node_def_type(config: Mapping[str, object], name: str) -> object:
-    """Return the type that the ``node_def`` in a config has for an attribute, if any."""
+    """Return the type of an attribute in the ``node_def`` of a config, if any."""
     value: object = config.get("node_def")
     for key in ("attr", name, "type"):
         value = value.get(key) if isinstance(value, dict) else None
@@ -279,11 +278,12 @@ def _of_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
 
 def _of_encoder(called: CalledClass) -> str | None:
     """
-    Return the dtype of what an encoder gives where it counts; None where it gives integers.
+    Return the result dtype of an encoder that counts; None if it returns integers or the dtype is
+    unknown.
 
-    Lookups count in float32 in Keras 3, and in float64 in Keras 2 if that is their policy. The
-    others count in what they compute in, or those that hash in the dtype of their variables.
-    Measured in Keras 3.0 to 3.15 and tf_keras 2.21, which counts in no 16 bits.
+    Lookups count in float32 in Keras 3, and in Keras 2 in float64 if this is their policy. Other
+    encoders count in their compute dtype; hashing encoders count in their variable dtype. Measured
+    in Keras 3.0 to 3.15 and tf_keras 2.21, which does not count in 16 bits.
     """
     computed, facts = called.compute_dtype, layer_facts(called.class_name)
     if called.config.get("output_mode", "int") == "int" or computed not in dtypes.FLOATS:
@@ -294,7 +294,7 @@ def _of_encoder(called: CalledClass) -> str | None:
 
 
 _JOINS: Final = frozenset({"Concat", "ConcatV2", "Pack"})
-"""Ops of TensorFlow that put several tensors into one."""
+"""TensorFlow ops that join several tensors."""
 
 
 def result_dtype(node: GraphNode, dtype_of: DtypeOf) -> frozenset[str] | None:
@@ -308,7 +308,7 @@ def result_dtype(node: GraphNode, dtype_of: DtypeOf) -> frozenset[str] | None:
 
 
 def decides_dtype(node: GraphNode) -> bool:
-    """Return whether an operation makes floats of a dtype that its inputs do not decide."""
+    """Return whether an operation returns a dtype that does not depend on its inputs."""
     row = _called_class(node).row
     fixed = result_dtype(node, lambda _: None)
     return fixed is not None and (
@@ -318,8 +318,8 @@ def decides_dtype(node: GraphNode) -> bool:
 
 def parents_of_one_dtype(node: GraphNode, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
     """
-    Return the nodes whose dtypes have to be one where an operation of Keras 3 promotes nothing, and
-    whether they have to be float32.
+    Return the nodes that must have the same dtype because a Keras 3 operation does not promote
+    them, and whether this dtype must be float32.
     """
     facts = operation_facts(node.class_name)
     if not is_operation or (facts.promotes and facts.half_kernels):
@@ -328,17 +328,17 @@ def parents_of_one_dtype(node: GraphNode, *, is_operation: bool) -> tuple[tuple[
 
 
 def has_kernels_for(node: GraphNode, met: frozenset[str]) -> bool:
-    """Return whether an operation without 16-bit kernels gets none: float64 it has kernels for."""
+    """Return whether an operation without 16-bit kernels gets only float32 and float64."""
     return is_wide(node) and "float16" not in met and "bfloat16" not in met
 
 
 def is_wide(node: GraphNode) -> bool:
-    """Return whether a node is an operation of Keras 3 that has no 16-bit kernel."""
+    """Return whether a node is a Keras 3 operation without 16-bit kernels."""
     return node.site is None and not operation_facts(node.class_name).half_kernels
 
 
 def joins_tensors(node: GraphNode) -> bool:
-    """Return whether an operation puts several tensors into one as they are."""
+    """Return whether an operation joins several tensors without changing their values."""
     called = _called_class(node)
     if called.row is not None:
         return operation_facts(called.row.op).joins is not None
@@ -348,7 +348,7 @@ def joins_tensors(node: GraphNode) -> bool:
 
 def begins_with_constant(node: GraphNode) -> bool:
     """
-    Return whether an op's first argument is a number, which Keras 2 makes a float32 tensor of.
+    Return whether an op's first argument is a number, which Keras 2 converts to a float32 tensor.
     """
     pending: list[Argument] = [call.args[0] for call in node.calls if call.args]
     while pending:

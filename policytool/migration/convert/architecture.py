@@ -1,11 +1,10 @@
 """
-A model between two generations: its layers and what they are called with, free of how either of
-them writes it.
+A model between two generations: its layers and their calls, independent of the config formats.
 
-Everything is a frozen value. A config's nested objects (layers, initialisers, regularisers,
-constraints, policies) stand in it as values of this module, at the keys where the file has them;
-all else in it is plain JSON. The functions visit, or change, the units of a model, the objects in a
-config, the tensors in an argument, and the arguments of calls by their names.
+All values are frozen. Nested objects in a config (layers, initializers, regularizers, constraints,
+policies) are values of this module, under the same keys as in the file; everything else is plain
+JSON. The functions visit or change the units of a model, the objects in a config, the tensors in an
+argument, and the arguments of calls by name.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Value: TypeAlias = (
     "bool | int | float | str | list[Value] | dict[str, Value] | Unit | SerializedObject "
     "| Policy | PolicyMap | None"
 )
-"""What stands in a config: JSON, with objects in their places."""
+"""A value in a config: JSON, in which serialized objects are decoded."""
 
 
 Arguments = TypeVarTuple("Arguments")
@@ -42,73 +41,74 @@ Result = TypeVar("Result")
 
 class ObjectKind(StrEnum):
     """
-    What an object in a config is; the words of ``data/layer_arguments.json`` where it has them.
+    The kind of an object in a config; the values are those of ``data/layer_arguments.json``, except
+    for ``OTHER``.
     """
 
     INITIALIZER = "initializers"
     REGULARIZER = "regularizers"
     CONSTRAINT = "constraints"
     FUNCTION = "activations"
-    """A function that is serialised by its name."""
+    """A function that is serialized by its name."""
 
     OTHER = "objects"
-    """Anything else: quantisers, input specifications, objects of someone else's."""
+    """Other objects: quantizers, input specifications, custom objects."""
 
 
 class Role(StrEnum):
-    """What a unit is in its model."""
+    """The role of a unit in its model."""
 
     LAYER = "layer"
     MODEL = "model"
     OPERATION = "operation"
-    """An op of Keras 3's graphs, which is no layer."""
+    """An operation in a Keras 3 graph, which is not a layer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SerializedObject:
-    """A serialised object that is not a layer."""
+    """A serialized object that is not a layer."""
 
     kind: ObjectKind
     class_name: str
-    """Without its package."""
+    """The class name, without its package."""
 
     config: Mapping[str, Value] | str | None
-    """Of a function, its name."""
+    """The config; for a function, its name."""
 
     registered_name: str | None = None
-    """Of someone else's class, what it was registered under (``package>name``); else None."""
+    """The registered name of a custom class (``package>name``); None for other classes."""
 
     module: str | None = None
-    """As the file says it; None where it says none."""
+    """The module in the file; None if the file contains none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     """
-    How one variable is made of stored ones that lie otherwise: each is reshaped, turned and
-    flipped, then they are joined along the last axis.
+    The steps that create a variable from stored variables with another layout: each is reshaped,
+    transposed and reversed, then all are joined along the last axis.
     """
 
     parts: tuple[str, ...]
     """
-    What the source calls the variables that it is made of, without the layer's name.
+    The names of the stored variables, without the name of the layer.
 
-    ``W_i`` is stored as ``lstm_1_W_i:0`` and found as the one variable of the layer whose name is
-    this or ends in ``_`` and this.
+    ``W_i`` is stored as ``lstm_1_W_i:0``: it matches the only variable of the layer whose name
+    equals ``W_i`` or ends with ``_W_i``.
     """
 
     reshape: tuple[int, ...] = ()
-    """The shape that each part is given first, in C order; empty for none."""
+    """The shape to which each part is reshaped first, in C order; empty for no change."""
 
     axes: tuple[int, ...] = ()
-    """As ``numpy.transpose`` takes them; empty for none."""
+    """The axes for ``numpy.transpose``; empty for no change."""
 
     flip: tuple[int, ...] = ()
-    """The axes that are reversed, after :attr:`axes` were turned."""
+    """The axes to reverse, after the transposition by :attr:`axes`."""
 
     @property
     def only_renames(self) -> bool:
-        """Whether the values of one stored variable stay as they are."""
+        """Whether the recipe copies a single stored variable unchanged."""
         return len(self.parts) == 1 and not (self.reshape or self.axes or self.flip)
 
 
@@ -117,25 +117,25 @@ class Network:
     """The graph of a functional model, or the chain of a sequential one."""
 
     units: tuple[Unit, ...]
-    """In the file's order; in a functional model each with its calls."""
+    """The units in the order of the file; in a functional model, each with its calls."""
 
     inputs: Argument = None
-    """References in the structure that the model takes; None for a chain."""
+    """References in the structure of the model's inputs; None for a chain."""
 
     outputs: Argument = None
 
     @property
     def is_chain(self) -> bool:
-        """Whether it is a Sequential's."""
+        """Whether the network belongs to a Sequential."""
         return self.outputs is None
 
     @cached_property
     def by_name(self) -> Mapping[str, Unit]:
-        """The units by their names; of several of one name, the first."""
+        """The units by name; the first unit if several have the same name."""
         return {unit.name: unit for unit in reversed(self.units)}
 
     def unit(self, name: str) -> Unit:
-        """Return the unit of a name; :class:`KeyError` where there is none."""
+        """Return the unit with a name; raise :class:`KeyError` if there is none."""
         return self.by_name[name]
 
 
@@ -144,62 +144,62 @@ class Unit:
     """A layer, a model, or an op of a graph."""
 
     class_name: str
-    """The public name, without its package."""
+    """The public name of the class, without its package."""
 
     name: str
     config: Mapping[str, Value]
     """
-    Without ``name`` (unless it is another than the graph's), and of models without what
-    :attr:`network` says.
+    The config without ``name`` (unless it differs from the name in the graph), and, for models,
+    without the keys that :attr:`network` represents.
 
     ``dtype`` is a :class:`~policytool.releases.policy.Policy` or a
-    :class:`~policytool.releases.policy.PolicyMap` where it spells a policy, and a bare string for
-    an input layer's tensor dtype.
+    :class:`~policytool.releases.policy.PolicyMap` if it is a policy, and a string if it is the
+    tensor dtype of an input layer.
     """
 
     role: Role = Role.LAYER
     custom: bool = False
-    """Whether the class is not Keras' own."""
+    """Whether the class is custom."""
 
     registered_name: str | None = None
     """
-    What its class was registered under (``package>name``, by default the name of the class); None
-    where it was not, or the file does not say.
+    The registered name of the class (``package>name``, by default the class name); None if the
+    class is not registered or the file does not contain the name.
     """
 
     module: str | None = None
-    """As the file says it; None where it says none."""
+    """The module in the file; None if the file contains none."""
 
     path: str = ""
-    """The layer path in the source, which reports name."""
+    """The path of the layer in the source, used in reports."""
 
     site: int | None = None
     """
-    The index of the layer in the source's model, whose variables it takes over; None for one that
-    conversion added.
+    The index of the source layer that provides the variables; None for a layer that the conversion
+    added.
     """
 
     calls: tuple[Call, ...] = ()
     network: Network | None = None
     build: Mapping[str, Value] | None = None
-    """Keras 3's ``build_config``, where the file has one."""
+    """The ``build_config`` of Keras 3; None if the file has none."""
 
     scales: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """
-    By a variable's name, factors along its last axis: what the weights are multiplied by where the
-    user allows it.
+    The factors by which the weights are multiplied along the last axis if the user allows it, by
+    the name of the variable.
     """
 
     given: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
     """
-    By a variable's name, the values of a variable that the source has none of: nested lists of
-    numbers.
+    The values of variables that the source does not contain, as nested lists of numbers, by the
+    name of the variable.
     """
 
     layout: Mapping[str, Recipe] = field(default_factory=lambda: MappingProxyType({}))
     """
-    By a variable's name, how it is made of the source's; where it is empty, the source's variables
-    have the names and the shapes already.
+    The recipe of each variable, by its name; empty if the variables of the source already have the
+    right names and shapes.
     """
 
     def with_config(self, **changes: Value) -> Unit:
@@ -207,7 +207,7 @@ class Unit:
         return replace(self, config={**self.config, **changes})
 
     def with_key_renamed(self, before: str, after: str) -> Unit:
-        """Return the unit with a key of its config by another name, at the same place."""
+        """Return the unit with a key of its config renamed, in the same position."""
         config = {after if key == before else key: value for key, value in self.config.items()}
         return replace(self, config=config)
 
@@ -222,14 +222,14 @@ def once_per_network(
     derive: Callable[[Network, *Arguments], Result],
 ) -> Callable[[Network, *Arguments], Result]:
     """
-    Return a function of a network as one whose results the network keeps.
+    Return a function of a network that caches its results in the network.
 
-    Those of the networks in it are derived first, so that models in models need no deep recursion.
+    Results for nested networks are computed first, so that nested models need no deep recursion.
     """
     place = f"{derive.__module__}.{derive.__qualname__}"
 
     def results(network: Network) -> dict[tuple[object, ...], Result]:
-        # as a cached property is kept; the copies of `replace` begin without it
+        # stored like a cached property; copies by `replace` do not have it
         kept: dict[tuple[object, ...], Result] = vars(network).setdefault(place, {})
         return kept
 
@@ -285,26 +285,26 @@ def connect_calls(network: Network, *, by_name: bool = True) -> CallGraph:
 
 
 def entries(network: Network) -> list[Reference]:
-    """Return the tensors of a network that stand for those that it is called on."""
+    """Return the tensors in a network that represent its inputs."""
     return [BEFORE_CHAIN] if network.is_chain else list(tensors(network.inputs))
 
 
 def exits(network: Network) -> list[Reference]:
-    """Return the tensors that a network gives; none for a chain without layers."""
+    """Return the output tensors of a network; empty for a chain without layers."""
     if network.is_chain:
         return [Reference(layer=unit.name) for unit in network.units[-1:]]
     return list(tensors(network.outputs))
 
 
 def below(unit: Unit) -> Iterator[Unit]:
-    """Yield the units directly below one: of its network, then those that stand in its config."""
+    """Yield the direct children of a unit: in its network, then in its config."""
     if unit.network is not None:
         yield from unit.network.units
     yield from _in_value(dict(unit.config))
 
 
 def walk(unit: Unit) -> Iterator[Unit]:
-    """Yield a unit and all below it, parents first."""
+    """Yield a unit and all its descendants, parents first."""
     spend(1, walk="units of a model")
     yield unit
     for inner in below(unit):
@@ -327,14 +327,14 @@ def _in_value(value: Value) -> Iterator[Unit]:
 
 
 def count_calls(unit: Unit) -> int:
-    """Return how many calls a model contains, of itself and of the units below it."""
+    """Return the number of calls of a model and its descendants, repeated for each outer call."""
     return max(len(unit.calls), 1) * (1 + sum(map(count_calls, below(unit))))
 
 
 def map_units(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
     """
-    Return the unit with all below it changed, then changed itself: children first, as Keras builds
-    them.
+    Return the unit after changing its descendants and then the unit itself: children first, as
+    Keras builds them.
     """
     network = unit.network
     if network is not None:
@@ -342,14 +342,14 @@ def map_units(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
         if any(after is not before for after, before in zip(units, network.units, strict=True)):
             network = replace(network, units=units)
     changed = _changed_items(unit.config, change)
-    # Most rewrites change few units: copies of all others took a third of a plan's time.
+    # Most rewrites change few units; copying all other units took a third of the planning time.
     if changed or network is not unit.network:
         unit = replace(unit, network=network, config={**unit.config, **changed})
     return change(unit)
 
 
 def map_networks(root: Unit, change: Callable[[Network], Network]) -> Unit:
-    """Return a model with its network changed, and those of all models in it before."""
+    """Return a model with its network changed, after those of all nested models."""
 
     def change_network(unit: Unit) -> Unit:
         network = change(unit.network) if unit.network is not None else None
@@ -361,7 +361,7 @@ def map_networks(root: Unit, change: Callable[[Network], Network]) -> Unit:
 def _changed_items(
     items: Mapping[str, Value], change: Callable[[Unit], Unit]
 ) -> Mapping[str, Value]:
-    """Return the items that differ once the units in them are changed."""
+    """Return the items that differ after changing the units in them."""
     mapped = {
         key: _mapped_value(value, change)
         for key, value in items.items()
@@ -404,7 +404,7 @@ def used_calls(network: Network) -> Mapping[str, set[int]]:
 
 
 def unused_name(name: str, used: set[str]) -> str:
-    """Return the name, with as many underscores that it is not used yet, and note it as used."""
+    """Return the name, with underscores added until it is unused, and record it as used."""
     while name in used:
         name = f"{name}_"
     used.add(name)
@@ -412,7 +412,9 @@ def unused_name(name: str, used: set[str]) -> str:
 
 
 def prune(network: Network, may_go: Callable[[Unit], bool]) -> Network:
-    """Return a network without the units that may go and that nothing takes, or only such."""
+    """
+    Return a network without the units that ``may_go`` accepts, if no kept unit or output uses them.
+    """
     while True:
         used = used_calls(network)
         units = tuple(unit for unit in network.units if unit.name in used or not may_go(unit))
@@ -422,7 +424,7 @@ def prune(network: Network, may_go: Callable[[Unit], bool]) -> Network:
 
 
 def replace_references(argument: Argument, change: Callable[[Reference], Argument]) -> Argument:
-    """Return an argument with each tensor of it changed."""
+    """Return an argument after changing each tensor reference in it."""
     match argument:
         case Reference():
             return change(argument)
@@ -443,7 +445,7 @@ def replace_references(argument: Argument, change: Callable[[Reference], Argumen
 
 
 def rewire(network: Network, change: Callable[[Reference], Argument]) -> Network:
-    """Return a functional network in which each use of a tensor is changed, the outputs' too."""
+    """Return a functional network after changing all tensor references in calls and outputs."""
     units = tuple(
         replace(
             unit,
@@ -463,28 +465,28 @@ def rewire(network: Network, change: Callable[[Reference], Argument]) -> Network
 
 
 STATE: Final = "initial_state"
-"""The argument for the states that a sequence starts with."""
+"""The argument for the initial states of a recurrent layer."""
 
 VALUE: Final = "value"
 
 
 def is_attention(unit: Unit) -> bool:
-    """Return whether a layer is an attention whose masks hide rows and columns of its scores."""
+    """Return whether a layer is an attention layer whose masks apply to its scores."""
     return layer_facts(unit.class_name).masks_scores and not unit.custom
 
 
 def argument_names(unit: Unit) -> tuple[str, ...]:
-    """Return the names of a layer's arguments in the order in which Keras 3 takes them."""
+    """Return the names of a layer's call arguments in the order of Keras 3."""
     return layer_facts(None if unit.custom else unit.class_name).call
 
 
 def named_arguments(unit: Unit, call: Call) -> dict[str, Argument]:
-    """Return a call's arguments by their names, the first one's as Keras 3 calls it."""
+    """Return a call's arguments by name; the first argument has its name in Keras 3."""
     return {**dict(zip(argument_names(unit), call.args, strict=False)), **call.kwargs}
 
 
 BACKWARD: Final = "backward_layer"
-"""What a Bidirectional and its config call it by."""
+"""The attribute and config key of a Bidirectional's backward layer."""
 
 
 def backward_twin(unit: Unit, forward: Unit, loaded: LoadedModel) -> Unit | None:

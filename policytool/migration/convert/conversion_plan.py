@@ -1,15 +1,13 @@
 """
-What a migration with a target changes: the file is edited where that is enough, and otherwise the
-model is written again.
+The plan of a migration with a target: edit the file if that is enough, or else convert the model.
 
-A file that the target takes once its policies are spelled otherwise is edited, and keeps all else.
-One of the other library, one that the target refuses for more, and one that goes
-into another container, is converted.
+If the target loads a file after a change of policy formats, the file is edited and keeps everything
+else. If the file is of the other library, has other incompatibilities, or needs another container,
+it is converted.
 
-A conversion is as certain as what was measured of each class
-(:mod:`policytool.releases.behaviour`). Releases of one library differ in what some layers compute
-(:mod:`policytool.releases.behaviour`), and in where masks travel
-(:mod:`policytool.migration.convert.masks`).
+The proof of a conversion is the measurement of each class (:mod:`policytool.releases.behaviour`).
+Releases of one library differ in the results of some layers (the same module), and in the calls
+that masks reach (:mod:`policytool.migration.convert.masks`).
 """
 
 from __future__ import annotations
@@ -55,12 +53,12 @@ if TYPE_CHECKING:
 
 def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], ...]:
     """
-    Return for each layer class of a file, in the words of the file, how sure its conversion is;
-    nothing where it stays in its library.
+    Return the proof of the conversion for each layer class, by its name in the file; empty if the
+    model stays in its library.
 
-    :param root: the model as the file has it
+    :param root: the model of the file, before the conversion
     """
-    if not context.crosses or context.target.is_tfjs:  # measured of Keras 2 and 3 alone
+    if not context.crosses or context.target.is_tfjs:  # only Keras 2 and 3 were measured
         return ()
     proof_by_class: dict[str, Proof] = {}
     for unit in walk(root):
@@ -83,7 +81,7 @@ def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], .
 def unmeasured_classes(root: Unit, context: ConversionContext) -> tuple[str, ...]:
     """
     Return the layer classes of a file whose conversion was not measured, each with its arguments if
-    it was measured with others.
+    it was measured with other arguments.
     """
     unmeasured: dict[str, dict[str, None]] = {}
     for unit in walk(root):
@@ -104,11 +102,11 @@ def unmeasured_classes(root: Unit, context: ConversionContext) -> tuple[str, ...
 
 def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     """
-    Return the releases of one family, oldest first, that load a model and were measured to predict
-    with it what one of them does; nothing if one of its layers was not measured.
+    Return the releases of a release's family, oldest first, that load a model and whose measured
+    predictions equal those of the release; empty if a layer was not measured.
 
-    :param root: the model as the release has it
-    :param verdicts: what each loader makes of the file
+    :param root: the model in the release's form
+    :param verdicts: the verdict of each release on the file
     """
     releases = behaviour.measured_releases(family_of(release))
     changes = _changes(root, family_of(release))
@@ -124,7 +122,9 @@ def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> 
 
 
 def _changes(root: Unit, family: str) -> frozenset[str] | None:
-    """Return the releases that compute a layer of a model otherwise; None if one is unmeasured."""
+    """
+    Return the releases in which a layer's results change; None if a layer was not measured.
+    """
     releases: set[str] = set()
     for unit in walk(root):
         if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS and not unit.custom:
@@ -138,7 +138,7 @@ def _changes(root: Unit, family: str) -> frozenset[str] | None:
 def _unchanged_around(
     releases: Sequence[str], place: int, changes: Collection[str]
 ) -> Sequence[str]:
-    """Return the releases around one between which nothing changes."""
+    """Return the consecutive releases around a place in the list with the same results."""
     starts = [index for index, name in enumerate(releases) if name in changes]
     first = max((index for index in starts if index <= place), default=0)
     end = min((index for index in starts if index > place), default=len(releases))
@@ -147,8 +147,8 @@ def _unchanged_around(
 
 def _with_equal_masks(root: Unit, release: str, others: Sequence[str]) -> Iterator[str]:
     """
-    Yield the releases in which each call computes with the masks that it has in one of them, and
-    gives the same for fully masked steps.
+    Yield the releases in which each call gets the same masks as in a given release, and returns the
+    same results for fully masked steps.
     """
     if root.network is None or not has_masks(root):
         yield from others
@@ -164,27 +164,27 @@ def _with_equal_masks(root: Unit, release: str, others: Sequence[str]) -> Iterat
 
 
 _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
-"""Formats of whole models that are written anew as they are; others become one of these."""
+"""The container for each format that a conversion keeps; other formats change to one of these."""
 
 _CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
 _NEEDED: Final = "incompatible-with-target"
 _ARCHIVE: Final = ".keras"
 _OF_EDITS: Final = frozenset({"wrapper-lost", remarks.YAML_REWRITTEN})
-"""The codes of notes that are true of an edited file, and not of a converted one."""
+"""The codes of notes that apply to edited files, but not to converted files."""
 
 _FLOAT32: Final = "float32"
 
 _MISCOUNTING: Final = "keras3.0"
-"""The release that counts the calls of a shared layer so that none reads them back."""
+"""The release that writes wrong call numbers for shared layers, which no release can read."""
 
 
 @once_per_model
 def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     """
-    Return what migrating a model for a target changes.
+    Return the plan for migrating a model to a target.
 
-    :param container: ``h5``, ``keras`` or ``json``, where the output's name says one
-    :raises UsageError: for patterns that match no layer, or two that match one.
+    :param container: ``h5``, ``keras`` or ``json``, if the name of the output determines it
+    :raises UsageError: if a pattern matches no layer, or two patterns match the same layer.
     """
     target = options.target
     if target is None:
@@ -216,9 +216,9 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
 
 def _check_tfjs(options: Options, container: str | None) -> None:
     """
-    Make sure that options ask for what TensorFlow.js has.
+    Check that TensorFlow.js supports the options.
 
-    :raises UsageError: if they do not.
+    :raises UsageError: if it does not.
     """
     if container is not None:
         raise UsageError(
@@ -232,7 +232,7 @@ def _check_tfjs(options: Options, container: str | None) -> None:
 
 
 def _is_unread(loaded: LoadedModel, options: Options) -> bool:
-    """Return whether a model is in a container that the target lays out in another way."""
+    """Return whether the target does not read the model's container and the plan cannot keep it."""
     own = _CONTAINERS.get(loaded.document.format)
     written_there = {release.id for release in loaded.origins} == {options.running}
     return bool(options.containers and own) and own not in options.containers and not written_there
@@ -261,14 +261,14 @@ def _is_left_open(edited: Plan, loaded: LoadedModel, target: str) -> bool:
 
 
 def _verdict(verdicts: Sequence[Verdict], target: str) -> Verdict | None:
-    """Return the verdict of a loader; None if the loader does not read this kind of file."""
+    """Return the verdict of a release; None if the release does not read this kind of file."""
     return next((verdict for verdict in verdicts if verdict.loader == target), None)
 
 
 def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | None:
     """
-    Return the plan that edits the file, where that is enough for the target, to train on as well;
-    else None.
+    Return the plan that edits the file, if the target can then load the file and continue training;
+    otherwise None.
     """
     revived = (
         loaded.is_saved_object
@@ -289,8 +289,8 @@ def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | Non
 
 def _containers(loaded: LoadedModel, target: str, taken: tuple[str, ...]) -> tuple[str, ...]:
     """
-    Return the containers to try, the best first: what Keras 3 writes by default is an archive, and
-    in Keras 2 the file's own kind.
+    Return the containers to try, in order of preference: for Keras 3 the ``.keras`` archive, which
+    it writes by default, and for Keras 2 the container of the file.
     """
     if taken == (TFJS,):
         return taken
@@ -312,19 +312,18 @@ def _conversion_plan(
     loaded: LoadedModel, options: Options, target: str, containers: Sequence[str]
 ) -> Plan:
     """Return the plan that writes a new file, in the first container that the target supports."""
-    # a SavedModel's layers are built from their configs by whoever loads the result, as when it is
-    # traced anew
+    # the target builds a SavedModel's layers from their configs, as a re-export does
     plain = replace(
         options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
     )
-    if containers == (TFJS,):  # which computes in float32 whatever a file says
+    if containers == (TFJS,):  # it computes in float32 with any policy
         plain = replace(plain, to=_FLOAT32, include_exceptions=True)
     base = planning.draft(loaded, plain)
     targets = [
         Target(loader=target, container=container, running=options.running)
         for container in containers
     ]
-    # a target that reads bare names gets those: the format that policies had makes no difference
+    # a target that reads policy names gets names: the old policy format makes no difference
     is_edited = any(
         edit.kind is not EditKind.FORMAT or not targets[0].reads_bare_names for edit in base.edits
     )
@@ -356,24 +355,24 @@ def _conversion_plan(
 
 @once_per_model
 def _load_edited(loaded: LoadedModel, options: Options) -> LoadedModel:
-    """Return the model with a plan's edits, which is one for all targets."""
+    """Return the model with a plan's edits, which are the same for all targets."""
     edits = planning.draft(loaded, options).edits
     return reading.load_model(apply_edits(loaded.document, edits, ()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Attempt:
-    """A model written for one container."""
+    """The conversion of a model to one container."""
 
     log: Log
     conversion: Conversion
     refusals: tuple[Refusal, ...]
     loaders: tuple[Verdict, ...] = ()
-    """What each loader makes of the result; nothing where it is refused before."""
+    """The verdict of each release on the result; empty if the conversion was refused before."""
 
 
 def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
-    """Return that a file has no weights to convert; None for one that has them all."""
+    """Return the reason why a file has no weights to convert; None if it has all weights."""
     own = loaded.document.format
     if own in _CONFIG_ALONE:
         return (
@@ -443,10 +442,10 @@ def _attempt(
 
 def rewrite_model(root: Unit, context: ConversionContext) -> Unit:
     """
-    Return a file's model as the target has it; what it cannot have goes to the log as refusals.
+    Return the model in the target's form. Parts that the target does not support are logged as
+    refusals.
 
-    :raises LimitError: where nested models that are called several times, one within the other,
-        stand for too many calls to follow.
+    :raises LimitError: if nested models that are called several times lead to too many calls.
     """
     if exceeded := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
         raise LimitError(f"if every call of a nested model is counted, the model has {exceeded}")
@@ -459,7 +458,7 @@ def rewrite_model(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _path_in_container(path: str, target: Target) -> str:
-    """Return a path of the kind that a container has: Keras 3 goes by the suffix."""
+    """Return a path with the suffix of the container, because Keras 3 selects readers by suffix."""
     return (
         f"{path.removesuffix(_ARCHIVE)}.h5"
         if target.container == "h5" and path.endswith(_ARCHIVE)
@@ -493,7 +492,7 @@ def _content(root: Unit, context: ConversionContext, casts: Sequence[Cast]) -> C
 
 
 def _refused_by_tfjs(document: Document) -> Iterator[Refusal]:
-    """Yield why TensorFlow.js would not load the converted file, or predict otherwise with it."""
+    """Yield the reasons why TensorFlow.js fails on the converted file or predicts differently."""
     for cause in tfjs_objections.objections(reading.load_model(document)):
         path = cause.layers[0] if cause.layers else None
         yield Refusal(
@@ -504,7 +503,7 @@ def _refused_by_tfjs(document: Document) -> Iterator[Refusal]:
 
 
 def _still_refused(loaders: Sequence[Verdict], target: Target) -> Iterator[Refusal]:
-    """Yield why the target would refuse the converted file, as audit says it of files."""
+    """Yield the reasons why the target fails to load the converted file, as ``audit`` reports."""
     verdict = _verdict(loaders, target.loader)
     if verdict is not None and verdict.reason is not None:
         yield Refusal(

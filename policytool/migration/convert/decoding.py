@@ -1,12 +1,12 @@
 """
-From a file's config to a model that belongs to no generation:
+Decoding of a file's config into a model that is independent of generations:
 :mod:`policytool.migration.convert.architecture`.
 
-There, the first call of every layer has number 0, also that of a nested model. In Keras 2 the first
-call of a nested model that has a graph has number 1: building the graph makes a node of its own,
-which the config does not hold (``_should_skip_first_node`` in keras/engine/functional.py). Keras 3
-counts so in ``output_layers`` alone, and functional models alone; Keras 3.0 writes that too and
-reads it wrongly, and of a layer that a nested model has too it counts the call there as the first
+In this model, the first call of each layer and nested model has number 0. In Keras 2 the first call
+of a nested model with a graph has number 1, because building the graph creates a node that the
+config does not contain (``_should_skip_first_node`` in keras/engine/functional.py). Keras 3 does so
+only in ``output_layers`` and only for functional models. Keras 3.0 writes the same and reads it
+incorrectly; if a nested model contains the layer too, it counts the call there as the first
 (``get_config`` and ``functional_from_config`` in keras/src/models/functional.py; measured with 3.0,
 3.3, 3.6 and 3.15).
 """
@@ -52,7 +52,7 @@ _SHAPE = "batch_input_shape"
 
 
 def from_keras2(network: Network) -> Network:
-    """Return a network of Keras 2, or 1, whose references count each layer's calls from 0."""
+    """Return a network of Keras 2 or 1 with references that count each layer's calls from 0."""
     used = used_calls(network)
     first = {
         unit.name: _first(used[unit.name], unit) for unit in network.units if unit.name in used
@@ -61,7 +61,7 @@ def from_keras2(network: Network) -> Network:
 
 
 def from_keras3(network: Network) -> Network:
-    """Return a network of Keras 3 whose outputs count each layer's calls from 0."""
+    """Return a network of Keras 3 with outputs that count each layer's calls from 0."""
     first = first_outputs_keras3(network)
     network = replace(
         network,
@@ -108,8 +108,8 @@ def _is_functional(unit: Unit) -> bool:
 
 def has_graph(unit: Unit) -> bool:
     """
-    Return whether a nested model has a graph before it is called: a functional one, or a Sequential
-    that knows its input's shape.
+    Return whether a nested model has a graph before it is called: it is functional, or a Sequential
+    with a known input shape.
     """
     if unit.role is not Role.MODEL or unit.network is None:
         return False
@@ -125,12 +125,12 @@ _GRAPH_KEYS: Final = frozenset({LAYERS, "input_layers", "output_layers"})
 
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
 """
-What the metadata of SavedModels calls shapes and tuples, which stand as lists everywhere else (TF
-2.5 to 2.15, tf_keras).
+The class names of shapes and tuples in the metadata of SavedModels (TF 2.5 to 2.15, tf_keras);
+other formats store them as lists.
 """
 
 KERAS_PACKAGES: Final = frozenset({"keras", "tf_keras", "tensorflow"})
-"""The first part of the modules that Keras' own classes say."""
+"""The first part of the modules of Keras classes."""
 
 
 @once_per_model
@@ -138,7 +138,7 @@ def decode(loaded: LoadedModel) -> Unit:
     """
     Return the model of a file.
 
-    :raises SpellingError: for a graph that no release writes.
+    :raises SpellingError: if no release writes the graph in this form.
     """
     document = loaded.document
     config, part = document.config, document.config_part
@@ -150,7 +150,7 @@ def decode(loaded: LoadedModel) -> Unit:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """One reading of one file."""
+    """Decodes one file."""
 
     loaded: LoadedModel
     sites: Mapping[str, int]
@@ -177,7 +177,7 @@ class _Reader:
         site = self.sites.get(pointer)
         first = self.loaded.sites[site] if site is not None else None
         if first is not None and first.copies and first.entry is not None:
-            pointer = first.entry.pointer  # its first place, where the layers in it have sites
+            pointer = first.entry.pointer  # layers in it have sites only at its first place
         build = value.get("build_config")
         return Unit(
             class_name=class_name,
@@ -241,7 +241,7 @@ class _Reader:
 
     def _value(self, key: str, value: Json, above: str, step: str | int) -> Value:
         """
-        Return what a value of a config means.
+        Return the decoded value of a config.
 
         :param key: the nearest key above the value
         :param above: the JSON pointer of the object or list that contains it
@@ -298,7 +298,11 @@ class _Reader:
         )
 
     def _network(self, config: Mapping[str, Json], site: int | None, pointer: str) -> Network:
-        """Return the network of a model, whose layers are the list at ``pointer``."""
+        """
+        Return the network of a model.
+
+        :param pointer: the JSON pointer of the list of its layers
+        """
         if "output_layers" not in config:
             entries = layer_entries(config)
             return Network(
@@ -321,8 +325,8 @@ class _Reader:
 
     def _model_calls(self, config: Mapping[str, Json], site: int | None) -> ModelCalls:
         """
-        Return the calls of a functional model: those of its graph, which has them from this config
-        but for a custom class, and for what a SavedModel has of a nested model in its root.
+        Return the calls of a functional model from its graph, or from the config if the graph was
+        read from another config: for custom classes, and for nested models in a SavedModel's root.
         """
         if site is not None and self.loaded.sites[site].config is config:
             graph = self.loaded.graphs.get(site)

@@ -1,17 +1,17 @@
 """
-From a model that belongs to no generation to the config that a target reads.
+Encoding of a model that is independent of generations into the config that a target reads.
 
 The graphs of functional models are written in the forms that :mod:`policytool.model.calls`
 describes. Keras 3.0 to 3.15 do not use the shape and dtype of a tensor when they read a graph;
 those that a file of Keras 2 does not contain are written as unknown.
 
-The keys of each object judged against what the target's release accepts, which
-``data/layer_arguments.json`` has from the releases themselves.
+The keys of each object are checked against the keys that the target accepts, which
+``data/layer_arguments.json`` records from the releases.
 
-A key that the target does not take is left out where it says what the target does anyway: the value
-that releases write for a default instance. Any other value is refused, with the layer and the key.
-A key that the source leaves unsaid, and whose meaning there is another than in the target, is
-written out.
+A key that the target does not accept is omitted if its value is the default behaviour of the
+target: the value that releases write for a default instance. Other values are refused, with the
+layer and the key. If the source omits a key whose default differs in the target, the key is
+written.
 """
 
 from __future__ import annotations
@@ -56,21 +56,22 @@ if TYPE_CHECKING:
 
 def keeps_structure(class_name: str) -> bool:
     """
-    Return whether a layer of an op has its single tensor in no list
+    Return whether the layer of an op stores a single tensor without a list
     (``_preserve_input_structure_in_config``).
     """
     return layer_facts(class_name).wrapped_op not in {None, "node_def"}
 
 
 class UnwritableCallError(ValueError):
-    """A call that this graph has no words for."""
+    """A call that the graph format cannot represent."""
 
 
 def has_ellipsis(unit: Unit) -> bool:
     """
     Return whether a slicing layer is called with an ellipsis.
 
-    HDF5 has an object for it; archives have none, and their reader leaves that object as it is.
+    HDF5 files have an object for the ellipsis. Archives have none, and releases do not decode the
+    object of HDF5 in them.
     """
     specs = [call.kwargs.get("slice_spec") for call in unit.calls]
     items = [item for spec in specs for item in (spec if isinstance(spec, list) else [spec])]
@@ -111,7 +112,10 @@ def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping
 
 
 def _keras2_argument(argument: Argument, offsets: Mapping[str, int]) -> Json:
-    """Return an argument as Keras 2 writes it; Keras 3 writes the ends of a model so, too."""
+    """
+    Return an argument in the format of Keras 2, which Keras 3 uses for a model's inputs and
+    outputs.
+    """
     match argument:
         case Reference():
             return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
@@ -131,7 +135,7 @@ def _keras2_argument(argument: Argument, offsets: Mapping[str, int]) -> Json:
             return argument
     raise UnwritableCallError(
         "an object instead of a value"
-    )  # of a config that is not what any release writes
+    )  # for a config in a form that no release writes
 
 
 def keras3_nodes(unit: Unit) -> list[Json]:
@@ -187,12 +191,12 @@ _FUNCTIONAL: Final = "Functional"
 
 
 _MODEL_BEFORE: Final = "tf2.3"
-"""The first release that calls functional models ``Functional`` and not ``Model``."""
+"""The first release that writes functional models as ``Functional``, not as ``Model``."""
 
 
 def encode(root: Unit, target: Target, log: Log) -> Json:
     """
-    Return the serialised model in the format of the target's container. Anything that the target
+    Return the serialized model in the format of the target's container. Anything that the target
     cannot represent is logged as a refusal.
     """
     serialised = _Writer(target, log).unit(root, network=None, member=True)
@@ -203,24 +207,24 @@ def encode(root: Unit, target: Target, log: Log) -> Json:
         **keras_objects.short(model.class_name, model.config),
         "keras_version": target.keras_version,
         "backend": "tensorflow",
-    }  # as to_json() has it
+    }  # the format of to_json()
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """One writing for one target."""
+    """Encodes one model for one target."""
 
     _target: Target
     _log: Log
 
     def unit(self, unit: Unit, *, network: Network | None, member: bool = False) -> dict[str, Json]:
         """
-        Return a unit as it stands in a config.
+        Return a unit as an object of a config.
 
-        :param network: the model that it is a layer of; None for the model itself, and for what
-            stands in another layer's config
-        :param member: whether it is a model's layer or the model itself, which says no module but
-            in archives
+        :param network: the model that contains the unit as a layer; None for the root model, and
+            for units in another layer's config
+        :param member: whether the unit is a model's layer or the root model, which has a module
+            only in archives
         """
         class_name = self._class_name(unit)
         config: dict[str, Json] = {"name": unit.name} if self._takes_name(unit) else {}
@@ -242,7 +246,8 @@ class _Writer:
 
     def _takes_name(self, unit: Unit) -> bool:
         """
-        Whether a config has the name: operations of older releases of Keras 3 do not take one.
+        Return whether the config contains the name: operations of older Keras 3 releases do not
+        accept it.
         """
         if unit.role is not Role.OPERATION or unit.module is None:
             return True
@@ -332,8 +337,8 @@ class _Writer:
         """
         Return a model's inputs or outputs as ``input_layers`` and ``output_layers``.
 
-        One tensor stands in a list; Keras 3.11 and later write it without, and Keras 3.6 is the
-        first to read that. Keras 3.3 and later count the calls of nested functional models from 1.
+        A single tensor is in a list; Keras 3.11 and later write it without a list, which Keras 3.6
+        and later read. Keras 3.3 and later count the calls of nested functional models from 1.
         """
         if not self._target.is_keras3:
             offsets = first_calls_keras2(network)
@@ -344,7 +349,7 @@ class _Writer:
         return [written] if in_list else written
 
     def _dtype(self, unit: Unit, value: Value) -> Json:
-        """Return a policy as the target spells it: the bare name where it reads one."""
+        """Return a policy in the target's format: the name, if the target reads names."""
         if not isinstance(value, Policy | PolicyMap):
             return self._value(unit, value)
         if (
@@ -389,8 +394,8 @@ class _Writer:
 
     def _registered(self, class_name: str, registered_name: str, config: Json) -> Json:
         """
-        Return an object of a registered class. If it has a module, TF 2.12 and HDF5 of TF 2.15 and
-        tf_keras look up the class by its own name, and do not find it.
+        Return an object of a registered class, without a module if the target does not support it:
+        with a module, TF 2.12, and TF 2.15 and tf_keras for HDF5, look up the unregistered name.
         """
         reads_names = self._target.is_keras3 or (
             self._target.container == "keras" and self._target.since("tf2.15")
@@ -406,8 +411,8 @@ _JUDGED = frozenset({ObjectKind.INITIALIZER, ObjectKind.REGULARIZER, ObjectKind.
 
 def keep_known(root: Unit, target: Target, log: Log) -> Unit:
     """
-    Return the model with the keys alone that the target takes; what it cannot be told goes to the
-    log as a refusal.
+    Return the model with only the keys that the target accepts; values that the target cannot
+    represent are logged as refusals.
     """
 
     def change(unit: Unit) -> Unit:
@@ -422,7 +427,7 @@ def keep_known(root: Unit, target: Target, log: Log) -> Unit:
 
 
 def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
-    """Return a value with the objects in it judged; units were judged before."""
+    """Return a value with only known keys in its objects; units were checked before."""
     if isinstance(value, SerializedObject):
         if value.registered_name is not None or isinstance(value.config, str | None):
             return value
@@ -439,7 +444,7 @@ def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
 
 @dataclass(frozen=True)
 class _Judge:
-    """Holds configs against what one target takes."""
+    """Checks configs against the arguments that a target accepts."""
 
     target: Target
     log: Log
@@ -506,15 +511,15 @@ class _Judge:
 
 def is_neutral(kind: str, class_name: str, key: str, value: Value) -> bool:
     """
-    Return whether a value is what releases that have the key write for a default instance: what
-    those without it do.
+    Return whether releases with the key write this value for a default instance. The value then
+    equals the behaviour of releases without the key.
     """
     written = known_arguments.written_values(kind, class_name, key)
     return value is None or known_arguments.text(_json(value)) in written
 
 
 def _json(value: Value) -> Json:
-    """Return a value as far as the data knows values: objects by their class."""
+    """Return a value in the form of the argument data, which has objects by their class."""
     match value:
         case SerializedObject() | Unit():
             return keras_objects.short(value.class_name, {})

@@ -1,23 +1,21 @@
 """
-In which order a model that is loaded has its layers: that in which loaders count them when they
-hand out weights.
+The order of layers in a loaded model, in which releases assign weights to layers.
 
 A functional model does not keep the order of its config. It computes ``layers`` from its graph: by
-decreasing depth, which is the longest way from a layer to the outputs, and within a depth by the
-order in which a walk back from the outputs meets them (``_map_graph_network`` in
-keras/engine/functional.py of Keras 2, network.py before TF 2.3, ``map_graph`` in
-keras/src/ops/function.py of Keras 3). HDF5's groups, the counts of ``.keras`` archives and the
-variables of nested models go by it, so that layers of one shape swap their weights where it is
-another.
+decreasing depth, which is the longest path from a layer to the outputs, and within a depth in the
+order of a traversal back from the outputs (``_map_graph_network`` in keras/engine/functional.py of
+Keras 2, network.py before TF 2.3, ``map_graph`` in keras/src/ops/function.py of Keras 3). HDF5
+groups, the counts of ``.keras`` archives and the variables of nested models use this order. If the
+order differs, layers with the same shapes swap their weights.
 
-Keras 3 puts operations between the calls of a graph by itself, which makes the way through it
-longer and thereby changes the order of its layers. A mask that a layer takes from its input is an
-argument of the call, made by ops from the input of the Embedding or Masking that it began with
-(``Layer.__call__`` and ``compute_mask``); a tensor of another float dtype than the layer's goes
-through a ``Cast``. Measured with models of TF 2.15: Keras 3.0 and 3.3 change a tensor's dtype
-without an op, 3.6 has the op in the graph, 3.10 and later note the call as it was before the cast,
-with the mask only where the layer took one bare tensor of its own dtype. What a cast gives has no
-mask before 3.14 (``maybe_convert`` in keras/src/layers/layer.py).
+Keras 3 adds operations between the calls of a graph, which makes paths longer and so changes the
+order of layers. A mask that a layer gets from its input is an argument of the call, computed by ops
+from the input of the Embedding or Masking that creates it (``Layer.__call__`` and
+``compute_mask``). A tensor of another float dtype than the layer's passes through a ``Cast``.
+Measured with models of TF 2.15: Keras 3.0 and 3.3 change a tensor's dtype without an op, 3.6 has
+the op in the graph, 3.10 and later record the call before the cast, with the mask only if the layer
+got a single tensor, not in a list, of its dtype. The result of a cast has no mask before 3.14
+(``maybe_convert`` in keras/src/layers/layer.py).
 """
 
 from __future__ import annotations
@@ -64,54 +62,54 @@ if TYPE_CHECKING:
 
 
 class Edge(NamedTuple):
-    """What a call, or a mask, is made of."""
+    """An edge from a call or a mask to the call or mask that it depends on."""
 
     node: Node
     ops: int
-    """How many ops are between the two."""
+    """The number of ops between the two."""
 
     is_mask: bool = False
-    """Whether it is the mask of the call's output instead of the output."""
+    """Whether the edge leads to the mask of the call's output instead of the output."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImplicitEdges:
     """
-    What a release puts between the calls of a network; masks refer to those that they are made of,
-    because a list of where each begins would double at each layer that merges two.
+    The edges that a release adds between the calls of a network. Masks refer to the masks they are
+    computed from, because a list of their first calls would double at each layer that merges two.
     """
 
     calls: Mapping[Node, Sequence[Edge]] = field(default_factory=lambda: MappingProxyType({}))
-    """By a call, what it takes beyond what its arguments say."""
+    """The inputs of each call in addition to its arguments."""
 
     masks: Mapping[Node, Sequence[Edge]] = field(default_factory=lambda: MappingProxyType({}))
-    """By a call whose output has a mask, what that is made of."""
+    """The inputs of the mask of each call whose output has a mask."""
 
 
 _OP_SINCE: Final = "keras3.5"
 _LOSES_MASKS: Final = releases_in("keras3.5 to keras3.13")
-"""The releases in which a tensor that a layer casts loses its mask while a model is built."""
+"""The releases in which the tensors that a layer casts lose their masks when a model is built."""
 
 _NOTED_BEFORE: Final = "keras3.10"
 _ZEROS_SINCE: Final = "keras3.12"
 """
-The release whose Concatenate broadcasts a mask by zeros like its input (``compute_mask`` in
-keras/src/layers/merging/concatenate.py); before, the shape of the input is enough.
+The first release whose Concatenate broadcasts a mask with zeros like its input (``compute_mask`` in
+keras/src/layers/merging/concatenate.py); earlier releases use only the shape of the input.
 """
 
 
 def implicit_edges(network: Network, target: Target) -> ImplicitEdges:
-    """Return what a release of Keras 3 adds to a functional network."""
+    """Return the edges that a Keras 3 release adds to a functional network."""
     return _Reading(network=network, target=target).edges()
 
 
 _Mask = list[Edge] | None
-"""What the mask of a call's output is made of; None for an output without one."""
+"""The inputs of the mask of a call's output; None for an output without a mask."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reading:
-    """One network, read from its inputs to its outputs."""
+    """The traversal of a network from its inputs to its outputs."""
 
     network: Network
     target: Target
@@ -122,7 +120,7 @@ class _Reading:
         return of_network(self.network)
 
     def edges(self) -> ImplicitEdges:
-        """Return what each call takes beyond its arguments."""
+        """Return the inputs of each call in addition to its arguments, and those of the masks."""
         calls: dict[Node, Sequence[Edge]] = {}
         masks: dict[Node, Sequence[Edge]] = {}
 
@@ -140,7 +138,7 @@ class _Reading:
         return ImplicitEdges(calls=calls, masks=masks)
 
     def _nodes(self, references: Iterable[Reference]) -> list[tuple[Reference, Node]]:
-        """Return the tensors that are of this network, with the calls that they come from."""
+        """Return the tensors of this network, with the calls that produce them."""
         graph = call_graph(self.network)
         nodes = ((reference, graph.node(reference)) for reference in references)
         return [(reference, node) for reference, node in nodes if node is not None]
@@ -187,9 +185,8 @@ class _Reading:
 
     def _is_cast_inside(self, unit: Unit, tensor: Reference) -> bool:
         """
-        Return whether a chain casts a tensor to what its input layer says, which is done in the
-        graph around it, and without its mask since Keras 3.5; a nested functional model casts
-        within.
+        Return whether a chain casts a tensor to the dtype of its input layer. The cast is in the
+        outer graph, and loses the mask since Keras 3.5; a nested functional model casts inside.
         """
         if unit.role is not Role.MODEL or unit.network is None or not unit.network.is_chain:
             return False
@@ -197,7 +194,7 @@ class _Reading:
         return before != after and is_float(before) and is_float(after)
 
     def _mask(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> _Mask:
-        """Return what the mask of a call's output is made of."""
+        """Return the inputs of the mask of a call's output."""
         arguments = named_arguments(unit, call)
         taken = self._nodes(input_tensors(unit, arguments))
         if not taken or unit.role is not Role.LAYER:
@@ -226,7 +223,11 @@ class _Reading:
         return [_mask_edge(parents[PLACES.index(word)], int(is_copied))] if word in PLACES else None
 
     def _joined_masks(self, casts: Mapping[Node, int], masked: Sequence[Node]) -> _Mask:
-        """Return what joined masks are made of; the casts are ops before the inputs."""
+        """
+        Return the inputs of joined masks.
+
+        :param casts: the number of casts before each input
+        """
         edges = [_mask_edge(parent, 4) for parent in masked]
         edges += [Edge(node, 3 + cast) for node, cast in casts.items() if node not in masked]
         if self._since(_ZEROS_SINCE):
@@ -235,26 +236,26 @@ class _Reading:
 
     @property
     def _loses_masks(self) -> bool:
-        """Whether a tensor that a layer casts loses its mask."""
+        """Whether tensors that a layer casts lose their masks."""
         return self.target.release in _LOSES_MASKS
 
     def _since(self, release: str) -> bool:
-        """Return whether the release that is to run the network is this one or a later one."""
+        """Return whether the release that will run the network is ``release`` or later."""
         return is_since(self.target.release, release)
 
 
 def _mask_edge(node: Node, ops: int = 0) -> Edge:
-    """Return the way to the mask of a call's output."""
+    """Return an edge to the mask of a call's output."""
     return Edge(node, ops, is_mask=True)
 
 
 def _masked(nodes: Iterable[Node], masks: TensorValues[_Mask]) -> list[Node]:
-    """Return those of some calls whose output has a mask."""
+    """Return the calls whose output has a mask."""
     return [(name, call) for name, call in nodes if masks.of(Reference(layer=name, call=call))]
 
 
 def _takes_one_mask(unit: Unit) -> bool:
-    """Return whether the call of a layer has an argument for the mask of its only input."""
+    """Return whether the call of a layer has an argument for the mask of its single input."""
     facts = layer_facts(unit.class_name)
     return facts.takes_mask and facts.category is not Category.ATTENTION
 
@@ -268,8 +269,8 @@ _NONE: Final = ImplicitEdges()
 
 def order_layers(root: Unit, target: Target) -> Unit:
     """
-    Return a model with the units of it, and of all functional models in it, in the order in which
-    the target has them.
+    Return a model with its units, and those of all nested functional models, in the order of the
+    target.
     """
     by_name = target.loader not in _AS_GIVEN
 
@@ -335,11 +336,11 @@ def _depths(
     for node in reversed(finished):
         depth = max(
             nodes.setdefault(node, 0), units.get(node[0], 0)
-        )  # a layer that was met deeper takes its later calls down with it
+        )  # all later calls of a layer have at least the depth of the layer
         nodes[node] = units[node[0]] = depth
         for parent in graph.parents(node):
             nodes[parent] = max(depth + 1, nodes.get(parent, 0))
         push_down(further.calls.get(node, ()), depth + 1)
-        if node in masks:  # all that take it were met before, as those that take the call's output
+        if node in masks:  # all users of the mask, as of the call's output, were visited before
             push_down(further.masks[node], masks[node])
     return nodes, units

@@ -1,7 +1,7 @@
 """
-What a model is converted to: a release that is to load it, and the container it is put in.
+The target of a conversion: the release that will load the model, and the container.
 
-The log of a conversion collects what it changed, why it cannot be done, and what users should know.
+The log of a conversion collects its changes, refusals, warnings and notes.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """A release, by its name in :data:`policytool.releases.releases.LOADERS`, and a container."""
+    """A release, named as in :data:`policytool.releases.releases.LOADERS`, and a container."""
 
     loader: str
     container: str
     """``h5``, ``keras``, ``json`` or ``tfjs``."""
 
     running: str | None = None
-    """The release that is to run the result, if it is written as for an older one, ``loader``."""
+    """The release that will run the result, if ``loader`` is an older release."""
 
     @property
     def release(self) -> str:
-        """The release that is to run the result; for TensorFlow.js that of its configs."""
+        """The release that will run the result; for TensorFlow.js, the release of its configs."""
         return self.loader if self.is_tfjs else self.running or self.loader
 
     @property
     def name(self) -> str:
-        """What is to load the model, as people write it: ``Keras 3.15``."""
+        """The display name of the target, such as ``Keras 3.15``."""
         return release_name(self.id)
 
     @property
     def id(self) -> str:
-        """What is to load the model, by its name in options: a release, or ``tfjs``."""
+        """The name of the target in options: a release, or ``tfjs``."""
         return TFJS if self.is_tfjs else self.loader
 
     @property
     def is_tfjs(self) -> bool:
-        """Whether TensorFlow.js is to load the model, written as for :attr:`loader`."""
+        """Whether TensorFlow.js will load the model; its configs are those of :attr:`loader`."""
         return self.container == TFJS
 
     @property
@@ -66,36 +66,38 @@ class Target:
 
     @property
     def is_keras3(self) -> bool:
-        """Whether the release is one of Keras 3."""
+        """Whether the release is a Keras 3 release."""
         return self.family == KERAS3
 
     @property
     def is_tf_keras(self) -> bool:
-        """Whether the release is one of tf_keras."""
+        """Whether the release is a tf_keras release."""
         return get(self.loader).library == "tf_keras"
 
     @property
     def package(self) -> str:
-        """Where the release has its private modules."""
+        """The package of the release's private modules."""
         if self.is_tf_keras:
             return "tf_keras.src"
         return "keras.src" if self.since("tf2.13") else "keras"
 
     def since(self, loader: str) -> bool:
-        """Return whether the release is this one or a later one; Keras 3 is later than Keras 2."""
+        """
+        Return whether the target release is ``loader`` or later; Keras 3 is later than Keras 2.
+        """
         return is_since(self.loader, loader)
 
     def lacks(self, kind: str, class_name: str, *, module: bool) -> bool:
         """
-        Return whether the release does not have a class that some release has.
+        Return whether the release lacks a class that another release has.
 
-        :param module: whether the file says the modules of objects
+        :param module: whether the file contains the modules of objects
         """
         objection = known_arguments.objection(self.loader, kind, class_name, {}, module=module)
         return objection is not None and objection.missing
 
     def after(self, loader: str) -> bool:
-        """Return whether the release is a later one than this; see :meth:`since`."""
+        """Return whether the target release is later than ``loader``; see :meth:`since`."""
         return not is_since(loader, self.loader)
 
     @property
@@ -105,13 +107,13 @@ class Target:
 
     @property
     def keras_version(self) -> str:
-        """What the release writes as its version, as far as minor releases are told apart."""
+        """The version that the release writes; the patch number is always 0."""
         version = get(self.loader).keras_version
         return f"{version}0" if version.endswith(".") else version
 
     @property
     def reads_bare_names(self) -> bool:
-        """Whether the release reads a mixed policy as a bare name, the canonical spelling."""
+        """Whether the release reads mixed policies by name, the default policy format."""
         return generation_of(self.loader) is None
 
     @property
@@ -122,46 +124,47 @@ class Target:
     @property
     def says_modules(self) -> bool:
         """
-        Whether serialised objects say their ``module`` and ``registered_name``: in archives of
-        every release, and in all that TF 2.13 and later write; TensorFlow.js does not know them.
+        Whether serialized objects have ``module`` and ``registered_name``: in archives of all
+        releases, and in all files of TF 2.13 and later; TensorFlow.js does not support them.
         """
         return self.container == "keras" or (self.since("tf2.15") and not self.is_tfjs)
 
 
 @dataclass
 class Log:
-    """Filled while a model is converted; what is said twice is kept once."""
+    """The changes, refusals, warnings and notes of a conversion, without duplicates."""
 
     changes: dict[ConversionChange, None] = field(default_factory=dict)
     refusals: dict[Refusal, None] = field(default_factory=dict)
     notes: dict[Note, None] = field(default_factory=dict)
     refused_paths: set[str | None] = field(default_factory=set)
-    """The layers that refusals name; None for the file."""
+    """The paths of the layers in refusals; None for the file."""
 
     def change(self, what: str, unit: Unit | None, text: str) -> None:
         """
-        Tell of something that is written otherwise; ``what`` is stable and machine-readable, such
-        as ``key-dropped``.
+        Log a change.
+
+        :param what: the stable, machine-readable code of the change, such as ``key-dropped``
         """
         self.changes[
             ConversionChange(code=what, path=unit.path if unit is not None else None, text=text)
         ] = None
 
     def refuse(self, code: str, unit: Unit | None, message: str) -> None:
-        """Tell why the file cannot be converted: the layer, the key, and what to do."""
+        """Log a refusal; the message names the key and suggests a solution."""
         path = unit.path if unit is not None else None
         self.refusals[Refusal(code=code, path=path, message=message)] = None
         self.refused_paths.add(path)
 
     def is_refused(self, unit: Unit) -> bool:
         """
-        Return whether a refusal names the unit: what else speaks against it mostly follows from
-        that.
+        Return whether the log has a refusal of the unit; further problems of the unit usually have
+        the same cause.
         """
         return unit.path in self.refused_paths
 
     def caution(self, code: str, unit: Unit | None, message: str) -> None:
-        """Tell of something that is lost or may matter."""
+        """Log a warning about lost information or a possible problem."""
         self.notes[
             Note(
                 severity=NoteSeverity.WARNING,
@@ -172,7 +175,7 @@ class Log:
         ] = None
 
     def note(self, code: str, unit: Unit | None, message: str) -> None:
-        """Tell of something to know."""
+        """Log a note."""
         self.notes[
             Note(
                 severity=NoteSeverity.NOTE,
@@ -184,6 +187,6 @@ class Log:
 
 
 def display_value(value: Json) -> str:
-    """Return a JSON value for a sentence, shortened where it is long."""
+    """Return a JSON value for a sentence; long values are shortened."""
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # a width for sentences

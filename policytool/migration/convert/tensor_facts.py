@@ -1,10 +1,12 @@
 """
-The dtype of each tensor of a network, as far as its layers, their policies and its operations tell:
-what conversions of operations, the ways of masks and the order of layers go by. The sizes of
-images, as far as inputs and builds say them, and whether an input leaves them open.
+The known dtypes and image sizes of the tensors of a network.
 
-Each network is read once, from its inputs to its outputs, and a nested model gives what its own
-network gives, however often it is called.
+Dtypes are computed from layers, policies and operations; conversions of operations, the flow of
+masks and the order of layers depend on them. Image sizes are read from the shapes of inputs and
+builds, in which a size may be variable.
+
+Each network is read once, from its inputs to its outputs. A nested model returns the same for each
+call.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class TensorDtypes:
     _values: TensorValues[str | None]
 
     def of(self, argument: Argument) -> str | None:
-        """Return the dtype of a tensor or a constant; None where it is not known."""
+        """Return the dtype of a tensor or a constant; None if unknown."""
         if isinstance(argument, Reference):
             return self._values.of(argument)
         return argument.dtype if isinstance(argument, Constant) else None
@@ -57,8 +59,8 @@ def of_network(network: Network, measured_in: str | None = None) -> TensorDtypes
     """
     Return the dtypes of a network's tensors.
 
-    :param measured_in: the release of Keras 2 that computes it, some layers of which give another
-        dtype than they compute in
+    :param measured_in: the Keras 2 release that computes the network; some of its layers return
+        another dtype than their compute dtype
     """
     return _of_network(network, measured_in)
 
@@ -81,13 +83,13 @@ def _of_network(network: Network, measured_in: str | None) -> TensorDtypes:
 
 
 def entry_dtypes(network: Network) -> list[str | None]:
-    """Return the dtypes that a network casts what it is called on to; None for unknown ones."""
+    """Return the dtypes to which a network casts its inputs; None if a dtype is unknown."""
     known = of_network(network)
     return [known.of(entry) for entry in entries(network)]
 
 
 def compute_dtype(unit: Unit) -> str | None:
-    """Return what a layer computes in; None where its file does not say it."""
+    """Return the compute dtype of a layer; None if the file does not contain it."""
     policy = unit.config.get("dtype")
     if isinstance(policy, PolicyMap):
         policy = policy.default
@@ -95,7 +97,7 @@ def compute_dtype(unit: Unit) -> str | None:
 
 
 def is_cast(unit: Unit, dtype: str | None) -> bool:
-    """Return whether a layer casts a tensor of a dtype that it is called on: floats alone are."""
+    """Return whether a layer casts an input tensor of a dtype; layers cast only floats."""
     after = compute_dtype(unit)
     return dtype in dtypes.FLOATS and after not in (None, dtype)
 
@@ -109,7 +111,7 @@ def _of_input(unit: Unit) -> str | None:
 def _of_call(
     unit: Unit, call: Call, known: TensorDtypes, measured_in: str | None
 ) -> Sequence[str | None]:
-    """Return the dtypes of what one call returns; the last one is that of all further outputs."""
+    """Return the result dtypes of a call; the last one applies to all further results."""
     if unit.role is Role.MODEL and unit.network is not None:
         inner = of_network(unit.network, measured_in)
         return (*map(inner.of, exits(unit.network)), None)
@@ -117,7 +119,7 @@ def _of_call(
 
 
 def called_class(unit: Unit, measured_in: str | None = None) -> CalledClass:
-    """Return a unit as the rules of results take it; see :func:`of_network`."""
+    """Return the parts of a unit that determine its result dtypes; see :func:`of_network`."""
     policy = unit.config.get("dtype")
     follows = isinstance(policy, Policy) and policy.compute_dtype is None
     return CalledClass(
@@ -134,8 +136,8 @@ def called_class(unit: Unit, measured_in: str | None = None) -> CalledClass:
 
 def module_of(unit: Unit) -> str:
     """
-    Return the last part of an operation's module; HDF5 files do not hold it, and each class stands
-    in one module.
+    Return the last part of an operation's module. HDF5 files do not contain the module, but each
+    class is in only one.
     """
     if unit.module is not None:
         return unit.module.removeprefix(keras_operations.MODULES)
@@ -146,30 +148,32 @@ _SHAPES: Final = ("batch_input_shape", "batch_shape")
 
 
 class Sizes(StrEnum):
-    """What is known of the sizes of the images in a tensor."""
+    """The known facts about the sizes of the images in a tensor."""
 
     FIXED = "fixed"
     OPEN = "open"
-    """An input of the network leaves one open."""
+    """A size is variable in the shape of an input of the network."""
 
     OPEN_INSIDE = "open inside"
-    """An input of a nested model does, and what that is called on is unknown."""
+    """A size is variable in an input of a nested model whose call inputs have unknown sizes."""
 
     UNKNOWN = "unknown"
 
 
 def input_shape(unit: Unit, network: Network) -> Value:
-    """Return the shape that a layer of a network gets; None where the file does not have it."""
+    """Return the input shape of a layer; None if the file does not contain it."""
     return _input_shape(unit, _source(call_graph(network), (unit.name, 0)), network)
 
 
 def config_shape(unit: Unit) -> Value:
-    """Return the shape, with the batch, that a config says; None where it says none."""
+    """Return the shape in a config, including the batch dimension; None if there is none."""
     return next((unit.config[key] for key in _SHAPES if key in unit.config), None)
 
 
 def says_all_sizes(root: Unit) -> bool:
-    """Return whether a model, and each in it, takes inputs of one size, but for the batch."""
+    """
+    Return whether all inputs of a model and its nested models have fixed sizes except the batch.
+    """
     shapes = [config_shape(unit) for unit in walk(root) if unit.class_name == INPUT_CLASS]
     return bool(shapes) and all(
         isinstance(shape, list) and all(isinstance(size, int) for size in shape[1:])
@@ -179,7 +183,7 @@ def says_all_sizes(root: Unit) -> bool:
 
 @once_per_network
 def image_sizes(network: Network, data_format: str) -> Mapping[Node, Sizes]:
-    """Return the known image sizes in the sequence that each call gets."""
+    """Return the known image sizes in the input sequence of each call."""
     graph, output_sizes = call_graph(network), _output_sizes(network, data_format)
     return {
         node: _input_sizes(node, network, output_sizes, data_format)
@@ -190,7 +194,7 @@ def image_sizes(network: Network, data_format: str) -> Mapping[Node, Sizes]:
 
 @once_per_network
 def _output_sizes(network: Network, data_format: str) -> TensorValues[Sizes]:
-    """Return what is known of the sizes of the images in each tensor of a network."""
+    """Return the known facts about the image sizes in each tensor of a network."""
 
     def transfer(node: Node, _call: Call | None, known: TensorValues[Sizes]) -> Sequence[Sizes]:
         if node[0] == BEFORE_CHAIN.layer:
@@ -201,7 +205,7 @@ def _output_sizes(network: Network, data_format: str) -> TensorValues[Sizes]:
             return (Sizes.UNKNOWN if _may_size(unit) else taken,)
         inner = _output_sizes(unit.network, data_format)
         inside = (inner.of(output) or Sizes.UNKNOWN for output in exits(unit.network))
-        # a nested model is built for what it is called on
+        # a nested model is built for the inputs of its call
         built = Sizes.OPEN_INSIDE if taken is Sizes.UNKNOWN else taken
         return (*(built if sizes is Sizes.OPEN else sizes for sizes in inside), Sizes.UNKNOWN)
 
@@ -211,7 +215,7 @@ def _output_sizes(network: Network, data_format: str) -> TensorValues[Sizes]:
 def _input_sizes(
     node: Node, network: Network, known: TensorValues[Sizes], data_format: str
 ) -> Sizes:
-    """Return what is known of the sizes of the first tensor that a call takes."""
+    """Return the known facts about the image sizes in the first input tensor of a call."""
     axes = slice(3, None) if data_format == "channels_first" else slice(2, -1)
     source = _source(call_graph(network), node)
     shape = _input_shape(network.unit(node[0]), source, network)
@@ -234,6 +238,6 @@ def _input_shape(unit: Unit, source: Reference | None, network: Network) -> Valu
 
 
 def _source(graph: CallGraph, node: Node) -> Reference | None:
-    """Return the first tensor that a call takes."""
+    """Return the first input tensor of a call; None if there is none."""
     call = graph.call(node)
     return next(tensors([*call.args[:1]]), None) if call is not None else None

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 _PICKLED: Final = "pickled-weights"
-"""What readers observe of weights that are a Python pickle."""
+"""The code of the observation that the weights are a Python pickle."""
 
 
 UNLOADABLE: Final = "unloadable-variables"
@@ -57,7 +57,7 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
     """
     Return the plan for migrating the model with these options.
 
-    Refusals are part of the plan: a file is migrated whole or not at all.
+    Refusals are part of the plan. If there is any, nothing in the file is migrated.
 
     :raises UsageError: if a pattern matches no layer, or two patterns match the same layer.
     """
@@ -84,8 +84,8 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
 @once_per_model
 def draft(loaded: LoadedModel, options: Options) -> Plan:
     """
-    Return the plan without the verdicts of loaders on the edited file, for callers that need only
-    its changes.
+    Return the plan without the verdicts of releases on the edited file, for callers that need only
+    the changes.
 
     :raises UsageError: as :func:`plan` does.
     """
@@ -146,7 +146,9 @@ def _retraces(loaded: LoadedModel, options: Options) -> bool:
 
 
 def _verdicts_after(loaded: LoadedModel, draft_plan: Plan) -> tuple[Verdict, ...]:
-    """Return the verdict of each loader on the edited file, without reading the unchanged graph."""
+    """
+    Return the verdict of each release on the edited file, without reading the unchanged graph.
+    """
     document = loaded.document
     if draft_plan.edits or draft_plan.casts or document.traces:
         judged = replace(apply_edits(document, draft_plan.edits, draft_plan.casts), traces=())
@@ -231,8 +233,8 @@ def with_layers(loaded: LoadedModel, options: Options, policies: Mapping[str, st
     """
     Return options that also set the policies of layers, with few patterns.
 
-    Patterns may match layers that have the policy anyway. They are used only if they change the
-    same values in the file as one ``--set`` per path; otherwise each layer gets its own ``--set``.
+    Patterns may match layers that already have the policy. They are used only if they change the
+    same values in the file as one ``--set`` per path; otherwise each layer gets a ``--set``.
 
     :param policies: the policy of each layer, by its path
     """
@@ -301,7 +303,7 @@ def _plans_same(loaded: LoadedModel, options: Options, expected_plan: Plan) -> b
 
 
 def _changes(plan: Plan) -> tuple[object, ...]:
-    """Return what a plan changes, without the reasons."""
+    """Return the changes of a plan, without the reasons."""
     return (
         {(edit.address, repr(edit.after)) for edit in plan.edits},
         {(cast.tensor, cast.after, cast.through) for cast in plan.casts},

@@ -1,12 +1,13 @@
 """
-Which policy each layer is to have, before anything is spelled.
+The new policy of each layer, independent of the policy format.
 
-``--set`` decides for the layers it names; ``--to`` for those that follow the base policy. RNNs and
-their cells are one unit, because Keras 2 fails where they differ.
+``--set`` sets the policy of the layers that it matches; ``--to`` sets the policy of layers that
+have the base policy. An RNN and its cells get the same policy, because Keras 2 fails if they
+differ.
 
-The policy of a model is the one that ``--to`` replaces and whose loss scale counts. A Functional's
-config does not say. The root's own policy is taken where it is stored, else the most common one
-over the floating layers with weights; ties go to the first.
+The base policy is the policy of the model: ``--to`` replaces it, and its loss scale is used. The
+config of a Functional does not contain it. It is the stored policy of the root, or else the most
+common policy of the float layers with weights; the first policy wins a tie.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ _SIXTEEN_BITS: Final = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16"
 
 def base_policy(loaded: LoadedModel) -> str | None:
     """
-    Return the name of the model's policy; None where no layer says one.
+    Return the name of the model's policy; None if no layer has a policy.
 
     Layers that stay in float32 under every 16-bit policy (outputs, a last softmax, classes known to
-    fail) do not vote: they say how a mixed model is built, not what its policy is. Who votes
-    depends on the model's structure alone and ties go to the first, so a second migration to the
-    same policy finds that policy as the base and changes nothing.
+    fail) do not count, because every mixed model has them. The layers that count depend only on the
+    structure of the model, and the first policy wins a tie. A second migration to the same policy
+    therefore has that policy as its base and changes nothing.
     """
     root = loaded.layers[0] if loaded.layers else None
     has_own = root is not None and root.policy is not None and loaded.is_floating(0)
     name = loaded.policy_name(0) if has_own else None
     if name:
         return name
-    # which of these policies is asked for must not decide who votes
+    # the layers that count must not depend on the requested policy
     kept = {
         index
         for name in _SIXTEEN_BITS
@@ -64,8 +65,8 @@ def base_policy(loaded: LoadedModel) -> str | None:
 
 def _deciding_layers(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
     """
-    Return the float layers that determine the model's policy: those with weights, or else all
-    except inputs. Kept layers count only if there is no other layer.
+    Return the float layers that determine the model's policy: layers with weights, or else all
+    layers except inputs. Kept layers count only if there is no other layer.
     """
     floating = [
         index
@@ -79,7 +80,7 @@ def _deciding_layers(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
 
 def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:
     """
-    Return the assignment for each matching site; an exact path wins over regular expressions.
+    Return the assignment for each matching site; an exact path overrides regular expressions.
 
     :raises UsageError: if a pattern matches no layer or is not a regular expression, or if two
         patterns match the same layer.
@@ -136,7 +137,7 @@ def _fully_matching(loaded: LoadedModel, pattern: str, matcher: Matcher) -> list
 
 
 def is_settable(loaded: LoadedModel, index: int) -> bool:
-    """Return whether a regular expression sets a layer if it matches others as well."""
+    """Return whether a regular expression that matches several layers sets this layer."""
     return loaded.can_say(index) and loaded.is_floating(index) and not loaded.is_input(index)
 
 
@@ -146,20 +147,20 @@ _CELLS: Final = frozenset({"cell", "cells"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What one layer is to have."""
+    """The new policy of a layer, with the reason."""
 
     policy: Policy | PolicyMap
     reason: str
     by_user: bool = False
-    """Whether ``--set`` names it."""
+    """Whether ``--set`` sets the policy."""
 
     kept: bool = False
-    """Whether it stays in float32 although ``--to`` would change it."""
+    """Whether the layer stays in float32 although ``--to`` would change it."""
 
 
 @dataclass
 class Decisions:
-    """Every layer that is decided about; filled in steps."""
+    """The decisions for all layers; the steps of :func:`decide` add to them."""
 
     by_site: dict[int, Decision] = field(default_factory=dict)
     base: str | None = None
@@ -167,8 +168,8 @@ class Decisions:
 
     def changes_any_layer(self, loaded: LoadedModel) -> bool:
         """
-        Return whether any layer gets another policy; where all keep theirs, what is left unsaid may
-        stay so.
+        Return whether any layer gets another policy. If none does, policies that the file does not
+        contain need not be written.
         """
         return any(
             decision.policy.name != loaded.layers[index].policy
@@ -176,7 +177,7 @@ class Decisions:
         )
 
     def compute_dtype(self, loaded: LoadedModel, index: int) -> str | None:
-        """Return what the layer will compute in."""
+        """Return the new compute dtype of the layer."""
         decision = self.by_site.get(index)
         if decision is not None and isinstance(decision.policy, Policy):
             return decision.policy.compute_dtype
@@ -190,7 +191,7 @@ class Decisions:
         return layer.compute_dtype
 
     def variable_dtype(self, loaded: LoadedModel, index: int) -> str | None:
-        """Return what the layer will keep its variables in."""
+        """Return the new variable dtype of the layer."""
         decision = self.by_site.get(index)
         if decision is not None and isinstance(decision.policy, Policy):
             return decision.policy.variable_dtype
@@ -204,9 +205,9 @@ def _in_map(policies: PolicyMap, path: str, otherwise: str | None) -> str | None
 
 def decide(loaded: LoadedModel, options: Options) -> Decisions:
     """
-    Return what the options mean for each layer.
+    Return the decision for each layer that the options change or keep.
 
-    :raises UsageError: where two patterns match one layer, or one matches none.
+    :raises UsageError: if two patterns match the same layer, or a pattern matches no layer.
     """
     decisions = Decisions()
     _decide_assigned(loaded, options.assignments, decisions)
@@ -266,8 +267,8 @@ def _decide_followers(loaded: LoadedModel, options: Options, decisions: Decision
 
 def _follows(loaded: LoadedModel, index: int, options: Options, decisions: Decisions) -> bool:
     """
-    Return whether ``--to`` is meant for a layer: one that has the base policy, and with
-    ``--include exceptions`` any that has not the target yet.
+    Return whether ``--to`` applies to a layer: if it has the base policy, or, with ``--include
+    exceptions``, any policy except the target.
     """
     name = loaded.policy_name(index)
     return name != options.to and (options.include_exceptions or name == decisions.base)
@@ -326,7 +327,7 @@ def _entry(
 
 
 def _decide_quantized_attention(loaded: LoadedModel, decisions: Decisions) -> None:
-    """Write the policies of quantized projections, without which no release loads the file."""
+    """Add the policies of quantized projections; without them, no release loads the file."""
     for index, modes in quantized_attention.policy_maps(loaded):
         decided = decisions.by_site.get(index)
         base = decided.policy if decided is not None else loaded.own_policies[index]
@@ -341,7 +342,7 @@ def _retarget(
     loaded: LoadedModel, index: int, target: Policy, decisions: Decisions
 ) -> Policy | None:
     """
-    Return the new policy of a layer that follows ``target``; a quantised layer keeps its mode.
+    Return the new policy of a layer for ``target``; a quantized layer keeps its mode.
     """
     own_policy = loaded.own_policies.get(index)
     current = own_policy if isinstance(own_policy, Policy) else None
@@ -384,7 +385,7 @@ def _requantize(
 
 
 def _join_cells(loaded: LoadedModel, decisions: Decisions) -> None:
-    """Give the cells of an RNN what the RNN has, unless ``--set`` names them."""
+    """Set the policy of an RNN for its cells too, unless ``--set`` sets theirs."""
     for index in list(decisions.by_site):
         decision = decisions.by_site[index]
         cells = [
@@ -411,8 +412,8 @@ def _join_cells(loaded: LoadedModel, decisions: Decisions) -> None:
 
 def _join_sublayers(loaded: LoadedModel, decisions: Decisions) -> None:
     """
-    Give the layers that another layer makes by itself what that one has: no loader looks at their
-    own metadata.
+    Set the policy of a layer for the layers that it creates too. No release reads the metadata of
+    the created layers.
     """
     for index, maker in loaded.makers.items():
         own, decided = decisions.by_site.get(index), decisions.by_site.get(maker)
@@ -438,8 +439,8 @@ def _join_sublayers(loaded: LoadedModel, decisions: Decisions) -> None:
 
 def _join_wrappers(loaded: LoadedModel, decisions: Decisions) -> None:
     """
-    Keep the wrapper of a layer that is kept: Keras 3's TimeDistributed has its layer compute as the
-    wrapper's policy says.
+    Keep the wrappers of kept layers in float32 too, because the layer in a TimeDistributed of Keras
+    3 computes with the policy of the wrapper.
     """
     for index in sorted(decisions.by_site, reverse=True):
         decision, parent = decisions.by_site[index], loaded.sites[index].parent
@@ -460,10 +461,10 @@ def _join_wrappers(loaded: LoadedModel, decisions: Decisions) -> None:
 
 def _decide_nested_inputs(loaded: LoadedModel, target: Policy, decisions: Decisions) -> None:
     """
-    Widen the float inputs of nested models where the target is wider.
+    Widen the float inputs of nested models if the target is wider.
 
-    A nested model casts what comes in to its input's dtype: under float64 layers, 1 + 1e-12 through
-    a float32 one comes out as 1.
+    A nested model casts its input values to the dtype of its input layer. Between float64 layers, a
+    float32 input layer rounds 1 + 1e-12 to 1.
     """
     for index, site in enumerate(loaded.sites):
         layer = loaded.layers[index]

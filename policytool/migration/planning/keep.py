@@ -1,25 +1,24 @@
 """
-Layers that stay in float32 when a model goes to a 16-bit policy.
+Layers that stay in float32 when a model changes to a 16-bit policy.
 
 To add a rule, write a function and add one line to :data:`KEEP_RULES`.
 
-Outputs: TensorFlow's guide "Mixed precision" asks for float32 outputs and a float32 softmax at the
-end; a softmax in the middle may be 16-bit. float32 in the last layer alone is not enough where it
-is a Reshape or an activation: the layer before it has rounded the values. Some layers compute the
-values of a model's outputs, and those behind them only shape these values: a Dense in front of a
-Reshape decides how exact the output is. The graph is followed call by call, because an activation
-that a model uses at many places shapes the output at the last of them alone.
+Outputs: TensorFlow's guide "Mixed precision" recommends float32 outputs and a float32 softmax at
+the end; a softmax in the middle may be 16-bit. If the last layer is a Reshape or an activation, a
+float32 last layer is not enough, because the layer before it has already rounded the values. Some
+layers compute the values of a model's outputs, and the layers after them only shape these values: a
+Dense before a Reshape determines the precision of the output. The graph is followed call by call,
+because an activation that a model calls several times shapes the output only in its last call.
 
-Classes: some are known to compute wrongly in a 16-bit dtype (``risks`` in their facts). Average
-pooling sums up windows that float16 cannot sum: it holds every integer up to 2048 alone, so a sum
-of more than 2048 like values stops growing, and over 112x112 values of 10 both libraries return 4
-(measured, CPU). Encoders turn ids and categories into floats: their ops count in 32 or 64 bits
-alone (``DenseBincount``, ``Bucketize``), and what they take as ids a 16-bit float cannot tell
-apart; all six 16-bit cases of tf_keras 2.21 fail when they are built, Keras 3.15's when they are
-called.
+Classes: some compute incorrectly in a 16-bit dtype (``risks`` in their facts). Average pooling sums
+windows that are too large for float16: float16 represents all integers only up to 2048, so a sum of
+more than 2048 equal values stops growing, and over 112x112 values of 10 both libraries return 4
+(measured, CPU). Encoders convert IDs and categories to floats. Their ops support only 32 or 64 bits
+(``DenseBincount``, ``Bucketize``), and 16-bit floats cannot represent all IDs. All six 16-bit cases
+fail, in tf_keras 2.21 when the layer is built and in Keras 3.15 when it is called.
 
-Identifiers: some pass through floats on their way to a lookup. float16 tells integers apart up to
-2048, bfloat16 up to 256: a layer that casts its inputs would make different ids the same.
+Identifiers: some pass through float layers before a lookup. float16 represents all integers up to
+2048, bfloat16 up to 256: a layer that casts its inputs would make different IDs equal.
 """
 
 from __future__ import annotations
@@ -52,23 +51,26 @@ if TYPE_CHECKING:
 
 
 _ANY_CALL: Final = -1
-"""Stands for the number of a call that may be any of the layer's."""
+"""The call number that matches any call of a layer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputOrigins:
-    """The layers that decide the values of a model's outputs, by their sites."""
+    """The sites of the layers that determine the values of a model's outputs."""
 
     computing: tuple[int, ...]
-    """Those that compute them, with all that is in them."""
+    """The layers that compute the values, and their inner layers."""
 
     shaping: tuple[int, ...]
-    """Those behind them."""
+    """The layers after them, which only shape the values."""
 
 
 @once_per_model
 def output_origins(loaded: LoadedModel) -> OutputOrigins:
-    """Return what computes and shapes the outputs of the outermost model; nothing if unknown."""
+    """
+    Return the layers that compute and shape the outputs of the outermost model; no layers if its
+    graph is unknown.
+    """
     search = _OriginSearch(loaded)
     if 0 in loaded.graphs:
         search.follow(0)
@@ -77,22 +79,22 @@ def output_origins(loaded: LoadedModel) -> OutputOrigins:
 
 @dataclass
 class _OriginSearch:
-    """The search in a model and the models in it, each looked into once."""
+    """The search in a model and its nested models, each visited once."""
 
     loaded: LoadedModel
     computing: dict[int, None] = field(default_factory=dict)
     shaping: dict[int, None] = field(default_factory=dict)
     followed: dict[int, bool] = field(default_factory=dict)
-    """By a model's site, what :meth:`follow` returned."""
+    """The result of :meth:`follow`, by the site of the model."""
 
     def follow(self, model: int) -> bool:
         """
-        Find what makes the outputs of a model; return whether some of them are values of its
-        inputs, so that what feeds the model counts too.
+        Find the layers that determine the outputs of a model. Return whether an output consists of
+        input values, so that the layers before the model determine it too.
         """
         if model in self.followed:
             return self.followed[model]
-        self.followed[model] = False  # a model that holds itself has no end
+        self.followed[model] = False  # stop if a model contains itself
         graph = self.loaded.graphs[model]
         pending = list(reversed(self._ends(graph)))
         seen: set[Node] = set()
@@ -107,7 +109,7 @@ class _OriginSearch:
                 has_input = True
             elif not self._is_operation(node):
                 if self._add(node, shapes=self._is_shaping(node)):
-                    has_input |= not sources  # the first layer of a Sequential takes what comes
+                    has_input |= not sources  # the first layer of a Sequential gets the input
                     pending += reversed(sources)
             elif len(sources) == 1 or joins_tensors(node):
                 pending += reversed(sources)
@@ -150,7 +152,7 @@ class _OriginSearch:
         )
 
     def _is_operation(self, node: GraphNode) -> bool:
-        """Return whether a node has no policy, so that its inputs decide what it computes in."""
+        """Return whether a node has no policy, so that its inputs determine its compute dtype."""
         return node.site is None or layer_facts(self.loaded.sites[node.site].class_name).is_op_layer
 
     def _operands(self, graph: Graph, sources: Sequence[Node]) -> list[Node]:
@@ -177,13 +179,13 @@ class _OriginSearch:
         return operands
 
     def _ends(self, graph: Graph) -> list[Node]:
-        """Return the calls that make a model's outputs."""
+        """Return the calls that produce a model's outputs."""
         if graph.source is None:
             return self._calls(graph, ((name, 0) for name in graph.outputs))
         return self._calls(graph, _nodes(tensors(graph.source.outputs)))
 
     def _sources(self, graph: Graph, call: Node) -> list[Node]:
-        """Return the calls whose tensors a call takes."""
+        """Return the calls that produce the input tensors of a call."""
         name, number = call
         node = graph.nodes[name]
         if not node.calls:  # in a Sequential
@@ -206,13 +208,13 @@ class _OriginSearch:
 
 
 def _wrapped_layer(loaded: LoadedModel, index: int) -> int | None:
-    """Return the layer that a wrapper has as its ``layer``."""
+    """Return the ``layer`` of a wrapper, if any."""
     children = loaded.children[index]
     return next((child for child in children if loaded.sites[child].attribute == "layer"), None)
 
 
 def _nodes(references: Iterable[Reference]) -> Iterator[Node]:
-    """Yield the calls that make some tensors."""
+    """Yield the calls that produce the referenced tensors."""
     return ((reference.layer, reference.call) for reference in references)
 
 
@@ -225,7 +227,7 @@ BETWEEN: Final = "it is between a softmax and the output"
 
 
 def output_reasons(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
-    """Yield what computes the outermost model's outputs, and what is on the way there."""
+    """Yield the layers that compute, shape or activate the outermost model's outputs."""
     origins = output_origins(loaded)
     yield from ((index, OUTPUT) for index in origins.computing)
     yield from ((index, SHAPED) for index in origins.shaping)
@@ -234,8 +236,8 @@ def output_reasons(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, 
 
 def final_layers(loaded: LoadedModel) -> Iterator[tuple[int, str]]:
     """
-    Yield the layers that make the outermost model's outputs, and a softmax before them with what
-    follows it; each with what it is.
+    Yield the layers that produce the outermost model's outputs, softmax layers before them and the
+    layers between; each with the reason to keep it.
     """
     if 0 in loaded.graphs:
         yield from _of_model(loaded, loaded.graphs[0])
@@ -243,8 +245,8 @@ def final_layers(loaded: LoadedModel) -> Iterator[tuple[int, str]]:
 
 def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
     """
-    Yield the layers that make the tensors of these nodes: the nodes themselves, or what feeds them
-    where they are operations that cast nothing.
+    Yield the layers that produce the tensors of these nodes: the nodes themselves, or the layers
+    before them if the nodes are operations that do not cast.
     """
     pending, seen = list(reversed(names)), set[str]()
     while pending:
@@ -323,8 +325,8 @@ def is_softmax(loaded: LoadedModel, index: int) -> bool:
 
 def risk_reason(library: str, site: Site, policy: str) -> str | None:
     """
-    Return what goes wrong with a layer under a policy, in the library that loads it; None where
-    nothing is known to.
+    Return the known risk of a layer under a policy, in the library that loads it; None if no risk
+    is known.
     """
     if custom_classes.is_opaque(site):
         return None
@@ -338,7 +340,9 @@ _LARGEST_SUM: Final = 2048
 
 
 def window_reason(site: Site) -> str | None:
-    """Return what goes wrong with a layer in float16; None for other layers and smaller windows."""
+    """
+    Return the risk of a pooling layer in float16; None for other layers and for smaller windows.
+    """
     axes = layer_facts(site.class_name).averages_over
     if axes is None or custom_classes.is_opaque(site):
         return None
@@ -370,7 +374,7 @@ def class_reasons(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, st
 
 
 def float_inputs(loaded: LoadedModel, index: int) -> bool:
-    """Return whether floats come in at an input layer: whether its dtype is a float, or unsaid."""
+    """Return whether an input layer may get floats: its dtype is a float, or is not stored."""
     layer = loaded.layers[index]
     return layer.compute_dtype is None or "float" in layer.compute_dtype
 
@@ -392,8 +396,9 @@ def identifier_reasons(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[i
 
 def identifier_layers(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
     """
-    Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs
-    too, behind them.
+    Yield each weightless layer between a float input and a lookup, with the lookup.
+
+    :param inputs: whether to yield the float inputs too, after these layers
     """
     search = _LookupSearch(loaded)
     for graph in loaded.graphs.values():
@@ -410,16 +415,16 @@ def identifier_layers(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[
 
 @dataclass
 class _LookupSearch:
-    """The search for lookups in nested models, each model looked into once."""
+    """The search for lookups in nested models, each visited once."""
 
     loaded: LoadedModel
     found: dict[int, int | None] = field(default_factory=dict)
-    """By the model's site, the lookup that its inputs lead to."""
+    """The lookup that gets the inputs of a model, by the site of the model; None if none does."""
 
     def lookup_in(self, node: GraphNode) -> int | None:
         """
-        Return the lookup that a node is, or that its inputs lead to inside it; None where there is
-        none.
+        Return the node's layer if it is a lookup, or the lookup in the node that gets its inputs;
+        None if there is none.
         """
         if node.site is None:
             return None
@@ -429,7 +434,7 @@ class _LookupSearch:
         if model is None:
             return None
         if model not in self.found:
-            self.found[model] = None  # a model that holds itself has no end
+            self.found[model] = None  # stop if a model contains itself
             self.found[model] = self._behind_inputs(self.loaded.graphs[model])
         return self.found[model]
 
@@ -443,7 +448,7 @@ class _LookupSearch:
         return layers
 
     def _model_in(self, site: int) -> int | None:
-        """Return the model that a layer is or wraps."""
+        """Return the layer if it is a model, or the model that it wraps; None for other layers."""
         index: int | None = site
         while index is not None and index not in self.loaded.graphs:
             index = next(
@@ -466,13 +471,13 @@ class _LookupSearch:
 
 def _carriers(loaded: LoadedModel, graph: Graph, name: str) -> tuple[list[int], bool, list[int]]:
     """
-    Return the weightless layers that lead from inputs to a node, whether one of those inputs may
-    have floats, and those that do.
+    Return the weightless layers between inputs and a node, whether any of these inputs may get
+    floats, and the inputs that may.
     """
     pending, seen = list(graph.nodes[name].parents), set[str]()
     between: list[int] = []
     sources: list[int] = []
-    from_floats = not pending  # the first layer of a Sequential takes what comes
+    from_floats = not pending  # the first layer of a Sequential gets the input
     while pending:
         parent = pending.pop()
         if parent in seen or parent not in graph.nodes:
@@ -494,10 +499,10 @@ KEEP_RULES: Final[tuple[Callable[[LoadedModel, Policy], Iterator[tuple[int, str]
     identifier_reasons,
 )
 """
-The first rule that names a layer gives the reason.
+The rules, in order; if several match a layer, the first one gives the reason.
 
-A rule yields the sites that stay in float32 with the reason, for a model and the policy that it is
-to have. It depends on the structure of the model, never on its present policies.
+A rule yields the sites that stay in float32, each with the reason, for a model and its new policy.
+It depends on the structure of the model, never on its current policies.
 """
 
 

@@ -1,12 +1,12 @@
 """
-What a plan leaves alone, what ``--to`` cannot know about a model, and what a SavedModel does beside
-its metadata (signatures, and which loader obeys which file).
+The notes on a plan, and the casts of stored tensors.
 
-Which stored tensors have to be cast.
+Notes report policies that the plan keeps, facts about a model that ``--to`` cannot determine, and
+the parts of a SavedModel outside its metadata (signatures, and the file that each release reads).
 
-A variable is stored in its variable dtype, with one exception: no Keras reads bfloat16 from HDF5,
-nor Keras 2 from a ``.keras`` of its own, so there it is stored as float32, which is exact and which
-every loader takes.
+A variable is stored in its variable dtype, with one exception: no release reads bfloat16 from HDF5,
+and Keras 2 does not read it from ``.keras`` files. In these formats bfloat16 variables are stored
+as float32, which preserves the values and which every release reads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STAND_IN: Final = "float32"
 
 def casts(loaded: LoadedModel, decisions: Decisions, *, retrace: bool = False) -> tuple[Cast, ...]:
     """
-    Return the casts that the decisions need, and those without which the file is unreadable.
+    Return the casts that the decisions require, and the casts that make the file readable.
 
     The checkpoint of a SavedModel is unchanged unless the model is re-exported.
     """
@@ -56,8 +56,8 @@ def casts(loaded: LoadedModel, decisions: Decisions, *, retrace: bool = False) -
 
 def stores_dtypes(loaded: LoadedModel) -> bool:
     """
-    Return whether the file can store variables in their own dtypes: TensorFlow.js has float32
-    alone, which tensorflowjs casts as it loads them.
+    Return whether the file can store variables in their own dtypes. TensorFlow.js stores only
+    float32, which tensorflowjs casts when it loads the variables.
     """
     return loaded.document.format != "tfjs"
 
@@ -74,8 +74,8 @@ def _layer_casts(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:
         if new_dtype is None or new_dtype == loaded.layers[owner].variable_dtype:
             continue
         if loaded.layers[owner].quantization is not None:
-            # scales, histories and indices keep dtypes of their own; Keras 3 rounds the rest when
-            # it reads it, to the same values
+            # scales, histories and indices keep their dtypes; Keras 3 rounds the other variables
+            # to the same values when it reads them
             continue
         for tensor in tensors:
             if tensor.dtype in CASTABLE:
@@ -85,7 +85,10 @@ def _layer_casts(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:
 
 
 def _owner(loaded: LoadedModel, index: int) -> int:
-    """Return whose policy a layer has: its own, or its parent's where that makes it by itself."""
+    """
+    Return the layer whose policy a layer uses: the layer itself, or its parent if the parent
+    creates it.
+    """
     site = loaded.sites[index]
     while site.sub_policy is SubPolicy.OWN and site.parent is not None:
         index = site.parent
@@ -124,7 +127,7 @@ def _cast(
 
 
 def _unreadable(loaded: LoadedModel) -> Iterator[Cast]:
-    """Yield the widening of bfloat16 where no loader reads it."""
+    """Yield casts from bfloat16 to float32 if no release reads bfloat16 from the file."""
     if reads_bfloat16(loaded):
         return
     owners = {
@@ -147,16 +150,16 @@ def _unreadable(loaded: LoadedModel) -> Iterator[Cast]:
 
 
 YAML_REWRITTEN: Final = "yaml-layout-rewritten"
-"""The note's code; a conversion writes no YAML and has none."""
+"""The code of the note on rewritten YAML files. Conversions write no YAML, so they lack it."""
 
 _SIXTEEN_BITS: Final = 2
-"""Bytes of float16 and bfloat16."""
+"""The size of float16 and bfloat16, in bytes."""
 
 
 def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterator[Note]:
     """
-    Yield the notes on a plan: of policies that were left alone and, where it changes policies, of
-    what it could not know.
+    Yield the notes on a plan: policies that it keeps, and, if it changes policies, facts that it
+    could not determine.
     """
     yield from _about_elsewhere(loaded)
     yield from _about_storage(loaded, decisions)
@@ -180,7 +183,7 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
 
 
 def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]:
-    """Yield a note if edits have a YAML file written again."""
+    """Yield a note if the edits rewrite a YAML file."""
     if edits and loaded.document.format == "yaml":
         yield Note(
             severity=NoteSeverity.NOTE,
@@ -296,8 +299,8 @@ def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
 
 def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
     """
-    Yield a note for policies of Keras 2 that a custom class keeps under a key of its own: only its
-    code knows what it reads there.
+    Yield a note for each Keras 2 policy that a custom class stores under a key that Keras does not
+    define; only the code of the class defines the meaning of the key.
     """
     for root, config in loaded.configs:
         for steps in policies_elsewhere(config):
@@ -315,7 +318,7 @@ def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
 
 def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
     """
-    Yield a note where loaders differ in the policy of the layers that a layer makes by itself
+    Yield a note for each layer whose inner layers have different policies in different releases
     (MultiHeadAttention up to TF 2.13).
     """
     owners = {
@@ -343,8 +346,8 @@ def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Not
 
 def _is_exception(loaded: LoadedModel, decisions: Decisions, index: int, to: str) -> bool:
     """
-    Return whether the layer says a policy that is neither the base nor the target, and stays as it
-    is.
+    Return whether the layer keeps an explicit policy that is neither the base policy nor the
+    target.
     """
     if (
         index in decisions.by_site
@@ -360,7 +363,7 @@ _SIGNATURES: Final = 5
 
 
 def about_traces(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
-    """Yield what readers of a rewritten SavedModel have to know."""
+    """Yield notes for users of a rewritten SavedModel."""
     if not edits or not loaded.is_saved_object:
         return
     if any(edit.kind is EditKind.NUMERICS for edit in edits):

@@ -1,19 +1,19 @@
 """
-The saved optimizer as values: its loss-scaling wrapper read, written, put on and taken off, in
-every release's spelling.
+The saved optimizer as values: reading, writing, adding and removing its loss-scaling wrapper in the
+formats of all releases.
 
-TF 2.0 to 2.3 write ``{"optimizer", "loss_scale"}``; TF 2.4 on ``{"inner_optimizer", "dynamic",
-"initial_scale", "dynamic_growth_steps"}``, as ``LossScaleOptimizer`` around optimizers of the old
-kind, ``LossScaleOptimizerV1`` where the experimental namespace made it (TF 2.4 to 2.8), and
-``LossScaleOptimizerV3`` around those of TF 2.11 on; Keras 3 ``{"name", "inner_optimizer",
-"initial_scale", "dynamic_growth_steps"}`` for a dynamic scale, and ``loss_scale_factor`` in the
-optimizer itself for a fixed one.
+TF 2.0 to 2.3 write ``{"optimizer", "loss_scale"}``. TF 2.4 and later write ``{"inner_optimizer",
+"dynamic", "initial_scale", "dynamic_growth_steps"}``, as ``LossScaleOptimizer`` around legacy
+optimizers, ``LossScaleOptimizerV1`` from the experimental namespace (TF 2.4 to 2.8), and
+``LossScaleOptimizerV3`` around the optimizers of TF 2.11 and later. Keras 3 writes ``{"name",
+"inner_optimizer", "initial_scale", "dynamic_growth_steps"}`` for a dynamic scale, and
+``loss_scale_factor`` in the optimizer itself for a fixed scale.
 
-Where the state stands was measured by saving, editing and loading with every release that is named:
-HDF5 holds the state of the optimizer itself, wrapped or not. A ``.keras`` of Keras 3 holds the
-wrapper's own four variables first, then the optimizer's, and those once more below
-``inner_optimizer``. A ``.keras`` of Keras 2 holds the optimizer's alone, with a copy below
-``inner_optimizer`` that TF 2.12 leaves incomplete.
+The places of the state were measured by saving, editing and loading with all these releases. HDF5
+files contain the state of the optimizer without its wrapper. ``.keras`` files of Keras 3 contain
+the four variables of the wrapper, then the optimizer's, and a copy of the optimizer's below
+``inner_optimizer``. ``.keras`` files of Keras 2 contain only the optimizer's, with a copy below
+``inner_optimizer``, which is incomplete in TF 2.12.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ _FACTOR: Final = "loss_scale_factor"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialect:
-    """How a file spells its optimizer."""
+    """The format of the optimizer in a file."""
 
     keras3: bool
     archive: bool
-    """Whether the file is a ``.keras``, where every object has its module."""
+    """Whether the file is a ``.keras`` file, in which each object has its module."""
 
     package: str = "keras"
     """
-    What modules of the library begin with in this file: ``keras``, ``keras.src``, ``tf_keras.src``.
+    The prefix of the library's modules in this file: ``keras``, ``keras.src``, ``tf_keras.src``.
     """
 
     is_tf_keras: bool = False
 
     def wraps(self, class_name: str) -> bool:
         """
-        Return whether Keras 2's own wrapper takes an optimizer; AdamW ("inner_optimizer" must be an
-        instance of Optimizer) in tf_keras alone.
+        Return whether the wrapper of Keras 2 supports an optimizer. Only tf_keras supports AdamW
+        (others: "inner_optimizer" must be an instance of Optimizer).
         """
         return class_name not in NEVER_WRAPPED and (self.is_tf_keras or class_name != "AdamW")
 
 
 def scale_of(value: Json) -> Dynamic | Fixed | None:
     """
-    Return the loss scale of a serialised optimizer.
+    Return the loss scale of a serialized optimizer.
 
-    :raises SpellingError: for what no release writes.
+    :raises SpellingError: if no release writes this format.
     """
     optimizer = optimizer_config.read(value)
     return optimizer.loss_scale if optimizer else None
@@ -74,11 +74,11 @@ def scale_of(value: Json) -> Dynamic | Fixed | None:
 
 def modernize(value: Json) -> Json:
     """
-    Return the optimizer with its wrapper in the spelling of TF 2.4 on, which every later Keras 2
-    reads; the value itself where it has that already.
+    Return the optimizer with its wrapper in the format of TF 2.4 and later, which every later Keras
+    2 reads; unchanged if it already has this format.
 
-    :raises SpellingError: for a multiplier other than 2, which has no modern form, and for what no
-        release writes.
+    :raises SpellingError: if the multiplier is not 2, which the format cannot represent, or if no
+        release writes the format of the value.
     """
     wrapper = keras_objects.read(value)
     if wrapper is None or not optimizer_config.is_wrapped(value):
@@ -100,7 +100,7 @@ def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
     """
     Return the optimizer with a loss scale.
 
-    :raises SpellingError: for a scale that the file's library cannot hold.
+    :raises SpellingError: if the file's library cannot represent the scale.
     """
     if dialect.keras3:
         return _wrapped_keras3(value, scale)
@@ -125,7 +125,7 @@ def _class_of_alias(name: str) -> str:
 
 
 def has_factor(value: Json) -> bool:
-    """Return whether an optimizer of Keras 3 scales by a factor of its own."""
+    """Return whether a Keras 3 optimizer has a fixed loss scale factor."""
     return keras_objects.arguments_of(value).get(_FACTOR) is not None
 
 
@@ -164,7 +164,7 @@ def _dynamic_settings(scale: Dynamic) -> dict[str, Json]:
     """
     Return the settings of a wrapper for a dynamic scale.
 
-    :raises SpellingError: for a growth that TF 2.4 and later do not have.
+    :raises SpellingError: if TF 2.4 and later do not support the growth of the scale.
     """
     if scale.multiplier != Dynamic().multiplier:
         raise SpellingError(
@@ -176,13 +176,13 @@ def _dynamic_settings(scale: Dynamic) -> dict[str, Json]:
 
 _FEWER_WHEN_WRAPPED: Final = frozenset({"Nadam", "Adafactor"})
 """
-Optimizers of Keras 3 that save fewer variables when they are wrapped: their state fits no other
-place, and Adafactor's fails to load there.
+Keras 3 optimizers that save fewer variables when they are wrapped. Their state cannot move to
+another place: it does not fit, and Adafactor fails to load it.
 """
 
 
 def is_of_wrapper(loaded: LoadedModel) -> bool:
-    """Return whether the state in a ``.keras`` is that of a wrapped optimizer."""
+    """Return whether the state in a ``.keras`` file belongs to a wrapped optimizer."""
     return bool(variable_numbers(loaded, INNER))
 
 
@@ -281,8 +281,8 @@ def notes(
 
 def about_bfloat16(loaded: LoadedModel, dialect: Dialect, value: Json) -> tuple[Note, ...]:
     """
-    Return the warning for the one state that no loader reads: slots of bfloat16 variables, of an
-    optimizer of the old kind, in HDF5.
+    Return the warning for state that no release reads: slots of bfloat16 variables, of a legacy
+    optimizer, in HDF5.
     """
     if (
         loaded.document.format != "h5"
@@ -323,6 +323,6 @@ def _about_hdf5(before: Json, *, wraps: bool) -> Note:
 
 
 def first_wrapper_state(scale: Dynamic | Fixed | None) -> tuple[tuple[str, float], ...]:
-    """Return the dtypes and values of a wrapper's own variables before its first step."""
+    """Return the dtypes and values of a wrapper's variables before its first step."""
     initial = scale.initial if isinstance(scale, Dynamic) else Dynamic().initial
     return ("int64", 0), ("float32", 0.0), ("int64", 0), ("float32", initial)

@@ -1,4 +1,4 @@
-"""What the user asks a migration for."""
+"""The options of a migration."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
-"""The policies that a model can be changed to without quantising its weights."""
+"""The policies that a migration can set without quantizing weights."""
 
 
 class Outputs(StrEnum):
-    """What becomes of the layers that make a model's outputs under a 16-bit policy."""
+    """Whether a 16-bit policy applies to the layers that compute the model's outputs."""
 
     KEEP = "keep"
     FOLLOW = "follow"
 
 
 class LossScales(StrEnum):
-    """What becomes of a policy's loss scale."""
+    """Whether the loss scale of a policy is kept."""
 
     DROP = "drop"
     KEEP = "keep"
 
 
 class Optimizers(StrEnum):
-    """What becomes of a saved optimizer when the model's policy changes."""
+    """Whether a saved optimizer changes with the policy of the model."""
 
     FOLLOW = "follow"
     KEEP = "keep"
@@ -40,7 +40,7 @@ class Optimizers(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """One ``--set PATTERN=POLICY``."""
+    """An option ``--set PATTERN=POLICY``."""
 
     pattern: str
     policy: str
@@ -48,7 +48,7 @@ class Assignment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """One call's options; the defaults modernise and change nothing else."""
+    """The options of a call. The defaults only upgrade policy formats."""
 
     to: str | None = None
     assignments: tuple[Assignment, ...] = ()
@@ -57,35 +57,31 @@ class Options:
     loss_scale: LossScales = LossScales.DROP
     optimizer: Optimizers = Optimizers.FOLLOW
     target: str | None = None
-    """The loader to write for, such as ``tf2.4``; None for the spelling of the newest."""
+    """The target release, such as ``tf2.4``; None for the policy format of the newest release."""
 
     target_name: str | None = None
-    """The name by which the target was asked for, which the output gets: ``keras3``, ``tf2.14``."""
+    """The target as the user named it, used in the output name: ``keras3``, ``tf2.14``."""
 
     running: str | None = None
-    """The release that is to run the result, if it is written as for an older one, ``target``."""
+    """The release that will run the result, if ``target`` is an older release."""
 
     containers: tuple[str, ...] = ()
     """
-    The containers that the target takes, where it takes fewer than the loader that it is written
-    as.
+    The containers that the target supports, if they are fewer than those of the release ``target``.
     """
 
     allow_weight_rewrite: bool = False
     """
-    Whether a conversion may multiply weights, where a function is another in the target and nothing
-    else gives the same results.
+    Whether a conversion may multiply weights, if a function differs in the target and no other
+    change gives the same results.
     """
 
     retrace: bool = False
-    """
-    Whether a SavedModel is built and traced anew, so that its graph and its checkpoint follow its
-    metadata.
-    """
+    """Whether a SavedModel is re-exported, so that its graph and checkpoint match its metadata."""
 
     @property
     def suffix(self) -> str:
-        """What the default name of the output says."""
+        """The suffix in the default name of the output."""
         return (
             self.to
             or self.target_name
@@ -96,10 +92,10 @@ class Options:
 
 def checked_policy(name: str, option: str) -> str:
     """
-    Return the name of a policy that a layer can be changed to.
+    Return the name of a policy if a migration can set it.
 
-    :raises UsageError: for names that no release has, removed ones, quantised ones, and dtypes that
-        no layer computes in.
+    :raises UsageError: if the policy is unknown, removed or quantized, or if no layer computes in
+        the dtype.
     """
     named_policy = policy.policy_from_name(name)
     if name in RETARGETS:
@@ -122,9 +118,9 @@ def checked_policy(name: str, option: str) -> str:
 
 def assignment(text: str) -> Assignment:
     """
-    Return what ``PATTERN=POLICY`` says.
+    Parse ``PATTERN=POLICY``.
 
-    :raises UsageError: for text of another form and for policies that no layer can have.
+    :raises UsageError: if the text has another form, or if a migration cannot set the policy.
     """
     pattern, equals, name = text.rpartition("=")
     if not equals or not pattern:
@@ -146,13 +142,13 @@ def options_from_arguments(
     retrace: bool = False,
 ) -> Options:
     """
-    Return the options that the arguments of a call ask for.
+    Return the options for the arguments of a call.
 
     :param assignments: texts of the form ``PATTERN=POLICY``
-    :param include: the layers that ``to`` changes too: ``exceptions``, ``outputs``
-    :param keep: what a new policy does not change: ``loss-scale``, ``optimizer``
+    :param include: additional layers that ``to`` changes: ``exceptions``, ``outputs``
+    :param keep: settings that a new policy does not change: ``loss-scale``, ``optimizer``
     :param target: a release by any name that ``--target`` accepts
-    :raises UsageError: for policies that no layer can have, and for a name that is not a release.
+    :raises UsageError: if a migration cannot set a policy, or if the target is not a release.
     """
     loader, containers = target_and_containers(target) if target is not None else (None, ())
     return Options(

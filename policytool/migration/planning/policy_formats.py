@@ -1,9 +1,9 @@
 """
-How policies are spelled in the migrated file, and which spellings of the file are out of date.
+The policy formats in the migrated file, and the detection of outdated formats.
 
-The canonical spelling of a plain policy is its bare name, which TF 2.5 on, tf_keras and every Keras
-3 read. Keras 3.4's own dicts are current and stay dicts. ``--target`` spells as another generation
-does.
+The default format of a plain policy is its name, which TF 2.5 and later, tf_keras and all Keras 3
+releases read. Policy dicts of Keras 3.4 are current and stay dicts. ``--target`` selects the format
+of another generation.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 _DTYPE: Final = "dtype"
 NEEDS_DECISION: Final = "needs-decision"
-"""The code of a refusal where only the user knows a policy's successor."""
+"""The code of a refusal of a policy whose replacement only the user can choose."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyWriter:
-    """Spells policies for one file."""
+    """Writes policies for one file."""
 
     loaded: LoadedModel
     target: Generation | None
@@ -47,7 +47,7 @@ class PolicyWriter:
         """
         Return the JSON value of the new policy, which replaces ``before``.
 
-        :raises SpellingError: for a policy that the target generation cannot represent.
+        :raises SpellingError: if the target generation cannot represent the policy.
         """
         if self.target is not None:
             return (
@@ -140,7 +140,7 @@ def _add_decision(
         try:
             if not loaded.is_input(index):
                 after = speller.policy_value(new_policy, before)
-            else:  # the dtype of its tensor, which is never a policy dict
+            else:  # the dtype of the input tensor, which is never a policy dict
                 after = (
                     new_policy.name
                     if isinstance(new_policy, PolicyMap)
@@ -185,7 +185,7 @@ def _policy_differs(
 
 
 def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
-    """Yield the steps to every policy dict of Keras 2 that is no ``dtype``."""
+    """Yield the steps to each Keras 2 policy dict under a key other than ``dtype``."""
     for steps, value in jsontext.containers(config):
         if (
             isinstance(value, dict)
@@ -199,8 +199,8 @@ def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
 
 def _is_outdated(value: Json | Unspelled) -> bool:
     """
-    Return whether the newest loaders refuse a spelling: a policy dict of Keras 2, or a name that
-    was removed.
+    Return whether the newest releases do not support a policy format: a policy dict of Keras 2, or
+    a removed name.
     """
     if isinstance(value, dict):
         is_of_keras2 = keras_objects.class_of(value) in KERAS2_CLASSES
@@ -263,8 +263,8 @@ def _reason(value: Json, speller: PolicyWriter) -> str:
 
 def _is_policy(loaded: LoadedModel, address: Address) -> bool:
     """
-    Return whether a ``dtype`` is a layer's policy; those of inputs, initialisers and metrics are
-    plain dtypes everywhere.
+    Return whether a ``dtype`` is a layer's policy; those of inputs, initializers and metrics are
+    plain dtypes in all releases.
     """
     indices = loaded.places.get(address)
     return indices is not None and not loaded.is_input(indices[0])
@@ -283,7 +283,7 @@ def _current_policy(stored_policy: Policy | PolicyMap) -> Policy | PolicyMap | N
 
 
 def owner(loaded: LoadedModel, address: Address) -> str | None:
-    """Return the path of the layer whose config a place is in."""
+    """Return the path of the layer whose config contains an address; None if there is none."""
     steps = address.pointer.split("/")
     for end in range(len(steps), 0, -1):
         for place in ("/".join((*steps[:end], _DTYPE)), "/".join(steps[:end])):

@@ -1,14 +1,13 @@
 """
-Which float dtypes flow along the edges of a model's graph once its layers have new policies, and
-what has to change for them to meet.
+The float dtypes of tensors in a model's graph after its layers get new policies, and the changes
+that keep these dtypes consistent.
 
-Keras 2 wraps TensorFlow ops as layers that cast nothing: one that gets a float16 and a float32
-tensor fails (``AddV2 ... does not match``). There the float32 island is widened to the layers that
-feed it, or the plan refused.
+Keras 2 wraps TensorFlow ops as layers that do not cast: an op with a float16 and a float32 input
+fails (``AddV2 ... does not match``). In this case, the layers before the float32 layers are kept in
+float32 too, or the plan is refused.
 
-Dtypes that stand in the operations themselves follow the layers around them: an op layer of TF 1.15
-to 2.3 has its dtype in its ``node_def``; the casts that Keras 3.5 to 3.9 record have theirs in
-their config.
+Dtypes that operations store change with the layers around them: an op layer of TF 1.15 to 2.3
+stores its dtype in ``node_def``; the casts that Keras 3.5 to 3.9 record store it in their config.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 _INPUT_TYPES: Final = ("T", "SrcT")
 """
-The attributes of a ``node_def`` that name the dtype of its inputs; ``DstT`` of a Cast is its own.
+The attributes of a ``node_def`` with the dtype of its inputs; ``DstT`` of a Cast is its result's.
 """
 
 
@@ -66,7 +65,7 @@ def node_def_edits(
     new: frozenset[str],
     decisions: Decisions,
 ) -> Iterator[Edit]:
-    """Yield the edits that give an op of TF 1.15 to 2.3 the dtype its inputs have now."""
+    """Yield the edits that set the new dtype of its inputs in an op of TF 1.15 to 2.3."""
     config = node.config
     if len(old) != 1 or len(new) != 1 or old == new:
         return
@@ -115,7 +114,7 @@ def _configs(loaded: LoadedModel, node: GraphNode) -> list[Address]:
 
 def _are_whole(constants: Json) -> bool:
     """
-    Return whether constants are whole numbers alone: axes and indices, whose dtype does not follow
+    Return whether all constants are integers: axes and indices, whose dtype does not change with
     the op's.
     """
     return not any(isinstance(value, float) for value in jsontext.leaves(constants))
@@ -125,8 +124,8 @@ def cast_edits(
     loaded: LoadedModel, graph: Graph, node: GraphNode, decisions: Decisions
 ) -> Iterator[Edit]:
     """
-    Yield the edit that lets a recorded cast follow the layers it casts for; a cast that someone
-    wrote feeds other dtypes and stays.
+    Yield the edit of a recorded cast to the new dtype of the layers after it. A cast to another
+    dtype than theirs was written by the user and is kept.
     """
     consumers = [graph.nodes[name].site for name in graph.children().get(node.name, ())]
     written = node.config.get("dtype")
@@ -155,27 +154,30 @@ def cast_edits(
 
 
 _CONSTANT: Final = "float32"
-"""What Keras 2 makes of a constant that is an op's first argument, and the dtype of an island."""
+"""
+The dtype of layers that are kept, and of the tensor that Keras 2 creates for a constant that is an
+op's first argument.
+"""
 
 _Conflict = tuple["GraphNode", frozenset[str], list[str]]
 
 _FLOATS: Final = frozenset(dtypes.FLOATS)
 
 Flow = dict[str, frozenset[str]]
-"""Node name to the dtypes of the tensors it makes, as far as they are known."""
+"""The known dtypes of each node's output tensors, by the name of the node."""
 
 
 @dataclass(frozen=True)
 class _Dtypes:
-    """What the tensors of a model have under some decisions."""
+    """The dtypes of the tensors of a model under some decisions."""
 
     loaded: LoadedModel
     decisions: Decisions
     flows: dict[int, Flow | None] = field(default_factory=dict)
-    """By a model's site, what its graph makes; None while it is followed."""
+    """The dtypes in the graph of each model, by its site; None while the graph is followed."""
 
     def flow(self, model: int) -> Flow:
-        """Return the output dtypes of every node in a model's graph, which is followed once."""
+        """Return the output dtypes of each node in a model's graph; computed once per model."""
         model_flow = self.flows.get(model)
         if model_flow is None:
             self.flows[model] = None
@@ -214,7 +216,7 @@ class _Dtypes:
             return (
                 frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken
             )  # Keras 3 promotes
-        # a file may say of a model that it is a layer of its own
+        # in a damaged file, a model may contain itself
         if node.site in self.loaded.graphs and self.flows.get(node.site, {}) is not None:
             inner = self.flow(node.site)
             outputs = self.loaded.graphs[node.site].outputs
@@ -224,7 +226,7 @@ class _Dtypes:
         return frozenset(dtype for dtype in possible_dtypes if dtype is not None)
 
     def _called_class(self, site: int) -> CalledClass:
-        """Return a layer with the policy that it is to have."""
+        """Return a layer with its new policy."""
         decision = self.decisions.by_site.get(site)
         policy = decision.policy.name if decision else self.loaded.layers[site].policy
         return CalledClass(
@@ -240,17 +242,17 @@ class _Dtypes:
 
 @once_per_model
 def _flows_before(loaded: LoadedModel) -> Mapping[int, Flow]:
-    """Return what every node makes in the file as it is, by the site of its model."""
+    """Return the output dtypes of each node in the unchanged file, by the site of its model."""
     dtypes_of = _Dtypes(loaded, Decisions())
     return {model: dtypes_of.flow(model) for model in loaded.graphs}
 
 
 def settle_conflicts(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
     """
-    Widen float32 islands until no op layer meets two float dtypes that it did not meet before;
-    return the edits that ops and casts need.
+    Keep more layers in float32 until no op layer newly gets two float dtypes; return the edits that
+    ops and casts need.
 
-    What cannot be settled becomes a refusal that names the op and the two layers.
+    Each remaining conflict becomes a refusal that names the op and the layers.
     """
     after = _Dtypes(loaded, decisions)
     for graph in loaded.graphs.values():
@@ -293,13 +295,13 @@ def _input_dtypes(node: GraphNode, flow: Mapping[str, frozenset[str]]) -> frozen
 
 def _joined_parents(loaded: LoadedModel, node: GraphNode) -> tuple[tuple[str, ...], bool]:
     """
-    Return the nodes whose dtypes have to be one where something casts nothing, and whether a
-    float32 constant is among them.
+    Return the nodes that must have the same dtype because a node does not cast its inputs, and
+    whether a float32 constant is also an input.
 
-    A wrapped op joins its inputs, with float32 where a constant is its first argument (``2.0 -
-    x``). A class of someone else's that was built with autocast=False, and a recurrent layer that
-    is given its states, join them with variables of their own dtype. Keras 3's layers cast all they
-    take, and its operations promote, but for a few.
+    A wrapped op combines its inputs, and float32 if a constant is its first argument (``2.0 - x``).
+    A custom class that was built with autocast=False, and a recurrent layer that gets its states as
+    inputs, combine them with variables of their variable dtype. Keras 3 layers cast all inputs, and
+    almost all of its operations promote them.
     """
     if loaded.is_keras3 or node.site is None:
         return parents_of_one_dtype(node, is_operation=loaded.is_keras3 and node.site is None)
@@ -315,7 +317,7 @@ def _joined_parents(loaded: LoadedModel, node: GraphNode) -> tuple[tuple[str, ..
 def _meeting_dtypes(
     loaded: LoadedModel, node: GraphNode, flow: Mapping[str, frozenset[str]]
 ) -> frozenset[str]:
-    """Return the float dtypes that meet in a layer that casts nothing."""
+    """Return the float dtypes that a layer combines without casting; empty if it casts."""
     names, constant = _joined_parents(loaded, node)
     return frozenset({_CONSTANT} if constant else ()).union(
         *(flow.get(name, frozenset()) & _FLOATS for name in names)
@@ -324,8 +326,8 @@ def _meeting_dtypes(
 
 def _is_strict(loaded: LoadedModel, node: GraphNode) -> bool:
     """
-    Return whether a layer multiplies its inputs with variables of its own dtype and does not cast
-    them; Keras' own such layers cast by themselves.
+    Return whether a layer multiplies its inputs by variables of its policy's dtype without casting.
+    Keras classes without autocast do cast in their code.
     """
     return (
         node.site is not None
@@ -348,7 +350,7 @@ def _conflicts(loaded: LoadedModel, graph: Graph, old: Flow, new: Flow) -> Itera
 def _conflicts_at(
     loaded: LoadedModel, graph: Graph, node: GraphNode, old: Flow, new: Flow
 ) -> Iterator[_Conflict]:
-    """Yield the same of one node."""
+    """Yield the conflict at a node, as :func:`_conflicts` does."""
     met = _meeting_dtypes(loaded, node, new)
     if (
         len(met) > 1
@@ -366,11 +368,11 @@ def _conflicts_at(
 
 def _widen_conflicts(after: _Dtypes, graph: Graph) -> bool:
     """
-    Widen what feeds float32 islands; return whether something changed, so that the flow is to be
-    followed again.
+    Keep the layers before conflicts in float32. Return whether any decision changed, so that the
+    dtypes must be computed again.
 
-    A layer that is widened and casts nothing is an island itself: what feeds it is widened in the
-    same round, since a chain of such layers would need a round for each.
+    If a layer that is now kept does not cast, the layers before it are kept in the same round;
+    otherwise a chain of such layers would need a round for each.
     """
     loaded, decisions = after.loaded, after.decisions
     old, new = _flows_before(loaded)[graph.model], dict(after.flow(graph.model))
@@ -399,7 +401,7 @@ def _widest(met: frozenset[str]) -> str:
 
 
 def _widen(loaded: LoadedModel, producer: GraphNode, op: GraphNode, decisions: Decisions) -> None:
-    """Keep the layers that make a tensor in float32, as far as the plan was to change them."""
+    """Keep the layers that produce a tensor in float32 if the plan would change them."""
     if producer.site is None:
         return
     if producer.site in loaded.graphs:

@@ -1,9 +1,9 @@
 """
 The policies of quantized layers that attention layers create.
 
-Keras quantizes the projections of an attention layer one by one, and does not write their policies
-(keras 3.3 to 3.15), so that no release loads the file. The stored variables show how each of them
-is quantized: the kernel's dtype, and how many variables stand behind kernel and bias.
+Keras quantizes each projection of an attention layer, but does not write the policies of the
+projections (keras 3.3 to 3.15), so no release loads the file. The stored variables show the mode of
+each projection: the dtype of the kernel, and the number of variables after kernel and bias.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from policytool.releases.output_shapes import Shape
 
 _BLOCK: Final = 128
-"""The block size of Keras 3.14 and later, unless the user chooses another."""
+"""The default block size of Keras 3.14 and later."""
 
 _BLOCK_VARIABLES: Final = 3
-"""What blocks of int4 have beside kernel and bias: scale, zero and group of each row."""
+"""The number of variables of int4 with blocks besides kernel and bias: scale, zero and group."""
 
 _FLOAT8_VARIABLES: Final = 6
 _INTEGER: Final = "int8"
-"""The dtype that kernels of both integer modes are stored in; two values of int4 share a byte."""
+"""The stored dtype of kernels in both integer modes; a byte holds two values of int4."""
 
 
 def policy_maps(loaded: LoadedModel) -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
     """
-    Yield each attention layer whose policy is not quantized but whose projections are, with the
-    mode of each by the path that Keras has for it.
+    Yield each attention layer with quantized projections but without a quantized policy, and the
+    Keras path and the mode of each projection.
     """
     for index, own_policy in loaded.own_policies.items():
         facts = layer_facts(loaded.sites[index].class_name)
@@ -53,7 +53,9 @@ def policy_maps(loaded: LoadedModel) -> Iterator[tuple[int, tuple[tuple[str, str
 
 
 def _modes(loaded: LoadedModel, index: int) -> tuple[tuple[str, str], ...]:
-    """Return the modes of the projections of a layer; nothing if one of them is unclear."""
+    """
+    Return the Keras path and the mode of each projection of a layer; empty if any mode is unclear.
+    """
     site = loaded.sites[index]
     config = site.config or {}
     created = slots(site.class_name, newest(KERAS3).id, config) or ()
@@ -78,10 +80,10 @@ def _modes(loaded: LoadedModel, index: int) -> tuple[tuple[str, str], ...]:
 
 def _mode(tensors: Sequence[Tensor], unquantized: int, expected: Shape | None) -> str | None:
     """
-    Return the quantization mode that the variables of a projection are of.
+    Return the quantization mode of the variables of a projection; None if it is unclear.
 
-    :param unquantized: how many it has without quantization
-    :param expected: the shape of its kernel without quantization
+    :param unquantized: the number of variables without quantization
+    :param expected: the shape of the kernel without quantization
     """
     kernel, more = tensors[0], len(tensors) - unquantized
     if more == _FLOAT8_VARIABLES and kernel.dtype != _INTEGER:
@@ -98,7 +100,10 @@ def _mode(tensors: Sequence[Tensor], unquantized: int, expected: Shape | None) -
 
 
 def quantized_map(base: Policy, modes: Sequence[tuple[str, str]]) -> PolicyMap | None:
-    """Return a policy map that gives a layer a policy, and quantizes its projections from it."""
+    """
+    Return a policy map with a policy as its default and a quantized policy for each projection;
+    None if a mode or policy is unknown.
+    """
     try:
         entries = tuple(
             (path, policy.quantized_policy(mode, base.name, amax_history_length=_history(mode)))

@@ -1,12 +1,12 @@
 """
-What loaders can build or run in the dtypes that a plan asks for, and what can change in a
-SavedModel whose graph and checkpoint stay.
+Whether releases can build and run layers in the new dtypes of a plan, and which policies of a
+SavedModel can change without its graph and checkpoint.
 
-The loader of a SavedModel rebuilds a layer from its config where it has the class, and makes the
-variables in the layer's variable dtype; a layer that it cannot rebuild is revived from the
-functions that were traced when the model was saved, and these compute in the dtypes of that day.
-So a policy may change where the variables' dtypes do not, and where nothing that is revived
-computes with what changed. All else needs ``--retrace``.
+A release rebuilds a SavedModel's layer from its config if it has the class, and creates the
+variables in the layer's variable dtype. It revives other layers from the functions that were traced
+when the model was saved; these compute in the old dtypes. So a policy may change if the variable
+dtypes do not change, and if no revived layer computes with changed values. Other changes require
+``--retrace``.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
 """
-Releases that revive what is in a SavedModel of a later one, and give objects that are no models, or
-layers in the loader's own policy.
+Releases that revive the layers of a SavedModel of a later release. The model that they load is not
+a Keras model, or its layers have the global policy.
 """
 
 REVIVES_ALL: Final = (
     "TF 2.1 and earlier restore all layers from their traces, which compute in the old dtype"
 )
-"""Why older loaders refuse a SavedModel whose dtypes change, however its policies are spelled."""
+"""The reason why older releases fail on a SavedModel with new dtypes in any policy format."""
 
 
 _RETRACE: Final = "use --retrace"
@@ -69,8 +69,8 @@ def loaders(
     document: Document, edits: Iterable[Edit], verdicts: tuple[Verdict, ...]
 ) -> tuple[Verdict, ...]:
     """
-    Return the verdicts on a rewritten file, with what loaders say that revive more layers from
-    traces than the newest.
+    Return the verdicts on a rewritten file, including failures of releases that revive more layers
+    from traces than the newest release.
     """
     if not document.nodes or not any(edit.kind is EditKind.NUMERICS for edit in edits):
         return verdicts
@@ -85,7 +85,7 @@ def loaders(
 
 
 def _with_reason(verdict: Verdict, reason: str | None) -> Verdict:
-    """Return a verdict with one more reason for a refusal, which comes last."""
+    """Return a verdict with an additional, last reason; unchanged if the reason is None."""
     if reason is None:
         return verdict
     return replace(
@@ -110,16 +110,16 @@ def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
 
 
 def is_revived(loaded: LoadedModel, index: int) -> bool:
-    """Return whether a loader without the file's own code revives the layer from traces."""
+    """Return whether releases revive the layer from traces if they lack the custom classes."""
     return _revival_reason(loaded, index) is not None
 
 
 def _revival_reason(loaded: LoadedModel, index: int) -> str | None:
     """
-    Return why a layer is revived from traces, as the end of a sentence; None where it is rebuilt.
+    Return why a layer is revived from traces, as the end of a sentence; None if it is rebuilt.
 
-    A model's layers are rebuilt one by one; a layer of any other class with all that stands in its
-    config.
+    Each layer of a model is rebuilt separately; other layers are rebuilt together with all layers
+    in their config.
     """
     site = loaded.sites[index]
     if layer_facts(site.class_name).is_op_layer or _is_graph_network(loaded, index):
@@ -191,7 +191,7 @@ def _checkpoint_refusals(
 
 def _keeps_variable_dtypes(loaded: LoadedModel, index: int, name: str) -> bool:
     """
-    Return whether a layer keeps its variables in their dtype whatever its policy
+    Return whether the dtype of a layer's variables is the same under its current and a new policy
     (BatchNormalization of Keras 2 in 16 bits).
     """
     variables = loaded.layers[index].variables
@@ -234,8 +234,8 @@ def _revival_refusals(loaded: LoadedModel, affected: list[int]) -> Iterator[Refu
 
 def _keep_suggestion(loaded: LoadedModel, holder: int) -> str:
     """
-    Return how to leave a layer as it is, with all below it, where that is one policy and not the
-    whole model.
+    Return a suggestion to keep a layer and its inner layers unchanged; empty for the whole model,
+    or if they have different policies.
     """
     policies = {loaded.layers[index].policy for index in loaded.below(holder)}
     return (
@@ -246,7 +246,7 @@ def _keep_suggestion(loaded: LoadedModel, holder: int) -> str:
 
 
 def _outermost_revived(loaded: LoadedModel, index: int) -> int | None:
-    """Return the outermost revived layer that a layer is, or is in, at any of its places."""
+    """Return the outermost revived layer among a layer and the layers that contain it, if any."""
     site = loaded.sites[index]
     for names in (site.names, *site.also_at):
         for end in range(1, len(names) + 1):
@@ -260,8 +260,8 @@ def _input_refusals(
     loaded: LoadedModel, decisions: Decisions, affected: list[int]
 ) -> Iterator[Refusal]:
     """
-    Yield a refusal for each revived layer that would get another dtype than it was traced with, and
-    that does not cast what it gets.
+    Yield a refusal for each revived layer that does not cast its inputs and would get another dtype
+    than it was traced with.
     """
     before, after = (
         propagation.input_dtypes(loaded, Decisions()),
@@ -293,15 +293,15 @@ def _input_refusals(
 
 _INITIALIZER: Final = re.compile(r"(\w+_)?initializer|inner_init")
 _TENSORFLOW_JS: Final = "float32"
-"""The only float dtype that TensorFlow.js has."""
+"""The only float dtype of TensorFlow.js."""
 
 _PARTS: Final = frozenset({"cell", "cells", "forward_layer", "backward_layer"})
-"""What holds the cells of an RNN and the directions of a Bidirectional."""
+"""The attributes with the cells of an RNN and the directions of a Bidirectional."""
 
 _ALIASES: Final = {"orthogonal": "Orthogonal", "orthogonalinitializer": "Orthogonal"}
 """
-How configs name the initialisers that some dtype cannot have: by alias (Keras 1 and 2), or as Keras
-3.0 to 3.6 call the class.
+The class names of initializers that do not support all dtypes, by their lower-case name in configs:
+an alias (Keras 1 and 2), or the class name in Keras 3.0 to 3.6.
 """
 
 
@@ -327,8 +327,8 @@ def check_buildable(loaded: LoadedModel, decisions: Decisions) -> None:
 
 def _unfed_inputs(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
     """
-    Yield a refusal for each input layer that TensorFlow.js could not feed; it ignores the dtypes of
-    all other layers.
+    Yield a refusal for each input layer with a dtype that TensorFlow.js does not support. It
+    ignores the dtypes of all other layers.
     """
     for index in sorted(decisions.by_site):
         dtype = decisions.compute_dtype(loaded, index)
@@ -350,8 +350,8 @@ def _unfed_inputs(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal
 
 def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
     """
-    Yield a refusal where parts of one recurrent layer would compute in different dtypes, which
-    fails in Keras 2 when it is built.
+    Yield a refusal for each recurrent layer whose parts would compute in different dtypes, which
+    fails in Keras 2 when the layer is built.
     """
     for index, site in enumerate(loaded.sites):
         below = [
@@ -365,7 +365,7 @@ def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
         after = {decisions.compute_dtype(loaded, part) for part in joined}
         configs = {
             loaded.sites[part].address for part in joined
-        }  # directions of one config are told as such
+        }  # both directions may have the same config
         if len(after) > 1 and after != before and len(configs) == len(joined):
             path = loaded.layers[index].path
             parts = " and ".join(loaded.layers[part].path for part in joined)
@@ -395,8 +395,8 @@ def _kernel(loaded: LoadedModel, index: int, name: str) -> Iterator[Refusal]:
 
 def _initializers(loaded: LoadedModel, index: int, target: Policy) -> Iterator[Refusal]:
     """
-    Yield a refusal for an initialiser that does not support the variable dtype of the target
-    policy; loaders run it before they read the stored variable.
+    Yield a refusal for an initializer that does not support the variable dtype of the target
+    policy. Releases run the initializer before they read the stored variable.
     """
     layer = loaded.layers[index]
     for key, value in loaded.config(index).items():

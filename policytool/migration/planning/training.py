@@ -1,12 +1,9 @@
 """
-What a migration does to the saved optimizer: its wrapper's spelling, its loss scaling, and where
-its state stands.
+The changes of a migration to the saved optimizer: the format of its wrapper, its loss scaling, and
+the place of its state; and the effect on training if a policy loses its loss scale.
 
-What a policy's loss scale meant for training, and what becomes of it when the policy is spelled
-without one.
-
-Only the model's policy scales losses; a layer policy's loss scale is inert. Files of TF 2.1 to 2.6
-that were compiled hold the scale once more in the optimizer, and there it survives.
+Only the model's policy scales losses; the loss scale of a layer's policy has no effect. Compiled
+models of TF 2.1 to 2.6 store the scale in the optimizer too, which keeps it.
 """
 
 from __future__ import annotations
@@ -41,28 +38,28 @@ _WRAP: Final = "tf.keras.mixed_precision.LossScaleOptimizer"
 
 
 class Fate(Enum):
-    """What dropping the loss scale of a policy comes to."""
+    """The effect of dropping the loss scale of a policy."""
 
     SAME = auto()
-    """The saved optimizer has the same."""
+    """The saved optimizer has the same loss scale."""
 
     UNSCALED = auto()
-    """Neither the policy nor the saved optimizer scales."""
+    """Neither the policy nor the saved optimizer scales losses."""
 
     PLAIN = auto()
-    """The saved optimizer scales nothing."""
+    """The saved optimizer does not scale losses."""
 
     OTHER = auto()
-    """The saved optimizer has another."""
+    """The saved optimizer has another loss scale."""
 
     COMPILED_ANEW = auto()
-    """There is no saved optimizer, and ``compile()`` does the same by itself."""
+    """There is no saved optimizer, and ``compile()`` scales losses in the same way."""
 
     UNCOMPILED = auto()
-    """There is no saved optimizer, and ``compile()`` does otherwise."""
+    """There is no saved optimizer, and ``compile()`` scales losses differently or not at all."""
 
     INERT = auto()
-    """It is not the model's policy that has one."""
+    """Only policies of layers have a loss scale, not the policy of the model."""
 
 
 _CONSEQUENCES: Final = {
@@ -79,42 +76,41 @@ _CONSEQUENCES: Final = {
     Fate.UNCOMPILED: "the model is not compiled, so the loss scale is lost",
     Fate.INERT: "they had no effect because only the policy of the model itself scales losses",
 }
-"""What each fate means for training, as a sentence part."""
+"""The effect on training for each fate, as part of a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossScaleVerdict:
     """
-    What becomes of training where loaders, or a migration, drop the loss scales of a model's
-    policies.
+    The effect on training if releases, or a migration, drop the loss scales of a model's policies.
     """
 
     fate: Fate
     policy: str | None = None
-    """The name of the model's policy; None where only layers have a loss scale."""
+    """The name of the model's policy; None if only layers have a loss scale."""
 
     scale: Dynamic | Fixed | None = None
-    """What the model's policy says; None for no scaling."""
+    """The loss scale of the model's policy; None for no scaling."""
 
     others: Dynamic | Fixed | None = None
-    """What the saved optimizer has."""
+    """The loss scale of the saved optimizer; None for no scaling."""
 
     layers: tuple[str, ...] = ()
     """The paths of the layers whose policies have a loss scale."""
 
     @property
     def matters(self) -> bool:
-        """Whether training goes on otherwise."""
+        """Whether training changes."""
         return self.fate in {Fate.PLAIN, Fate.OTHER, Fate.UNCOMPILED}
 
     @property
     def line(self) -> str:
-        """What to write before ``compile()`` for the policy's loss scale."""
+        """The code before ``compile()`` that restores the policy's loss scale."""
         return _wrap_code(self.scale)
 
     @property
     def what(self) -> str:
-        """What is dropped, in words."""
+        """The dropped loss scales, in words."""
         match self.fate:
             case Fate.INERT:
                 return (
@@ -127,7 +123,7 @@ class LossScaleVerdict:
 
     @property
     def consequence(self) -> str:
-        """What that means for training, as a sentence part."""
+        """The effect on training, as part of a sentence."""
         return _CONSEQUENCES[self.fate].format(others=scale_text(self.others), policy=self.policy)
 
 
@@ -160,8 +156,8 @@ def has_explicit_scale(value: object) -> bool:
 
 def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
     """
-    Return the scale that ``--keep loss-scale`` puts into the optimizer: the model policy's, where
-    the model is compiled with an optimizer that has none.
+    Return the loss scale that ``--keep loss-scale`` adds to the optimizer: that of the model's
+    policy, if the model has an optimizer without a loss scale; otherwise None.
     """
     policy, optimizer = model_policy(loaded), loaded.optimizer
     if (
@@ -283,14 +279,14 @@ def scale_text(scale: Dynamic | Fixed | None) -> str:
 
 
 SCALED: Final = "mixed_float16"
-"""The only policy under which ``compile()`` scales losses by itself, in every release."""
+"""The only policy with which ``compile()`` scales losses by default, in all releases."""
 
 _LEGACY_TARGETS: Final = "tf2.1-2.3"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """What becomes of the optimizer."""
+    """The changes to the optimizer."""
 
     edits: tuple[Edit, ...] = ()
     state: tuple[StateSlot, ...] | None = None
@@ -299,7 +295,7 @@ class Training:
 
 @dataclass
 class _Work:
-    """The optimizer on its way through the steps."""
+    """The optimizer and its changes, updated by each step."""
 
     value: Json
     reasons: list[str]
@@ -308,7 +304,7 @@ class _Work:
 
     def change(self, value: Json, reason: str, kind: EditKind = EditKind.TRAINING) -> None:
         """
-        Take another value, if it is another; any change of training outweighs one of spelling.
+        Record a value if it differs; the edit counts as format-only if no change affects training.
         """
         if value != self.value:
             self.value = value
@@ -386,8 +382,8 @@ def plan(
 
 def _copies(loaded: LoadedModel, edit: Edit, before: Json, after: Json) -> Iterator[Edit]:
     """
-    Yield the edit of the optimizer in TF 2.5's other file, where that says the same; it may lack
-    the numbers of objects.
+    Yield the edit of the optimizer in the second metadata file of TF 2.5, if it stores the same
+    optimizer; it may lack the numbers of objects.
     """
     for node in loaded.document.nodes.values():
         if node.part == edit.address.part and node.other_part is not None:
@@ -479,13 +475,13 @@ def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) ->
 
 def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None, to: str) -> None:
     """
-    Let the optimizer follow the model's policy: to mixed_float16 it scales losses, away from it it
-    does not.
+    Change the optimizer with the model's policy: add loss scaling for mixed_float16, and remove it
+    for other policies.
     """
     if to == SCALED:
         _wrap(work, Dynamic(), dialect, "mixed_float16 requires loss scaling")
     elif base == SCALED and optimizer_config.is_wrapped(work.value):
-        work.reasons.clear()  # how the wrapper is spelled no longer matters
+        work.reasons.clear()  # the format of the wrapper no longer matters
         work.change(optimizer_config.unwrap(work.value), f"{to} does not require loss scaling")
     elif base == SCALED and optimizers.has_factor(work.value):
         optimizer = loaded.optimizer

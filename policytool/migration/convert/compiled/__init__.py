@@ -1,11 +1,11 @@
 """
-What becomes of the training configuration: optimizer, loss, metrics and the optimizer's state, in
-the words of the release that is to read them.
+Conversion of the training configuration: optimizer, loss, metrics and the optimizer's state, in the
+format of the target.
 
-What the target cannot have is left out with a warning, never written so that loading fails: an
-optimizer that it lacks takes the whole configuration with it, a loss leaves an optimizer that can
-be compiled again, a metric leaves the others. Losses and metrics are names that the target finds,
-perhaps under one of their names only, or objects with the arguments that it takes.
+Unsupported parts are omitted with a warning, so that loading never fails. Without its optimizer,
+the whole configuration is omitted; without a loss, the optimizer is kept and can be compiled again;
+without a metric, the other metrics are kept. Losses and metrics are written as names that the
+target knows, which may differ between releases, or as objects with the arguments that it accepts.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ ALIASES: Final[tuple[tuple[str, ...], ...]] = (
     ("log_cosh", "logcosh"),
     ("cosine_similarity", "cosine_proximity"),
 )
-"""Names of one function in releases of Keras, the newest first."""
+"""The names of each function in Keras releases, newest first."""
 
 CLASSES: Final = {
     "kl_divergence": {LOSSES: "KLDivergence", METRICS: "KLDivergence"},
     "log_cosh": {LOSSES: "LogCosh", METRICS: "LogCoshError"},
 }
-"""The classes of functions whose names are not those of the class in snake case."""
+"""The classes of functions whose name is not the class name in snake case."""
 
 
 def name_in_target(target: Target, kind: str, name: str) -> str | None:
     """
-    Return a name by which a target finds a function: ``name``, else one of its aliases; None if the
-    target finds none of them.
+    Return the name of a function in the target: ``name``, or one of its aliases; None if the target
+    knows none of them.
     """
     family = next((family for family in ALIASES if name.lower() in family), (name,))
     return next(
@@ -88,17 +88,17 @@ def class_of(target: Target, kind: str, name: str) -> str | None:
 
 
 _BY_SHAPE_IN_KERAS3: Final = known_arguments.BY_SHAPE - {"crossentropy", "ce"}
-"""Keras 3 knows the other two as it reads HDF5, and refuses them then."""
+"""The names whose function depends on shapes; Keras 3 fails on ``ce`` and ``crossentropy``."""
 
 _WRAPPERS: Final = known_arguments.METRIC_WRAPPERS | {"LossFunctionWrapper"}
 _MODULES: Final = {LOSSES: "keras.losses", METRICS: "keras.metrics"}
 _SAID_ELSEWHERE: Final = frozenset({"fn", "dtype"})
-"""The function of a class is the class's own, and its dtype that of the loader's policy."""
+"""Omitted keys: the class determines the function, and the global policy the dtype."""
 
 _MEANS: Final = frozenset({"auto", "sum_over_batch_size", "mean"})
 """
-Reductions that are one: Keras 2 takes ``auto`` for the mean over the batch where ``compile()`` is
-given the loss.
+Equivalent reductions: in Keras 2, ``auto`` is the mean over the batch if the loss is an argument of
+``compile()``.
 """
 
 _UNREDUCED: Final = "none"
@@ -110,7 +110,7 @@ class UnsupportedLossError(Exception):
 
 @dataclass(frozen=True)
 class LossWriter:
-    """Writes the losses or the metrics of one file for one target."""
+    """Converts the losses or the metrics of a file for a target."""
 
     target: Target
     told: Log
@@ -122,7 +122,7 @@ class LossWriter:
 
     @property
     def word(self) -> str:
-        """What a sentence calls one."""
+        """The word for a loss or a metric in messages."""
         return "loss" if self.kind == LOSSES else "metric"
 
     def write(self, value: Json) -> Json:
@@ -130,7 +130,7 @@ class LossWriter:
         Return a loss or a metric, or those of all outputs in their structure. Metrics that the
         target lacks are left out and reported as ``metric-lost``.
 
-        :raises UnsupportedLossError: where the target does not have one of the losses.
+        :raises UnsupportedLossError: if the target does not have one of the losses.
         """
         if isinstance(value, list):
             items = [self.write(item) for item in value]
@@ -178,7 +178,7 @@ class LossWriter:
 
     def _function(self, function: str, name: str) -> Json:
         """
-        Return a function as the target writes it. A metric keeps its name in reports if the target
+        Return a function in the target's format. A metric keeps its name in reports if the target
         can represent it by a class.
         """
         by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else known_arguments.BY_SHAPE
@@ -244,16 +244,17 @@ class LossWriter:
 
 
 _ARCHIVES: Final = "tf2.15"
-"""The first release whose archives have the optimizer's state in these places."""
+"""The first release whose archives store the optimizer's state in these places."""
 
 _LOST: Final = "optimizer-state-lost"
 _WITH_SAMPLE_WEIGHT_MODE: Final = "tf2.3"
-"""The first release that does not look for ``sample_weight_mode``."""
+"""The first release that does not require ``sample_weight_mode``."""
 
 
 _NEEDS_VARIABLES: Final = "Nadam"
 """
-What takes the dtype of the first variable in Keras 2 (``Nadam.build``, tf_keras 2.21).
+The optimizer that needs the dtype of the first variable in Keras 2 (``Nadam.build``, tf_keras
+2.21).
 """
 
 
@@ -263,8 +264,8 @@ class Compiled:
 
     config: Json = None
     """
-    HDF5's ``training_config``, or the archive's ``compile_config``; None where the model is not
-    compiled.
+    The ``training_config`` in HDF5, or the ``compile_config`` in an archive; None if the model is
+    not compiled.
     """
 
     state: tuple[Placement, ...] = ()
@@ -275,7 +276,8 @@ class Compiled:
 
     state_names: tuple[str, ...] = ()
     """
-    HDF5: ``weight_names`` of ``optimizer_weights``, in the order that the target restores them in.
+    ``weight_names`` of ``optimizer_weights`` in HDF5, in the order in which the target restores
+    them.
     """
 
 
@@ -286,7 +288,7 @@ def compile_config(
     Return the training configuration of a converted model.
 
     :param root: the converted model
-    :param weights: its variables in the order of the target's ``weights``, each with its source
+    :param weights: the model's variables in the order of the target's ``weights``, with sources
     """
     place = optimizer_config.optimizer_place(context.loaded.document)
     target, log = context.target, context.log
@@ -325,8 +327,8 @@ def compile_config(
         and target.container == "keras"
         and not target.is_keras3
     ):
-        # LossScaleOptimizerV3 has no name, which load_own_variables looks for to say that an
-        # archive lacks its variables (AttributeError; TF 2.12, 2.15, tf_keras 2.21)
+        # LossScaleOptimizerV3 has no name, which load_own_variables needs for its message that an
+        # archive lacks the variables (AttributeError; TF 2.12, 2.15, tf_keras 2.21)
         reason = f"{target.name} cannot load a loss-scaling optimizer without state from an archive"
         log.caution(
             "loss-scale-lost",
@@ -513,7 +515,7 @@ def _archive_placements(
 ) -> tuple[Placement, ...]:
     """
     Return the variables with numbered paths. The variables of a wrapped optimizer are stored for
-    the wrapper as well, where Keras 3 has four variables of its own before them.
+    the wrapper too, after the four variables of the wrapper in Keras 3.
     """
     if not new_optimizer.wrapped:
         return _number_paths(OUTER, variables)

@@ -1,10 +1,10 @@
 """
-The optimizer's config as a target reads it.
+The optimizer's config and variables in the format of the target.
 
-Keras 2 has optimizers of two styles: the old one (TF 1 to 2.10, later ``optimizers.legacy``), with
-``decay``, and that of TF 2.11, which Keras 3 has as well. HDF5 without ``is_legacy_optimizer`` is
-read as the old style by every Keras 2 (keras/optimizers/__init__.py, ``deserialize``).
-The variables are stored where the target restores them.
+Keras 2 has optimizers of two styles: the old style (TF 1 to 2.10, later ``optimizers.legacy``),
+with ``decay``, and the style of TF 2.11, which Keras 3 has too. All Keras 2 releases read HDF5
+without ``is_legacy_optimizer`` as the old style (keras/optimizers/__init__.py, ``deserialize``).
+The variables are stored in the places from which the target restores them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ _RATE: Final = "learning_rate"
 _NEW_SINCE: Final = "tf2.12"
 _OLD_JUDGE: Final = "tf2.9"
 """
-The last release that has the old style alone: what it takes of optimizers is what
-``optimizers.legacy`` takes.
+The last release with only the old style: it accepts the same arguments as ``optimizers.legacy``.
 """
 
 _WITH_OLD_SCALES: Final = releases_in("tf2.0 to tf2.3")
@@ -72,13 +71,13 @@ _OF_ALL: Final = (
     *("loss_scale_factor", "gradient_accumulation_steps"),
 )
 """
-Keys of the base class, which a release takes for all optimizers or for none; of AdamW, Lion and
-Adafactor the data does not have them.
+Keys of the base class, which a release accepts for all optimizers or for none. The data lacks them
+for AdamW, Lion and Adafactor.
 """
 
 
 class UnsupportedOptimizerError(Exception):
-    """An optimizer that the target cannot have; the message says why."""
+    """An optimizer that the target does not support; the message contains the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -357,7 +356,7 @@ _SCHEDULES_APART: Final = {
         "Keras 2 updates the momentum product once per weight, and Keras 3 once per step"
     ),
 }
-"""Why no state of Nadam means the same in two styles."""
+"""The reason why the state of Nadam cannot move between two styles."""
 
 
 def place_state(
@@ -368,8 +367,8 @@ def place_state(
     source_style: Style,
 ) -> list[Placement]:
     """
-    Return the variables of the optimizer itself in the order of the release that reads them, each
-    with a path of one part: its name in HDF5.
+    Return the variables of the optimizer without its wrapper, in the order of the release that
+    reads them. The path of each is its name in HDF5.
 
     :raises UnmappedError: if the source lacks a variable that the target requires.
     """
@@ -399,7 +398,7 @@ def _single_variable(
     if position.kind == ITERATIONS:
         name = "iteration:0" if optimizer.style is Style.NEW else f"{optimizer.class_name}/iter:0"
         return _placement(stored_state.iterations, name, dtype="int64")
-    # a schedule that is not stored begins with 1 where it is read
+    # if a schedule is not stored, the release that reads the state starts it with 1
     return _placement(stored_state.schedule, f"{optimizer.class_name}/momentum_cache:0", fill=1.0)
 
 

@@ -1,13 +1,13 @@
 """
-Where masks travel in a model, release by release, and how they are written into a graph.
+The masks that reach each call of a model in each release, and their operations in a graph.
 
-Masks are expressions over the tensors of a model, so that masks of two releases can be compared,
-and those that stand as operations in a functional graph of Keras 3. A table holds each expression
-once: two masks are the same object if the same operations make them of the same tensors, in any
-order and however often each is repeated. In a graph an Embedding writes ``NotEqual``, a Masking
-``NotEqual`` and ``Any``, merging layers ``LogicalOr``, a Concatenate a chain that ends in ``Any``
-(``compute_mask`` of each in keras/src/layers). What one call of a layer makes of masks follows the
-rules that were measured.
+Masks are expressions over the tensors of a model, so the masks of two releases, and masks that are
+operations in a functional graph of Keras 3, can be compared. A table contains each expression once:
+two masks are the same object if the same operations compute them from the same tensors, in any
+order and with any repetition. In a graph an Embedding writes ``NotEqual``, a Masking ``NotEqual``
+and ``Any``, merging layers ``LogicalOr``, a Concatenate a chain that ends in ``Any``
+(``compute_mask`` of each in keras/src/layers). Measured rules describe the effect of a layer's call
+on masks.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Scope = tuple[str, ...]
 
 
 class MaskOp(StrEnum):
-    """How a mask is made of its parts."""
+    """The operation that computes a mask from its parts."""
 
     NONZERO = "nonzero"
-    """``tensor != value``, with the dtype that the tensor is cast to before, if it is."""
+    """``tensor != value``, with the dtype to which the tensor is cast before, if any."""
 
     ANY = "any"
     """Whether any value along the last axis of a mask is true."""
@@ -52,7 +52,7 @@ class MaskOp(StrEnum):
     EITHER = "either"
     BOTH = "both"
     JOIN = "join"
-    """Masks one behind the other along the steps."""
+    """Masks that are concatenated along the steps."""
 
     ONES = "ones"
     """True at each step of a tensor."""
@@ -61,12 +61,12 @@ class MaskOp(StrEnum):
     """A tensor that is used as a mask."""
 
     LAYER = "layer"
-    """What a layer makes of the masks of its inputs, by a rule that was not measured."""
+    """The mask that a layer computes from the masks of its inputs by an unmeasured rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopedTensor:
-    """One tensor of a model, or of a nested one."""
+    """A tensor of a model or of a nested model."""
 
     scope: Scope
     reference: Reference
@@ -74,12 +74,12 @@ class ScopedTensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """One mask; made by :class:`MaskTable` only."""
+    """A mask; only :class:`MaskTable` creates masks."""
 
     op: MaskOp
     parts: tuple[Mask | ScopedTensor | str | float | None, ...]
     number: int
-    """Its place in the table, which orders masks."""
+    """The position of the mask in the table, by which masks are sorted."""
 
 
 class MaskTable:
@@ -94,8 +94,8 @@ class MaskTable:
 
     def combine(self, op: MaskOp, masks: Iterable[Mask]) -> Mask:
         """
-        Return the mask that is true where any of one or more masks is true (``EITHER``), or all of
-        them are (``BOTH``).
+        Return the mask that is true where any of the masks is true (``EITHER``), or where all masks
+        are true (``BOTH``).
         """
         parts = [
             part
@@ -104,7 +104,7 @@ class MaskTable:
             if isinstance(part, Mask)
         ]
         steps.spend(len(parts), walk="masks in masks")
-        # parts of masks are in order: to sort such runs, not a set, takes linear time
+        # the parts of masks are sorted: sorting such runs, unlike a set, takes linear time
         ordered_parts = list(dict.fromkeys(sorted(parts, key=_NUMBER)))
         return ordered_parts[0] if len(ordered_parts) == 1 else self.mask(op, *ordered_parts)
 
@@ -112,8 +112,8 @@ class MaskTable:
 CAST: Final = "Cast"
 _COPY: Final = "ConvertToTensor"
 """
-What the Attention layers of Keras 3 make of a mask before they hand it on (``compute_mask`` in
-keras/src/layers/attention/attention.py).
+The operation that Attention layers of Keras 3 apply to the mask of their output (``compute_mask``
+in keras/src/layers/attention/attention.py).
 """
 
 _LOGICAL: Final = frozenset({"LogicalAnd", "LogicalOr"})
@@ -122,18 +122,18 @@ _MASK_OPS: Final = _REUSED | {CAST, _COPY, "ExpandDims", "OnesLike", "ZerosLike"
 
 
 _FROM_FUNCTIONS: Final = _REUSED | {CAST, "Equal", "ExpandDims", "Where", "ZerosLike"}
-"""The operations that are read of op layers of Keras 2, too."""
+"""The operations that are also read from op layers of Keras 2."""
 
 _TENSORS: Final = frozenset({"x", "y"})
 _CONFIG: Final = frozenset({"axis", "dtype", "keepdims"})
 
 
 class MaskOperations:
-    """What the operations of one network say as masks, as Keras 3 or Keras 2 writes them."""
+    """The masks that the operations of a network compute, in the format of Keras 2 or Keras 3."""
 
     def __init__(self, network: Network, scope: Scope, table: MaskTable) -> None:
         self.units = {unit.name: _as_operation(unit) for unit in network.units}
-        """The units of the network, op layers of Keras 2 as the operations of Keras 3."""
+        """The units of the network; op layers of Keras 2 are converted to Keras 3 operations."""
 
         self._scope = scope
         self._table = table
@@ -148,13 +148,13 @@ class MaskOperations:
         return ScopedTensor(self._scope, reference)
 
     def mask(self, reference: Reference) -> Mask:
-        """Return what a tensor says as a mask."""
+        """Return the mask that a tensor represents."""
         return self._masks.get(reference.layer) or self._table.mask(
             MaskOp.TENSOR, self.tensor(reference)
         )
 
     def reusable(self) -> dict[Mask, Reference]:
-        """Return the masks that one operation says of others, with their tensors."""
+        """Return the masks that an operation computes from other masks, with their tensors."""
         return {
             mask: Reference(layer=name)
             for name, mask in reversed(self._masks.items())
@@ -189,8 +189,8 @@ class MaskOperations:
 
     def before_cast(self, reference: Reference) -> Reference:
         """
-        Return what a tensor was before Keras 3 cast it to a layer's compute dtype, which both
-        libraries do before they compare.
+        Return the tensor before its cast to a layer's compute dtype in Keras 3. Both libraries cast
+        before the comparison.
         """
         unit = self._operation(reference.layer)
         if unit is None or unit.class_name != CAST:
@@ -321,7 +321,7 @@ class MaskOperations:
 
 
 def is_mask_operation(unit: Unit) -> bool:
-    """Return whether a unit is one of the operations that the masks of Keras 3 consist of."""
+    """Return whether a unit is an operation from which Keras 3 builds masks."""
     return unit.role is Role.OPERATION and (unit.class_name in _MASK_OPS or _joins(unit))
 
 
@@ -335,7 +335,7 @@ def _arguments(unit: Unit | None) -> list[Argument]:
 
 
 def _as_operation(unit: Unit) -> Unit:
-    """Return an op layer as the operation that does the same; any other unit as it is."""
+    """Return the operation that is equivalent to an op layer; other units are unchanged."""
     row = called_class(unit).row if layer_facts(unit.class_name).is_op_layer else None
     if row is None or row.op not in _FROM_FUNCTIONS or unit.custom or len(unit.calls) != 1:
         return unit
@@ -351,15 +351,15 @@ def _as_operation(unit: Unit) -> Unit:
 
 
 _MEASURED_INPUTS: Final = 3
-"""The largest number of inputs that rules were measured for; merging layers treat more alike."""
+"""The largest measured number of inputs; merging layers treat more inputs in the same way."""
 
 
 _VISIBLE: Final = frozenset({"uniform", "unmasked"})
-"""The results of a mask that is subtracted from all scores alike."""
+"""The results of masks that subtract the same number from all scores."""
 
 ATTENTION_INPUTS: Final = ("query", "value", "key")
 PLACES: Final = ("first", "second", "third")
-"""The words of the rules for the mask of an input."""
+"""The names of input masks in the rules."""
 
 _NO_MASK: Final = MaskRule(
     out={"1": ("none",)},
@@ -373,7 +373,7 @@ _NO_MASK: Final = MaskRule(
 
 
 def input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
-    """Return the tensors of a call whose masks may count."""
+    """Return the tensors of a call whose masks may affect it."""
     facts = layer_facts(unit.class_name)
     if facts.makes_projections and not unit.custom:
         named = [arguments.get(name) for name in ATTENTION_INPUTS]
@@ -385,7 +385,7 @@ def input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Referen
 def rule_of(
     unit: Unit, arguments: Mapping[str, Argument], inputs: int, release: str
 ) -> MaskRule | None:
-    """Return a layer's rule in a release; None for one that was not measured."""
+    """Return a layer's rule in a release; None if it was not measured."""
     if unit.custom:
         return None
     if layer_facts(unit.class_name).is_op_layer:
@@ -403,11 +403,11 @@ def fully_masked_result(
     unit: Unit, arguments: Mapping[str, Argument], release: str
 ) -> FullyMaskedResult | None:
     """
-    Return what an attention computes in a release for its fully masked steps.
+    Return an attention's result for its fully masked steps in a release; None if unknown.
 
-    In float64, a MultiHeadAttention of Keras 2 weights all steps by their ``scores`` there: the
-    scores stay significant beside the large number that it subtracts for a mask (``Softmax.call``
-    in tf_keras/src/layers/activation/softmax.py).
+    In float64, a MultiHeadAttention of Keras 2 weights all these steps by their ``scores``, which
+    remain significant after it subtracts the large number for a mask (``Softmax.call`` in
+    tf_keras/src/layers/activation/softmax.py).
     """
     result = behaviour.fully_masked_result(
         unit.class_name, plain_config(unit), release, call=_true_arguments(arguments)
@@ -422,8 +422,8 @@ def fully_masked_result(
 
 def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
     """
-    Return whether a MultiHeadAttention takes the mask of an input as an argument: one that clears
-    the masks of its inputs looks up the query's only there (``call`` in
+    Return whether a MultiHeadAttention gets the mask of an input as an argument. If it clears the
+    masks of its inputs, it reads the mask of the query only from the argument (``call`` in
     keras/src/layers/attention/multi_head_attention.py).
     """
     return name != "query" or rule is None or not rule.attached_clears
@@ -431,14 +431,12 @@ def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
 
 def symbolic_mask(rule: MaskRule | None, known_masks: Sequence[object]) -> str:
     """
-    Return what the mask of a call's first output is while a model is built, in the words of the
-    rules.
+    Return the mask of a call's first output while a model is built, in the notation of the rules.
 
-    Where the release cannot call the layer on such masks, it is what the mask of the first input
-    alone gives, and of a layer on one tensor that mask; ``error`` where that cannot be called
-    either.
+    If the release cannot call the layer on such masks, the result is that for the mask of the first
+    input only, which a layer with one input keeps; ``error`` if this call fails too.
 
-    :param known_masks: what is known of the mask of each input, None for an input without a mask
+    :param known_masks: the known mask of each input; None for an input without a mask
     """
     if rule is None:
         return "none"
@@ -484,7 +482,7 @@ def output_masks(
     """
     Return the masks of a call's outputs.
 
-    :param words: a rule's words for the outputs, by the masked inputs; None if there is no rule
+    :param words: a rule's notation for the outputs, by the masked inputs; None if there is no rule
     :param call: the name of the layer and the number of the call
     """
     if not any(input_masks):
@@ -540,7 +538,7 @@ def _true_arguments(arguments: Mapping[str, Argument]) -> list[str]:
 
 
 def plain_config(unit: Unit) -> dict[str, object]:
-    """Return a config in the form of a file: layers in it as their class and config."""
+    """Return a config in the form of a file, in which layers have a class and a config."""
     return {key: _plain_value(value) for key, value in unit.config.items()}
 
 

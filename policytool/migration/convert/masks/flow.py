@@ -1,14 +1,14 @@
 """
-Where masks travel in one release, and which masks each call of a layer computes with.
+The masks of tensors in a release, and the masks that each call of a layer uses.
 
-In Keras 2 a mask travels with its tensor (``_keras_mask``). In Keras 3 it travels twice: while a
-functional model is built, and then a layer with an argument ``mask`` gets it as an argument of its
-call; and while the model runs, which counts for all other layers (``Layer.__call__`` in
-keras/src/layers/layer.py). A nested model of Keras 3 is built without masks, so that they enter and
-leave it only while it runs; so does MultiHeadAttention clear the masks of its inputs only then.
-Those of a nested model it clears for the model around it, too: they are the same tensors. Keras 2
-loses the mask of a tensor that an input of a nested model casts (``_conform_to_reference_input`` in
-tf_keras/src/engine/functional.py).
+In Keras 2 a mask is an attribute of its tensor (``_keras_mask``). Keras 3 computes masks twice:
+while a functional model is built, when a layer with an argument ``mask`` gets its mask as an
+argument of the call; and while the model runs, which determines the masks of all other layers
+(``Layer.__call__`` in keras/src/layers/layer.py). A nested model of Keras 3 is built without masks,
+so masks enter and leave it only while it runs. MultiHeadAttention also clears the masks of its
+inputs only while it runs; in a nested model, it clears them for the outer model too, because the
+tensors are the same. Keras 2 loses the mask of a tensor that an input of a nested model casts
+(``_conform_to_reference_input`` in tf_keras/src/engine/functional.py).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 ATTENTION_MASK: Final = "attention_mask"
 EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in ATTENTION_INPUTS))
-"""The arguments of calls that say the mask of an input."""
+"""The arguments of calls that contain the mask of an input."""
 
 GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
 """The arguments of calls that are masks."""
@@ -77,7 +77,7 @@ CallKey = tuple[Scope, str, int]
 
 Used = frozenset[tuple[str, Mask]]
 """
-The masks that a call computes with, each with its place: the number of an input, or of an attention
+The masks that a call uses, each with its place: the number of an input, or, for an attention layer,
 ``rows`` for queries, ``columns`` for values and keys, ``full`` for both.
 """
 
@@ -87,17 +87,17 @@ class _InputMasks:
     """The masks of a call's inputs."""
 
     built: tuple[Mask | None, ...]
-    """While the model is built; in Keras 2 the same as ``run``."""
+    """The masks while the model is built; in Keras 2 the same as ``run``."""
 
     run: tuple[Mask | None, ...]
-    """While it runs."""
+    """The masks while the model runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Unchanging:
     """
-    What is the same whenever a nested model is called, by the identity of its parts, which the
-    network around it holds.
+    Cached facts that are the same for each call of a nested model, by the identity of its parts,
+    which the outer network keeps alive.
     """
 
     orders: dict[int, list[Node]] = field(default_factory=dict)
@@ -124,15 +124,14 @@ class MaskFlow:
         """
         Follow the masks.
 
-        :param is_source: whether a release wrote the network, so that all arguments are there that
-            it gives
-        :param unchanging: what calls of the same models around it have found
+        :param is_source: whether a release wrote the network, so that it contains all arguments
+        :param unchanging: the cached facts of earlier calls in the outer models
         """
         self._unchanging = unchanging or _Unchanging()
         self.used: dict[CallKey, Used] = {}
         """
-        What each call computes with, in nested models too; of calls of nested models what enters
-        them.
+        The masks that each call uses, including calls in nested models; for calls of nested models,
+        the masks that enter them.
         """
         self._network = network
         self._release = release
@@ -237,8 +236,8 @@ class MaskFlow:
 
     def _ignores_masks(self, unit: Unit, arguments: Mapping[str, Argument]) -> bool:
         """
-        Return whether a call has several tensors, of which Keras 3 finds no mask for a recurrent
-        layer. It hands the mask on nevertheless.
+        Return whether a call has several tensors, so that a recurrent layer of Keras 3 does not use
+        the mask. The output has the mask nevertheless.
         """
         is_recurrent = layer_facts(unit.class_name).takes_states and not unit.custom
         has_states = is_recurrent and _has_states(arguments)
@@ -246,10 +245,10 @@ class MaskFlow:
 
     def _given_when_built(self, built: Mask | None, run: Mask | None) -> Mask | None:
         """
-        Return the mask that a layer with an argument ``mask`` gets in a file that does not hold it.
+        Return the mask that a layer with an argument ``mask`` gets if the file does not contain it.
 
-        Keras 3.0 to 3.9 give each such layer the mask that they find while they build the model,
-        3.10 on only a layer whose input is not cast: which of two masks counts is open then.
+        Keras 3.0 to 3.9 pass the mask from the build of the model to each such layer; 3.10 and
+        later do so only if the input is not cast. If the two masks differ, the mask is unknown.
         """
         if built is None or built is run:
             return run
@@ -285,7 +284,7 @@ class MaskFlow:
         return frozenset(placed_masks)
 
     def _own_mask(self, unit: Unit, inputs: Sequence[Reference]) -> Mask | None:
-        """Return the mask that an Embedding or a Masking makes."""
+        """Return the mask that an Embedding or a Masking creates."""
         if not makes_mask(unit) or not inputs:
             return None
         tensor = self._operations.tensor(self._operations.before_cast(inputs[0]))
@@ -341,13 +340,13 @@ class MaskFlow:
         ]
 
     def mask(self, tensor: Reference) -> Mask | None:
-        """Return the mask that a tensor has when the model has run."""
+        """Return the mask of a tensor after the model has run."""
         return self._run.get(tensor)
 
     def _clear(
         self, unit: Unit, number: int, inputs: Sequence[Reference], rule: MaskRule | None
     ) -> None:
-        """Take the masks off the inputs that a call clears, under all of their names."""
+        """Remove the masks of the inputs that a call clears, under all of their names."""
         if inputs and self._returns_its_input(unit, inputs[0]):
             self._add_name(Reference(layer=unit.name, call=number), inputs[0])
         for place in rule.attached_clears if rule is not None else ():
@@ -355,7 +354,7 @@ class MaskFlow:
                 self._lose(inputs[place])
 
     def _returns_its_input(self, unit: Unit, tensor: Reference) -> bool:
-        """Return whether the output of a layer is the very tensor that it was given."""
+        """Return whether the output of a layer is the same tensor object as its input."""
         is_linear = (
             unit.class_name == "Activation"
             and function_name(unit.config.get("activation")) == "linear"
@@ -367,11 +366,11 @@ class MaskFlow:
         return not self._is_cast(unit, tensor)
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
-        """Return whether a layer casts a tensor that it is called on, as far as is known."""
+        """Return whether a layer is known to cast an input tensor."""
         return is_cast(unit, of_network(self._network).of(tensor))
 
     def _add_name(self, output: Reference, tensor: Reference) -> None:
-        """Note that an output is the very tensor that a layer was given."""
+        """Record that an output is the same tensor object as the input of a layer."""
         first = self._first.get(tensor, tensor)
         self._first[output] = first
         self._same[first].append(output)
@@ -382,7 +381,7 @@ class MaskFlow:
 
 
 def has_masks(root: Unit) -> bool:
-    """Return whether a layer of a model makes a mask, or a call is given one."""
+    """Return whether a layer of a model creates a mask, or a call has a mask argument."""
     return any(
         makes_mask(unit)
         or any(not GIVEN_MASKS.isdisjoint(named_arguments(unit, call)) for call in unit.calls)
@@ -391,12 +390,12 @@ def has_masks(root: Unit) -> bool:
 
 
 def is_softmax(unit: Unit) -> bool:
-    """Return whether a unit is the library's own Softmax layer."""
+    """Return whether a unit is the Softmax layer of Keras."""
     return layer_facts(unit.class_name).activation == "softmax" and not unit.custom
 
 
 def makes_mask(unit: Unit) -> bool:
-    """Return whether a layer is one that makes masks of values."""
+    """Return whether a layer creates masks from values."""
     return not unit.custom and layer_facts(unit.class_name).masks_values(unit.config)
 
 

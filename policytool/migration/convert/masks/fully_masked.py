@@ -1,8 +1,9 @@
 """
-Steps of an attention that may attend to no other: releases give zeros or an average for them.
+Fully masked steps of attention layers, which attend to no step: releases return zeros or an average
+for them.
 
-They matter where their values reach an output. Most do not: they are padding themselves, and a
-layer behind them leaves padding out.
+They matter only if their values reach an output. Most do not, because they are padding, which a
+later layer ignores.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ if TYPE_CHECKING:
 
 
 _FAILS: Final = "error"
-"""What is said of releases that cannot call an attention on such masks, so that nothing differs."""
+"""The result for releases that cannot call an attention on such masks; it never differs."""
 
 _SAME: Final = {"unmasked": "uniform"}
 """
-What TF 2.4 to 2.9 do with masks that travel, which they do not use; the same masks as
-``attention_mask`` give an average there (measured with TF 2.4).
+Equivalent results. TF 2.4 to 2.9 do not use the masks of tensors; the same masks as
+``attention_mask`` give an average in these releases (measured with TF 2.4).
 """
 
 Differing = frozenset[Mask | None]
 """
-Where the values of a tensor differ: at the steps that any of these masks leaves out; None stands
-for any step.
+The steps at which the values of a tensor differ: those that any of these masks excludes; None means
+any step.
 """
 
 _NOWHERE: Final[Differing] = frozenset()
@@ -97,7 +98,7 @@ def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Differences:
-    """Where the values of a network differ if an attention differs at its fully masked steps."""
+    """The steps at which values differ if an attention differs at its fully masked steps."""
 
     _network: Network
     _used: Mapping[CallKey, Used]
@@ -130,7 +131,7 @@ class _Differences:
         own: Used,
         known: TensorValues[Differing],
     ) -> Differing:
-        """Return where the first output of a call differs because of its inputs."""
+        """Return the steps at which the first output of a call differs because of its inputs."""
         if unit.role is Role.OPERATION and unit.class_name == "ZerosLike":
             return _NOWHERE
         if unit.role is Role.OPERATION and unit.class_name == "Where":
@@ -181,15 +182,15 @@ class _Differences:
         return frozenset(self._operations.attention(source)) if source is not None else None
 
     def _operation(self, tensor: Reference | None) -> tuple[Unit | None, Reference | None]:
-        """Return the unit that a tensor comes from, and that unit's first input tensor."""
+        """Return the unit that computes a tensor, and the first input tensor of the unit."""
         unit = self._operations.units.get(tensor.layer) if tensor is not None else None
         arguments = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
         return unit, next(tensors(arguments), None)
 
     def _attention_outcome(self, places: Mapping[str, Differing], own: Used) -> Differing:
         """
-        Return where the output of an attention differs: at the steps where its query differs, and
-        anywhere if it attends to values that differ.
+        Return the steps at which the output of an attention differs: those of its query, or any
+        step if it attends to values that differ.
         """
         values = places.get("value", _NOWHERE) | places.get("key", _NOWHERE)
         if any(places.get(name) for name in places if name not in {"query", "value", "key"}):
@@ -204,12 +205,12 @@ class _Differences:
 
 
 def _differing_places(value: Argument, known: TensorValues[Differing]) -> Differing:
-    """Return where the tensors in an argument differ."""
+    """Return the steps at which the tensors in an argument differ."""
     return _NOWHERE.union(*(known.of(tensor) or _NOWHERE for tensor in tensors(value)))
 
 
 def _arguments(unit: Unit, call: Call) -> Mapping[str, Argument]:
-    """Return the arguments of a call by their names, those of an operation by their places."""
+    """Return the arguments of a call by name; for an operation, by position."""
     if unit.role is not Role.OPERATION:
         return named_arguments(unit, call)
     return {**{str(place): value for place, value in enumerate(call.args)}, **call.kwargs}
@@ -217,8 +218,8 @@ def _arguments(unit: Unit, call: Call) -> Mapping[str, Argument]:
 
 def attending_masks(call: Call, masks: Used) -> Used | None:
     """
-    Return the masks that say which steps of an attention may attend to some: those of its query, if
-    its values are masked as its query is; None where other masks hide steps, too.
+    Return the masks of the steps of an attention that may attend to any step: the masks of its
+    query, if its values have the same masks; None if other masks hide steps, too.
     """
     rows = _deciding_rows(masks)
     hides_others = call.kwargs.get("use_causal_mask") or any(place == "full" for place, _ in masks)
@@ -227,8 +228,8 @@ def attending_masks(call: Call, masks: Used) -> Used | None:
 
 def _deciding_rows(masks: Used) -> Used:
     """
-    Return the masks of a query, if its values are masked as it is, or not at all: a step that it
-    does not mask may attend to itself or to the first one, with a causal mask too.
+    Return the masks of a query, if its values have the same masks or none: an unmasked step may
+    attend to itself or to the first step, with a causal mask too.
     """
     rows = frozenset(part for part in masks if part[0] == "rows")
     return rows if {mask for _, mask in masks} <= {mask for _, mask in rows} else frozenset()
@@ -236,8 +237,8 @@ def _deciding_rows(masks: Used) -> Used:
 
 def _at_masked_rows(own: Used) -> Differing:
     """
-    Return where an attention has steps that may attend to none: those that its query masks, if its
-    values are masked as its query is.
+    Return the fully masked steps of an attention: those that the masks of its query exclude, if its
+    values have the same masks.
     """
     return frozenset(mask for _, mask in _deciding_rows(own)) or _ANYWHERE
 

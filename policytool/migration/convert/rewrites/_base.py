@@ -1,7 +1,7 @@
 """
-What a rewrite is, how a function declares it, and the conversion that it is part of.
+The definition of rewrites, the decorators that declare them, and the context of a conversion.
 
-Layers are put before and after others where a target writes as several what the source has as one.
+If the target needs several layers for a layer of the source, layers are added before and after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConversionContext:
-    """The file that is converted, and where to."""
+    """The converted file, and the target."""
 
     loaded: LoadedModel
     target: Target
@@ -47,46 +47,46 @@ class ConversionContext:
 
     @property
     def to_keras3(self) -> bool:
-        """Whether Keras 3 is to read it."""
+        """Whether Keras 3 will read the result."""
         return self.target.is_keras3
 
     @property
     def crosses(self) -> bool:
         """
-        Whether writer and reader are of different libraries, Keras 2 (and 1) here and Keras 3
-        there.
+        Whether the model moves between the libraries: from Keras 1 or 2 to Keras 3, or from Keras 3
+        to Keras 2.
         """
         return self.from_keras3 != self.to_keras3
 
     @property
     def source_release(self) -> str:
-        """The newest release that can have written the file, such as ``tf2.4`` or ``keras3.6``."""
+        """The newest release that may have written the file, such as ``tf2.4`` or ``keras3.6``."""
         return self.loaded.origins[-1].id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rewrite:
-    """One step of a conversion."""
+    """A step of a conversion."""
 
     name: str
     applies: Callable[[ConversionContext], bool]
     """Whether the step is part of a conversion."""
 
     apply: Callable[[Unit, ConversionContext], Unit]
-    """Returns the model as the step leaves it."""
+    """Returns the model after the step."""
 
     doc: str
-    """What the step does, in the first paragraph, and why: the docstring of its function."""
+    """The docstring of the step's function; its first paragraph describes the step."""
 
     after: tuple[str, ...] = ()
-    """The names of the rewrites whose work it needs, which stand before it."""
+    """The names of the rewrites that must run before this one."""
 
 
 def rewrite(
     *, applies: Callable[[ConversionContext], bool], after: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Unit, ConversionContext], Unit]], Rewrite]:
     """
-    Return a decorator that makes a rewrite of the function that changes a whole model.
+    Return a decorator that creates a rewrite from a function that changes a whole model.
 
     The rewrite has the name of the function.
     """
@@ -107,9 +107,9 @@ def layer_rewrite(
     *, applies: Callable[[ConversionContext], bool], after: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Unit, ConversionContext], Unit]], Rewrite]:
     """
-    Return a decorator that makes a rewrite of the function that changes one layer.
+    Return a decorator that creates a rewrite from a function that changes a single layer.
 
-    The function gets each layer of a class of Keras and returns it as the target has it.
+    The function gets each layer of a Keras class and returns it in the target's form.
     """
 
     def declare(change: Callable[[Unit, ConversionContext], Unit]) -> Rewrite:
@@ -132,27 +132,27 @@ _TIME_DISTRIBUTED = "TimeDistributed"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """A layer as several, each of one input and one output."""
+    """The layers that replace a layer, each with one input and one output."""
 
     unit: Unit
-    """What is left of the layer: it keeps its name, its site, and its calls."""
+    """The rest of the original layer, with its name, site and calls."""
 
     before: tuple[Unit, ...] = ()
     after: tuple[Unit, ...] = ()
     joint: int | None = None
     """
-    The place in :attr:`after` of the layer that takes the output of :attr:`unit` too, beside that
-    of the one before it.
+    The position in :attr:`after` of the layer that has the output of :attr:`unit` as a second
+    input; None if there is none.
     """
 
     @property
     def fits_a_chain(self) -> bool:
-        """Whether a Sequential can hold it: layers of one input each, and no operations."""
+        """Whether a Sequential supports the layers: one input each, and no operations."""
         return self.joint is None and all(unit.role is not Role.OPERATION for unit in self.after)
 
 
 def layer_beside(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
-    """Return a layer that is put beside another one, and has its policy."""
+    """Return a layer to add before or after another layer, with the same policy."""
     return Unit(
         class_name=class_name,
         name=f"{unit.name}_{suffix}",

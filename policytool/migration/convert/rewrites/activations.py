@@ -50,17 +50,17 @@ _SPLIT_LAYERS: Final = frozenset(
         ),
     }
 )
-"""Layers that apply ``activation`` to what they give, last of all."""
+"""Layers that apply ``activation`` to their result as the last step."""
 
 
 def _is_missing(name: str, context: ConversionContext) -> bool:
-    """Return whether an activation is one of Keras' that the target has not."""
+    """Return whether an activation is a Keras activation that the target lacks."""
     is_known = known_arguments.is_known("activations", name)
     return is_known and context.target.lacks("activations", name, module=False)
 
 
 def _missing_activation(unit: Unit, context: ConversionContext) -> str | None:
-    """Return the activation of a layer that can be split, where the target has it not."""
+    """Return the activation of a layer that can be split, if the target lacks it; else None."""
     if unit.role is not Role.LAYER or unit.custom or unit.class_name not in _SPLIT_LAYERS:
         return None
     name = function_name(unit.config.get("activation"))
@@ -68,7 +68,7 @@ def _missing_activation(unit: Unit, context: ConversionContext) -> str | None:
 
 
 def _has_masks(root: Unit) -> bool:
-    """Return whether a layer of the model makes a mask."""
+    """Return whether a layer of the model creates a mask."""
     return any(
         unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
     )
@@ -85,11 +85,13 @@ _OPERATIONS: Final = {
     "squareplus": "Squareplus",
     "tanh_shrink": "TanhShrink",
 }
-"""With the arguments that the operation has anyway; each works on each element by itself."""
+"""
+The operation for each activation, with the default arguments of the operation; all are elementwise.
+"""
 
 _JOINED_ACTIVATIONS: Final = frozenset({"hard_silu", "hard_swish"})
 _CHAIN_KEYS: Final = ("dtype", "build_input_shape")
-"""Keys of a Sequential's config that a functional model's has not."""
+"""Keys of a Sequential's config that the config of a functional model lacks."""
 
 
 @rewrite(
@@ -100,14 +102,14 @@ def activation_operations(root: Unit, context: ConversionContext) -> Unit:
     Replaces activations that exist only in Keras 3 with operations after the layer, which later
     steps convert to TensorFlow functions.
 
-    Where a Sequential holds such a layer, or one whose activation becomes layers that join again
-    (``hard_silu``, and ``hard_sigmoid`` behind a mask), it becomes a functional model: each layer
-    of a Sequential takes one tensor.
+    If a Sequential contains such a layer, or a layer whose activation becomes two branches
+    (``hard_silu``, and ``hard_sigmoid`` with a mask), it becomes a functional model, because each
+    layer of a Sequential has one input tensor.
     """
     masks = _has_masks(root)
 
     def joins(unit: Unit) -> bool:
-        if masks:  # op layers and what multiplies lose them, a sum does not
+        if masks:  # op layers and products lose masks, a sum does not
             return (
                 unit.class_name in _SPLIT_LAYERS
                 and function_name(unit.config.get("activation")) == _HARD
@@ -140,8 +142,8 @@ def _split_operation(unit: Unit, context: ConversionContext) -> Split | None:
 
 def _as_graph(unit: Unit, joins: Callable[[Unit], bool], context: ConversionContext) -> Unit:
     """
-    Return a Sequential as a functional model, where one of its layers has to be split so and it
-    says what it takes.
+    Return a Sequential as a functional model, if any of its layers must be split into branches and
+    its input is known; otherwise unchanged.
     """
     network = unit.network
     if (
@@ -172,7 +174,7 @@ def _as_graph(unit: Unit, joins: Callable[[Unit], bool], context: ConversionCont
 
 
 def _inner_units(network: Network) -> Iterator[Unit]:
-    """Yield the layers of a network, of a TimeDistributed the one that it holds."""
+    """Yield the layers of a network; for a TimeDistributed, the wrapped layer."""
     for unit in network.units:
         inner = unit
         while inner.class_name == "TimeDistributed" and isinstance(
@@ -184,8 +186,8 @@ def _inner_units(network: Network) -> Iterator[Unit]:
 
 KERAS3_STEEPNESS: Final = 1.2
 """
-What Keras 3's ``hard_sigmoid`` has to be given for Keras 2's: its slope is 1/6 where that of Keras
-2 is 1/5.
+The factor of the input with which ``hard_sigmoid`` of Keras 3 returns the results of Keras 2: the
+slope is 1/6 in Keras 3 and 1/5 in Keras 2.
 """
 
 _SCALED: Final = ("kernel", "recurrent_kernel", "bias")
@@ -198,11 +200,11 @@ _GATES: Final = {
     "SimpleRNN": "h",
 }
 _ACTIVATED: Final = {"c", "h"}
-"""The columns that go through ``activation``; the others go through ``recurrent_activation``."""
+"""The gates with ``activation``; all other gates have ``recurrent_activation``."""
 
 
 @rewrite(
-    after=("calls", "renamed", "operations"),  # puts layers into the target's graph
+    after=("calls", "renamed", "operations"),  # adds layers to the target's graph
     applies=lambda context: True,  # noqa: ARG005  # releases of one library differ too
 )
 def activations(root: Unit, context: ConversionContext) -> Unit:
@@ -210,9 +212,9 @@ def activations(root: Unit, context: ConversionContext) -> Unit:
     Replaces activations that the target does not have or implements differently.
 
     ``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 +
-    0.5 in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is
-    the other of x. What only the function's own layer can say is said by layers put beside it;
-    within the gates of a recurrent layer its weights are multiplied, where the user allows it.
+    0.5 in Keras 3 (keras/src/activations/activations.py), both limited to 0 and 1: the function of
+    Keras 3 at 1.2x equals that of Keras 2 at x. Layers before and after the activation multiply its
+    input. For the gates of a recurrent layer, the weights are multiplied if the user allows it.
     """
     masks = _has_masks(root)
     if masks and context.crosses and not context.to_keras3:
@@ -245,8 +247,8 @@ def _layer_apart(
     unit: Unit, activation: Unit | SerializedObject, context: ConversionContext
 ) -> Split | None:
     """
-    Return a layer whose activation is a layer, as two: writers differ in how they say it, and most
-    loaders do not read it.
+    Return a layer and its activation layer as two layers: releases write such activations in
+    different formats, which most releases do not read.
     """
     if isinstance(activation, SerializedObject) and (
         activation.registered_name is not None
@@ -268,9 +270,10 @@ def _layer_apart(
 
 def _hard_sigmoid(unit: Unit, context: ConversionContext, *, masks: bool) -> Split:
     """
-    Return a layer before whose ``hard_sigmoid`` its input is multiplied.
+    Return the split of a layer that multiplies the input of ``hard_sigmoid``.
 
-    A Rescaling of Keras 2 loses the mask of its input, a sum of it and the input does not.
+    A Rescaling of Keras 2 loses the mask of its input, but the sum of its result and the input
+    keeps it.
     """
     factor = KERAS3_STEEPNESS if context.to_keras3 else 1 / KERAS3_STEEPNESS
     context.log.change(
@@ -293,7 +296,7 @@ def _hard_sigmoid(unit: Unit, context: ConversionContext, *, masks: bool) -> Spl
 
 
 def _refuse_in_chains(root: Unit, context: ConversionContext) -> None:
-    """Refuse what is multiplied by two layers side by side, where each layer takes one tensor."""
+    """Refuse activations that need two branches in a chain, whose layers have one input each."""
     for model in walk(root):
         is_chain = model.network is not None and model.network.is_chain
         for unit in _inner_units(model.network) if model.network and is_chain else ():
@@ -351,7 +354,7 @@ def _layers(unit: Unit, name: str, context: ConversionContext) -> tuple[Unit, ..
 
 
 def _rescale_or_refuse(unit: Unit, context: ConversionContext) -> Unit:
-    """Return a layer whose weights hold what splitting cannot express, or a refusal."""
+    """Return a layer with scaled weights if it cannot be split; or log a refusal."""
     if unit.role is not Role.LAYER or unit.custom:
         return unit
     for key in ("activation", "recurrent_activation"):
@@ -374,7 +377,7 @@ def _rescale_or_refuse(unit: Unit, context: ConversionContext) -> Unit:
 
 
 def _scale_gates(unit: Unit, gates: str, hard: list[str], context: ConversionContext) -> Unit:
-    """Return a recurrent layer whose columns before ``hard_sigmoid`` are multiplied."""
+    """Return a recurrent layer whose weights of gates with ``hard_sigmoid`` are multiplied."""
     if "activation" in hard and "c" in gates:
         context.log.refuse(
             "activation",

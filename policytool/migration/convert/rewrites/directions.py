@@ -26,7 +26,7 @@ _PREFIXES: Final = {"layer": "forward_", BACKWARD: "backward_"}
 
 
 @rewrite(
-    after=("calls", "policies"),  # looks at states where Keras 2 has them, and at one policy
+    after=("calls", "policies"),  # expects states in the form of Keras 2, and a single policy
     applies=lambda context: context.crosses,
 )
 def directions(root: Unit, context: ConversionContext) -> Unit:
@@ -34,20 +34,23 @@ def directions(root: Unit, context: ConversionContext) -> Unit:
     Converts the directions of Bidirectional layers and the initial states of recurrent layers in
     Keras 2.
 
-    Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
-    ``backward_lstm``, and takes a backward layer that is given as it is called
-    (``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same
-    words before whatever it reads (keras/layers/rnn/bidirectional.py), so what it calls
-    ``backward_lstm`` stands as ``lstm`` in its files. Where no backward layer is given, Keras 2
-    makes one of the other direction, Keras 3 one that goes backwards, and refuses a forward layer
-    that does so too. Keras 3 can also take one that it has made before for it, by an ``id`` that
-    Python has given twice (``get_shared_object`` in keras/src/saving/serialization_lib.py): of 40
-    loads of a model with six such layers one failed in Keras 3.15, and none where the backward
-    layers were given. Keras 2 does not cast states to the compute dtype, and fails on float32 ones;
-    it unrolls a known number of steps only. Unrolling changes what is computed in one place: a
-    layer that goes backwards and gives zeros for masked steps, as those of a Bidirectional do,
-    takes the mask as it was before it turned the steps around (``rnn`` in
-    keras/src/backend/tensorflow/rnn.py and tf_keras/src/backend.py).
+    Keras 3 writes both layers with the names of the built layers, ``forward_lstm`` and
+    ``backward_lstm``, and keeps the name of a backward layer in the config
+    (``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py). Keras 2 adds the prefixes
+    when it reads a layer (keras/layers/rnn/bidirectional.py), so its files store ``backward_lstm``
+    as ``lstm``.
+
+    If the config has no backward layer, Keras 2 creates one with the opposite direction. Keras 3
+    creates one that goes backwards, and fails if the forward layer also does. Keras 3 may also
+    reuse an earlier layer, because Python can assign an ``id`` twice (``get_shared_object`` in
+    keras/src/saving/serialization_lib.py): in Keras 3.15, 1 of 40 loads of a model with six such
+    layers failed, and none if the config had the backward layers.
+
+    Keras 2 does not cast states to the compute dtype, and fails on float32 states; it unrolls only
+    a known number of steps. Unrolling changes the results in one case: a layer that goes backwards
+    and returns zeros for masked steps, as in a Bidirectional, uses the mask in the order before the
+    steps were reversed (``rnn`` in keras/src/backend/tensorflow/rnn.py and
+    tf_keras/src/backend.py).
     """
     if context.to_keras3:
         return map_units(
@@ -70,8 +73,8 @@ def directions(root: Unit, context: ConversionContext) -> Unit:
 
 def _unrolled_over_any(root: Unit) -> frozenset[str]:
     """
-    Return the paths of layers that unroll their steps, and may be built for any number of them:
-    archives of Keras 3 say for what a layer is built, HDF5 and converted models do not.
+    Return the paths of layers that unroll their steps and may be built for any number of steps.
+    Archives of Keras 3 contain the build shape of a layer; HDF5 and converted models do not.
     """
     is_open = not says_all_sizes(root)
     return frozenset(unit.path for unit in walk(root) if _unrolls_any(unit, is_open=is_open))
@@ -89,7 +92,7 @@ def _unrolls_any(unit: Unit, *, is_open: bool) -> bool:
 
 
 def _judge_unrolled(root: Unit, rolled: frozenset[str], context: ConversionContext) -> None:
-    """Refuse layers that compute something else with masks when they do not unroll."""
+    """Refuse layers whose results with masks change if they are not unrolled."""
     for unit in walk(root):
         keys = _PREFIXES if _is_bidirectional(unit) else ()
         for inner in (unit.config.get(key) for key in keys):
@@ -123,7 +126,7 @@ def _is_bidirectional(unit: Unit) -> bool:
 
 def _as_built(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return a Bidirectional of Keras 2 with its backward layer, by the name that Keras 2 gives it.
+    Return a Bidirectional of Keras 2 with its backward layer, named as by Keras 2.
     """
     forward, inner = unit.config.get("layer"), unit.config.get(BACKWARD)
     if not isinstance(inner, Unit):
@@ -143,7 +146,9 @@ def _as_built(unit: Unit, context: ConversionContext) -> Unit:
 
 
 def _backward_layer(unit: Unit, forward: Unit, context: ConversionContext) -> Unit | None:
-    """Return the backward layer that Keras 2 makes; None if the file has no variables of it."""
+    """
+    Return the backward layer that Keras 2 creates; None if the file has no variables of the layer.
+    """
     twin = backward_twin(unit, forward, context.loaded)
     if twin is None:
         return None

@@ -1,12 +1,12 @@
 """
 Models of Keras 1.
 
-What Keras 1 calls classes, keys and values was read from the sources of Keras 1.0 to 1.2 (what each
-layer's ``get_config`` writes). Keras 2.0 to 2.3 have the same renaming for calls
-(keras/legacy/interfaces.py); here configs are renamed. They also arrange variables as is done here
-when they load a file of Keras 1 (``preprocess_weights_for_loading`` in keras/engine/topology.py and
-keras/engine/saving.py); TF 1.13 and later do it no more, and Keras 3 never did. Theano convolves
-where TensorFlow correlates: its kernels are reversed.
+The names of classes, keys and values in Keras 1 are from the sources of Keras 1.0 to 1.2 (each
+layer's ``get_config``). Keras 2.0 to 2.3 rename the arguments of calls in the same way
+(keras/legacy/interfaces.py); this module renames configs. These releases also rearrange variables
+like this module when they load a file of Keras 1 (``preprocess_weights_for_loading`` in
+keras/engine/topology.py and keras/engine/saving.py); TF 1.13 and later and Keras 3 do not. Theano
+computes convolutions, TensorFlow cross-correlations: kernels of Theano are reversed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ CLASSES: Final = {
     "TimeDistributedDense": "Dense",
 }
 """
-Classes that have another name; a ``Dense`` of Keras 2 works on the last axis, as
-TimeDistributedDense did.
+Renamed classes; a ``Dense`` of Keras 2 works on the last axis, like TimeDistributedDense.
 """
 
 GONE: Final = frozenset({"Highway", "MaxoutDense", "ParametricSoftplus", "SReLU"})
@@ -79,7 +78,7 @@ KEYS: Final = {
     "p": "rate",
     "sigma": "stddev",
 }
-"""Keys that have another name, in all classes but those of :data:`OWN_KEYS`."""
+"""Renamed keys of all classes except those in :data:`OWN_KEYS`."""
 
 OWN_KEYS: Final = {
     "Embedding": {
@@ -94,7 +93,7 @@ OWN_KEYS: Final = {
 }
 
 KERNEL_SIZES: Final = (("nb_row", "nb_col"), ("kernel_dim1", "kernel_dim2", "kernel_dim3"))
-"""Keys that stand for one ``kernel_size``."""
+"""Keys that together become ``kernel_size``."""
 
 SAID_ELSEWHERE: Final = frozenset(
     {
@@ -108,14 +107,14 @@ SAID_ELSEWHERE: Final = frozenset(
     }
 )
 """
-Keys that change no prediction, or are told otherwise: shapes stand in ``batch_input_shape``, and
-weights in the file.
+Keys that do not affect predictions or that are stored elsewhere: shapes in ``batch_input_shape``,
+and weights in the file.
 """
 
 UNUSED: Final = frozenset({("Embedding", "dropout"), ("SeparableConvolution2D", "init")})
 """
-Keys of one class that change no prediction: the kernels of a separable convolution have
-initialisers of their own in later releases.
+Keys of single classes that do not affect predictions: in later releases, each kernel of a separable
+convolution has its own initializer.
 """
 
 DATA_FORMATS: Final = {"tf": "channels_last", "th": "channels_first"}
@@ -129,9 +128,9 @@ MERGES: Final = {
     "dot": "Dot",
 }
 """
-The layers that ``Merge`` became, by its mode.
+The layer that replaces ``Merge``, by its mode.
 
-``cos`` has none: what it gives has one axis more than a normalised ``Dot`` does.
+``cos`` has no replacement: its result has one more axis than that of a normalized ``Dot``.
 """
 
 INITIALIZERS: Final[dict[str, tuple[str, dict[str, Value]]]] = {
@@ -163,8 +162,8 @@ INITIALIZERS: Final[dict[str, tuple[str, dict[str, Value]]]] = {
     ),
 }
 """
-Keras 1's initialisers by name (keras/initializations.py), as those of Keras 2; they matter where
-weights are drawn anew.
+The Keras 2 initializers for those of Keras 1 (keras/initializations.py), by name; they affect only
+models that are initialized again.
 """
 
 
@@ -185,16 +184,16 @@ _PLAIN: Final = {
     },
 }
 """
-``running_std`` is a variance: it is what Keras 1 divides by the root of
-(keras/layers/normalization.py).
+The new names of the variables of each class. ``running_std`` is a variance: Keras 1 divides by its
+square root (keras/layers/normalization.py).
 """
 
 _GATES: Final = {"LSTM": "ifco", "GRU": "zrh", "ConvLSTM2D": "ifco"}
-"""In the order that Keras 2 joins them in."""
+"""The gates of each class, in the order in which Keras 2 joins them."""
 
 _CONVOLUTIONS: Final = {"Convolution2D": 2, "AtrousConvolution2D": 2, "Convolution3D": 3}
 _FIRST: Final = {2: (2, 3, 1, 0), 3: (2, 3, 4, 1, 0)}
-"""From (filters, channels, *size) to (*size, channels, filters)."""
+"""Axes that transpose (filters, channels, *size) to (*size, channels, filters)."""
 
 
 def weight_layout(
@@ -205,12 +204,12 @@ def weight_layout(
     reverses: bool,
 ) -> dict[str, Recipe]:
     """
-    Return how a layer's variables are made of what a file of Keras 1 stores for it; nothing for a
-    layer that has none.
+    Return the recipes that create a layer's variables from those in a Keras 1 file; empty for a
+    layer without variables.
 
-    :param config: as Keras 1 writes it
-    :param shapes: what is stored for the layer, by name
-    :param reverses: whether the backend that wrote the file convolves, as Theano does
+    :param config: the config in the format of Keras 1
+    :param shapes: the shapes of the stored variables of the layer, by name
+    :param reverses: whether the backend that wrote the file computes convolutions, as Theano does
     """
     channels_first = config.get("dim_ordering") == "th"
     if class_name in _PLAIN:
@@ -245,7 +244,7 @@ def _recurrent(
     class_name: str, shapes: Mapping[str, tuple[int, ...]], *, channels_first: bool, reverses: bool
 ) -> dict[str, Recipe]:
     """
-    Return the recipes of gates that are stored one by one, or all in one (``consume_less="gpu"``).
+    Return the recipes of gates that are stored separately, or joined (``consume_less="gpu"``).
     """
     gates = _GATES[class_name]
     convolves = class_name == "ConvLSTM2D"
@@ -295,7 +294,7 @@ _KERNELS: Final = frozenset(
         *("MaxPooling2D", "AveragePooling2D", "MaxPooling3D", "AveragePooling3D"),
     }
 )
-"""Classes that slide something over an image, whose channels may stand first."""
+"""Classes with a window over an image, whose channels may be the first axis."""
 
 _SEQUENCE_PADS: Final = ("left_pad", "right_pad")
 _IMAGE_PADS: Final = ("top_pad", "bottom_pad", "left_pad", "right_pad")
@@ -303,8 +302,8 @@ _IMAGE_PADS: Final = ("top_pad", "bottom_pad", "left_pad", "right_pad")
 
 def _penalty(key: str, value: Mapping[str, Value]) -> SerializedObject | None:
     """
-    Return a regulariser or constraint of Keras 1, which stands as its name beside its arguments;
-    None for one that is gone.
+    Return a regularizer or constraint of Keras 1, which is stored as its name and arguments; None
+    if it no longer exists.
     """
     name = value.get("name")
     if key.endswith("_constraint"):
@@ -330,8 +329,8 @@ def _penalty(key: str, value: Mapping[str, Value]) -> SerializedObject | None:
 
 def _pad_config(config: dict[str, Value], class_name: str) -> dict[str, Value]:
     """
-    Return a config whose padding of an image stands as Keras 2 has it: by axis, each with its two
-    sides.
+    Return a config with the padding of an image in the format of Keras 2: for each axis, the sizes
+    on its two sides.
     """
     padding = config.get("padding")
     if class_name == "ZeroPadding1D" and isinstance(padding, dict):
@@ -349,11 +348,11 @@ def _deconvolution(
     config: dict[str, Value], unit: Unit, context: ConversionContext
 ) -> dict[str, Value]:
     """
-    Return the config of a Conv2DTranspose that gives what a Deconvolution2D says that it gives.
+    Return the config of a Conv2DTranspose with the output size of a Deconvolution2D.
 
-    Keras 2 works the size out by itself: n steps give n * stride (``same``), or that and what a
-    kernel is longer than a stride (``valid``). Another size is refused; ``output_padding``, which
-    could say it, is dropped by Keras 3.0 to 3.12.
+    Keras 2 computes the size: n steps become n * stride (``same``), plus the difference between a
+    longer kernel and the stride (``valid``). Other sizes are refused, because Keras 3.0 to 3.12
+    ignore ``output_padding``, which could represent them.
     """
     shape = config.pop("output_shape", None)
     axes = slice(2, 4) if config.get("data_format") == "channels_first" else slice(1, 3)
@@ -390,8 +389,7 @@ def theano(context: ConversionContext) -> bool:
     """
     Return whether Theano wrote the file's variables.
 
-    Keras 1 does not say its backend; the variables of TensorFlow alone have names that end in
-    ``:0``.
+    Keras 1 does not store its backend, but only the names of TensorFlow variables end with ``:0``.
     """
     writer = context.loaded.document.writer.backend
     tensors = context.loaded.document.tensors
@@ -409,8 +407,8 @@ def keras1(root: Unit, context: ConversionContext) -> Unit:
     """
     Converts Keras 1 classes, keys, values and stored variables to the Keras 2 format.
 
-    What Keras 1 computed and later releases do not is refused: merges by a function, batch
-    normalisation by batches, Theano's placing of padding.
+    Computations of Keras 1 that later releases do not support are refused: merges by a function,
+    batch normalization by batches, and the padding of Theano.
     """
     reverses = theano(context)
 
@@ -478,7 +476,7 @@ def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
 
 
 def _judge(unit: Unit, context: ConversionContext, *, reverses: bool) -> None:
-    """Refuse what later releases compute otherwise, and tell what training loses."""
+    """Refuse layers that later releases compute differently, and log what training loses."""
     config, log = unit.config, context.log
     if unit.class_name == "BatchNormalization" and config.get("mode") not in _NO_VALUE:
         log.refuse(
@@ -519,8 +517,8 @@ def _judge(unit: Unit, context: ConversionContext, *, reverses: bool) -> None:
 
 def _same_in_tensorflow(unit: Unit) -> bool:
     """
-    Return whether Theano pads a layer as TensorFlow does: not at all, or half of an odd kernel on
-    each side.
+    Return whether Theano and TensorFlow pad a layer equally: without padding, or with half of an
+    odd kernel on each side.
     """
     config = unit.config
     if unit.class_name in {"Deconvolution2D", "ConvLSTM2D", "SeparableConvolution2D"}:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _GONE: Final = frozenset({"CuDNNGRU", "CuDNNLSTM", "Highway", "MaxoutDense", "Merge"})
 """
-Classes of standalone Keras 2 and TF 1 that TF 2 has not, or under ``compat.v1`` alone, and Keras 3
-not at all.
+Classes of standalone Keras 2 and TF 1 that TF 2 lacks or has only under ``compat.v1``, and that
+Keras 3 lacks.
 """
 
 _CONVOLVE: Final = {"Conv1D": 1, "Conv2D": 2, "Conv3D": 3}
@@ -59,11 +59,11 @@ _OTHERWISE: Final = frozenset(
     }
 )
 _DISTRIBUTIONS: Final[dict[Value, Value]] = {"normal": "truncated_normal"}
-"""What ``VarianceScaling`` of standalone Keras 2 calls what later releases call otherwise."""
+"""The distributions of ``VarianceScaling`` that later releases renamed, by their old name."""
 
 
 @rewrite(
-    after=("keras1",),  # has the words of Keras 2 from there on
+    after=("keras1",),  # expects names of Keras 2
     applies=lambda context: (
         context.loaded.generation
         in (
@@ -79,10 +79,10 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
     Converts standalone Keras 2 and TF 1 settings whose defaults differ in later releases: dtypes,
     initializers, GRU equations and Theano kernels.
 
-    Keras 2.0 to 2.3 and TF 1.15 load such files with their own defaults; TF 2.0 and later have
-    others (``reset_after``), and Keras 3 refuses the ``dtype`` of an initialiser. Theano convolves
-    where TensorFlow correlates: standalone Keras reverses its kernels at load
-    (``preprocess_weights_for_loading``), later releases do not.
+    Keras 2.0 to 2.3 and TF 1.15 load such files with their defaults. TF 2.0 and later have other
+    defaults (``reset_after``), and Keras 3 does not support the ``dtype`` of an initializer. Theano
+    computes convolutions, TensorFlow cross-correlations: standalone Keras reverses kernels of
+    Theano when it loads them (``preprocess_weights_for_loading``), later releases do not.
     """
     reverses = (
         context.loaded.document.writer.backend == "theano"
@@ -112,8 +112,8 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
 
 def _initializer(value: Value) -> Value:
     """
-    Return an initialiser without the dtype that TF 1 gives it, which the layer's variable has
-    anyway; any other value as it is.
+    Return an initializer without the dtype that TF 1 stores, which is always that of the variable;
+    other values are unchanged.
     """
     if (
         not isinstance(value, SerializedObject)
@@ -130,8 +130,8 @@ def _initializer(value: Value) -> Value:
 
 def _recurrent(unit: Unit) -> Unit:
     """
-    Return a layer that says how its GRU resets and which implementation it has: Keras 2.0 to 2.3
-    have one, 0, that later releases do not.
+    Return a layer with explicit ``reset_after`` and ``implementation``. Later releases do not
+    support implementation 0 of Keras 2.0 to 2.3.
     """
     if unit.class_name in {"GRU", "GRUCell"} and "reset_after" not in unit.config:
         unit = unit.with_config(reset_after=False)
@@ -139,7 +139,7 @@ def _recurrent(unit: Unit) -> Unit:
 
 
 def _with_dtype(unit: Unit, context: ConversionContext) -> Unit:
-    """Return a layer that says the dtype that its release did not write."""
+    """Return a layer with an explicit dtype, which its release did not write."""
     if unit.site is None or unit.class_name == INPUT_CLASS or "dtype" in unit.config:
         return unit
     policy = context.loaded.layers[unit.site].policy
@@ -152,8 +152,8 @@ def _with_dtype(unit: Unit, context: ConversionContext) -> Unit:
 
 def _reverse_kernel(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return a layer of a model that Theano computed, with its kernel reversed; refused where Theano
-    places padding otherwise.
+    Return a layer of a Theano model with its kernel reversed. The layer is refused if Theano pads
+    differently.
     """
     rank = _CONVOLVE.get(unit.class_name)
     padded = unit.config.get("padding") == "same"
@@ -181,8 +181,7 @@ def _reverse_kernel(unit: Unit, context: ConversionContext) -> Unit:
 
 def _is_centred(unit: Unit) -> bool:
     """
-    Return whether half of the kernel lies on each side of every step: where both libraries pad the
-    same.
+    Return whether the kernel is centred on each step, so that Theano and TensorFlow pad equally.
     """
     sizes, strides = unit.config.get("kernel_size"), unit.config.get("strides")
     odd = isinstance(sizes, list) and all(isinstance(size, int) and size % 2 == 1 for size in sizes)
@@ -193,17 +192,17 @@ _ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
 
 _TRAINING: Final = "training"
 """
-Keras 3 writes it of layers that were given none, and ``predict`` and ``fit`` give their own to all
-layers whatever stands there (measured with Keras 3.15: a Dropout called with ``training=True``
-drops nothing in ``predict``). In Keras 2 what stands there holds.
+The argument of layer calls. Keras 3 writes it even if the call did not have it, and ``predict`` and
+``fit`` override it (measured with Keras 3.15: a Dropout called with ``training=True`` drops nothing
+in ``predict``). Keras 2 uses the stored value.
 """
 
 _NEUTRAL: Final = {"training": None, "mask": None, STATE: None, "constants": None}
-"""What Keras 2 writes, or Keras 3, where nothing is given."""
+"""The values that Keras 2 or Keras 3 write for arguments that a call does not have."""
 
 
 @rewrite(
-    after=("applications",),  # the layers put in have calls of their own
+    after=("applications",),  # it adds layers with calls
     applies=lambda context: context.crosses,
 )
 def calls(root: Unit, context: ConversionContext) -> Unit:
@@ -211,9 +210,9 @@ def calls(root: Unit, context: ConversionContext) -> Unit:
     Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, and
     Keras 2 stores the first argument by position and all others by name.
 
-    Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which
-    has no default, goes by place in Keras 3. A recurrent layer of Keras 2 that is given states or
-    constants gets them in one list with its input (``RNN.__call__`` in
+    Keras 2 does not store whether an argument was positional, so the ``value`` of a
+    MultiHeadAttention, which has no default, is positional in Keras 3. A recurrent layer of Keras 2
+    with states or constants gets them in a list with its input (``RNN.__call__`` in
     keras/layers/rnn/base_rnn.py); in Keras 3 they are ``initial_state``.
     """
     change = _to_keras3 if context.to_keras3 else _to_keras2
@@ -269,8 +268,8 @@ def _log_training_argument(
     unit: Unit, kwargs: Mapping[str, Argument], context: ConversionContext
 ) -> None:
     """
-    Refuse a call with ``training=True``, and warn of one with ``training=False``: Keras 3 ignores
-    the argument.
+    Refuse a call with ``training=True``, and warn about a call with ``training=False``, because
+    Keras 3 ignores the argument.
     """
     log, what = context.log, f"{unit.path} ({unit.class_name})"
     if kwargs.get(_TRAINING) is True:

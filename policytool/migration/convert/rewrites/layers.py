@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _SPECTRAL: Final = "SpectralNormalization"
 _EMBEDDING: Final = "Embedding"
-"""Keras 3 casts what it gives to the dtype of its input, so that of ids to integers."""
+"""The class whose result Keras 3 casts to the dtype of its input: to integers if IDs are given."""
 
 
 @rewrite(
@@ -46,8 +46,8 @@ def spectral(root: Unit, context: ConversionContext) -> Unit:
     Replaces SpectralNormalization with its inner layer, because the Keras 2 releases that write
     this wrapper cannot load it.
 
-    In prediction it calls its layer and does nothing else, so its layer takes its place. TF 2.15
-    and tf_keras 2.21 write it and do not know its name when they read it (``deserialize`` in
+    In prediction the wrapper only calls its layer, so the layer can replace it. TF 2.15 and
+    tf_keras 2.21 write the wrapper, but do not know its name when they read it (``deserialize`` in
     keras/layers/serialization.py).
     """
     is_masked = has_masks(root)
@@ -57,7 +57,7 @@ def spectral(root: Unit, context: ConversionContext) -> Unit:
         if unit.class_name != _SPECTRAL or unit.custom or not isinstance(inner, Unit):
             return unit
         if not _equals_inner_layer(unit, inner, context.source_release, is_masked=is_masked):
-            return unit  # which is refused as a class that the target does not load
+            return unit  # a later step refuses it as a class that the target does not load
         context.log.caution(
             "spectral-normalization",
             unit,
@@ -81,7 +81,7 @@ def _equals_inner_layer(unit: Unit, inner: Unit, release: str, *, is_masked: boo
 
 
 @layer_rewrite(
-    after=("keras1",),  # knows classes of Keras 2 alone
+    after=("keras1",),  # supports only classes of Keras 2
     applies=lambda context: context.crosses,
 )
 def renamed(unit: Unit, context: ConversionContext) -> Unit:
@@ -118,7 +118,7 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
 
 def _thresholded_relu(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return a ThresholdedReLU as a ReLU: x where it is above theta, and 0 elsewhere
+    Return a ThresholdedReLU as a ReLU: x if x is greater than theta, otherwise 0
     (keras/layers/activation/thresholded_relu.py).
     """
     theta: Value = unit.config.get("theta", 1.0)
@@ -165,7 +165,7 @@ _OTHER_NAMES: Final = {
 
 
 @rewrite(
-    after=("keras1", "keras2"),  # judges the initialisers that these make
+    after=("keras1", "keras2"),  # checks the initializers that these create
     applies=lambda context: True,  # noqa: ARG005  # releases of Keras 3 differ too
 )
 def initializers(root: Unit, context: ConversionContext) -> Unit:
@@ -189,7 +189,7 @@ def initializers(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _renamed_initializer(value: Value, target: Target) -> Value:
-    """Return an initialiser by the name that the target knows; anything else as it is."""
+    """Return an initializer with its name in the target; other values are unchanged."""
     if (
         not isinstance(value, SerializedObject)
         or value.kind is not ObjectKind.INITIALIZER
@@ -218,11 +218,11 @@ _ATTENTION_SHAPES: Final = ("query_shape", "key_shape", "value_shape")
 _SHAPES_SINCE: Final = "tf2.5"
 _CAUSAL: Final = "use_causal_mask"
 _CAUSAL_SINCE: Final = "tf2.10"
-"""The release that brought the argument (keras/layers/attention/multi_head_attention.py)."""
+"""The first release with the argument (keras/layers/attention/multi_head_attention.py)."""
 
 
 @layer_rewrite(
-    after=("policies",),  # looks at the one policy of a layer
+    after=("policies",),  # expects that each layer has a single policy
     applies=lambda context: True,  # noqa: ARG005  # releases of Keras 2 differ too
 )
 def attention(unit: Unit, context: ConversionContext) -> Unit:
@@ -230,8 +230,8 @@ def attention(unit: Unit, context: ConversionContext) -> Unit:
     Converts the input shapes that Keras 2 stores for MultiHeadAttention layers
     (``_build_from_signature`` in keras/layers/attention/multi_head_attention.py).
 
-    TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is
-    called where they are null. TF 2.4 and Keras 3 know no such keys; Keras 3 keeps the shapes as
+    TF 2.5 to tf_keras 2.21 require the keys in a config, and build the layer from them, or at its
+    call if they are null. TF 2.4 and Keras 3 do not have these keys; Keras 3 stores the shapes as
     ``shapes_dict`` in ``build_config``.
     """
     if unit.class_name != _ATTENTION:
@@ -314,7 +314,7 @@ _ROUNDED_ARGUMENTS: Final = {
     "ReLU": ("max_value", "negative_slope", "threshold"),
 }
 """
-Arguments that Keras 2 rounds to the float type of the program that loads a model, which is float32
+Arguments that Keras 2 rounds to floatx when it loads a model, which is float32 by default
 (``cast_to_floatx`` in keras/layers/activation).
 """
 
@@ -324,16 +324,16 @@ _FLOAT32_CONSTANTS: Final = {
     "Rescaling": "its scale and offset",
 }
 """
-Layers of which one library has constants in float32 under float64: the first two in Keras 3.15 and
-not in tf_keras 2.21; both have a Rescaling so, which conversion puts before ``hard_sigmoid``.
+Layers with float32 constants under float64: the first two in Keras 3.15 but not in tf_keras 2.21,
+and Rescaling, which conversions add before ``hard_sigmoid``, in both.
 """
 
 
 _NORMALIZATIONS: Final = frozenset({"GroupNormalization", "LayerNormalization"})
 """
-Layers that Keras 2 computes in the dtype of their policy, and Keras 3 in that of their input, or in
-float32 if it has 16 bits (``autocast`` is false there). Under policies of 16 bits the result of
-Keras 2 is up to 15 roundings off, that of Keras 3 one (tf_keras 2.21, Keras 3.15).
+Layers that compute in the dtype of their policy in Keras 2, and in the dtype of their input in
+Keras 3, or in float32 if the input has 16 bits (``autocast`` is false). Under 16-bit policies the
+error of Keras 2 is up to 15 roundings, that of Keras 3 one rounding (tf_keras 2.21, Keras 3.15).
 """
 
 
@@ -345,9 +345,9 @@ def measured(root: Unit, context: ConversionContext) -> Unit:
     Reports layers that returned different results after a conversion in our measurements
     (:mod:`policytool.releases.behaviour`).
 
-    In float64 some agree only to the precision of float32, because a library makes a float32
-    constant of a Python number and casts that (``ops.cast(number, dtype)`` in Keras 3, ``tf.cast``
-    in Keras 2). In 16 bits some agree to a few roundings.
+    In float64 some layers agree only to the precision of float32, because a library converts a
+    Python number to a float32 constant before the cast (``ops.cast(number, dtype)`` in Keras 3,
+    ``tf.cast`` in Keras 2). In 16 bits some layers agree to a few roundings.
     """
     loaded = context.loaded
     refused = frozenset(context.log.refused_paths)
@@ -370,7 +370,7 @@ def measured(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _note_float64(unit: Unit, context: ConversionContext) -> None:
-    """Note layers that compute in float64 with numbers of float32."""
+    """Log a note for layers that compute in float64 with float32 constants."""
     constant, policy = _FLOAT32_CONSTANTS.get(unit.class_name), unit.config.get("dtype")
     if unit.custom or not isinstance(policy, Policy) or policy.compute_dtype != _DOUBLE:
         return
@@ -396,7 +396,7 @@ def _note_float64(unit: Unit, context: ConversionContext) -> None:
 
 
 def _note_uncast_inputs(model: Unit, context: ConversionContext) -> None:
-    """Note layers of a model that compute in float64 and are given numbers of another dtype."""
+    """Log a note for layers that compute in float64 on numbers of another dtype."""
     network = model.network
     if network is None:
         return
@@ -420,7 +420,7 @@ def _note_uncast_inputs(model: Unit, context: ConversionContext) -> None:
 
 
 def _is_single(value: float) -> bool:
-    """Return whether float32 has a number."""
+    """Return whether float32 represents a number exactly."""
     try:
         return bool(struct.unpack("f", struct.pack("f", value))[0] == value)
     except OverflowError:
@@ -446,8 +446,8 @@ def _note_halves(unit: Unit, context: ConversionContext) -> None:
 
 def _note_short_vectors(unit: Unit, context: ConversionContext) -> None:
     """
-    Note layers of which Keras 2 takes the square of a length to be 1e-12 at least
-    (``tf.math.l2_normalize``), and Keras 3 the length (``normalize`` in numerical_utils.py).
+    Log a note for layers that normalize vectors: in Keras 2 the squared length is at least 1e-12
+    (``tf.math.l2_normalize``), in Keras 3 the length is (``normalize`` in numerical_utils.py).
     """
     if unit.class_name == "UnitNormalization" and not unit.custom:
         context.log.note(
@@ -460,14 +460,14 @@ def _note_short_vectors(unit: Unit, context: ConversionContext) -> None:
 
 _NAMES_IN_TFJS: Final = {"LecunNormal": "LeCunNormal", "LecunUniform": "LeCunUniform"}
 _L1L2: Final = {"L1": "l1", "L2": "l2"}
-"""Regularizers that TensorFlow.js has only as L1L2, by their argument."""
+"""The argument of L1L2 for each regularizer that TensorFlow.js has only as L1L2."""
 
 _DIRECTION: Final = "go_backwards"
 
 
 @layer_rewrite(
     applies=lambda context: context.target.is_tfjs,
-    after=("directions",),  # which names the layers of a Bidirectional
+    after=("directions",),  # this step names the layers of a Bidirectional
 )
 def tensorflow_js(unit: Unit, context: ConversionContext) -> Unit:
     """
@@ -481,7 +481,7 @@ def tensorflow_js(unit: Unit, context: ConversionContext) -> Unit:
             f"{unit.path} cannot be converted: TensorFlow.js has no layer {unit.class_name}",
         )
         return unit
-    # TensorFlow.js fails with what Keras 2 writes and does not use, but takes any ``trainable``
+    # TensorFlow.js fails on arguments that Keras 2 writes but does not use, except ``trainable``
     unread = {*layer_facts(unit.class_name).unused_arguments} - {"trainable"}
     unread |= {BACKWARD} if _has_plain_twin(unit) else set()
     config = {key: value for key, value in unit.config.items() if key not in unread}
@@ -500,8 +500,8 @@ def tensorflow_js(unit: Unit, context: ConversionContext) -> Unit:
 
 def _has_plain_twin(unit: Unit) -> bool:
     """
-    Return whether the backward layer of a Bidirectional is the one that TensorFlow.js makes of the
-    forward layer: it reads no other.
+    Return whether the backward layer of a Bidirectional equals the layer that TensorFlow.js creates
+    from the forward layer, because TensorFlow.js does not read the backward layer.
     """
     forward, backward = unit.config.get("layer"), unit.config.get(BACKWARD)
     if not isinstance(forward, Unit) or not isinstance(backward, Unit):
@@ -512,7 +512,7 @@ def _has_plain_twin(unit: Unit) -> bool:
 
 
 def _arguments(unit: Unit) -> dict[str, Value]:
-    """Return what a layer computes with, without the objects that variables begin with."""
+    """Return the arguments that affect the results of a layer: its config without initializers."""
     return {
         key: value
         for key, value in unit.config.items()
@@ -521,7 +521,7 @@ def _arguments(unit: Unit) -> dict[str, Value]:
 
 
 def _as_in_tfjs(value: Value) -> Value:
-    """Return a value of a config as TensorFlow.js knows it."""
+    """Return a value of a config in the form that TensorFlow.js reads."""
     if not isinstance(value, SerializedObject) or tfjs_layers.is_known(value.class_name):
         return "swish" if function_name(value) == "silu" else value
     match value.kind:

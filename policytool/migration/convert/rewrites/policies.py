@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 _QUANTISATION: Final = "quantization_config"
 _QUANTISING: Final = "keras3.3"
-"""The first loader that has quantised layers."""
+"""The first measured release with quantized layers."""
 
 _FIRST_MODES: Final = frozenset({"int8", "float8"})
 
 _NOT_CONFIGURING: Final = "keras3.6"
-"""The last measured release whose layers do not say how they are quantised."""
+"""The last measured release whose layer configs do not contain the quantization config."""
 
 _DEFAULTS: Final = {
     "Int8QuantizationConfig": ("weight_quantizer", "activation_quantizer"),
     "Float8QuantizationConfig": (),
 }
 _ABS_MAX: Final = {"value_range": [-127, 127], "epsilon": 1e-07, "output_dtype": "int8"}
-"""How int8 layers of all releases quantise what they get."""
+"""The quantizer for the inputs of int8 layers, the same in all releases."""
 
 _MAPPING: Final = "keras3.6"
-"""The first loader that has maps of policies, which came with Keras 3.4."""
+"""The first measured release with policy maps, which were added in Keras 3.4."""
 
 
 @rewrite(
@@ -44,7 +44,7 @@ def policies(root: Unit, context: ConversionContext) -> Unit:
     """
     Converts or reports policy maps and quantized layers that the target does not support.
 
-    Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
+    Keras 2 and Keras 3 before 3.4 have no maps: a layer gets its policy from the map.
     """
 
     def change(unit: Unit) -> Unit:
@@ -68,8 +68,8 @@ def wrappers(unit: Unit, context: ConversionContext) -> Unit:
     Gives TimeDistributed and Bidirectional the policy of their layers: in Keras 3, the wrapper
     decides the dtype of the output.
 
-    TimeDistributed of Keras 3 calls ``layer.call`` for each step, so that nothing casts to the
-    layer's dtype; Bidirectional casts what its layers return. Measured with tf_keras 2.21 and Keras
+    TimeDistributed of Keras 3 calls ``layer.call`` for each step, without a cast to the layer's
+    dtype; Bidirectional casts the results of its layers. Measured with tf_keras 2.21 and Keras
     3.15: the inputs are no longer rounded to the dtype of the wrapper. A nested model in a wrapper
     calls its layers itself.
     """
@@ -97,8 +97,8 @@ def wrappers(unit: Unit, context: ConversionContext) -> Unit:
 
 def _quantises(mode: str, context: ConversionContext) -> bool:
     """
-    Return whether a release has layers that are quantised so: int8 came with Keras 3.1, float8 with
-    3.3, the others after 3.6.
+    Return whether the target supports a quantization mode: int8 was added in Keras 3.1, float8 in
+    3.3, the other modes after 3.6.
     """
     return (
         context.to_keras3
@@ -147,7 +147,7 @@ def _reader(context: ConversionContext) -> str:
 
 def _refuse_quantized(unit: Unit, policy: Policy, context: ConversionContext) -> Unit:
     """
-    Refuse a quantised layer, once: what else of it the target cannot be told follows from that.
+    Refuse a quantized layer, and remove the keys that would only cause further refusals.
     """
     context.log.refuse(
         "policy",

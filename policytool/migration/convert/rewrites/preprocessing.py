@@ -1,6 +1,6 @@
 """
-Preprocessing layers, and what ``adapt`` stored, as arguments of a layer: vocabularies, the weights
-of words, the ends of bins, and the mean and variance of a Normalization.
+Preprocessing layers, and the results of ``adapt`` as arguments of a layer: vocabularies, weights of
+words, bin boundaries, and the mean and variance of a Normalization.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 _WEIGHTS: Final = "idf_weights"
 _SUMMARY: Final = frozenset({"summary", "0"})
-"""What a Discretization of Keras 2 calls its one variable; in an archive it has a number."""
+"""The name of the single variable of a Keras 2 Discretization; archives use a number."""
 
 
 def _stored_weights(unit: Unit, context: ConversionContext) -> list[Value] | None:
-    """Return the weights that a lookup stores, of special words too; None where it stores none."""
+    """Return the stored weights of a lookup, including special words; None if there are none."""
     weights = next(_stored_values(unit, context, frozenset({_WEIGHTS})), None)
     return list(weights) if weights is not None else None
 
 
 def _with_weights(unit: Unit, stored: list[Value] | None) -> Unit:
     """
-    Return a lookup with the values of its variable: what is stored, or what releases make of the
-    weights that they are given, one for each word of the vocabulary.
+    Return a lookup with the values of its variable: the stored values, or the values that releases
+    compute from the weights in the config, one for each word of the vocabulary.
 
-    Words that are not in it have the mean of all, and those up to ``max_tokens`` have zero
+    Unknown words have the mean of all weights, and unused entries up to ``max_tokens`` have zero
     (``set_vocabulary`` in keras/src/layers/preprocessing/index_lookup.py).
     """
     weights, words = unit.config.get(_WEIGHTS), unit.config.get("vocabulary")
@@ -74,9 +74,11 @@ def _special_words(unit: Unit) -> list[Value]:
 
 def bin_boundaries(unit: Unit, context: ConversionContext) -> list[Value] | None:
     """
-    Return the ends of bins that Keras 2 makes of what it has seen: values and their counts.
+    Return the bin boundaries that Keras 2 computes from the adapted values and their counts; None
+    if the file does not contain them.
 
-    As ``get_bin_boundaries`` in keras/layers/preprocessing/discretization.py does, with NumPy.
+    The computation is that of ``get_bin_boundaries`` in
+    keras/layers/preprocessing/discretization.py, with NumPy.
     """
     import numpy as np
 
@@ -95,7 +97,7 @@ def bin_boundaries(unit: Unit, context: ConversionContext) -> list[Value] | None
 def _stored_values(
     unit: Unit, context: ConversionContext, names: frozenset[str]
 ) -> Iterator[tuple[float, ...]]:
-    """Yield the values of a layer's variables of these names, and of those of what it makes."""
+    """Yield the values of the named variables of a layer and of the layers that it creates."""
     loaded = context.loaded
     for site in loaded.below(unit.site) if unit.site is not None else ():
         for variable, tensor in zip(
@@ -110,8 +112,8 @@ _WEIGHTED: Final = "tf_idf"
 
 def stored_vocabularies(root: Unit, context: ConversionContext) -> dict[str, list[Value]]:
     """
-    Return the vocabularies that an archive or a SavedModel holds beside its config, by the layer's
-    path.
+    Return the vocabularies that an archive or a SavedModel stores outside its config, by the path
+    of the layer.
     """
     texts = context.loaded.document.vocabularies
     vocabularies: dict[str, list[Value]] = {}
@@ -125,7 +127,7 @@ def stored_vocabularies(root: Unit, context: ConversionContext) -> dict[str, lis
 
 
 def _words(unit: Unit, text: str, context: ConversionContext) -> list[Value]:
-    """Return a vocabulary, with special words where it has weights."""
+    """Return a vocabulary, including special words if it has weights."""
     numbers = (
         unit.class_name == "IntegerLookup"
         and unit.config.get("vocabulary_dtype", "int64") != "string"
@@ -137,7 +139,7 @@ def _words(unit: Unit, text: str, context: ConversionContext) -> list[Value]:
 
 
 def _state_paths(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Unit]]:
-    """Yield a unit and those below it, with the path that Keras 3 stores their state under."""
+    """Yield a unit and its descendants, each with the path of its state in Keras 3 archives."""
     yield where, unit
     used: Counter[str] = Counter()
     for inner in unit.network.units if unit.network is not None else ():
@@ -150,7 +152,7 @@ def _state_paths(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str
 
 def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] | None) -> Unit:
     """
-    Return a lookup layer with its vocabulary in its config; refused where the file holds none.
+    Return a lookup layer with its vocabulary in its config; refused if the file contains none.
     """
     vocabulary, target, log = unit.config.get("vocabulary"), context.target, context.log
     left = unit.without("vocabulary_size")
@@ -184,7 +186,7 @@ def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] 
 
 
 def _weighted(unit: Unit, context: ConversionContext) -> Unit:
-    """Return a lookup with the weights of its words, which are refused where the file has none."""
+    """Return a lookup with the weights of its words; refused if the file contains none."""
     words, stored = unit.config.get("vocabulary"), _stored_weights(unit, context)
     if unit.config.get("idf_weights") is None and stored is not None and isinstance(words, list):
         unit = unit.with_config(idf_weights=stored[: len(words)])
@@ -199,8 +201,8 @@ def _weighted(unit: Unit, context: ConversionContext) -> Unit:
 
 def _without_vocabulary(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return a layer that the file has no vocabulary of: an architecture may be adapted anew, a model
-    is lost.
+    Return a layer whose vocabulary is not in the file: an architecture can be adapted again, but a
+    model is refused.
     """
     told_of = context.log
     what = (
@@ -221,15 +223,15 @@ def _without_vocabulary(unit: Unit, context: ConversionContext) -> Unit:
 _IN_FLOATX: Final = frozenset({"tf2.1", "tf2.2", "tf2.3", "tf2.4"})
 _SMALLEST: Final = 1e-14
 """
-The square of Keras' epsilon: later releases divide by no less than its root, TF 2.1 to 2.3 by the
-variance's root as it is.
+The square of Keras' epsilon. Later releases divide by at least epsilon, TF 2.1 to 2.3 by the square
+root of the variance without a limit.
 """
 
 
 def normalization(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return the layer as the target has it; a mean and a variance that it cannot be told become
-    values of its variables.
+    Return the layer in the target's form. A mean and a variance that the config cannot contain
+    become values of its variables.
     """
     axis = unit.config.get("axis")
     if isinstance(axis, list) and len(axis) == 1 and not context.target.since("tf2.3"):
@@ -260,8 +262,8 @@ def normalization(unit: Unit, context: ConversionContext) -> Unit:
 
 def _in_floatx(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return the layer in what it computed in: up to TF 2.4 that is floatx, whatever its policy
-    (``call`` in normalization.py of TF 2.3 and 2.4).
+    Return the layer with the dtype in which it computed: up to TF 2.4 that is floatx, independent
+    of its policy (``call`` in normalization.py of TF 2.3 and 2.4).
     """
     policy = unit.config.get("dtype")
     if not isinstance(policy, Policy) or policy.compute_dtype in {None, "float32"}:
@@ -312,7 +314,7 @@ def _as_variables(
 
 
 def _plain_numbers(value: Value) -> list[float] | None:
-    """Return a number or a list of numbers as a list; None for anything else."""
+    """Return a number or a list of numbers as a list; None for other values."""
     items = value if isinstance(value, list) else [value]
     numbers = [float(item) for item in items if isinstance(item, int | float)]
     return numbers if len(numbers) == len(items) and numbers else None
@@ -327,10 +329,10 @@ _RENAMED_2_5: Final = {
     "CategoryEncoding": {"max_tokens": "num_tokens"},
     "Discretization": {"bins": "bin_boundaries"},
 }
-"""Keys of TF 2.3 and 2.4, and those of TF 2.5 and later."""
+"""The keys of TF 2.3 and 2.4, with their names in TF 2.5 and later."""
 
 _MODES_2_9: Final = {"binary": "multi_hot", "tf-idf": "tf_idf"}
-"""Output modes of TF 2.3 to 2.5, and those of later releases (2.6 on, as 2.9 writes them)."""
+"""The output modes of TF 2.3 to 2.5, with their names in TF 2.6 and later (as 2.9 writes them)."""
 
 _SINCE: Final[dict[str, Callable[[Unit], bool]]] = {
     "tf2.5": lambda unit: unit.config.get("invert") is True,
@@ -340,15 +342,16 @@ _SINCE: Final[dict[str, Callable[[Unit], bool]]] = {
     ),
 }
 """
-The first releases that know a value of an argument: TF 2.3 and 2.4 number words otherwise when they
-invert; TF 2.5 splits at white space alone.
+The first release that supports a value of an argument, and a test for the value. TF 2.3 and 2.4
+number words differently with ``invert``; TF 2.5 splits only at white space.
 """
 
 _COUNTS: Final = frozenset({"one_hot", "multi_hot", "count"})
 _IMAGES: Final = frozenset({"Resizing", "CenterCrop"})
 _DEFAULT_SALT: Final[Value] = [956888297470, 956888297470]
 """
-What TF 2.3 to 2.5 write for a Hashing layer without a salt (hashing.py); they read it as a salt.
+The value that TF 2.3 to 2.5 write for a Hashing layer without a salt (hashing.py), but read as a
+salt.
 """
 
 
@@ -359,10 +362,10 @@ def preprocessing(root: Unit, context: ConversionContext) -> Unit:
     """
     Adapts preprocessing layers: argument names, the location of vocabularies, and supported dtypes.
 
-    TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
-    ``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer
-    gives integers, its dtype is int64 whatever it says, and every release refuses another's word
-    for it.
+    In TF 2.3 to 2.5 the layers are in ``experimental.preprocessing``, with other names:
+    ``max_values``, ``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras
+    3.15: if a layer returns integers, the dtype is int64 with any config, and each release rejects
+    the name of it that others write.
     """
     vocabularies = stored_vocabularies(root, context)
     integers = frozenset(_fed_with_integers(root))
@@ -400,8 +403,8 @@ def preprocessing(root: Unit, context: ConversionContext) -> Unit:
 
 def _with_floats(unit: Unit) -> Split | None:
     """
-    Return a lookup with a layer behind it that casts: counts and the like are int64 in Keras 3,
-    though the layer says float32, and floats in Keras 2 (Keras 3.0 to 3.15, tf_keras 2.21).
+    Return a lookup followed by a layer that casts: counts are int64 in Keras 3, even if the dtype
+    of the layer is float32, and floats in Keras 2 (Keras 3.0 to 3.15, tf_keras 2.21).
     """
     counts = unit.config.get("output_mode") in _COUNTS
     if unit.custom or not layer_facts(unit.class_name).is_lookup or not counts:
@@ -414,7 +417,7 @@ def _with_floats(unit: Unit) -> Split | None:
 
 
 def _fed_with_integers(root: Unit) -> Iterator[str]:
-    """Yield the names of layers that get an input of integers as it comes."""
+    """Yield the names of layers whose input is a model input of integers."""
     for unit in walk(root):
         members = unit.network.units if unit.network is not None else ()
         whole = {
@@ -436,7 +439,7 @@ def _fed_with_integers(root: Unit) -> Iterator[str]:
 
 
 def _encoder(unit: Unit, context: ConversionContext, vocabularies: dict[str, list[Value]]) -> Unit:
-    """Return a layer that makes numbers of categories, in the target's words."""
+    """Return a layer that encodes categories as numbers, in the target's format."""
     if context.target.lacks("layers", unit.class_name, module=context.target.says_modules):
         return unit  # refused where classes are judged, and for that alone
     modern = _in_stored_dtype(_without_dtype(_modern(unit), context), context)
@@ -463,7 +466,7 @@ def _encoder(unit: Unit, context: ConversionContext, vocabularies: dict[str, lis
 
 
 def _discretization(unit: Unit, context: ConversionContext) -> Unit:
-    """Return a layer whose bins ``adapt`` found with their ends in its config."""
+    """Return a layer with the bin boundaries that ``adapt`` computed in its config."""
     boundaries = bin_boundaries(unit, context)
     if boundaries is not None:
         context.log.change("bins", unit, f"the bin boundaries of {unit.path} move to its config")
@@ -487,7 +490,7 @@ def _discretization(unit: Unit, context: ConversionContext) -> Unit:
 
 
 def _judge(unit: Unit, context: ConversionContext) -> None:
-    """Refuse what older releases do otherwise, or not at all, though they have the argument."""
+    """Refuse argument values that older releases do not support or compute differently."""
     for release, uses_value in _SINCE.items():
         if not uses_value(unit) or context.target.since(release):
             continue
@@ -514,7 +517,7 @@ def _modern(unit: Unit) -> Unit:
     if isinstance(bins, list) and bins and bins[-1] in (float("inf"), "Infinity"):
         config["bin_boundaries"] = bins[:-1]  # TF 2.4 writes the end of its last bin
     if config.get("bin_boundaries") and config.get("num_bins") is not None:
-        config["num_bins"] = None  # what adapt() was asked for, which Keras 3 writes beside it
+        config["num_bins"] = None  # the argument of adapt(), which Keras 3 writes too
     if unit.class_name == "CategoryEncoding" and "output_mode" not in config:
         config["output_mode"] = "multi_hot"
     return replace(unit, config=config)
@@ -522,8 +525,7 @@ def _modern(unit: Unit) -> Unit:
 
 def _older(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return the layer with the keys and modes of the target, where that is older than TF 2.9, or TF
-    2.5.
+    Return the layer with the keys and modes of the target, if it is older than TF 2.9 or TF 2.5.
     """
     target, config = context.target, dict(unit.config)
     if unit.class_name == "Discretization" and target.is_keras3:
@@ -542,8 +544,8 @@ def _older(unit: Unit, context: ConversionContext) -> Unit:
 
 def _without_dtype(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return the layer without a dtype where it gives int64 whatever that says, and where Keras 2
-    takes ``string`` alone.
+    Return the layer without a dtype if it returns int64 with any dtype, or if Keras 2 supports only
+    ``string``.
     """
     gives_integers = unit.config.get("output_mode", "int") == "int"
     takes_one_alone = unit.class_name == "TextVectorization" or (
@@ -561,8 +563,8 @@ def _without_dtype(unit: Unit, context: ConversionContext) -> Unit:
 
 def _in_stored_dtype(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return the layer with the dtype that it gives under a mixed policy: in Keras 3 that of its
-    variables, and Keras 2 cannot count in 16 bits.
+    Return the layer with its result dtype under a mixed policy: in Keras 3 the variable dtype;
+    Keras 2 cannot count in 16 bits.
     """
     policy = unit.config.get("dtype")
     if (
@@ -582,8 +584,8 @@ def _in_stored_dtype(unit: Unit, context: ConversionContext) -> Unit:
 
 def _rescaling(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return the layer with an offset, which later releases need, or without one of 0, which TF 2.2
-    does not know.
+    Return the layer with an offset, which later releases require, or without an offset of 0, which
+    TF 2.2 does not support.
     """
     if context.target.since("tf2.3"):
         return unit if "offset" in unit.config else unit.with_config(offset=0.0)

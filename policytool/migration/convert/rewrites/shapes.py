@@ -32,7 +32,7 @@ _BATCH_INPUT_SHAPE: Final = "batch_input_shape"
 
 
 @rewrite(
-    after=("keras1", "keras2"),  # an input has the shape and dtype that these give a layer
+    after=("keras1", "keras2"),  # an input gets the shape and dtype that these set
     applies=lambda context: context.crosses or context.to_keras3,
 )
 def inputs(root: Unit, context: ConversionContext) -> Unit:
@@ -53,7 +53,7 @@ def inputs(root: Unit, context: ConversionContext) -> Unit:
 
     return map_units(
         map_units(root, add_input), change
-    )  # a chain takes its shape from its first layer before that loses it
+    )  # a chain gets its shape from its first layer before the layer loses it
 
 
 def _rename_shape(unit: Unit, context: ConversionContext) -> Unit:
@@ -70,8 +70,8 @@ def _rename_shape(unit: Unit, context: ConversionContext) -> Unit:
 
 def _with_input_layer(unit: Unit, context: ConversionContext) -> Unit:
     """
-    Return a Sequential whose input's shape stands in an input layer, as every release from TF 2.2
-    on writes it, and not in its first layer alone.
+    Return a Sequential with its input shape in an input layer, as TF 2.2 and later write it, not
+    only in its first layer.
     """
     network = unit.network
     if (
@@ -97,8 +97,8 @@ def _with_input_layer(unit: Unit, context: ConversionContext) -> Unit:
 
 def _input_dtype(first: Unit) -> str:
     """
-    Return the dtype of a chain's input: an Embedding takes numbers in Keras 2's floats, and its own
-    policy says nothing of them.
+    Return the dtype of a chain's input. For an Embedding of Keras 2 it is floatx, independent of
+    its policy.
     """
     policy = first.config.get("dtype")
     name = getattr(policy, "compute_dtype", None)
@@ -122,9 +122,10 @@ def einsum(root: Unit, context: ConversionContext) -> Unit:
     """
     Fills in unknown sizes in the ``output_shape`` of EinsumDense layers.
 
-    Keras 2 knows them from the tensor that it computes, Keras 3 from ``output_shape`` alone
-    (``compute_output_shape`` in keras/src/layers/core/einsum_dense.py), and makes no variables of a
-    layer behind a Flatten of an open size. The equation says which axes of the input they are.
+    Keras 2 gets the sizes from the computed tensor, Keras 3 only from ``output_shape``
+    (``compute_output_shape`` in keras/src/layers/core/einsum_dense.py). Keras 3 creates no
+    variables for a layer after a Flatten of a variable size. The equation maps output axes to axes
+    of the input.
     """
     return map_networks(
         root,
@@ -135,7 +136,7 @@ def einsum(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _fill_sizes(unit: Unit, network: Network, context: ConversionContext) -> Unit:
-    """Return a layer with the sizes that are known; refused where a Flatten needs another."""
+    """Return a layer with its known sizes; refused if a Flatten needs an unknown size."""
     output_shape = unit.config.get(_OUTPUT_SHAPE)
     if unit.class_name != _EINSUM or unit.custom or not _is_open(output_shape):
         return unit
@@ -161,7 +162,7 @@ def _is_open(shape: Value) -> bool:
 
 
 def _known_sizes(unit: Unit, output_shape: Value, shape: Value) -> Value:
-    """Return an output shape with the sizes of the axes that the input has too."""
+    """Return an output shape with the sizes of axes that are also axes of the input."""
     inputs, _, output = str(unit.config.get("equation")).replace(" ", "").partition("->")
     letters = inputs.partition(",")[0]
     if (
@@ -179,7 +180,7 @@ def _known_sizes(unit: Unit, output_shape: Value, shape: Value) -> Value:
 
 @once_per_network
 def _flattened_layers(network: Network) -> frozenset[str]:
-    """Return the names of the layers that a Flatten follows."""
+    """Return the names of the layers before a Flatten."""
     flattens = [unit.name for unit in network.units if unit.class_name == "Flatten"]
     if network.is_chain:
         names = [unit.name for unit in network.units]
@@ -227,7 +228,7 @@ def cropping(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _cropped_axes(unit: Unit, shape: Value) -> Iterator[tuple[int, int]]:
-    """Yield the size of each axis that is known, and how much of it is cropped."""
+    """Yield the size of each axis of known size, and the number of cropped elements."""
     crops = unit.config.get("cropping")
     rows = [crops] if unit.class_name == "Cropping1D" else crops
     if not isinstance(shape, list) or not isinstance(rows, list):
@@ -247,7 +248,7 @@ _INPUT_SHAPE: Final = "input_shape"
         "cropping",
         "directions",
         "einsum",
-    ),  # which take shapes from what is dropped here
+    ),  # they need the shapes that this step omits
     applies=lambda context: context.crosses,
 )
 def builds(root: Unit, context: ConversionContext) -> Unit:  # noqa: ARG001  # the signature of every rewrite
@@ -295,7 +296,7 @@ def convlstm(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _has_open_sizes(unit: Unit, network: Network) -> bool:
-    """Return whether a layer is a ConvLSTM that gets a size which the model leaves open."""
+    """Return whether a layer is a ConvLSTM whose input has a variable size."""
     inner = unit.config.get("layer") if unit.class_name == "Bidirectional" else unit
     if not isinstance(inner, Unit) or inner.class_name not in _CLASSES or inner.custom:
         return False

@@ -1,6 +1,6 @@
 """
-What the files of a target cannot store: names of layers, variables, code of classes, and the
-private layers of ``keras.applications`` models.
+Parts of a model that files of a target cannot store: names of layers, variables, code of classes,
+and the private layers of ``keras.applications`` models.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 _Lacking = tuple[Unit, str, str]
 """
-A layer that the target cannot have, the refusal's code, and what goes on with the sentence about
-it.
+A layer that the target does not support, the code of the refusal, and the rest of its message.
 """
 
 
@@ -47,7 +46,7 @@ _OF_MASKS: Final = re.compile(
     r"(all|any|broadcast_to|cast|concatenate|expand_dims|logical_and|logical_or|not_equal"
     r"|ones_like|squeeze|where|zeros_like)(_\d+)?"
 )
-"""What ``compute_mask`` of the layers of Keras 3.0 to 3.15 makes."""
+"""The names of operations that ``compute_mask`` of layers in Keras 3.0 to 3.15 creates."""
 
 _SLASHES: Final = "Keras 3 does not allow slashes in names"
 _SCOPES: Final = "Keras 2 cannot use the old name as a name scope"
@@ -61,15 +60,15 @@ def naming(root: Unit, context: ConversionContext) -> Unit:
     """
     Renames layers whose names the other library does not support.
 
-    Keras 3 takes no slash (``Layer.__init__`` by way of keras/src/utils/naming.py). Keras 2 makes a
-    name scope of a layer's name, which TensorFlow takes if it begins with a letter, a digit or a
-    dot and goes on with these and ``_ / > -`` (``name_scope`` in
-    tensorflow/python/framework/ops.py). Underscores take the place of all other characters.
+    Keras 3 does not support slashes (``Layer.__init__`` via keras/src/utils/naming.py). Keras 2
+    creates a name scope from a layer's name, which must start with a letter, a digit or a dot and
+    continue with these and ``_ / > -`` (``name_scope`` in tensorflow/python/framework/ops.py).
+    Underscores replace all other characters.
 
-    Where a mask travels, ``compute_mask`` of layers adds operations to the graph, named after their
-    classes and counted (``auto_name`` in keras/src/utils/naming.py). A layer of the file that is
-    called so gets another name: a Concatenate of masked inputs would share the name ``concatenate``
-    with the operation that joins the masks.
+    If a tensor has a mask, ``compute_mask`` of layers adds operations to the graph, whose names are
+    the class names with a count (``auto_name`` in keras/src/utils/naming.py). A layer of the file
+    with such a name is renamed: a Concatenate of masked inputs would have the same name
+    ``concatenate`` as the operation that joins the masks.
     """
     if not context.from_keras3 and any(map(makes_mask, walk(root))):
         root = _apart(root, context)
@@ -82,7 +81,7 @@ def _without_slash(name: str) -> str:
 
 
 def _scope_name(name: str) -> str:
-    """Return a name that Keras 2 can make a scope of."""
+    """Return a name that is valid as a name scope of Keras 2."""
     scope = _NO_SCOPE.sub(lambda match: "" if match.start() == 0 else "_", name)
     return scope or _NAMELESS
 
@@ -92,7 +91,7 @@ def _change_names(
     change: Callable[[str], str],
     rename: Callable[[Network, Mapping[str, str]], Network],
 ) -> Unit:
-    """Return a model with other names; members of a network get some that no other has."""
+    """Return a model with changed names, which are unique within each network."""
 
     def plain(value: Value) -> Value:
         if isinstance(value, Unit):
@@ -109,7 +108,7 @@ def _change_names(
 
 
 def _apart(root: Unit, context: ConversionContext) -> Unit:
-    """Return a model whose layers have no names of operations that Keras 3 adds to it."""
+    """Return a model whose layer names differ from those of operations that Keras 3 adds."""
 
     def change(network: Network) -> Network:
         names = _names(network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
@@ -121,7 +120,7 @@ def _apart(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
-    """Return, by name, another one for those that are changed, which no member has."""
+    """Return a new, unique name for each changed name."""
     taken = {unit.name for unit in network.units}
     names: dict[str, str] = {}
     for unit in network.units:
@@ -152,22 +151,22 @@ def _rename(
 
 _OTHERWISE: Final = "tf2.12"
 """
-The release whose archives have the layers of a subclassed model elsewhere than later ones (measured
-with subclassed models of 2.15, 2.21 and Keras 3.15).
+The release whose archives store the layers of a subclassed model in other places than later
+releases (measured with subclassed models of 2.15, 2.21 and Keras 3.15).
 """
 
 _SHAPED_SINCE: Final = "keras3.6"
 """
-The first release of Keras 3 asked whose Sequential tells a TimeDistributed its output's shape
-(NotImplementedError in ``compute_output_shape`` before).
+The first measured Keras 3 release whose Sequential returns its output shape to a TimeDistributed
+(earlier: NotImplementedError in ``compute_output_shape``).
 """
 
 _BFLOAT16_SINCE: Final = "tf2.5"
-"""The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
+"""The first release that loads bfloat16 variables from HDF5, which stores them as float32."""
 
 _TABLES_SINCE: Final = "tf2.9"
 """
-The first loader asked that reads lookup layers from HDF5.
+The first measured release that reads lookup layers from HDF5.
 
 TF 2.3 to 2.5: ``NotImplementedError: Save or restore weights that is not an instance of
 `tf.Variable` is not supported in h5``.
@@ -175,11 +174,11 @@ TF 2.3 to 2.5: ``NotImplementedError: Save or restore weights that is not an ins
 
 _SHAPE: Final = "input_shape"
 _OLD_SHAPE: Final = "build_input_shape"
-"""Where a Sequential of Keras 2 has it in its own config."""
+"""The key of the build shape in the config of a Keras 2 Sequential."""
 
 
 @rewrite(
-    after=("inputs", "policies"),  # looks for an input shape, and for the one policy of each layer
+    after=("inputs", "policies"),  # expects input shapes, and a single policy for each layer
     applies=lambda context: context.target.container != "json",
 )
 def storage(root: Unit, context: ConversionContext) -> Unit:
@@ -187,8 +186,8 @@ def storage(root: Unit, context: ConversionContext) -> Unit:
     Reports models whose variables cannot be stored in the target's file format: subclassed models
     in HDF5, bfloat16 variables before TF 2.5, and Sequential models that were never built.
 
-    Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said
-    of the layers that they come from.
+    The releases fail on such models (``policytool.model.compatibility.incompatibilities``); these
+    refusals name the layers that cause the failures.
     """
     target, log = context.target, context.log
     what = f"{root.path} ({root.class_name})"
@@ -233,10 +232,10 @@ def storage(root: Unit, context: ConversionContext) -> Unit:
 
 def _judge_build(root: Unit, context: ConversionContext, what: str) -> None:
     """
-    Refuse a subclassed model that the target cannot build as its own library does.
+    Refuse a subclassed model that the target cannot build in the same way as the source's library.
 
-    Both call ``build`` with the one shape; without it they load no variables, and say nothing.
-    Several arguments (``shapes_dict``) are of Keras 3 alone, other words of the class's own
+    Both call ``build`` with a single shape; without it they load no variables and report no error.
+    Only Keras 3 supports several arguments (``shapes_dict``); other keys come from the class's
     ``get_build_config``.
     """
     words = {} if root.build is None else root.build
@@ -290,7 +289,7 @@ def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
 
 
 def _is_built(root: Unit, context: ConversionContext) -> bool:
-    """Return whether a file says the shape that a model was built with."""
+    """Return whether the file contains the shape with which the model was built."""
     if root.config.get(_OLD_SHAPE) is not None:
         return True
     return (
@@ -308,7 +307,7 @@ def _in_bfloat16(root: Unit, context: ConversionContext) -> Iterator[Unit]:
             unit.site is not None
             and bool(placed.get(unit.site))
             and not layer_facts(unit.class_name).keeps_moving_statistics
-        )  # Keras 2 has the variables of those in float32 under any 16-bit policy
+        )  # Keras 2 creates their variables in float32 under any 16-bit policy
         if stores and isinstance(policy, Policy) and policy.variable_dtype == "bfloat16":
             yield unit
 
@@ -317,7 +316,7 @@ _FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
 
 
 @rewrite(
-    after=("applications",),  # of those, no class is someone else's
+    after=("applications",),  # it replaces private classes, so they are not custom classes
     applies=lambda context: context.crosses,
 )
 def code(root: Unit, context: ConversionContext) -> Unit:
@@ -367,12 +366,12 @@ def code(root: Unit, context: ConversionContext) -> Unit:
 _SCALED_SUM: Final = "CustomScaleLayer"
 _SUM_KEYS: Final = frozenset({"trainable", "dtype", "scale"})
 _UNNAMED: Final = f"Custom>{_SCALED_SUM}"
-"""What the class is registered under without a package."""
+"""The registered name of the class without a package."""
 
 _CHANNELS: Final = "LayerScale"
 _SIZE: Final = "projection_dim"
 _ONLY: Final = "0"
-"""What archives, which alone tell modules, call the one variable of a layer."""
+"""The name of a layer's single variable in archives, the only format with modules."""
 
 
 @rewrite(
@@ -383,12 +382,12 @@ def applications(root: Unit, context: ConversionContext) -> Unit:
     Replaces the private layers of ``keras.applications`` models, which no release exports, with
     layers that all releases have.
 
-    ``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py from TF 2.13 on) adds its second
-    input, multiplied, to its first. ``LayerScale`` (keras/applications/convnext.py) multiplies each
-    channel of images by a weight, as an EinsumDense without a bias does, whose equation has no
-    ``...`` because TF 2.4 reads that wrongly. A file tells them by the module of Keras that they
-    are in; HDF5 tells none, and there only ``CustomScaleLayer`` is known, by the name that tf_keras
-    registers for it.
+    ``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py, TF 2.13 and later) adds its
+    second input, multiplied by a factor, to its first. ``LayerScale``
+    (keras/applications/convnext.py) multiplies each channel of images by a weight, like an
+    EinsumDense without a bias. The equation does not use ``...``, which TF 2.4 parses incorrectly.
+    Both are identified by their module; HDF5 files do not contain it, so only ``CustomScaleLayer``
+    is identified, by its registered name in tf_keras.
     """
 
     def change(unit: Unit) -> Unit:
@@ -400,7 +399,7 @@ def applications(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _is_own(unit: Unit, class_name: str, module: str) -> bool:
-    """Return whether a layer is of a class that a module of Keras has for itself."""
+    """Return whether a layer has a private class of a Keras module."""
     root, _, rest = (unit.module or "").partition(".")
     return (
         unit.custom
@@ -434,7 +433,7 @@ def _is_pair(call: Call) -> bool:
 
 
 def _sums(network: Network, context: ConversionContext) -> Network:
-    """Return a graph with each scaled sum as a Rescaling of its second input and an Add."""
+    """Return a graph with a Rescaling of the second input and an Add for each scaled sum."""
     names = {unit.name for unit in network.units}
     units: list[Unit] = []
     for unit in network.units:
@@ -460,7 +459,7 @@ def _sums(network: Network, context: ConversionContext) -> Network:
 
 
 def _as_public(unit: Unit, class_name: str) -> Unit:
-    """Return a layer of a private class as a layer of a public one."""
+    """Return a layer after replacing its private class by a public class."""
     public = replace(unit, custom=False, registered_name=None, module=None, build=None)
     return replace(public, class_name=class_name)
 
@@ -472,7 +471,7 @@ def _is_channels(unit: Unit) -> bool:
 
 
 def _channels(unit: Unit, context: ConversionContext) -> Unit:
-    """Return a scale of channels as an EinsumDense."""
+    """Return a layer that scales channels as an EinsumDense."""
     context.log.change(
         "unexported-class",
         unit,

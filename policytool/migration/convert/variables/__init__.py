@@ -63,8 +63,8 @@ def place_variables(
 
 def stored_dtype(dtype: str, target: Target) -> str:
     """
-    Return what a variable of a dtype is stored in: bfloat16 in archives of Keras 3 only, and
-    elsewhere as float32, of which each loader fills it.
+    Return the stored dtype of a variable: bfloat16 is stored only in archives of Keras 3; other
+    formats store it as float32, from which all releases load it.
     """
     if dtype not in _BFLOAT16:
         return dtype
@@ -73,8 +73,8 @@ def stored_dtype(dtype: str, target: Target) -> str:
 
 def _tell_of_rounding(holder: Holder, context: ConversionContext) -> None:
     """
-    Tell of a layer whose variables the source's library keeps in more bits than the policy says,
-    and the target's does not: it rounds them as it loads them.
+    Log a layer whose variables have more bits in the source's library than its policy specifies, if
+    the target's library rounds them when it loads them.
     """
     unit = holder.unit
     for stored in holder.own:
@@ -92,8 +92,8 @@ def _tell_of_rounding(holder: Holder, context: ConversionContext) -> None:
 
 def _own_dtypes(unit: Unit, stored: Stored, context: ConversionContext) -> tuple[str, str] | None:
     """
-    Return what the two libraries keep a variable in that the source's does not keep in the policy's
-    variable dtype; None for all others.
+    Return the dtypes of a variable in the two libraries, if it does not have the policy's variable
+    dtype in the source's library; otherwise None.
     """
     policy = unit.config.get("dtype")
     if unit.custom or not isinstance(policy, Policy) or policy.variable_dtype is None:
@@ -110,7 +110,7 @@ def _own_dtypes(unit: Unit, stored: Stored, context: ConversionContext) -> tuple
 
 @dataclass
 class _Maker:
-    """Makes the placements of one file."""
+    """Creates the placements of a file."""
 
     context: ConversionContext
     casts: Mapping[tuple[str, ...], Cast]
@@ -142,8 +142,8 @@ class _Maker:
 
     def _widened(self, holder: Holder, stored: Stored) -> str:
         """
-        Return the dtype of a variable: the target's where the source's library keeps it in fewer
-        bits, as tf_keras does those of Normalization under a mixed policy. The values are the same.
+        Return the dtype of a variable: the target's, if the source's library uses fewer bits, as
+        tf_keras does for Normalization under a mixed policy. The values are the same.
         """
         if not self.context.crosses:
             return stored.dtype

@@ -1,12 +1,12 @@
 """
-From the model that the target loads to what holds its variables, each with the tensor of the source
-that it takes over.
+The holders of variables for the model that the target loads, and the source tensor of each
+variable.
 
-Variables of classes that are not Keras' own, and of quantised layers, stay where and as the source
-has them. HDF5 of both libraries has them in one order, and archives of both by attributes and by
-numbers (``Layer.weights`` and ``save_own_variables``); :mod:`._subclassed` says where they differ.
+Variables of custom classes and of quantized layers keep their places and values. HDF5 files of both
+libraries store them in the same order, and archives of both by attributes and numbers
+(``Layer.weights`` and ``save_own_variables``); :mod:`._subclassed` handles the differences.
 
-A variable that lies otherwise in the source, as ``Unit.layout`` has it, is made of several tensors.
+A variable with another layout in the source (``Unit.layout``) is assembled from several tensors.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ def assemble(
 
 def _layout_key(part: str, pool: dict[Key, Tensor | Assembly]) -> Key | None:
     """
-    Return the one key whose name is a part's, with the layer's name before it or without; None
-    where there is none, or several.
+    Return the only key whose name is that of a part, with or without the layer's name as a prefix;
+    None if there is no such key or several.
     """
     fitting = [key for key in pool if key[1] == part or key[1].endswith(f"_{part}")]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def shape_of(assembly: Assembly) -> tuple[int, ...]:
-    """Return the shape of what an assembly makes."""
+    """Return the shape of the variable that an assembly creates."""
     shapes = []
     for part in assembly.parts:
         shape = assembly.reshape or part.shape or ()
@@ -88,7 +88,7 @@ def shape_of(assembly: Assembly) -> tuple[int, ...]:
 
 
 _SEEDS: Final = ("seed_generator", "random_generator")
-"""What holds the state of random numbers, which every loader makes anew."""
+"""The attributes with the state of random numbers, which all releases create again."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Sources:
         known = (
             slots(loaded.sites[site].class_name, self.context.source_release, config)
             if loaded.layers[site].quantization is None
-            else None  # a quantised layer has other variables, which are used as they are
+            else None  # a quantized layer has other variables, which are used unchanged
         ) or ()
         return {
             _key(known, within, name): tensor
@@ -144,7 +144,7 @@ class Sources:
 
     def archive_tensors(self) -> Mapping[Key, Tensor]:
         """
-        Return all tensors of an archive that are not the optimizer's, by where they are in it.
+        Return all tensors of an archive except the optimizer's, by their places in the archive.
         """
         return {
             (tensor.path[:-2], tensor.path[-1]): tensor
@@ -184,8 +184,8 @@ class Sources:
 
     def _stack_variables(self, site: int) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         """
-        Yield the variables of a cell that are stored with the stack that holds it, as Keras 2.0 to
-        2.3 do: the second kernel is ``kernel_1``.
+        Yield the variables of a cell that are stored with the stack that contains it, as in Keras
+        2.0 to 2.3: the second kernel is ``kernel_1``.
         """
         loaded, release = self.context.loaded, self.context.source_release
         stack = loaded.sites[site].parent
@@ -247,8 +247,8 @@ class Sources:
 
     def _scopes(self, site: int, tensor: Tensor) -> list[str]:
         """
-        Return the layers that a class of someone else's makes, down to a variable of HDF5, whose
-        name has them behind its own: ``pair/first/kernel``.
+        Return the names of the layers between a custom layer and a variable that the layer contains
+        in HDF5, from the name of the variable: ``pair/first/kernel``.
         """
         path = "/".join(tensor.path).split("/")
         name = self.context.loaded.sites[site].name
@@ -260,8 +260,8 @@ class Sources:
 
 def _key(known: tuple[VariableSlot, ...], within: tuple[str, ...], name: str) -> Key:
     """
-    Return what a variable is: by its number in an archive, else by its name or by the attribute
-    that a SavedModel has it by.
+    Return the key of a variable: from its number in an archive, or else from its name, or from its
+    attribute in a SavedModel.
     """
     bare = plain(within)
     slot = next(
@@ -281,15 +281,15 @@ def _key(known: tuple[VariableSlot, ...], within: tuple[str, ...], name: str) ->
 
 
 _WORD_WEIGHTS: Final = "idf_weights"
-"""What layers that adapt have as a variable too; all else that they found is in their configs."""
+"""The only result of ``adapt`` that is also a variable; all others are in the layer's config."""
 
 _NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)", TFJS: "HDF5"}
 _READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
-"""Releases that have the variables of quantised layers in HDF5 in another order than Keras 3.15."""
+"""Releases whose HDF5 order of quantized layers' variables differs from that of Keras 3.15."""
 
 
 def _take_over(unit: Unit, pool: Pool, context: ConversionContext) -> tuple[Stored, ...]:
-    """Return a layer's variables; none where they cannot be placed, which goes to the log."""
+    """Return a layer's variables; if they cannot be placed, log a refusal and return none."""
     across = unit.custom and _subclassed.crosses(context)
     reason = _subclassed.objection(unit, pool, context) if across else None
     reason = reason or _objection(unit, pool, context)
@@ -300,20 +300,20 @@ def _take_over(unit: Unit, pool: Pool, context: ConversionContext) -> tuple[Stor
 
 
 def _refuse(unit: Unit, what: str, context: ConversionContext) -> None:
-    """Tell why a layer's variables cannot be placed, where nothing else speaks against it."""
+    """Log the reason why a layer's variables cannot be placed, if the layer is not refused yet."""
     if context.log.is_refused(unit):
         return  # a layer that the target cannot have has no variables there
     context.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
 
 
 def _is_quantised(unit: Unit) -> bool:
-    """Return whether a layer has other variables than its class otherwise has."""
+    """Return whether a layer is quantized, so that its variables are not those of its class."""
     policy = unit.config.get("dtype")
     return isinstance(policy, Policy) and policy.quantization is not None
 
 
 def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None:
-    """Return why the target would not find a layer's variables where the source has them."""
+    """Return why the target would not find a layer's variables in the places of the source."""
     numbered = _is_numbered(pool)
     target = context.target
     holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
@@ -381,13 +381,13 @@ _KERNEL: Final = "kernel"
 
 @dataclass(frozen=True)
 class HolderBuilder:
-    """One model and the file that it comes from."""
+    """Builds the holders of a model from its file."""
 
     context: ConversionContext
     sources: Sources
 
     def holder(self, unit: Unit, attribute: str = LAYERS, *, listed: bool = True) -> Holder:
-        """Return a layer with all below it; what cannot be placed goes to the log as a refusal."""
+        """Return a layer with all its descendants; unplaced variables are logged as refusals."""
         prefix = _PREFIXES.get(attribute, "")
         name = unit.name if unit.name.startswith(prefix) else prefix + unit.name
         below = tuple(
@@ -528,14 +528,14 @@ def _flat(value: Value) -> tuple[tuple[float, ...], tuple[int, ...]]:
 
 
 def has_its_state_in_config(unit: Unit) -> bool:
-    """Return whether what a layer stores is in its config by now."""
+    """Return whether the config of a layer already contains its stored state."""
     return not unit.custom and layer_facts(unit.class_name).state_in_config
 
 
 def adapted_slots(unit: Unit, target: Target) -> Iterator[VariableSlot]:
     """
-    Yield where the target looks for a layer's weights: in an archive under their name, of a
-    TextVectorization twice, and in HDF5 of Keras 2 once (tf_keras 2.21, Keras 3.15).
+    Yield the places from which the target reads a layer's word weights: in an archive under their
+    name, twice for a TextVectorization, and once in HDF5 of Keras 2 (tf_keras 2.21, Keras 3.15).
     """
     if _WORD_WEIGHTS not in unit.given or (target.is_keras3 and target.container == "h5"):
         return

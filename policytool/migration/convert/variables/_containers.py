@@ -1,16 +1,15 @@
 """
-Where each container has variables, and what it calls them.
+The places and names of variables in each container.
 
-In HDF5, there is a group for each layer of the root model, with all that is below it: trainable
-variables first, then the others (``_legacy_weights`` in
-keras/src/legacy/saving/legacy_h5_format.py of Keras 2 and 3). Loaders go by that order alone.
+HDF5 files have a group for each layer of the root model, with the variables of all its descendants:
+trainable variables first, then the others (``_legacy_weights`` in
+keras/src/legacy/saving/legacy_h5_format.py of Keras 2 and 3). Releases use only this order.
 
-A ``.keras`` archive has them by the attributes that lead to them, and in lists by the snake-cased
-class and its count (keras/src/saving/saving_lib.py): what was met before is passed over, so that
-shared layers stand at their first place.
+``.keras`` archives store variables by the attributes that lead to them, and in lists by the class
+in snake case and its count (keras/src/saving/saving_lib.py). Layers that were already stored are
+skipped, so shared layers are only in their first place.
 
-A holder is a layer with its own variables, those of the layers that it makes, and the layers that
-it holds.
+A holder is a layer with its variables, those of the layers that it creates, and its child layers.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ if TYPE_CHECKING:
 
 _CELL: Final = ("cell",)
 """
-What an RNN makes follows its ``trainable``; a MultiHeadAttention's projections, when it is loaded,
-do not (Keras 3.15).
+The path of an RNN's cell, which has the ``trainable`` of the RNN; the projections of a loaded
+MultiHeadAttention do not have that of their layer (Keras 3.15).
 """
 
 Named = tuple[str, "Holder", "Stored"]
 
 
 def hdf5_weights(holder: Holder, target: Target) -> list[Named]:
-    """Return a layer's variables by their names, in the order in which the target reads them."""
+    """Return a layer's variables with their names, in the order in which the target reads them."""
     if target.is_keras3:
         weights = sorted(
             _all_weights(holder, ()), key=lambda weight: holder.trainable and not weight[1]
-        )  # stable: those that are trained come first
+        )  # stable: trainable variables come first
         return [named for named, _ in weights]
     return [*_trainable_weights(holder, ()), *_other_weights(holder, ())]
 
 
 def _all_weights(holder: Holder, scopes: tuple[str, ...]) -> Iterator[tuple[Named, bool]]:
-    """Yield variables as ``Layer.weights`` of Keras 3 has them, and whether each is trainable."""
+    """Yield variables in the order of ``Layer.weights`` in Keras 3, and whether each is trained."""
     for named in _own_weights(holder, scopes):
         slot = named[2].slot
         follows = slot.within[:1] in {(), _CELL}
@@ -66,8 +65,8 @@ def _all_weights(holder: Holder, scopes: tuple[str, ...]) -> Iterator[tuple[Name
 
 def tfjs_weights(holder: Holder, scopes: tuple[str, ...] = ()) -> Iterator[Named]:
     """
-    Yield variables by the names that TensorFlow.js gives them: those of a layer in a model begin
-    with its name, and of what it holds only the directions of a Bidirectional add theirs.
+    Yield variables with their names in TensorFlow.js: they start with the name of the layer; among
+    inner layers, only the directions of a Bidirectional add their names.
     """
     yield from (
         ("/".join((*scopes, stored.slot.name)), holder, stored)
@@ -91,8 +90,8 @@ def _own_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
 
 def _trainable_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
     """
-    Return what ``trainable_weights`` of Keras 2 has: of a model those of its layers, of a layer its
-    own and those of what it holds.
+    Return the ``trainable_weights`` of Keras 2: for a model, those of its layers; for a layer, its
+    trainable variables and those of its inner layers.
     """
     if not holder.trainable:
         return []
@@ -106,14 +105,14 @@ def _trainable_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
 
 
 def _other_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
-    """Return what ``non_trainable_weights`` of Keras 2 has."""
+    """Return the ``non_trainable_weights`` of Keras 2."""
     inside = (*scopes, holder.name)
     own = _own_weights(holder, scopes)
     if holder.trainable:
         return [named for named in own if not named[2].slot.trainable] + [
             named for inner in holder.below for named in _other_weights(inner, inside)
         ]
-    if holder.unit.role is Role.MODEL:  # first what would be trainable
+    if holder.unit.role is Role.MODEL:  # first the variables that would be trainable
         trainable = [named for inner in holder.below for named in _trainable_weights(inner, inside)]
         return (
             trainable
@@ -134,11 +133,11 @@ def archive_groups(
     path: tuple[str, ...], holder: Holder
 ) -> Iterator[tuple[tuple[str, ...], str | None]]:
     """
-    Yield the ``vars`` of a layer and of those that it makes, with their names, which the file does
-    not say of layers that a class of someone else's holds.
+    Yield the ``vars`` group of a layer and of the layers that it creates, with their names. The
+    file does not contain the names of layers in a custom class.
 
-    Each has one, if it holds nothing: TF 2.12 to 2.15 and tf_keras look for it in every group that
-    they find (``H5IOStore.get``).
+    Each layer has the group, even if it is empty, because TF 2.12 to 2.15 and tf_keras read it in
+    each group (``H5IOStore.get``).
     """
     yield (*path, VARS), holder.name
     for stored in holder.own:
@@ -178,8 +177,8 @@ def archive_places(
 
 def _base(unit: Unit) -> str:
     """
-    Return the word for a class in a list: functional models, ``Model`` or ``Network`` before TF
-    2.3, are ``Functional`` in all archives.
+    Return the name of a class in a list: functional models, ``Model`` or ``Network`` before TF 2.3,
+    are ``Functional`` in all archives.
     """
     is_graph = unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
     return snake_case("Functional" if is_graph and not unit.custom else unit.class_name)
@@ -187,7 +186,7 @@ def _base(unit: Unit) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
-    """A variable that the target has, and where its values come from."""
+    """A variable of the target, and the source of its values."""
 
     slot: VariableSlot
     shape: tuple[int, ...]
@@ -197,7 +196,7 @@ class Stored:
     fill: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
     again: bool = False
-    """Whether the layer above has the variable too: HDF5 then has it there alone."""
+    """Whether the parent layer has the variable too; HDF5 then stores it only in the parent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,13 +205,13 @@ class Holder:
 
     unit: Unit
     name: str
-    """As it is built: with ``forward_`` in a Bidirectional."""
+    """The name of the built layer: with the prefix ``forward_`` in a Bidirectional."""
 
     attribute: str
-    """What the layer above holds it by."""
+    """The attribute of the parent that contains the layer."""
 
     listed: bool
-    """Whether that is a list, whose members are told by their classes."""
+    """Whether the attribute is a list, whose members are stored by class and count."""
 
     own: tuple[Stored, ...] = ()
     below: tuple[Holder, ...] = field(default=())
@@ -224,12 +223,12 @@ class Holder:
 
     @property
     def has_weights(self) -> bool:
-        """Whether it, or one below it, has variables."""
+        """Whether the layer or any of its descendants has variables."""
         return bool(self.own) or any(holder.has_weights for holder in self.below)
 
 
 def walk(holder: Holder) -> Iterator[Holder]:
-    """Yield a holder and all below it."""
+    """Yield a holder and all its descendants."""
     spend(1, walk="holders of variables")
     yield holder
     for inner in holder.below:

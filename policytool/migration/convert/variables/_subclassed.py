@@ -1,21 +1,21 @@
 """
-Variables of layers that a class of someone else's holds by its attributes, which no config lists.
+Variables of layers in attributes of a custom class, which are not in any config.
 
-Archives of both libraries have them by the attributes' names. A ``Model`` has an attribute of its
-own, ``layers``, which lists all of them by class and count, and each stands where it is met first.
-Keras 2 goes through the attributes backwards, so those whose names come after ``layers`` stand
-below their names, and all others in the list; Keras 3 goes forwards, so it is the other way round
-(``_walk_trackable`` in tf_keras/src/saving/saving_lib.py, ``_walk_saveable`` in
+Archives of both libraries store them by attribute name. A ``Model`` also has the attribute
+``layers``, which lists all layers by class and count; each layer is stored in its first place.
+Keras 2 traverses the attributes backwards, so attributes whose names come after ``layers`` are
+stored under their names, and all others in the list. Keras 3 traverses them forwards, so the
+reverse is true (``_walk_trackable`` in tf_keras/src/saving/saving_lib.py, ``_walk_saveable`` in
 keras/src/saving/saving_lib.py).
 
-Keras 3 tries both places when it loads, so it finds what Keras 2 wrote, unless a layer of one class
-stands in the list and another below its name: Keras 3 counts both, Keras 2 only the former.
-Keras 2 tries one place, so layers of Keras 3 move into the list.
+Keras 3 reads both places, so it finds the layers of Keras 2, unless layers of the same class are in
+the list and under an attribute: Keras 3 counts both, Keras 2 only the former. Keras 2 reads one
+place, so layers of Keras 3 move to the list.
 
-Keras 3 stores layers below the names of attributes that come before ``layers``, and Keras 2 lists
-those by class and count, in the order in which the model set them. The file says neither class nor
-order, but the names of the layers: Keras makes a default name of the class, and numbers the names
-of a class in the order in which its layers were made. Shapes and places have to agree with the
+Keras 3 stores layers under the names of attributes that come before ``layers``. Keras 2 lists these
+layers by class and count, in the order in which the model set them. The file contains neither class
+nor order, but the names of the layers: Keras creates a default name from the class, and numbers the
+names of a class in the order in which its layers were created. Shapes and places must match the
 class.
 """
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     Within = tuple[str, ...]
     Pool = Mapping[tuple[Within, str], Tensor]
-    """Variables by the attributes that lead to each, and its number."""
+    """Variables by the path of attributes and the number of each."""
     Group = dict[tuple[Within, str], Tensor]
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -62,22 +62,22 @@ _DEFAULT_NAME: Final = re.compile(
     r"(?P<base>[a-z][a-z0-9]*(?:_[a-z][a-z0-9]*)*)(?:_(?P<number>[1-9]\d*))?"
 )
 _ABSTRACT: Final = frozenset({"functional", "layer", "model"})
-"""What Keras calls objects whose class the name does not say, or whose layers have an order."""
+"""Default names that do not determine the class, or whose objects contain ordered layers."""
 
 
 class UnlistedError(Exception):
-    """The file does not say where Keras 2 lists a layer."""
+    """The file does not determine the place of a layer in the list of Keras 2."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """Where Keras 2 has the layers of a model."""
+    """The places of a model's layers in Keras 2."""
 
     places: Mapping[Within, Within]
-    """By the place in an archive of Keras 3."""
+    """The places in an archive of Keras 2, by the place in an archive of Keras 3."""
 
     assumed: tuple[str, ...]
-    """The names of layers whose class or order no file says."""
+    """The names of layers whose class or order is assumed, because the file lacks it."""
 
     def move(self, within: Within) -> Within:
         """Return the place of a variable in an archive of Keras 2."""
@@ -95,22 +95,22 @@ class _StoredLayer:
 
     @property
     def is_in_list(self) -> bool:
-        """Whether an attribute holds it among others."""
+        """Whether the layer is in an attribute with several layers."""
         return len(self.path) > 1
 
     @property
     def variable_places(self) -> frozenset[tuple[Within, int]]:
-        """Where its variables are below it."""
+        """The places of the layer's variables, relative to the layer."""
         return frozenset(self.variables)
 
 
 def list_layers(pool: Pool, names: Mapping[str, str], release: str) -> Listing:
     """
-    Return where Keras 2 lists the layers of a model.
+    Return the places in which Keras 2 lists the layers of a model.
 
-    :param names: the names of layers by their places
+    :param names: the names of layers, by place
     :param release: a release of Keras 2
-    :raises UnlistedError: if the file does not say it
+    :raises UnlistedError: if the file does not determine the places
     """
     layers = tuple(_layers(pool, names))
     _check_places(pool, layers)
@@ -129,7 +129,7 @@ def list_layers(pool: Pool, names: Mapping[str, str], release: str) -> Listing:
 
 
 def _layers(pool: Pool, names: Mapping[str, str]) -> Iterator[_StoredLayer]:
-    """Yield the layers that the model itself holds, those without variables too."""
+    """Yield the direct layers of the model, including layers without variables."""
     paths = {tuple(place.split("/")) for place in names if place}
     for path in sorted(paths):
         if path[0] in NOT_WEIGHTS or any(path[:end] in paths for end in range(1, len(path))):
@@ -157,7 +157,7 @@ def _check_places(pool: Pool, layers: Sequence[_StoredLayer]) -> None:
 
 def _class_of(layer: _StoredLayer, layers: Sequence[_StoredLayer], release: str) -> str | None:
     """
-    Return a layer's class in snake case; None for a layer that has no variables and does not count.
+    Return a layer's class in snake case; None for a layer without variables that is not counted.
     """
     base, _ = _parts(layer)
     class_name = _builtin().get(base or "")
@@ -201,8 +201,8 @@ def _check_own_class(layer: _StoredLayer, base: str, layers: Sequence[_StoredLay
 
 def _parts(layer: _StoredLayer) -> tuple[str | None, int | None]:
     """
-    Return a layer's class in snake case and its number among those of its class, as far as its
-    place and its default name say them.
+    Return a layer's class in snake case and its number within the class, from its place and its
+    default name; None for unknown parts.
     """
     match = _DEFAULT_NAME.fullmatch(layer.name)
     base = match["base"] if match is not None else None
@@ -270,13 +270,13 @@ _NESTED: Final = re.compile(r"container(?:_\d+)?")
 _NUMBERED: Final = re.compile(r"(?P<base>.*?)(?:_\d+)?")
 _ATTENTION: Final = frozenset({"query_dense", "key_dense", "value_dense", "output_dense"})
 """
-What MultiHeadAttention holds its projections by: Keras 2 with an underscore before, Keras 3 with
-one and without one.
+The attributes of MultiHeadAttention with its projections: Keras 2 has them with a leading
+underscore, Keras 3 with and without.
 """
 
 
 def crosses(context: ConversionContext) -> bool:
-    """Return whether an archive of one library becomes one of the other."""
+    """Return whether an archive of one library is converted to an archive of the other."""
     return (
         context.crosses
         and context.target.container == "keras"
@@ -291,16 +291,16 @@ def is_subclassed_model(unit: Unit) -> bool:
 
 def is_model(unit: Unit) -> bool:
     """
-    Return whether a class of Keras 2 can be a model: its config has no ``trainable``, a layer's
-    has.
+    Return whether a class of Keras 2 may be a model: configs of layers have ``trainable``, configs
+    of models do not.
     """
     return unit.custom and "trainable" not in unit.config
 
 
 def objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None:
     """
-    Return why variables of a class are not where the other library looks for them; None where they
-    are.
+    Return why the variables of a class are not in the places that the other library reads; None if
+    they are.
     """
     if context.to_keras3:
         return _obstacle_of_counts(pool) if is_model(unit) else None
@@ -338,8 +338,8 @@ def _reason_against_listing(unit: Unit, pool: Pool, context: ConversionContext) 
 
 def _is_laid_out_as_keras2(context: ConversionContext) -> bool:
     """
-    Return whether a conversion wrote an archive of Keras 3: it keeps the places of Keras 2, and
-    knows no names of layers, which Keras 3.6 and later write.
+    Return whether a conversion wrote an archive of Keras 3: conversions keep the places of Keras 2,
+    and do not write the names of layers, as Keras 3.6 and later do.
     """
     return is_since(
         context.source_release, NAMED_SINCE
@@ -347,7 +347,7 @@ def _is_laid_out_as_keras2(context: ConversionContext) -> bool:
 
 
 def _listed_in_keras2(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
-    """Return variables of a subclassed model of Keras 3 by where Keras 2 lists its layers."""
+    """Return the variables of a subclassed Keras 3 model by the places of its layers in Keras 2."""
     if not any(within for within, _ in pool) or _is_laid_out_as_keras2(context):
         return pool
     names = context.loaded.document.layer_names
@@ -365,8 +365,8 @@ def _listed_in_keras2(unit: Unit, pool: Pool, context: ConversionContext) -> Poo
 
 def across_archives(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
     """
-    Return variables of a class by where the other library looks for them; a warning where Keras 3
-    can list layers otherwise.
+    Return the variables of a class by the places that the other library reads. Log a warning if
+    Keras 3 may list the layers in another order.
     """
     if not context.to_keras3:
         listed = _listed_in_keras2(unit, pool, context) if is_subclassed_model(unit) else pool
@@ -416,7 +416,7 @@ def _obstacle_of_counts(pool: Pool) -> str | None:
 
 
 def _places_in_keras2(pool: Pool) -> Pool:
-    """Return variables of a class of Keras 3 by where Keras 2 looks for them."""
+    """Return the variables of a Keras 3 class by the places that Keras 2 reads."""
     below: dict[Within, set[str]] = defaultdict(set)
     for path, _ in pool:
         for end, name in enumerate(path):
@@ -461,7 +461,7 @@ def _base(name: str) -> str:
 
 
 def _can_be(base: str, group: Group, listed: Collection[Group]) -> bool:
-    """Return whether variables can be those of a layer of a class that a list has members of."""
+    """Return whether variables may belong to a layer of a class that a list contains."""
     own = next((name for name in layer_classes.builtin_classes() if snake_case(name) == base), None)
     every = class_slots(own) if own is not None else None
     if own is None or not every:

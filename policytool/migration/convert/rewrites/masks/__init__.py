@@ -1,23 +1,23 @@
 """
-The masks of layers, and what layers make of masked steps, written for a release that makes
-something else of them: of merged tensors, of softmaxes, and of attentions whose steps may attend to
-no other.
+The masks of layers, and the results of layers at masked steps, converted for a release that
+computes them differently: for merging layers, softmaxes, and attention layers with fully masked
+steps.
 
-Where a step of an input is masked, Keras 3.4 on takes a factor of 1 there for a Multiply, and what
-the other inputs have for Maximum and Minimum; where all are masked, Multiply gives 0
-(``_merge_function`` in keras/src/layers/merging). Here each input gets these values by operations,
-before the layer.
+If a step of an input is masked, Keras 3.4 and later use a factor of 1 for Multiply, and the values
+of the other inputs for Maximum and Minimum; if all inputs are masked, Multiply returns 0
+(``_merge_function`` in keras/src/layers/merging). The conversion adds operations before the layer
+that compute these values.
 
-A Softmax of Keras 2, and of Keras 3 before 3.10, adds a large negative number where a mask is
-false, so that a row without any step gets equal weights. Keras 3.10 on gives zeros where the mask
-is false (``Softmax.call``; all minor releases from 3.0 to 3.15 and tf_keras 2.21 were called).
+Softmax of Keras 2, and of Keras 3 before 3.10, adds a large negative number where a mask is false,
+so a fully masked row gets equal weights. Keras 3.10 and later return zeros where the mask is false
+(``Softmax.call``; measured with all minor releases from 3.0 to 3.15 and tf_keras 2.21).
 
-An attention of Keras 2 gives averages for steps that may attend to none, and so does Keras 3; but
-from 3.10 on it attends to nothing there if the layer has dropout or returns its scores. Either is
-what a second call of the same layer gives. Called on the mean of its values as the only step, it
-gives the average of all steps: each step has the same weight there, and a projection of a mean is
-the mean of projections. Called on values without steps, it attends to nothing, and what is left is
-the bias of its last projection.
+For fully masked steps, attention layers of Keras 2 and Keras 3 return averages; but Keras 3.10 and
+later attend to nothing if the layer has dropout or returns its scores. A second call of the same
+layer computes either result. Called on the mean of its values as a single step, it returns the
+average of all steps, because each step has the same weight and the projection of a mean is the mean
+of projections. Called on values without steps, it attends to nothing, and returns the bias of its
+last projection.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def with_merged_values(
 
 
 def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuilder) -> Call | None:
-    """Return a call on inputs with the masks applied; None if that cannot be written."""
+    """Return a call on inputs with the masks applied; None if operations cannot apply them."""
     first = next(iter(call.args), None)
     if unit.custom or unit.class_name not in _MERGES or not isinstance(first, list | tuple):
         return None
@@ -154,8 +154,8 @@ def _others(
     builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
 ) -> list[Reference]:
     """
-    Return the last two values of which the layer takes the larger or the smaller one: what inputs
-    before them come to, and the last input.
+    Return the last two values that the layer compares: the result for all inputs except the last,
+    and the last input.
     """
     build = builder.operation
     result, mask = tensors[0], kept[0]
@@ -173,11 +173,11 @@ def _others(
 _FIRST_WITH_ZEROS: Final = "keras3.10"
 _LARGE: Final = {"float16": -32752.0}
 _LARGE_ELSE: Final = -1e9
-"""What Keras 2 adds, by compute dtype (``_large_compatible_negative`` in softmax.py)."""
+"""The number that Keras 2 adds in other dtypes (``_large_compatible_negative`` in softmax.py)."""
 
 
 def gives_zeros(release: str) -> bool:
-    """Return whether a release gives zeros where a mask is false."""
+    """Return whether a Softmax of a release returns zeros where a mask is false."""
     return family_of(release) == KERAS3 and is_since(release, _FIRST_WITH_ZEROS)
 
 
@@ -240,11 +240,11 @@ def _lowered(unit: Unit, tensor: Reference, mask: Reference, builder: MaskBuilde
 _RANK: Final = 3
 
 _UNHIDDEN: Final = "float64"
-"""What the mask of Keras 2 does not hide scores in, so that it gives no average."""
+"""The dtype in which masks of Keras 2 do not hide scores, so the result is not an average."""
 
 _NO_STEPS: Final = (Slice(), Slice(stop=0))
 ZEROS: Final = "zeros"
-"""What releases that attend to nothing give as scores."""
+"""The scores in releases that attend to nothing at fully masked steps."""
 
 
 def can_select(unit: Unit, masks: Used, result: str) -> bool:
@@ -345,7 +345,7 @@ def _select(unit: Unit, mask: Reference, result: str, builder: MaskBuilder) -> N
 
 
 def _rank(unit: Unit) -> int | None:
-    """Return how many axes the query of an attention has; None where its file does not say it."""
+    """Return the number of axes of an attention's query; None if the file does not contain it."""
     build = unit.build or {}
     known = build.get("shapes_dict")
     shapes = {**build, **(known if isinstance(known, dict) else {}), **unit.config}
@@ -354,7 +354,7 @@ def _rank(unit: Unit) -> int | None:
 
 
 _PASSES: Final = 3
-"""How often masks are written: what one writes may end a mask that travelled before."""
+"""The number of passes that write masks; a pass may remove a mask that reached a later layer."""
 
 
 @rewrite(
@@ -364,12 +364,11 @@ def masks(root: Unit, context: ConversionContext) -> Unit:
     """
     Preserves masks: each call uses the same masks in the target as in the source.
 
-    Masks travel by rules that differ from release to release
-    (:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with
-    another mask, the mask is written into the graph: as the argument ``mask`` or
-    ``attention_mask``, made by operations, or by a copy of the input, which has no mask. Masks that
-    Keras 3 wrote as arguments, and that travel with the tensors in the target anyway, are left out
-    with their operations.
+    The rules by which tensors keep masks differ between releases
+    (:mod:`policytool.migration.convert.masks.flow`). If a call in the target would use another
+    mask, the mask is written into the graph: as the argument ``mask`` or ``attention_mask``,
+    computed by operations, or removed by a copy of the input, which has no mask. Masks that Keras 3
+    wrote as arguments are omitted with their operations if the tensors in the target have them.
     """
     if root.network is None or not has_masks(root):
         return root
@@ -448,7 +447,7 @@ def _with_softmaxes(
 
 
 def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[CallKey, Used]:
-    """Return what calls compute with, some of which need no masks any more."""
+    """Return the masks of calls, without those of calls that no longer need masks."""
     return {key: frozenset() if key in calls else masks for key, masks in needed.items()}
 
 
@@ -456,8 +455,8 @@ def _fully_masked_result(
     root: Unit, scope: Scope, unit: Unit, masks: Used, context: ConversionContext
 ) -> str | None:
     """
-    Return what an attention computes in the source for its fully masked steps; None if that cannot
-    be written for the target.
+    Return the source's result for the fully masked steps of an attention; None if the target cannot
+    compute it.
     """
     around = [
         _unit(root, (scope[:end], scope_part.rpartition(":")[0], 0))

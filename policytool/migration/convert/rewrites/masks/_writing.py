@@ -1,6 +1,6 @@
 """
-Writes masks into the graphs of a model: as arguments of calls, made by operations of Keras 3, or by
-copies of tensors, which have none.
+Writes masks into the graphs of a model: as arguments of calls, computed by Keras 3 operations, or
+removes them by copies of tensors, which have no masks.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ def change_networks(
 _NUMPY: Final = f"{MODULES}numpy"
 _CORE: Final = f"{MODULES}core"
 _DEPTH: Final = 32
-"""How far masks may be made of masks; deeper ones are refused."""
+"""The largest nesting depth of masks; deeper masks are refused."""
 
 
 class MaskBuilder:
-    """Puts operations that make masks into one network."""
+    """Adds operations that compute masks to a network."""
 
     def __init__(self, network: Network, scope: Scope, table: MaskTable) -> None:
         self._network = network
@@ -98,7 +98,7 @@ class MaskBuilder:
         """The calls that changed."""
 
         self.stand_ins: dict[Reference, Reference] = {}
-        """By an output of a layer, the tensor that replaces it."""
+        """The tensor that replaces each output of a layer."""
 
         self.keeping: set[str] = set()
         """The operations that compute these tensors, which keep the original outputs."""
@@ -109,12 +109,12 @@ class MaskBuilder:
         self._added: list[Unit] = []
 
     def take(self) -> list[Unit]:
-        """Return the operations that were put since the last call of this."""
+        """Return the operations that were added since the last call of this method."""
         added, self._added = self._added, []
         return added
 
     def put(self, mask: Mask, taker: Unit, depth: int = 0) -> Reference | None:
-        """Return the tensor of a mask; None for one that no operations make in this network."""
+        """Return the tensor of a mask; None if operations in this network cannot compute it."""
         reference = self._known.get(mask)
         if reference is None and depth <= _DEPTH:
             reference = self._put(mask, taker, depth + 1)
@@ -123,7 +123,7 @@ class MaskBuilder:
         return reference
 
     def dtype(self, tensor: Reference) -> str | None:
-        """Return the dtype of a tensor; None if it is not known."""
+        """Return the dtype of a tensor; None if unknown."""
         return of_network(self._network).of(tensor)
 
     def copy(self, tensor: Reference, taker: Unit) -> Reference:
@@ -200,7 +200,7 @@ class MaskBuilder:
     def _put_ones(self, tensor: Reference, taker: Unit) -> Reference:
         zero = self.operation("Equal", taker, (tensor, 0))
         other = self.operation("NotEqual", taker, (tensor, 0))
-        either = self.operation("LogicalOr", taker, (zero, other))  # NaN is other than 0, too
+        either = self.operation("LogicalOr", taker, (zero, other))  # NaN differs from 0, too
         return self.operation("Any", taker, (either,), axis=-1, keepdims=False)
 
     def _fold(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:

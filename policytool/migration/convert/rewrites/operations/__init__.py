@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 
 FUNCTIONS: Final = frozenset({*rows_by_function(), *to_keras3.COMPOSED, FUNCTION})
-"""The functions of TensorFlow that are known here."""
+"""The supported TensorFlow functions."""
 
 CASTING: Final = "keras3.6"
-"""What stands for the releases that write their layers' casts into the graph, 3.5 to 3.9."""
+"""The representative of the releases that write the casts of layers into the graph, 3.5 to 3.9."""
 
 _DTYPE: Final = "dtype"
 _SHAPES: Final = frozenset({"shape", "compat.v1.shape"})
@@ -67,7 +67,7 @@ _UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"}
         "calls",
         "policies",
         "activation_operations",
-    ),  # reads what is left, and its dtypes
+    ),  # reads the remaining ops, and their dtypes
     applies=lambda context: True,  # noqa: ARG005  # releases of Keras 2 differ too
 )
 def operations(root: Unit, context: ConversionContext) -> Unit:
@@ -108,7 +108,7 @@ def _network(network: Network, context: ConversionContext) -> Network:
                 f"the cast to {unit.config.get('dtype')} is omitted because the following "
                 "layers cast their inputs",
             )
-    if context.crosses or not context.to_keras3:  # rewrites put operations into any model
+    if context.crosses or not context.to_keras3:  # rewrites add operations to any model
         names = {unit.name for unit in network.units}
         network = replace(
             network,
@@ -118,7 +118,7 @@ def _network(network: Network, context: ConversionContext) -> Network:
                 for new in _convert(unit, names, dtypes, context)
             ),
         )
-        # the shapes, and what is made of them alone, that nothing uses any more
+        # remove unused shapes, and ops that depend only on shapes
         network = prune(
             network,
             lambda unit: str(unit.config.get("function")) in _SHAPES or unit.role is Role.OPERATION,
@@ -135,8 +135,8 @@ def _network(network: Network, context: ConversionContext) -> Network:
 
 def _with_dtype_in_config(unit: Unit) -> Unit:
     """
-    Return an operation with its dtype in its config, as Keras 3.11 and later write it, where the
-    calls say it.
+    Return an operation with the dtype of its calls, if any, in its config, as Keras 3.11 and later
+    write it.
     """
     in_calls = [call.kwargs[_DTYPE] for call in unit.calls if _DTYPE in call.kwargs]
     latest = keras_operations.signature(newest(KERAS3).id, module_of(unit), unit.class_name)
@@ -240,7 +240,7 @@ def _function_name(unit: Unit) -> str:
 
 
 def _with_known_keys(unit: Unit, context: ConversionContext) -> Unit:
-    """Return an operation with the keys that the target's release takes."""
+    """Return an operation with the keys that the target accepts."""
     if (
         unit.role is not Role.OPERATION
         or unit.custom
@@ -273,7 +273,7 @@ def _with_known_keys(unit: Unit, context: ConversionContext) -> Unit:
 
 
 def _judge_lambdas(network: Network, context: ConversionContext) -> None:
-    """Refuse op layers where the release has none that are rebuilt from a config."""
+    """Refuse op layers if the release lacks op layers that can be rebuilt from a config."""
     for unit in network.units:
         if unit.class_name in _LAMBDAS and not unit.custom:
             context.log.refuse(
@@ -285,7 +285,7 @@ def _judge_lambdas(network: Network, context: ConversionContext) -> None:
 
 
 def _judge_left(network: Network, context: ConversionContext) -> None:
-    """Refuse op layers that stayed, and operations in a container that does not hold them."""
+    """Refuse remaining op layers, and operations in a container that does not support them."""
     for unit in network.units:
         if unit.class_name in _UNREAD:
             context.log.refuse(
@@ -324,9 +324,9 @@ def drop_casts(
     network: Network, dtypes: TensorDtypes, *, first_alone: bool
 ) -> tuple[Network, tuple[Unit, ...]]:
     """
-    Return the network without the casts that the layers behind them do, and those casts.
+    Return the network without the casts that the following layers perform, and the removed casts.
 
-    :param first_alone: whether layers cast their first argument alone, as Keras 2 does
+    :param first_alone: whether layers cast only their first argument, as in Keras 2
     """
     casts = {
         unit.name: unit
@@ -430,7 +430,7 @@ def _is_product(unit: Unit) -> bool:
 
 
 def _source_of_swap(unit: Unit) -> Reference | None:
-    """Return what an operation swaps the last two axes of; None for any other unit."""
+    """Return the tensor whose last two axes an operation swaps; None for other units."""
     if unit.class_name != _SWAP or unit.custom or len(unit.calls) != 1:
         return None
     axes = {unit.config.get("axis1"), unit.config.get("axis2")}

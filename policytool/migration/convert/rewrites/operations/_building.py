@@ -1,5 +1,5 @@
 """
-Units that a rewrite puts in the place of one, in the order that they are called in.
+Units that replace a unit in a rewrite, in the order of their calls.
 
 Indices and slices are ``SlicingOpLambda`` in Keras 2, and ``GetItem`` in Keras 3.
 """
@@ -27,19 +27,19 @@ SLICING: Final = "SlicingOpLambda"
 
 class UnsupportedOperationError(ValueError):
     """
-    What the other side has no words for; the message ends a sentence that begins with the layer.
+    The other library does not support the operation; the message follows the name of the layer.
     """
 
 
 @dataclass
 class OperationBuilder:
     """
-    What stands in one unit's place: further units, and the last, which has the name of the first.
+    The units that replace a unit; the last unit has the name of the replaced unit.
     """
 
     unit: Unit
     names: set[str]
-    """All names of the network, of added units too."""
+    """All names in the network, including those of added units."""
 
     added: list[Unit] = field(default_factory=list)
 
@@ -113,7 +113,7 @@ class OperationBuilder:
 
 
 FLOAT32 = policy_from_name("float32")
-"""The policy of an op layer, which says nothing of what it computes in."""
+"""The policy of an op layer, which does not affect its compute dtype."""
 
 
 FUNCTION: Final = "__operators__.getitem"
@@ -123,9 +123,9 @@ _BOUNDS: Final = ("start", "stop", "step")
 
 def put_keras3_slicing(builder: OperationBuilder, call: Call) -> Reference:
     """
-    Add the operation that takes what a slicing layer takes.
+    Add the operation that returns the same slice as a slicing layer.
 
-    :raises UnsayableError: for an index that is a tensor
+    :raises UnsupportedOperationError: if an index is a tensor
     """
     if _SPEC not in call.kwargs or not isinstance(call.args[0], Reference):
         raise UnsupportedOperationError("slices a tensor, but the file does not contain the slice")
@@ -160,10 +160,10 @@ def _index3(item: Argument) -> Argument:
 
 def put_keras2_slicing(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     """
-    Add the slicing layer that takes what ``GetItem`` takes.
+    Add the slicing layer that returns the same slice as ``GetItem``.
 
-    :param ellipsis: whether the release reads an ellipsis back: TF 2.4 writes one and does not
-    :raises UnsayableError: for an index that is a tensor, an array or a list
+    :param ellipsis: whether the release reads an ellipsis; TF 2.4 only writes it
+    :raises UnsupportedOperationError: if an index is a tensor, an array or a list
     """
     arguments = (*call.args, *call.kwargs.values())
     expected = 2

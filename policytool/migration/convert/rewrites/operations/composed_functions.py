@@ -1,8 +1,8 @@
 """
-Operations of Keras 3 that several functions of TensorFlow compute together: activations, norms, and
-``Einsum`` of one tensor or two as transpositions, sums and a product of matrices.
+Keras 3 operations that require several TensorFlow functions: activations, norms, and ``Einsum`` of
+one or two tensors as transpositions, sums and a product of matrices.
 
-An op layer of Keras 2 that calls ``tf.einsum`` holds the equation and not the tensors.
+A Keras 2 op layer that calls ``tf.einsum`` stores the equation, but not the tensors.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _clip(builder: OperationBuilder, x: Reference, low: float, high: float) -> R
 
 
 _EPSILON: Final = 1e-7
-"""What ``keras.config.epsilon()`` is unless a program sets another."""
+"""The default of ``keras.config.epsilon()``."""
 
 _EUCLIDEAN: Final = 2
 _INFINITIES: Final = {float("inf"): "math.reduce_max", float("-inf"): "math.reduce_min"}
@@ -117,11 +117,12 @@ def put_composed(
     builder: OperationBuilder, unit: Unit, first: Argument, dtype: str | None
 ) -> Reference | None:
     """
-    Add the functions that compute what an operation does in one call, and return the result; None
-    for an operation that no functions are known for.
+    Add the functions that compute a call of an operation, and return the result; None if the
+    operation cannot be composed.
 
-    :param first: what it is called with, of a dtype that may not be known
-    :raises UnsayableError: for arguments that they do not take
+    :param first: the first argument of the call
+    :param dtype: the dtype of the first argument; None if unknown
+    :raises UnsupportedOperationError: if the functions do not support an argument
     """
     compose = _FUNCTIONS.get((module_of(unit), unit.class_name))
     if compose is None:
@@ -151,7 +152,7 @@ def _sum_of_squares(
 def _vector_norm(
     builder: OperationBuilder, tensor: Reference, order: Value, axis: Value, *, keepdims: bool
 ) -> Reference:
-    """Return a norm of vectors of another order than 2, or an infinite one."""
+    """Return a norm of vectors whose order is not 2; the order may be infinite."""
     if isinstance(order, bool) or not isinstance(order, int | float) or order == 0:
         raise UnsupportedOperationError(
             f"computes a norm of order {order}; policytool does not convert this"
@@ -165,7 +166,7 @@ def _vector_norm(
 
 
 def _whole(value: Value) -> Argument:
-    """Return a whole number or several."""
+    """Return an integer or a list of integers."""
     if isinstance(value, int):
         return value
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
@@ -177,8 +178,8 @@ def _whole(value: Value) -> Argument:
 
 def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, _dtype: str) -> Reference:
     """
-    Divide by the Euclidean norm, of which the reciprocal is at most ``1 / epsilon``, or by another,
-    which is at least ``epsilon`` (``_normalize`` in keras/src/ops/nn.py).
+    Divide by the Euclidean norm, whose reciprocal is limited to ``1 / epsilon``, or by another
+    norm, which is limited to at least ``epsilon`` (``_normalize`` in keras/src/ops/nn.py).
     """
     epsilon, order = unit.config.get("epsilon"), unit.config.get("order", _EUCLIDEAN)
     axis = unit.config.get("axis", -1)
@@ -220,7 +221,7 @@ def _hard_silu(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
 
 
 def _logarithm(base: float) -> Compose:
-    """Return what composes the logarithm to a base: the natural one over that of the base."""
+    """Return a function that composes the logarithm to a base: ``log(x) / log(base)``."""
 
     def compose(
         builder: OperationBuilder, _unit: Unit, tensor: Reference, _dtype: str
@@ -327,7 +328,7 @@ CLASS_NAME = "Einsum"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Term:
-    """A tensor, and a letter for each axis of it."""
+    """A tensor, with a letter for each axis."""
 
     tensor: Reference
     letters: str
@@ -339,7 +340,7 @@ def put_einsum(
     """
     Add the functions that compute an Einsum, and return the result.
 
-    :raises UnsayableError: for an equation that these functions cannot compute
+    :raises UnsupportedOperationError: if these functions cannot compute the equation
     """
     equation = str(unit.config.get("subscripts")).replace(" ", "")
     before, arrow, result = equation.partition("->")
@@ -428,7 +429,7 @@ def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
     """
     Return a term with its axes in the order of ``letters``.
 
-    :raises UnsayableError: if it does not have exactly these axes
+    :raises UnsupportedOperationError: if the term does not have exactly these axes
     """
     if set(letters) != set(term.letters):
         raise UnsupportedOperationError("is an Einsum whose result has an axis that no input has")

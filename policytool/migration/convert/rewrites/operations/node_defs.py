@@ -1,9 +1,9 @@
 """
-``TensorFlowOpLayer`` of TF 1.15 to 2.3: an op of TensorFlow's own, with its ``node_def`` and those
-of its inputs that are constants.
+``TensorFlowOpLayer`` of TF 1.15 to 2.3: a TensorFlow op, stored as its ``node_def`` and its
+constant inputs.
 
-They are told as the op layers that TF 2.4 and later write in their place, ``TFOpLambda`` and
-``SlicingOpLambda``, which the rest of this package reads. The constants stand by the number of the
+These layers are converted to the op layers of TF 2.4 and later, ``TFOpLambda`` and
+``SlicingOpLambda``, which the rest of this package reads. Constants are stored by the number of the
 input (``_make_op`` of tensorflow/python/keras/engine/base_layer.py, TF 1.15 to 2.3).
 """
 
@@ -37,25 +37,25 @@ FIRST: Final = "@"
 """The function's first parameter, among the inputs of an op."""
 
 REST: Final = "*"
-"""The same, where it takes a list: all inputs that no other name is left for."""
+"""The first parameter if it is a list: all inputs without another name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Op:
-    """One op."""
+    """A TensorFlow op, and the function that computes it."""
 
     function: str
     inputs: tuple[str, ...] = (FIRST,)
-    """The function's parameters, in the order of the op's inputs."""
+    """The parameters of the function, in the order of the op's inputs."""
 
     attributes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The attributes that are parameters of the function."""
 
     needed: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
-    """The attributes that the function has no parameter for, with the value that it stands for."""
+    """The attributes without a parameter of the function, with the value that it implies."""
 
     said: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
-    """Parameters that the op's name says."""
+    """Parameters whose values follow from the name of the op."""
 
 
 _UNARY: Final = {
@@ -138,7 +138,7 @@ _REDUCTIONS: Final = {
 }
 _NHWC: Final[dict[str, Argument]] = {"data_format": "NHWC"}
 _RESIZE: Final[dict[str, Argument]] = {"align_corners": False, "half_pixel_centers": True}
-"""What ``tf.image.resize`` of TF 2 asks for."""
+"""The attributes that ``tf.image.resize`` of TF 2 sets."""
 
 OPS: Final[Mapping[str, Op]] = MappingProxyType(
     {
@@ -244,8 +244,7 @@ OPS: Final[Mapping[str, Op]] = MappingProxyType(
     }
 )
 """
-By the op's name; those that cut out a part are told by
-:mod:`policytool.migration.convert.rewrites.operations.node_defs`.
+The known ops, by name, except the slicing ops of ``_SLICES``.
 """
 
 
@@ -253,10 +252,10 @@ NODE_DEF: Final = "TensorFlowOpLayer"
 
 
 _SLICES: Final = {"StridedSlice": 4, "Slice": 3}
-"""The ops that cut out a part, with the number of their inputs."""
+"""The slicing ops, with the number of their inputs."""
 
 _COUNTS: Final = frozenset({"N", "num", "num_split"})
-"""Attributes that count what an op has anyway."""
+"""Attributes that only repeat the number of inputs or outputs."""
 
 _TYPES: Final = {
     "DT_HALF": "float16",
@@ -307,7 +306,7 @@ def _op_layer(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
     """
     Return the op layer of TF 2.4 for a layer.
 
-    :raises UnsayableError: where there is none
+    :raises UnsupportedOperationError: if there is none
     """
     op, attributes = _op(unit), _attributes(unit)
     config: dict[str, Value] = {"trainable": True, "dtype": FLOAT32}

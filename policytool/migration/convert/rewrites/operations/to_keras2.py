@@ -47,8 +47,8 @@ _TURNED: Final = {
     "math.less_equal": "math.greater_equal",
 }
 """
-What computes the same of the two arguments the other way round: Keras 2 reads a number in front as
-float32 or int32, whatever stands behind it.
+The function that computes the same with swapped arguments, because Keras 2 reads a number as the
+first argument as float32 or int32, independent of the second.
 """
 
 _FIRST_LAMBDA: Final = "tf2.4"
@@ -60,12 +60,12 @@ def put(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
     """
-    Add the op layers that compute what an operation does in one call, and return the result.
+    Add the op layers that compute a call of an operation, and return the result.
 
-    TF 2.3 and older have none: there a cast of floating-point numbers is an Activation of its
-    dtype, which casts what it gets and gives it as it is.
+    TF 2.3 and earlier do not have these layers: a cast between floats becomes a linear Activation
+    with the new dtype, which casts its input.
 
-    :raises UnsayableError: where there are none
+    :raises UnsupportedOperationError: if no op layers compute the operation
     """
     if not is_before_lambdas(loader):
         return _put(builder, unit, call, dtypes, loader)
@@ -87,7 +87,7 @@ def put(
 
 
 def is_before_lambdas(loader: str) -> bool:
-    """Return whether a release of Keras 2 has no op layers that are rebuilt from a config."""
+    """Return whether a Keras 2 release lacks op layers that can be rebuilt from a config."""
     return not is_since(loader, _FIRST_LAMBDA)
 
 
@@ -129,8 +129,8 @@ def _put(
 
 def _judge_rest(row: OperationRow, unit: Unit) -> None:
     """
-    Refuse keys of the operation's config that the function has no words for, but those that say
-    what it does anyway.
+    Refuse keys of the operation's config that the function does not support, unless they equal its
+    default behaviour.
     """
     latest = keras_operations.signature(newest(KERAS3).id, row.module, row.op)
     known = {pair.keras3 for pair in row.pairs if pair.place is Place.CONFIG}
@@ -183,8 +183,8 @@ def _function(
     builder: OperationBuilder, row: OperationRow, values: dict[str, Argument], dtype: str | None
 ) -> Reference:
     """
-    Add the function with its first argument in front; a number in front of tensors of 16 bits is
-    put behind them.
+    Add the function with its first argument; if this is a number and the tensors have 16 bits, swap
+    the arguments.
     """
     first, *others = [pair.tf for pair in row.pairs]
     function = row.functions[0]
@@ -226,8 +226,8 @@ def _tensor(
     builder: OperationBuilder, value: Argument, dtype: str | None, dtypes: TensorDtypes
 ) -> Argument:
     """
-    Return a tensor in the dtype that Keras 3 promotes it to; a constant without its own, which the
-    function gives it.
+    Return a tensor in the dtype to which Keras 3 promotes it; a constant without a dtype, which the
+    function sets.
     """
     match value:
         case list() | tuple():
@@ -242,7 +242,7 @@ def _tensor(
 
 
 def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
-    """Return an argument of the operation's config as the function takes it."""
+    """Return an argument of the operation's config in the form that the function accepts."""
     if any(True for _ in tensors(value)):
         raise UnsupportedOperationError(
             f"applies the operation {row.op} with a tensor as {pair.keras3}, which "
@@ -265,7 +265,7 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
 
 
 def _sizes(cuts: list[Argument]) -> Argument:
-    """Return the sizes of parts; that of the last is what is left over."""
+    """Return the sizes of parts; the last part has the remaining size."""
     sizes: list[Argument] = []
     before = 0
     for cut in cuts:

@@ -1,7 +1,7 @@
 """
 From op layers of Keras 2 to operations of Keras 3.
 
-:data:`COMPOSED` has the functions of TensorFlow that several operations compute together.
+:data:`COMPOSED` contains the TensorFlow functions that require several operations.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EUCLIDEAN: Final = "euclidean"
 
 
 def _floats(call: Call, dtypes: TensorDtypes) -> Reference:
-    """Return the tensor that a function of one is called with."""
+    """Return the input tensor of a function with a single float tensor."""
     first = call.args[0]
     if not isinstance(first, Reference) or dtypes.of(first) not in names_of_dtypes.FLOATS:
         raise UnsupportedOperationError(
@@ -73,8 +73,8 @@ def _matmul(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refe
 
 def _l2_normalize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
     """
-    ``tf.math.l2_normalize``: times the reciprocal root of the sum of squares, which is at least
-    ``epsilon``.
+    ``tf.math.l2_normalize``: multiply by the reciprocal square root of the sum of squares, which is
+    limited to at least ``epsilon``.
     """
     x = _floats(call, dtypes)
     epsilon = call.kwargs.get("epsilon", 1e-12)
@@ -97,7 +97,7 @@ def _axis(call: Call) -> Value:
 
 
 def _norm(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference:
-    """Return a norm of vectors, or the Euclidean one of several axes as one vector."""
+    """Return a norm of vectors, or the Euclidean norm over several axes."""
     order = call.kwargs.get("ord") or _EUCLIDEAN
     if order != _EUCLIDEAN and isinstance(call.kwargs.get("axis"), list | tuple):
         raise UnsupportedOperationError("computes a matrix norm; policytool does not convert this")
@@ -151,7 +151,7 @@ def _add_n(builder: OperationBuilder, call: Call, _dtypes: TensorDtypes) -> Refe
 
 
 _SPACE: Final = 3
-"""The most axes that windows have beside those of examples and channels."""
+"""The largest number of spatial axes of a window."""
 
 _METHODS: Final = frozenset({"bilinear", "nearest", "bicubic", "lanczos3", "lanczos5"})
 
@@ -188,7 +188,7 @@ def _resize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refe
 
 
 def _clip(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference | None:
-    """Bounds that are tensors: ``tf.clip_by_value`` takes the smaller one first."""
+    """Convert bounds that are tensors: ``tf.clip_by_value`` applies the upper bound first."""
     low, high = (call.kwargs.get(f"clip_value_{end}") for end in ("min", "max"))
     if not any(isinstance(bound, Reference) for bound in (low, high)):
         return None
@@ -202,8 +202,8 @@ def _clip(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refere
 
 def _like(op: str) -> Compose:
     """
-    Return what fills a tensor of another dtype: a cast behind it, because Keras 3.11 moved the
-    dtype from the operation's call into its config.
+    Return a function that composes a filled tensor of another dtype: a cast follows the operation,
+    because Keras 3.11 moved the dtype from the operation's call to its config.
     """
 
     def compose(builder: OperationBuilder, call: Call, _dtypes: TensorDtypes) -> Reference | None:
@@ -229,9 +229,9 @@ def _einsum(_builder: OperationBuilder, _call: Call, _dtypes: TensorDtypes) -> R
 
 def _pool(op: str, rank: str) -> Compose:
     """
-    Return what pools windows of images, or of whatever has channels last.
+    Return a function that composes pooling of images or other inputs with channels last.
 
-    :param rank: what the function's name says of its windows, ``2d`` for those of images
+    :param rank: the rank of the windows in the function's name, such as ``2d`` for images
     """
     axes = {"1d": (1, 3), "2d": (2, 4), "3d": (3, 5)}.get(rank, (1, 2, 4, 5))
 
@@ -300,14 +300,14 @@ COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(
         },
     }
 )
-"""By function; one that returns None leaves the call to the rows."""
+"""The composing functions, by TensorFlow function; if one returns None, the rows are used."""
 
 
 def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes) -> Reference:
     """
     Add the operations that compute one call of an op layer, and return the result.
 
-    :raises UnsayableError: if no operations compute it
+    :raises UnsupportedOperationError: if no operations compute it
     """
     if unit.class_name == SLICING:
         return _building.put_keras3_slicing(builder, call)
@@ -369,7 +369,7 @@ def _call(
 
 
 def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
-    """Return an argument as the operation's config has it."""
+    """Return an argument in the form of the operation's config."""
     if pair.kind is ParameterKind.SHAPE:
         return shape(value)
     if any(True for _ in tensors(value)):
@@ -398,10 +398,10 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
 
 def shape(value: Argument) -> Value:
     """
-    Return the shape that a tensor is given, with -1 for what a tensor says: with all other sizes
-    told it can be no other.
+    Return the target shape of a tensor, with -1 for a size that is a tensor, which follows from all
+    other sizes.
 
-    :raises UnsayableError: where more than one size is left open
+    :raises UnsupportedOperationError: if more than one size is unknown
     """
     if not isinstance(value, list | tuple):
         raise UnsupportedOperationError(
@@ -430,8 +430,8 @@ def _cuts(sizes: list[Argument]) -> Value:
 
 def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -> Argument:
     """
-    Return what an operation is called with: arrays get the dtype that TensorFlow gives them, that
-    of the tensors beside them.
+    Return an argument of an operation's call: arrays get the dtype of the other tensors, as in
+    TensorFlow.
     """
     value = _number(value)
     if pair.kind is ParameterKind.TENSORS and isinstance(value, list | tuple):
@@ -460,7 +460,7 @@ def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -
 
 
 def _number(argument: Argument) -> Argument:
-    """Return a constant of one number as the number, anything else as it is."""
+    """Return the number of a constant with a single number; other arguments are unchanged."""
     return (
         argument.value
         if isinstance(argument, Constant)
@@ -477,4 +477,4 @@ def _own(value: Argument) -> str:
 
 
 PLAIN: Final = Pair(tf="values", keras3="x", kind=ParameterKind.TENSOR, place=Place.CALL)
-"""One of a list of tensors."""
+"""A tensor in a list of tensors."""
