@@ -1,4 +1,4 @@
-"""``policytool audit`` at the command line: which findings count, from where, and how it ends."""
+"""``policytool audit`` at the command line: which findings count, their sources, and exit codes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
-    Return the working directory, which holds ``old/a.h5`` and ``b.h5``, both with a finding of
-    PT101, and rules that stand in for others.
+    Return the working directory with ``old/a.h5`` and ``b.h5``, which each have a finding of PT101,
+    and with replacements for other rules.
     """
     stand_in_rules.use(
         monkeypatch, stand_in_rules.REAL, stand_in_rules.NOTE, stand_in_rules.TARGETED
@@ -53,7 +53,7 @@ def audit(*arguments: str | Path) -> Ended:
 
 
 def counted(*arguments: str | Path) -> dict[str, list[str]]:
-    """Return by model the rules of what counts."""
+    """Return the rules of the findings that count, by model."""
     return {
         model["path"]: [finding["rule"] for finding in model["findings"]]
         for model in audit(*arguments).json["models"]
@@ -61,7 +61,7 @@ def counted(*arguments: str | Path) -> dict[str, list[str]]:
 
 
 def passed(*arguments: str | Path) -> dict[str, list[tuple[str, str]]]:
-    """Return by model what lets which rules' findings pass."""
+    """Return the rules of suppressed findings with the reason for the suppression, by model."""
     return {
         model["path"]: [(one["rule"], one["by"]) for one in model["suppressed"]]
         for model in audit(*arguments).json["models"]
@@ -77,13 +77,16 @@ def settings(text: str) -> None:
 
 
 def test_all_rules_are_asked_whose_option_is_given() -> None:
-    """A rule that needs a target says nothing without one."""
+    """Rules that need an option, such as a target, run only if the option is set."""
     assert counted() == {"b.h5": ["PT101", "PT301"], "old/a.h5": ["PT101", "PT301"]}
     assert counted("--target", "keras3", "b.h5") == {"b.h5": ["PT101", "PT301", "PT501"]}
 
 
 def test_rules_are_selected_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the command line, in variables and in settings, each standing for the next."""
+    """
+    Rules are selected and ignored on the command line, in variables and in settings, in this order
+    of precedence.
+    """
     assert counted("--select", "PT1", "b.h5") == {"b.h5": ["PT101"]}
     assert counted("--ignore", "experimental-policy", "b.h5") == {"b.h5": ["PT301"]}
     settings('select = ["PT3"]\n')
@@ -94,7 +97,7 @@ def test_rules_are_selected_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_unknown_rule_is_wrong_usage() -> None:
-    """Wherever it is named."""
+    """An unknown rule is a usage error on the command line, in variables and in settings."""
     settings('[per-file-ignores]\n"*" = ["PT102"]\n')
     for arguments in (
         ("--select", "PT102"),
@@ -109,7 +112,7 @@ def test_an_unknown_rule_is_wrong_usage() -> None:
 
 
 def test_a_selected_rule_that_cannot_be_asked_is_told() -> None:
-    """On stderr; nobody selected it where all are asked."""
+    """A selected rule that cannot run is reported on stderr, but not if all rules are selected."""
     assert "PT501 was skipped: it needs --target" in audit("--select", "PT501", "b.h5").err
     assert audit("b.h5").err == ""
     assert audit("--select", "PT501", "--quiet", "b.h5").err == ""
@@ -120,7 +123,7 @@ def test_a_selected_rule_that_cannot_be_asked_is_told() -> None:
 
 
 def test_rules_are_ignored_by_file() -> None:
-    """As a table of globs, or as a list; globs are relative to the settings file."""
+    """Rules are ignored per file with a table of globs or a list, relative to the settings file."""
     only_old = {
         "b.h5": [],
         "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")],
@@ -132,7 +135,7 @@ def test_rules_are_ignored_by_file() -> None:
 
 
 def test_patterns_are_relative_to_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a directory below, and from the one that ``--config`` names."""
+    """Patterns are relative to the settings file, from a subdirectory and with ``--config``."""
     settings(
         '[[suppress]]\nrules = ["PT1"]\npath = "old/*.h5"\nreason = '
         '"r"\n[per-file-ignores]\n"old/*.h5" = "PT3"\n'
@@ -145,7 +148,7 @@ def test_patterns_are_relative_to_the_settings_file(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_suppression_has_a_reason_and_a_last_day() -> None:
-    """Until the day before; from that day on a warning names it."""
+    """A suppression has a reason and an expiry date; from that date on, a warning names it."""
     today = datetime.now(tz=UTC).astimezone().date()
     for expires, holds in ((today + timedelta(days=2), True), (today - timedelta(days=2), False)):
         settings(
@@ -163,7 +166,7 @@ def test_a_suppression_has_a_reason_and_a_last_day() -> None:
 
 
 def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() -> None:
-    """With ``-v``, and where it did not expire."""
+    """A suppression without matching findings is reported with ``-v`` if it has not expired."""
     settings('[[suppress]]\nrules = ["PT101"]\npath = "gone.h5"\nreason = "r"\n')
     assert "The suppression of PT101 in gone.h5 matches no finding (r)" in audit("-v").err
     assert "matched nothing" not in audit().err
@@ -197,7 +200,7 @@ def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() ->
     ],
 )
 def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) -> None:
-    """With the file and the number of the entry."""
+    """An invalid suppression is a one-line error with the file and the number of the entry."""
     settings(f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\n[[suppress]]\n{entry}\n")
     ended = run("audit")
     assert (ended.code, ended.out) == (2, "")
@@ -218,7 +221,7 @@ def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) ->
     ],
 )
 def test_wrong_settings_are_refused_in_a_sentence(text: str, words: str) -> None:
-    """As for every other key."""
+    """Invalid settings of ``audit`` are a one-line error, as for other keys."""
     settings(text)
     ended = run("audit")
     assert (ended.code, ended.out) == (2, "")
@@ -227,8 +230,8 @@ def test_wrong_settings_are_refused_in_a_sentence(text: str, words: str) -> None
 
 def test_settings_of_audit_serve_other_commands_nothing() -> None:
     """
-    One file is for all of them; where ``target`` names several loaders, migrate, which takes one,
-    takes none.
+    Settings of ``audit`` do not affect other commands: if ``target`` has several releases, migrate,
+    which supports only one, uses none.
     """
     settings(
         'select = ["PT1"]\nbaseline = "b.json"\ntarget = ["keras3", '
@@ -242,7 +245,7 @@ def test_settings_of_audit_serve_other_commands_nothing() -> None:
 
 
 def test_settings_are_shown_and_read_back() -> None:
-    """With where they come from; what is printed is TOML that says the same."""
+    """Settings are shown with their source, as TOML that can be read again."""
     settings(
         'select = ["PT1"]\ntarget = "keras3"\n[per-file-ignores]\n"b*" = ["PT3", "PT1"]\n'
         '[[suppress]]\nrules = ["PT1"]\nreason = "a \\"b\\""\nexpires = 2999-12-31\n'
@@ -264,7 +267,9 @@ def test_settings_are_shown_and_read_back() -> None:
 
 
 def test_what_is_let_pass_is_shown_on_request() -> None:
-    """In reports for people; those for programs always have it."""
+    """
+    Suppressed findings are shown on request in tables, and always in machine-readable formats.
+    """
     settings('[[suppress]]\nrules = ["PT1"]\nreason = "waiting for 2.0"\n')
     assert "waiting" not in run("audit").out
     assert "waiting for 2.0" in run("audit", "-v").out
@@ -278,7 +283,7 @@ def test_what_is_let_pass_is_shown_on_request() -> None:
 
 
 def test_a_baseline_lets_pass_what_it_knows() -> None:
-    """What it is written with counts no more, then and later; what is new does."""
+    """A baseline suppresses the findings with which it was written, and not new ones."""
     ended = audit("--write-baseline", "known.json", "b.h5")
     assert ended.code == 0
     assert [one["by"] for one in ended.json["models"][0]["suppressed"]] == ["baseline", "baseline"]
@@ -290,7 +295,10 @@ def test_a_baseline_lets_pass_what_it_knows() -> None:
 
 
 def test_a_baseline_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its paths are relative to itself, and a settings file's are relative to that."""
+    """
+    Paths in a baseline are relative to it, and the path of a baseline in settings is relative to
+    the settings file.
+    """
     Path("ci").mkdir()
     settings('baseline = "ci/known.json"\n')
     Path("none.toml").touch()
@@ -308,7 +316,7 @@ def test_a_baseline_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_baseline_remembers_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules are asked with those that it has, by the file's path as reports show it."""
+    """The entry points of findings are stored in a baseline by the path that reports show."""
     shutil.copytree(MIXED_SAVEDMODEL, "model")
     assert run("audit", "--write-baseline", "known.json", "model").code == 0
     seen: list[AuditOptions] = []
@@ -334,8 +342,8 @@ def test_a_baseline_remembers_entry_points(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_suppressed_findings_are_not_written() -> None:
     """
-    A baseline has no reason and no last day: what a suppression lets pass would otherwise stay so
-    after it expired.
+    Suppressed findings are not written into a baseline, because they would stay suppressed after
+    the suppression expires.
     """
     settings('[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
     assert run("audit", "--write-baseline", "known.json", "b.h5").code == 0
@@ -344,7 +352,10 @@ def test_suppressed_findings_are_not_written() -> None:
 
 
 def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
-    """The old path is gone, and nothing else was found in the new one."""
+    """
+    A renamed file is recognized in a baseline if its old path is gone and its findings are the
+    same; missing findings are counted.
+    """
     assert run("audit", "--write-baseline", "known.json").code == 0
     Path("b.h5").rename("c.h5")
     assert counted("--baseline", "known.json") == {"c.h5": [], "old/a.h5": []}
@@ -363,9 +374,7 @@ def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
     ],
 )
 def test_a_baseline_that_cannot_be_read_ends_the_run(text: bytes, words: str) -> None:
-    """
-    With one sentence, exit code 3 and no report: a gate without its baseline would say anything.
-    """
+    """An unreadable baseline is a one-line error with exit code 3 and without a report."""
     Path("known.json").write_bytes(text)
     ended = run("audit", "--baseline", "known.json")
     assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
@@ -374,7 +383,7 @@ def test_a_baseline_that_cannot_be_read_ends_the_run(text: bytes, words: str) ->
 
 
 def test_a_baseline_never_replaces_a_model_or_a_report() -> None:
-    """It is said before anything is read."""
+    """A baseline that would replace a model or a report is an error before any model is read."""
     before = Path("b.h5").read_bytes()
     assert run("audit", "--write-baseline", "b.h5").code == 2
     assert run("audit", "--write-baseline", "gone/known.json").code == 3
@@ -392,8 +401,8 @@ def test_a_baseline_never_replaces_a_model_or_a_report() -> None:
 @pytest.mark.parametrize("form", ["table", "json", "markdown", "sarif", "github", "junit"])
 def test_the_format_never_changes_the_code(form: str) -> None:
     """
-    Clean, findings, wrong usage, a file that cannot be read, no model; with several, the first in
-    the order of the design.
+    The exit code does not depend on the format: success, findings, usage error, unreadable file, or
+    no model; for several, the documented order decides.
     """
     shutil.copy(CURRENT, "clean.h5")
     Path("empty").mkdir()
@@ -418,7 +427,10 @@ def test_the_format_never_changes_the_code(form: str) -> None:
 
 
 def test_skip_unrecognized_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With it, no model is exit code 0, and a note reports it."""
+    """
+    ``--skip-unrecognized`` has a variable and a setting; with it, a call without models exits with
+    code 0 and a note.
+    """
     Path("empty").mkdir()
     monkeypatch.setenv("POLICYTOOL_SKIP_UNRECOGNIZED", "1")
     ended = run("audit", "empty")
@@ -441,7 +453,7 @@ OTHER_DATA: Final = {
 
 @pytest.fixture
 def others() -> list[str]:
-    """Return the names of files that are not models, HDF5 with other data among them."""
+    """Return the names of files that are not models, including HDF5 with other data."""
     for name, data in OTHER_DATA.items():
         Path(name).write_bytes(data)
     with h5py.File("measurements.h5", "w") as file:
@@ -454,7 +466,9 @@ def others() -> list[str]:
 def test_skip_unrecognized_skips_named_files_that_are_not_models(
     others: list[str], jobs: str
 ) -> None:
-    """They are counted like files found in directories; models beside them are audited."""
+    """
+    ``--skip-unrecognized`` skips and counts named files that are not models, and audits the models.
+    """
     assert run("audit", *others, "b.h5").code == 3
     ended = audit("--skip-unrecognized", "--jobs", jobs, *others, "b.h5")
     assert (ended.code, ended.err) == (1, "note: Skipped 5 files that are not models.\n")
@@ -463,7 +477,9 @@ def test_skip_unrecognized_skips_named_files_that_are_not_models(
 
 
 def test_skipped_files_alone_are_no_model(others: list[str]) -> None:
-    """The exit code is 0, and notes report both."""
+    """
+    If all files are skipped, the exit code is 0 and notes report the files and the missing model.
+    """
     ended = run("audit", "--skip-unrecognized", *others)
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == "note: Skipped 5 files that are not models.\nnote: No model found.\n"
@@ -482,7 +498,7 @@ def test_skipped_files_alone_are_no_model(others: list[str]) -> None:
     ],
 )
 def test_skip_unrecognized_skips_no_damaged_model(name: str, data: bytes, code: str) -> None:
-    """Nor a placeholder for one, nor a file that does not exist."""
+    """``--skip-unrecognized`` does not skip damaged models, placeholders or missing files."""
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_bytes(data)
     ended = audit("--skip-unrecognized", name, "gone.h5")
@@ -491,7 +507,7 @@ def test_skip_unrecognized_skips_no_damaged_model(name: str, data: bytes, code: 
 
 
 def test_skip_unrecognized_keeps_named_files_from_being_overwritten() -> None:
-    """A report cannot replace an input, whether the input is skipped or not."""
+    """A report cannot replace an input file, even if the input is skipped."""
     Path("data.h5").write_bytes(b"other data")
     ended = run("audit", "--skip-unrecognized", "data.h5", "--format", "json=data.h5")
     assert ended.code == 2
@@ -500,7 +516,10 @@ def test_skip_unrecognized_keeps_named_files_from_being_overwritten() -> None:
 
 @pytest.mark.parametrize("value", ["maybe", "2", "\x1b[31m"])
 def test_skip_unrecognized_is_a_boolean(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another value is a usage error in each place that may set the option."""
+    """
+    A value of ``skip-unrecognized`` that is not a boolean is a usage error in each source of
+    options.
+    """
     assert run("audit", f"--skip-unrecognized={value}", "b.h5").code == 2
     Path("named.toml").write_text(f"skip-unrecognized = {json.dumps(value)}\n", encoding="utf-8")
     assert run("audit", "--config", "named.toml", "b.h5").code == 2
@@ -514,7 +533,10 @@ def test_skip_unrecognized_is_a_boolean(value: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_audit_in_python() -> None:
-    """The same values, without settings, and with nothing let pass."""
+    """
+    ``policytool.audit`` returns the findings of the command without settings and without
+    suppressions.
+    """
     settings('select = ["PT3"]\n[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
     found = policytool.audit(Path("b.h5"))
     assert [finding.rule for finding in found.findings] == ["PT101", "PT301"]
@@ -538,12 +560,15 @@ def test_audit_in_python() -> None:
     ],
 )
 def test_wrong_arguments_in_python(arguments: dict[str, object], words: str) -> None:
-    """Each is a sentence."""
+    """An invalid argument of ``policytool.audit`` is a one-line error."""
     with pytest.raises(UsageError, match=words):
         policytool.audit("b.h5", **arguments)  # type: ignore[arg-type]  # that is what is tried
 
 
 def test_what_is_no_model_in_python() -> None:
-    """A directory with models is none itself."""
+    """
+    ``policytool.audit`` of a file or directory that is not a model is an error, even if models are
+    below the directory.
+    """
     with pytest.raises(ModelFileError, match="specify one model"):
         policytool.audit("old")

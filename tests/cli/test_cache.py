@@ -1,4 +1,4 @@
-"""``--cache``: the same reports, from fewer models that are read."""
+"""``--cache``: the same reports with fewer models read."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ MOMENT: Final = 0.03
 @pytest.fixture(autouse=True)
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
-    Return a directory with models of several formats, and one file that is none; its parent is
-    the working directory.
+    Return a directory with models of several formats and one other file; its parent is the working
+    directory.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(listings, "SETTLING_NS", 20_000_000)
@@ -70,13 +70,13 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def audited(directory: Path, cache: ResultCache | None = None) -> list[Any]:
-    """Return what an audit makes of what lies in a directory."""
+    """Return the result of auditing a directory."""
     inputs = list(discovery.inputs([str(directory)]))
     return list(parallel.run_all(audit.TASK, inputs, FAST, 1, cache=cache))
 
 
 def came_from_cache(directory: Path) -> tuple[int, int]:
-    """Audit with the cache, and return how many results it had, of how many."""
+    """Audit with the cache, and return the number of results from the cache and of all results."""
     cache = ResultCache(Path("cache"))
     assert audited(directory, cache) == audited(directory)
     return cache.found, cache.asked
@@ -99,7 +99,10 @@ def entries() -> list[Path]:
     ],
 )
 def test_reports_are_those_without_a_cache(command: str, form: str) -> None:
-    """The first time and the second, in every format, with the files that are no models."""
+    """
+    Reports with an empty and with a filled cache equal those without a cache, in each format, with
+    skipped files.
+    """
     arguments = (*command.split(), "models", "--format", form, "--jobs", "1")
     plain = run(*arguments)
     first = run(*arguments, "--cache", "cache", "-v")
@@ -111,7 +114,10 @@ def test_reports_are_those_without_a_cache(command: str, form: str) -> None:
 
 
 def test_processes_read_what_is_missing(models: Path) -> None:
-    """In the order of the inputs, whatever comes from where."""
+    """
+    With several processes, only missing results are computed, and all results have the order of the
+    inputs.
+    """
     assert came_from_cache(models) == (0, 6)
     for number in range(3):
         h5_model(models / f"m1-{number}.h5", sequential())
@@ -124,7 +130,7 @@ def test_processes_read_what_is_missing(models: Path) -> None:
 
 
 def _edit(path: Path, chance: random.Random) -> None:
-    """Change a byte in place, and give the file its old time."""
+    """Change a byte in place, and restore the modification time."""
     file = path if path.is_file() else chance.choice(list(path.rglob("*.pb")))
     before = file.stat()
     data = bytearray(file.read_bytes())
@@ -152,7 +158,7 @@ def _swap(path: Path, chance: random.Random) -> None:
 
 
 def _link(path: Path, chance: random.Random) -> None:
-    """Replace by a link to one of the originals, or to nothing."""
+    """Replace by a link to another original model, or to a missing file."""
     _delete(path, chance)
     path.symlink_to(chance.choice([*SOURCES, Path("nothing")]))
 
@@ -188,7 +194,10 @@ CHANGES: Final = (_edit, _touch, _rename, _swap, _link, _delete, _forbid, _trunc
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=SLOW) for seed in range(2, 40))])
 def test_results_are_those_without_a_cache_after_any_change(models: Path, seed: int) -> None:
-    """Of content, names, times, kinds and modes."""
+    """
+    After any change of content, names, times, types and modes, the report equals that without a
+    cache.
+    """
     chance = random.Random(seed)  # noqa: S311
     came_from_cache(models)
     for _ in range(8):
@@ -205,7 +214,10 @@ def test_results_are_those_without_a_cache_after_any_change(models: Path, seed: 
 
 
 def test_content_that_has_its_old_time_and_size_is_read_again(models: Path) -> None:
-    """The change time tells."""
+    """
+    A file whose content changed with the same size and modification time is read again, because its
+    change time differs.
+    """
     place = models / "m3.json"
     came_from_cache(models)
     before = place.stat()
@@ -222,7 +234,7 @@ def test_content_that_has_its_old_time_and_size_is_read_again(models: Path) -> N
     "part", ["saved_model.pb", "variables/variables.index", "assets/words.txt", "."]
 )
 def test_every_file_of_a_directory_counts(tmp_path: Path, part: str) -> None:
-    """Also one that is added."""
+    """A change of any file in a directory model, or a new file, makes the cached result invalid."""
     small_saved_model(tmp_path / "apart" / "a")
     time.sleep(MOMENT)
     assert came_from_cache(Path("apart")) == (0, 1)
@@ -235,7 +247,10 @@ def test_every_file_of_a_directory_counts(tmp_path: Path, part: str) -> None:
 
 
 def test_output_of_a_suggested_command_counts(models: Path) -> None:
-    """A report suggests --existing replace if the file exists."""
+    """
+    The existence of the output of a suggested command is part of the key, because the report then
+    suggests --existing replace.
+    """
     shutil.copyfile(FIXTURES / "tf2.15/rnn.h5", models / "r.h5")
     time.sleep(MOMENT)
     arguments = ("audit", "models/r.h5", "--target", "keras3", "--format", "json")
@@ -254,7 +269,7 @@ def test_output_of_a_suggested_command_counts(models: Path) -> None:
     ids=" ".join,
 )
 def test_options_and_limits_count(options: tuple[str, ...]) -> None:
-    """Results of other options are not taken for the same."""
+    """Results with other options or limits are not reused."""
     run("audit", "models", "--jobs", "1", "--cache", "cache")
     arguments = ("audit", "models", "--jobs", "1", "--format", "json", *options)
     ended = run(*arguments, "--cache", "cache", "-v")
@@ -263,7 +278,7 @@ def test_options_and_limits_count(options: tuple[str, ...]) -> None:
 
 
 def test_other_code_counts(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkout changes without its version."""
+    """Results of other code are not reused, because a checkout can change without its version."""
     came_from_cache(models)
     monkeypatch.setattr(caches, "_code", lambda: ["other"])
     assert came_from_cache(models) == (0, 6)
@@ -273,7 +288,10 @@ def test_other_code_counts(models: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_fresh_files_are_not_kept(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A further change could have the same time."""
+    """
+    Results of files that were modified just before are not stored, because another change could
+    have the same time.
+    """
     monkeypatch.setattr(listings, "SETTLING_NS", 10**12)
     came_from_cache(models)
     assert entries() == []
@@ -282,7 +300,7 @@ def test_fresh_files_are_not_kept(models: Path, monkeypatch: pytest.MonkeyPatch)
 def test_model_that_changes_while_it_is_read_is_not_kept(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The identities before and after differ."""
+    """A model that changes while it is read is not stored."""
     original = audit.audit_input
 
     def change(found: Any, options: Any) -> Any:
@@ -299,7 +317,7 @@ def test_model_that_changes_while_it_is_read_is_not_kept(
 
 
 def test_failures_are_not_kept(models: Path) -> None:
-    """Many depend on the machine."""
+    """Failures are not stored, because many depend on the machine."""
     os.truncate(models / "m0.h5", 3000)
     time.sleep(MOMENT)
     assert came_from_cache(models) == (0, 6)
@@ -307,7 +325,7 @@ def test_failures_are_not_kept(models: Path) -> None:
 
 
 def test_formats_whose_files_name_others_are_not_kept(tmp_path: Path) -> None:
-    """What they name may be anything beside them."""
+    """Results of formats that refer to other files are not stored."""
     directory = tmp_path / "web"
     directory.mkdir()
     content = {"format": "layers-model", "modelTopology": {}, "weightsManifest": []}
@@ -318,7 +336,10 @@ def test_formats_whose_files_name_others_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_linked_directory_in_a_model_is_not_followed(tmp_path: Path) -> None:
-    """Nothing is said about what lies there, so the model is read."""
+    """
+    A model with a linked directory is read again, because the cache does not track the target of
+    the link.
+    """
     small_saved_model(tmp_path / "apart" / "a")
     (tmp_path / "apart" / "a" / "assets.extra").symlink_to("/", target_is_directory=True)
     time.sleep(MOMENT)
@@ -328,7 +349,7 @@ def test_linked_directory_in_a_model_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [("--fix",), ("--diff",)])
 def test_fixes_read_all_models(options: tuple[str, ...]) -> None:
-    """And say so."""
+    """``--fix`` reads all models and prints a note about it."""
     ended = run("audit", "models", "--jobs", "1", "--cache", "cache", *options)
     assert "note: --fix and --diff read all models, so --cache has no effect." in ended.err
     assert not Path("cache").exists()
@@ -348,7 +369,7 @@ HOSTILE: Final = {
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_damaged_entries_cost_time_and_nothing_else(models: Path, content: bytes) -> None:
-    """They are written again."""
+    """Damaged entries are computed and written again."""
     came_from_cache(models)
     for entry in entries():
         entry.write_bytes(content)
@@ -358,7 +379,7 @@ def test_damaged_entries_cost_time_and_nothing_else(models: Path, content: bytes
 
 @pytest.mark.parametrize("bit", [0, 7])
 def test_any_changed_byte_is_noticed(models: Path, bit: int) -> None:
-    """By the checksum."""
+    """A changed byte in an entry is detected by its checksum."""
     came_from_cache(models)
     for number, entry in enumerate(entries()):
         data = bytearray(entry.read_bytes())
@@ -373,7 +394,7 @@ def test_any_changed_byte_is_noticed(models: Path, bit: int) -> None:
     ids=lambda body: body[:20],
 )
 def test_forged_entries_of_another_type_are_no_results(models: Path, body: str) -> None:
-    """With a checksum that is right."""
+    """A forged entry with a correct checksum and another type is not used."""
     cache = ResultCache(Path("cache"))
     results = cache.results(audit.TASK, FAST)
     assert results is not None
@@ -386,7 +407,7 @@ def test_forged_entries_of_another_type_are_no_results(models: Path, body: str) 
 
 
 def test_forged_entry_is_made_again(models: Path) -> None:
-    """In a process of its own."""
+    """A forged entry is replaced with a new result, in a separate process."""
     came_from_cache(models)
     entry = entries()[0]
     checksum = caches.checksum(entry.parent.name + entry.name, b"{}")
@@ -398,7 +419,7 @@ def test_forged_entry_is_made_again(models: Path) -> None:
 
 
 def test_entry_under_another_name_is_not_used(models: Path) -> None:
-    """The checksum contains the name."""
+    """An entry under another name is not used, because its checksum includes the name."""
     came_from_cache(models)
     first, second, *_ = entries()
     shutil.copyfile(first, second)
@@ -407,7 +428,7 @@ def test_entry_under_another_name_is_not_used(models: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "link", "zero"])
 def test_entry_that_is_no_file_is_not_used(models: Path, kind: str) -> None:
-    """Nor waited for."""
+    """An entry that is not a regular file is not used and does not block."""
     came_from_cache(models)
     entry = entries()[0]
     entry.unlink()
@@ -421,7 +442,7 @@ def test_entry_that_is_no_file_is_not_used(models: Path, kind: str) -> None:
 
 
 def test_entry_that_is_too_large_is_not_read(models: Path) -> None:
-    """Nor kept."""
+    """An entry above the size limit is neither read nor kept."""
     came_from_cache(models)
     for entry in entries():
         with entry.open("ab") as file:
@@ -433,14 +454,17 @@ def test_entry_that_is_too_large_is_not_read(models: Path) -> None:
 
 
 def test_directory_is_private() -> None:
-    """It is made with all that is above it."""
+    """The cache directory is private, and missing parents are created."""
     run("audit", "models", "--jobs", "1", "--cache", "new/cache")
     assert stat.S_IMODE(Path("new/cache").stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in Path("new/cache").rglob("??")} == {0o700}
 
 
 def test_cache_among_the_models_is_no_input(models: Path) -> None:
-    """It is hidden, and the count of files that are no models stays."""
+    """
+    A cache directory next to models is not an input and does not change the number of skipped
+    files.
+    """
     plain = run("audit", "models", "--jobs", "1", "--format", "json").out
     for _ in range(3):
         cached = run("audit", "models", "--jobs", "1", "--format", "json", "--cache", models)
@@ -476,7 +500,9 @@ def _folder_is_a_link(place: Path) -> None:
     ],
 )
 def test_what_cannot_be_a_cache_is_one_sentence(name: str, make: Any) -> None:
-    """With exit code 3; nothing is read."""
+    """
+    A path that cannot be a cache is a one-line error with exit code 3, before any model is read.
+    """
     make(Path(name))
     ended = run("audit", "models", "--jobs", "1", "--cache", name)
     assert ended.code == 3
@@ -487,7 +513,7 @@ def test_what_cannot_be_a_cache_is_one_sentence(name: str, make: Any) -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
 def test_value_is_required(command: str) -> None:
-    """An empty one is none."""
+    """``--cache`` requires a value that is not empty."""
     assert run(command, "models", "--cache").code == 2
     ended = run(command, "models", "--cache", "")
     assert ended.code == 2
@@ -495,18 +521,18 @@ def test_value_is_required(command: str) -> None:
 
 
 def test_migrate_has_no_cache() -> None:
-    """It writes."""
+    """``migrate`` has no ``--cache``, because it writes files."""
     assert run("migrate", "models/m0.h5", "--cache", "cache").code == 2
 
 
 def test_setting_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With where it comes from."""
+    """The setting is shown with its source."""
     monkeypatch.setenv("POLICYTOOL_CACHE", "cache")
     assert 'cache = "cache"  # $POLICYTOOL_CACHE' in run("audit", "--show-settings").out
 
 
 def test_full_disk_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report is complete."""
+    """A full disk for the cache is a warning, and the report is complete."""
 
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -521,7 +547,9 @@ def test_full_disk_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_group_that_is_a_link_is_not_followed(models: Path, tmp_path: Path) -> None:
-    """Nothing is written or removed where it leads."""
+    """
+    A group directory that is a link is not followed: no file is written or removed in its target.
+    """
     came_from_cache(models)
     elsewhere = tmp_path / "elsewhere"
     entry = entries()[0]
@@ -537,7 +565,10 @@ def test_group_that_is_a_link_is_not_followed(models: Path, tmp_path: Path) -> N
 
 
 def test_least_recently_used_results_are_removed(models: Path) -> None:
-    """At the end of a run, down to nine tenths of the limit."""
+    """
+    At the end of a run the least recently used results are removed until the size is nine tenths of
+    the limit.
+    """
     came_from_cache(models)
     every = entries()
     sizes = [entry.stat().st_size for entry in every]
@@ -562,7 +593,7 @@ def test_least_recently_used_results_are_removed(models: Path) -> None:
 
 
 def test_limit_bounds_what_a_run_leaves() -> None:
-    """By the option of every command that reads models."""
+    """The size limit is an option of each command that reads models."""
     run("audit", "models", "--jobs", "1", "--cache", "cache", "--limit", "cache-bytes=400K")
     assert entries()
     run("audit", "models", "--jobs", "1", "--cache", "cache", "--limit", "cache-bytes=2")
@@ -570,7 +601,7 @@ def test_limit_bounds_what_a_run_leaves() -> None:
 
 
 def test_use_is_noted_once_a_day(models: Path) -> None:
-    """So that what is used stays."""
+    """The use of a result is recorded once a day, so that used results are kept."""
     came_from_cache(models)
     recent, old, *_ = entries()
     times = {recent: time.time() - 3_600, old: time.time() - 2 * 86_400}
@@ -582,7 +613,7 @@ def test_use_is_noted_once_a_day(models: Path) -> None:
 
 
 def test_drafts_of_killed_runs_are_removed(models: Path) -> None:
-    """After an hour."""
+    """Temporary files of killed runs are removed after an hour."""
     came_from_cache(models)
     entry = entries()[0]
     old, new = (entry.with_name(f".{entry.name}.{digit * 16}") for digit in "ab")
@@ -609,7 +640,9 @@ def together() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @THOROUGH
 def test_several_runs_share_a_cache(together: list[subprocess.Popen[bytes]]) -> None:
-    """Also while entries are removed: each has the report that it has alone."""
+    """
+    Several runs can share a cache while entries are removed, and each has its complete report.
+    """
     time.sleep(2.1)  # these processes have the real bound
     plain = run("audit", "models", "--format", "json", "--jobs", "1").out.encode()
     for number in range(2):
@@ -629,7 +662,7 @@ def test_several_runs_share_a_cache(together: list[subprocess.Popen[bytes]]) -> 
 
 
 def test_entry_that_vanishes_is_made_again(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another run may remove it after it was seen."""
+    """An entry that another run removes after it was found is computed again."""
     came_from_cache(models)
     original: Any = caches.CachedResults.entry
 
@@ -647,7 +680,9 @@ def test_entry_that_vanishes_is_made_again(models: Path, monkeypatch: pytest.Mon
 
 
 def test_tasks_that_write_keep_no_results() -> None:
-    """What they do depends on more than the model."""
+    """
+    Tasks that write files are not stored, because their results depend on more than the model.
+    """
     assert inspect.TASK.caching is not None
     assert fix.TASK.caching is None
     assert remote_migration.TASK.caching is None

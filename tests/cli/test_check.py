@@ -76,13 +76,13 @@ file's own.
 
 @pytest.fixture(scope="module")  # other tests count the processes there are
 def worker() -> Iterator[Worker]:
-    """Return one child for all tests."""
+    """Return a child process that all tests share."""
     with Worker(Interpreter(python=str(PYTHON), timeout=120)) as child:
         yield child
 
 
 def checked(worker: Worker, *files: str | Path, to: str | None = None, **wanted: Any) -> Check:
-    """Return what a check of one or two fixtures makes."""
+    """Return the result of checking one or two fixtures."""
     tools = {
         name: wanted.pop(name) for name in ("custom_objects", "path", "trust") if name in wanted
     }
@@ -104,7 +104,10 @@ def the_run(check: Check) -> CheckRun:
 
 @pytest.mark.parametrize(("file", "to"), NAMED)
 def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
-    """Every layer is compared, every output is finite, and the default tolerances hold."""
+    """
+    ``check`` passes on a sample of fixtures: each layer is compared, each output is finite, and
+    default tolerances suffice.
+    """
     found = checked(worker, file, to=to)
     run = the_run(found)
     assert found.holds, run.verdict.missed
@@ -123,15 +126,13 @@ def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
 
 
 def test_the_library_is_the_file_s(worker: Worker) -> None:
-    """Files of Keras 2 run in tf_keras and those of Keras 3 in Keras 3, in one child."""
+    """Files of Keras 2 run in tf_keras and those of Keras 3 in Keras 3, in one child process."""
     assert checked(worker, "tf2.3/global_mixed_float16.h5").candidate.library.startswith("tf_keras")
     assert checked(worker, MIXED_KERAS).candidate.library.startswith("keras 3")
 
 
 def test_an_unpacked_model_is_a_model(worker: Worker) -> None:
-    """
-    A directory that holds what a ``.keras`` holds is checked as one, or refused with a sentence.
-    """
+    """The directory form of a ``.keras`` archive is checked, or is an error message."""
     assert the_run(checked(worker, UNPACKED, to="mixed_bfloat16")).outputs
 
 
@@ -139,7 +140,10 @@ def test_an_unpacked_model_is_a_model(worker: Worker) -> None:
     "file", ["keras3.15/global_mixed_float16.export", "keras3.3/global_mixed_float16.export"]
 )
 def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, file: str) -> None:
-    """TensorFlow's own rewrite makes the candidate, for each signature, and the report says so."""
+    """
+    A SavedModel without Keras metadata is checked per signature, with TensorFlow's own conversion
+    as the candidate, and the report says so.
+    """
     found = checked(worker, file, to="mixed_bfloat16")
     assert [run.signature for run in found.runs]
     assert all(run.rewrite is not None for run in found.runs)
@@ -153,7 +157,10 @@ def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, fi
 def test_classes_of_somebody_s_own_are_named(
     worker: Worker, tmp_path: Path, file: str, release: str
 ) -> None:
-    """Without them the file is refused before TensorFlow starts, and what to give is said."""
+    """
+    A file with custom classes is an error before TensorFlow starts, with the option that provides
+    them.
+    """
     with pytest.raises(ModelFileError, match="--custom-objects") as refused:
         checked(worker, file, to="mixed_bfloat16")
     assert refused.value.code == "runs-code"
@@ -172,7 +179,7 @@ def test_classes_of_somebody_s_own_are_named(
 
 @pytest.mark.parametrize("file", ["tf_keras2.21/lambda.json", "keras3.15/lambda.keras"])
 def test_a_lambda_runs_only_where_it_is_trusted(worker: Worker, file: str) -> None:
-    """What a file holds in code is not run unasked."""
+    """A file with a Lambda runs only with ``--trust``."""
     with pytest.raises(ModelFileError, match="--trust") as refused:
         checked(worker, file, to="mixed_bfloat16")
     assert refused.value.code == "runs-code"
@@ -181,8 +188,8 @@ def test_a_lambda_runs_only_where_it_is_trusted(worker: Worker, file: str) -> No
 
 def test_two_files(worker: Worker, tmp_path: Path) -> None:
     """
-    A file before and after migrate: the same where only spelling changed, and apart by no more than
-    roundings where the policy did.
+    A file before and after migrate has equal outputs if only the policy format changed, and outputs
+    within the tolerance if the policy changed.
     """
     for name, options in (("same.h5", ()), ("other.h5", ("--to", "float32"))):
         assert (
@@ -214,10 +221,7 @@ def test_two_files(worker: Worker, tmp_path: Path) -> None:
 
 
 def architecture(target: Path, *, outputs: int = 1, units: int | None = None) -> Path:
-    """
-    Return a file with an architecture whose last layer is given more than once, or has another
-    size.
-    """
+    """Return a file with an architecture whose last layer has several outputs or another size."""
     config = json.loads((FIXTURES / "keras3.15/default_float32.json").read_bytes())
     layers = config["config"]["layers"]
     dense = [layer["config"] for layer in layers if layer["class_name"] == "Dense"][-1]
@@ -228,7 +232,7 @@ def architecture(target: Path, *, outputs: int = 1, units: int | None = None) ->
 
 
 def test_other_outputs_are_no_pass(worker: Worker, tmp_path: Path) -> None:
-    """Two models that give something else are refused, not judged by the layers that both have."""
+    """Two models with different outputs are an error, even if their common layers agree."""
     with pytest.raises(WorkerError, match="cannot be compared") as refused:
         checked(
             worker,
@@ -239,7 +243,9 @@ def test_other_outputs_are_no_pass(worker: Worker, tmp_path: Path) -> None:
 
 
 def test_random_weights_have_to_fit_both(worker: Worker, tmp_path: Path) -> None:
-    """Architectures of other sizes are told apart before anything is compared."""
+    """
+    Two architectures of different sizes are an error before they are compared with random weights.
+    """
     with pytest.raises(WorkerError, match="--weights") as refused:
         checked(
             worker,
@@ -250,7 +256,7 @@ def test_random_weights_have_to_fit_both(worker: Worker, tmp_path: Path) -> None
 
 
 def test_weights_are_an_architecture_s(worker: Worker, tmp_path: Path) -> None:
-    """They have to be there, and of use."""
+    """A weights file is an error if it is missing, or if the model already contains weights."""
     with pytest.raises(ModelFileError, match="does not exist") as refused:
         checked(
             worker,
@@ -264,7 +270,10 @@ def test_weights_are_an_architecture_s(worker: Worker, tmp_path: Path) -> None:
 
 
 def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) -> None:
-    """A pass says so then, and not for two files, which may differ in their weights."""
+    """
+    The report says if a policy changes no layer; for two files it does not, because their weights
+    can differ.
+    """
     assert checked(worker, "keras3.15/global_float32.keras", to="float32").is_same_model
     assert not checked(worker, "keras3.15/global_float32.keras", to="mixed_float16").is_same_model
     assert not checked(
@@ -274,8 +283,8 @@ def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) ->
 
 def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> None:
     """
-    A Dropout that is always on makes two models differ, whatever their policies; one that is on in
-    training alone does not.
+    The report names layers that draw random numbers when predicting, such as a Dropout that is
+    always active.
     """
     config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_bytes())
     (last, *place) = config["config"]["output_layers"][0]
@@ -300,7 +309,7 @@ def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> No
 
 
 def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
-    """Files of both generations are refused for that before anything runs."""
+    """Gradients of a Keras 2 file and a Keras 3 file are an error before anything runs."""
     with pytest.raises(UsageError, match="--measure gradients"):
         checked(
             worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras", gradients=True
@@ -309,8 +318,8 @@ def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
 
 def test_files_of_both_generations(worker: Worker) -> None:
     """
-    A model of Keras 2 and one of Keras 3 are compared layer by layer, each by itself too, though
-    one Keras passes more arguments on.
+    A model of Keras 2 and one of Keras 3 are compared layer by layer, and each layer separately,
+    although their calls have different arguments.
     """
     found = checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras")
     assert found.reference.library != found.candidate.library
@@ -320,7 +329,9 @@ def test_files_of_both_generations(worker: Worker) -> None:
 
 
 def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> None:
-    """What was drawn is written by the inputs' names, and read again."""
+    """
+    Saved inputs are named like the model's inputs, and give the same result when they are read.
+    """
     saved = tmp_path / "inputs.npz"
     drawn = checked(worker, MIXED_KERAS, save_inputs=saved, batches=2, batch_size=4, seed=7)
     given = checked(worker, MIXED_KERAS, inputs=saved, batch_size=4)
@@ -359,8 +370,8 @@ def test_inputs_come_from_a_function(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Of a module in the working directory, without ``--trust``: by order or by name, all batches or
-    some of them.
+    ``check`` reads inputs from a function of a module in the working directory without ``--trust``,
+    by order or name, with an optional number of batches.
     """
     (drawn,) = the_run(checked(worker, MIXED_KERAS)).inputs.inputs
     assert drawn.shape is not None
@@ -396,7 +407,7 @@ def test_inputs_come_from_a_function(
 
 
 def test_a_quantised_model_is_compared_with_float32(worker: Worker) -> None:
-    """The candidate runs in integers, and the reference with the same weights in float32."""
+    """A quantized model is compared with a float32 reference that has the same weights."""
     found = checked(worker, "keras3.15/int8.keras", to="mixed_bfloat16")
     assert found.holds, the_run(found).verdict.missed
     quantised = [
@@ -409,7 +420,10 @@ def test_a_quantised_model_is_compared_with_float32(worker: Worker) -> None:
 def test_the_answer_decides_the_exit_code(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """0 for safe, 1 for not safe, 5 for undecided, which an option accepts."""
+    """
+    The exit code is 0 for safe, 1 for not safe and 5 for undecided, unless an option accepts
+    undecided.
+    """
     monkeypatch.setattr("policytool.cli.check_command.Worker", lambda *_: _Lent(worker))
     assert run("check", MIXED_KERAS).code == 5
     assert run("check", MIXED_KERAS, "--accept-undecided").code == 0
@@ -426,7 +440,7 @@ def test_the_answer_decides_the_exit_code(
 
 
 class _Lent:
-    """A child that stays when the command ends."""
+    """A child that stays alive when the command ends."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker

@@ -1,6 +1,4 @@
-"""
-What ``check`` refuses before TensorFlow is started: each with a sentence that says what to do.
-"""
+"""Usage errors of ``check`` before TensorFlow starts, each with a suggestion."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _LABELLED: Final = ("--inputs", "x.npy", "--labels", "y.npy")
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory, with models in it and no TensorFlow at hand."""
+    """Return the working directory with models, without TensorFlow."""
     monkeypatch.chdir(tmp_path)
     for name in ("none", "one", "two"):
         (tmp_path / name).mkdir()
@@ -33,14 +31,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def check(*arguments: str) -> Ended:
     """
-    Run ``check`` with an interpreter that does not exist: what gets as far as starting it fails
-    with ``no-python``.
+    Run ``check`` with an interpreter that does not exist, so that a call without a usage error
+    fails with ``no-python``.
     """
     return run("check", *arguments, "--to", "mixed_float16", "--python", "no-such-python")
 
 
 def test_a_directory_stands_for_its_one_model() -> None:
-    """As the working directory does where none is named."""
+    """
+    A directory with one model selects this model, also as the working directory without a PATH.
+    """
     found = check("one")
     assert found.code == 3
     assert "one/a.h5: no-such-python cannot be run" in found.err
@@ -48,20 +48,23 @@ def test_a_directory_stands_for_its_one_model() -> None:
 
 @THOROUGH
 def test_a_directory_with_several_models_needs_a_name() -> None:
-    """The sentence lists them, and offers no glob, which check does not take."""
+    """
+    A directory with several models is an error that lists them, without suggesting a glob, which
+    check does not support.
+    """
     found = check("two")
     assert (found.code, found.out) == (2, "")
     assert "Found 2 models (two/a.h5, two/b.h5). Specify one of them.\n" in found.err
 
 
 def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
-    """It is no failure to read one."""
+    """A directory without a model has its own exit code, unlike an unreadable model."""
     assert (check("none").code, check("none").err) == (4, "error: No model found.\n")
 
 
 @pytest.mark.parametrize("option", ["--inputs", "--weights", "--compare-to"])
 def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
-    """With the option that names it."""
+    """A missing file is an error with the option that names it."""
     found = check("one/a.h5", option, "missing.npz")
     assert found.code == 3
     assert f"missing.npz: does not exist. Check the path in {option}. [not-found]" in found.err
@@ -76,7 +79,7 @@ def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
     ],
 )
 def test_inputs_are_saved_where_they_can_be(file: str, code: int, told: str) -> None:
-    """Not in place of the model, of another one, or in no directory."""
+    """Inputs cannot be saved over a model or in a missing directory."""
     found = check("one/a.h5", "--save-inputs", file)
     assert found.code == code
     assert told in found.err
@@ -84,7 +87,7 @@ def test_inputs_are_saved_where_they_can_be(file: str, code: int, told: str) -> 
 
 @pytest.mark.parametrize("text", ["no-such:function", "data:", ":rows", "a b:c", "data:rows:x"])
 def test_what_is_neither_a_file_nor_a_function(text: str) -> None:
-    """Both forms are named."""
+    """An input that is neither a file nor a function is an error that describes both forms."""
     found = check("one/a.h5", "--inputs", text)
     assert found.code == 3
     assert f"{text}: does not exist. Check the path or MODULE:FUNCTION in --inputs." in found.err
@@ -103,20 +106,23 @@ def test_what_is_neither_a_file_nor_a_function(text: str) -> None:
 def test_batches_have_a_number_and_a_size(
     batches: int | str | None, parsed: tuple[int | None, int | None]
 ) -> None:
-    """Either of them, or both."""
+    """The number and the size of batches can be set separately or together."""
     assert parse_batches(batches) == parsed
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "4x", "4x0", "-1", "4X32", "1x2x3", "9" * 10])
 def test_other_batches_are_wrong_usage(text: str) -> None:
-    """The message has examples."""
+    """Other values for batches are a usage error with examples."""
     ended = check("one/a.h5", "--batches", text)
     assert ended.code == 2
     assert "are neither a number, such as 4, nor a number with the examples" in ended.err
 
 
 def test_inputs_may_be_a_function(place: Path) -> None:
-    """It is not imported in this process, and a file of the same name is a file."""
+    """
+    Inputs can be a function, which this process does not import; an existing file of this name is
+    read as a file.
+    """
     assert "no-such-python cannot be run" in check("one/a.h5", "--inputs", "data.own:rows").err
     assert file_or_function("data.own:rows") == UserFunction(module="data.own", name="rows")
     (place / "data.own:rows").mkdir()
@@ -128,7 +134,10 @@ def test_inputs_may_be_a_function(place: Path) -> None:
     ['inputs = "data:rows"', 'output-kind = ["y=classes"]', 'metric = "mod:top_5=0.5"'],
 )
 def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, place: Path) -> None:
-    """By the name of the option; another file may not (test_found_settings.py)."""
+    """
+    A settings file that the user specifies can set each option; for other settings files see
+    test_found_settings.py.
+    """
     (place / "own.toml").write_text(f"{setting}\n", encoding="utf-8")
     found = run("check", "--config", "own.toml", "--show-settings")
     assert found.code == 0, found.err
@@ -154,14 +163,16 @@ def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, p
     ],
 )
 def test_labels_need_a_metric_and_inputs(arguments: tuple[str, ...], told: str) -> None:
-    """And a metric needs labels."""
+    """Labels need a metric and inputs, and a metric needs labels."""
     found = check("one/a.h5", *arguments)
     assert (found.code, found.out) == (2, "")
     assert told in found.err
 
 
 def test_labels_that_are_not_there_are_told_at_once(place: Path) -> None:
-    """With the option that names them."""
+    """
+    A missing file of labels is an error with the option that names it, before TensorFlow starts.
+    """
     (place / "x.npy").write_bytes(b"")
     found = check("one/a.h5", *_LABELLED, "--metric", "auc")
     assert found.code == 3
@@ -170,7 +181,7 @@ def test_labels_that_are_not_there_are_told_at_once(place: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", '{"version": 1, "models": []}', "[" * 10**6])
 def test_a_report_of_something_else_is_one_sentence(place: Path, text: str) -> None:
-    """Before TensorFlow is started."""
+    """A report of another kind is a one-line error before TensorFlow starts."""
     (place / "before.json").write_text(text, encoding="utf-8")
     found = check("one/a.h5", "--compare-to", "before.json")
     assert found.code == 3
@@ -180,7 +191,7 @@ def test_a_report_of_something_else_is_one_sentence(place: Path, text: str) -> N
 
 
 def test_a_directory_is_no_report() -> None:
-    """As any file that cannot be read."""
+    """A directory instead of a report is an error like an unreadable file."""
     found = check("one/a.h5", "--compare-to", "one")
     assert found.code == 3
     assert "one: cannot be read for --compare-to: Is a directory" in found.err
@@ -188,7 +199,7 @@ def test_a_directory_is_no_report() -> None:
 
 @pytest.mark.parametrize("option", ["--labels", "--compare-to"])
 def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
-    """Labels and the earlier report are inputs."""
+    """A report cannot replace an input such as labels or the earlier report."""
     for name in ("x.npy", "file.json"):
         (place / name).write_bytes(b"")
     found = check(
@@ -203,7 +214,7 @@ def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
 def test_devices_are_listed_instead_of_a_check(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line each; a settings file that was found does not turn a check into a list."""
+    """``--device list`` prints one line per device; a found settings file cannot enable it."""
     cpu = TensorFlowDevice(
         name="cpu:0",
         kind="cpu",

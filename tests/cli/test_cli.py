@@ -31,7 +31,7 @@ _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def paths(*arguments: str | Path) -> list[str]:
-    """Return the paths of the layers that a JSON report of one model has."""
+    """Return the paths of the layers in a JSON report of one model."""
     ended = run("inspect", "--format", "json", *arguments)
     assert ended.code == 0, ended.err
     return [layer["path"] for layer in ended.json["models"][0]["layers"]]
@@ -42,7 +42,7 @@ def paths(*arguments: str | Path) -> list[str]:
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_help_names_every_command(option: str) -> None:
-    """The overview lists the commands, and each command has help of its own."""
+    """The overview lists the commands, and each command has its own help."""
     ended = run(option)
     assert (ended.code, ended.err) == (0, "")
     assert "inspect" in ended.out
@@ -64,7 +64,7 @@ def test_help_names_every_command(option: str) -> None:
 
 
 def test_version_is_the_package_version() -> None:
-    """``--version`` prints name and version alone."""
+    """``--version`` prints only the name and the version."""
     ended = run("--version")
     assert (ended.code, ended.out, ended.err) == (0, f"policytool {VERSION}\n", "")
     assert metadata.version("policytool") == VERSION
@@ -72,7 +72,7 @@ def test_version_is_the_package_version() -> None:
 
 @THOROUGH
 def test_module_and_script_are_the_same() -> None:
-    """``python -m policytool`` and the installed script say the same."""
+    """``python -m policytool`` and the installed script print the same."""
     script = Path(sys.executable).parent / "policytool"
     done = subprocess.run(
         [script, "inspect", MIXED_H5],
@@ -99,7 +99,10 @@ def test_module_and_script_are_the_same() -> None:
     ids=" ".join,
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
-    """A wrong call says so on stderr, prints no report, and says where help is."""
+    """
+    A usage error exits with code 2 and prints a message on stderr that refers to the help, and no
+    report.
+    """
     ended = run(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: ") or not arguments
@@ -120,7 +123,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     ],
 )
 def test_wrong_value_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
-    """A pattern or policy that does not exist is named with what is valid."""
+    """An unknown pattern or policy is a one-line error with exit code 2 and the valid values."""
     ended = run("inspect", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: ")
@@ -129,7 +132,7 @@ def test_wrong_value_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], w
 
 
 def test_clean_run_is_exit_code_0_and_silent_on_stderr() -> None:
-    """Models that can be read give a report and nothing else."""
+    """A run without failures exits with code 0 and prints nothing on stderr."""
     ended = run("inspect", MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.count(" layers: ") == 3
@@ -138,8 +141,8 @@ def test_clean_run_is_exit_code_0_and_silent_on_stderr() -> None:
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_one_failure_among_several_does_not_end_the_run(form: str, tmp_path: Path) -> None:
     """
-    The other models are reported, the failure stands on stderr and in the JSON, and the code is 3
-    in either format.
+    If one of several models cannot be read, the others are reported, the failure is on stderr and
+    in JSON, and the exit code is 3.
     """
     (tmp_path / "empty.h5").write_bytes(b"")
     ended = run(
@@ -161,7 +164,7 @@ def test_one_failure_among_several_does_not_end_the_run(form: str, tmp_path: Pat
 
 
 def test_no_model_is_exit_code_4(tmp_path: Path) -> None:
-    """A directory without models gives 4; JSON is still a whole report."""
+    """A directory without models exits with code 4, and the JSON is a complete report."""
     assert run("inspect", tmp_path).code == 4
     ended = run("inspect", "--format", "json", tmp_path)
     assert ended.code == 4
@@ -169,7 +172,7 @@ def test_no_model_is_exit_code_4(tmp_path: Path) -> None:
 
 
 def test_failure_counts_more_than_no_model(tmp_path: Path) -> None:
-    """Where nothing was read because of a failure, the code is 3 and not 4."""
+    """If the only file cannot be read, the exit code is 3 and not 4."""
     assert run("inspect", tmp_path / "gone.h5", tmp_path).code == 3
 
 
@@ -181,7 +184,10 @@ def _raise(error: BaseException) -> Callable[..., None]:
 
 
 def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unexpected exception prints no traceback, and the message names ``-v``."""
+    """
+    An unexpected exception exits with code 70 and a one-line message that names ``-v``, without a
+    traceback.
+    """
     monkeypatch.setattr(inspection, "select", _raise(ZeroDivisionError("oops")))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (70, "")
@@ -193,7 +199,7 @@ def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C is a word on stderr."""
+    """Ctrl-C exits with code 130 and one word on stderr."""
     monkeypatch.setattr(inspection, "select", _raise(KeyboardInterrupt()))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (130, "")
@@ -207,8 +213,8 @@ def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
     """
-    A real signal, while the process waits for the list on stdin, ends it quietly with 130, so that
-    what is temporary is removed.
+    A signal while the process reads stdin exits with code 130 without a message, so that temporary
+    files are removed.
     """
     script = (
         # below nohup it is ignored, and stays so
@@ -235,9 +241,7 @@ def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes close differently")
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
-    """
-    A reader that stops, such as ``head -1``, gets no traceback and no complaint, and the code is 0.
-    """
+    """If the reader of stdout stops, such as ``head -1``, the exit code is 0 without a message."""
     config = sequential(*(dense(f"dense_{number}") for number in range(5000)))
     path = h5_model(tmp_path / "long.h5", config)
     process = subprocess.Popen(
@@ -254,7 +258,7 @@ def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
 
 
 def test_exit_codes_are_those_of_the_design() -> None:
-    """The numbers are public: 0, 1, 2, 3, 4, 5, 70, 130."""
+    """The exit codes are 0, 1, 2, 3, 4, 5, 70 and 130, which are public."""
     assert {code.name: code.value for code in Exit} == {
         "CLEAN": 0, "FINDINGS": 1, "USAGE": 2, "FAILURE": 3, "NO_MODEL": 4, "UNDECIDED": 5, "BUG": 70, "INTERRUPTED": 130,  # noqa: E501  # a table
     }  # fmt: skip
@@ -264,12 +268,12 @@ def test_exit_codes_are_those_of_the_design() -> None:
 
 
 def test_layer_by_its_path() -> None:
-    """An exact path shows that layer alone."""
+    """An exact path selects only this layer."""
     assert paths("--layer", "mlp/dense_a", MIXED_H5) == ["mlp/dense_a"]
 
 
 def test_layer_by_a_pattern_that_matches_in_full() -> None:
-    """A regular expression has to match the whole path."""
+    """A regular expression selects layers whose complete path matches."""
     everything = paths(MIXED_H5)
     assert paths("--layer", ".*/dense.*", MIXED_H5) == [
         path for path in everything if "/dense" in path
@@ -279,14 +283,17 @@ def test_layer_by_a_pattern_that_matches_in_full() -> None:
 
 
 def test_exact_path_is_no_pattern(tmp_path: Path) -> None:
-    """A path with characters of regular expressions means itself where a layer has it."""
+    """
+    A path with characters of regular expressions selects the layer with this exact path, if it
+    exists.
+    """
     path = h5_model(tmp_path / "dots.h5", sequential(dense("a.b"), dense("axb"), dense("c+")))
     assert paths("--layer", "mlp/a.b", path) == ["mlp/a.b"]
     assert paths("--layer", "mlp/c+", path) == ["mlp/c+"]
 
 
 def test_selection_that_keeps_nothing_says_so() -> None:
-    """The table has no empty grid, and the totals are still there."""
+    """A selection without layers prints no empty table, but the totals."""
     ended = run("inspect", "--layer", "nothing", MIXED_H5)
     assert ended.code == 0
     assert "No layer is selected." in ended.out
@@ -294,7 +301,7 @@ def test_selection_that_keeps_nothing_says_so() -> None:
 
 
 def test_only_deprecated_or_mixed_or_one_policy() -> None:
-    """``--only`` keeps the layers of which it is true."""
+    """``--only`` selects the layers that are deprecated, mixed, or have a policy."""
     layers = run("inspect", "--format", "json", FIXED_SCALE_H5).json["models"][0]["layers"]
     assert (
         paths("--only", "deprecated", FIXED_SCALE_H5)
@@ -308,7 +315,10 @@ def test_only_deprecated_or_mixed_or_one_policy() -> None:
 
 
 def test_depth_counts_levels_below_the_model() -> None:
-    """0 is the model alone, 1 its layers, and a large number everything."""
+    """
+    ``--depth`` counts levels below the model: 0 is only the model, 1 its layers, and a large number
+    all levels.
+    """
     everything = paths(NESTED)
     assert max(path.count("/") for path in everything) >= 2
     for depth in range(4):
@@ -319,7 +329,7 @@ def test_depth_counts_levels_below_the_model() -> None:
 
 
 def test_selections_combine_and_leave_the_totals() -> None:
-    """All selections hold at once; the summary is over all layers."""
+    """Several selections apply together, and the totals still cover all layers."""
     whole = run("inspect", "--format", "json", NESTED).json["models"][0]
     part = run(
         "inspect",
@@ -341,10 +351,7 @@ def test_selections_combine_and_leave_the_totals() -> None:
 
 
 def test_variables_have_rows_of_their_own() -> None:
-    """
-    ``--variables`` shows name, shape and stored dtype below each layer; without it the table has
-    none.
-    """
+    """``--variables`` shows name, shape and stored dtype of variables below each layer."""
     assert "kernel" not in run("inspect", MIXED_H5).out
     shown = run("inspect", "--variables", MIXED_H5).out
     row = next(line for line in shown.splitlines() if " kernel " in line)
@@ -355,7 +362,7 @@ def test_variables_have_rows_of_their_own() -> None:
 
 
 def test_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 160 columns notes have a column, at 50 they are below their rows."""
+    """A terminal of 160 columns shows notes in a column, and one of 50 columns below the rows."""
     monkeypatch.setenv("COLUMNS", "160")
     wide = run("inspect", FIXED_SCALE_H5).out
     assert re.search(r"dense_a .*loss scale fixed 128\n", wide)
@@ -366,7 +373,7 @@ def test_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def plain_report() -> str:
-    """Return the report of a process that no option or variable asks for colour."""
+    """Return the report of a process without options and variables for colour."""
     return run_process("inspect", MIXED_H5).out
 
 
@@ -387,7 +394,7 @@ def test_colour_on_a_pipe_only_where_it_is_asked_for(
     variables: dict[str, str],
     coloured: bool,  # noqa: FBT001
 ) -> None:
-    """A pipe gets no colour unless ``always`` says so; what is said is the same either way."""
+    """Output to a pipe has colour only with ``always``, and the text is the same."""
     ended = run_process("inspect", *option, MIXED_H5, environment=variables)
     assert ("\x1b[" in ended.out) is coloured
     assert _ANSI.sub("", ended.out) == plain_report()
@@ -404,7 +411,7 @@ def test_colour_on_a_terminal_unless_it_is_refused(
     variables: dict[str, str],
     coloured: bool,  # noqa: FBT001
 ) -> None:
-    """A terminal gets colour; NO_COLOR, where it is not empty, and a dumb terminal get none."""
+    """Output to a terminal has colour unless NO_COLOR is not empty or the terminal is ``dumb``."""
     import pty  # POSIX only
 
     master, terminal = pty.openpty()
@@ -432,7 +439,7 @@ def test_colour_on_a_terminal_unless_it_is_refused(
 @THOROUGH
 @pytest.mark.parametrize("path", [MIXED_H5, MIXED_SAVEDMODEL, NESTED], ids=lambda path: path.name)
 def test_terminal_without_box_characters_gets_ascii(path: Path) -> None:
-    """Under an ASCII encoding the whole report is ASCII, and nothing is lost to question marks."""
+    """A terminal with ASCII encoding gets the complete report in ASCII, without question marks."""
     ended = run_process("inspect", path, environment={"PYTHONIOENCODING": "ascii", "COLUMNS": "80"})
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.isascii()
@@ -443,7 +450,7 @@ def test_terminal_without_box_characters_gets_ascii(path: Path) -> None:
 @THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path: Path) -> None:
-    """A layer called in Japanese does not end the report."""
+    """Layer names outside the terminal's encoding are escaped, and the report is complete."""
     path = h5_model(tmp_path / "names.h5", sequential(dense("層一")))
     done = subprocess.run(
         [sys.executable, "-m", "policytool", "inspect", path],
@@ -460,10 +467,7 @@ def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
 def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: Path) -> None:
-    """
-    Machine output is JSON under an ASCII terminal too: what its encoding lacks is escaped as JSON
-    does it.
-    """
+    """JSON is valid for each encoding of the terminal: other characters are escaped as in JSON."""
     path = h5_model(tmp_path / "names.h5", sequential(dense(name)))
     done = subprocess.run(
         [sys.executable, "-m", "policytool", "inspect", "--format", "json", path],
@@ -477,7 +481,7 @@ def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: 
 
 @THOROUGH
 def test_progress_goes_to_stderr() -> None:
-    """A bar that was asked for leaves stdout to the report."""
+    """A requested progress bar is printed on stderr and does not change stdout."""
     with_bar, without = (
         run_process("inspect", "-v", MIXED_H5),
         run_process("inspect", "-q", MIXED_H5),
@@ -487,14 +491,17 @@ def test_progress_goes_to_stderr() -> None:
 
 
 def test_verbose_counts() -> None:
-    """``-v`` says how many models were read."""
+    """``-v`` prints the number of models read."""
     assert "2 models, 0 failures" in run("inspect", "-v", MIXED_H5, MIXED_KERAS).err
 
 
 def test_a_model_that_the_newest_keras_fails_on_gets_the_command_that_converts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it was planned; JSON, several models, and models that load have none."""
+    """
+    The report on one model that fails to load in the newest Keras has the conversion command; JSON,
+    several models, and models that load have no command.
+    """
     monkeypatch.chdir(tmp_path)
     shutil.copy(FIXED_SCALE_H5, "old.h5")
     shutil.copy(FIXED_SCALE_H5, "-old.h5")
@@ -510,7 +517,10 @@ def test_a_model_that_the_newest_keras_fails_on_gets_the_command_that_converts_i
 
 @pytest.mark.parametrize("value", ["", "newest", "\x1b[2J", "all "])
 def test_only_current_or_all_releases_are_shown(value: str) -> None:
-    """Other words are wrong usage, and are printed without what moves the cursor."""
+    """
+    ``--releases`` accepts ``current`` and ``all``; other values are a usage error and are printed
+    without control characters.
+    """
     ended = run("inspect", "--releases", value, MIXED_H5)
     assert ended.code == 2
     assert "\x1b" not in ended.err

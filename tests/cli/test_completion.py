@@ -1,4 +1,4 @@
-"""What shells offer: asked as they ask, and by the shells themselves where they are installed."""
+"""Shell completion, with the request of each shell and with the installed shells."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = THOROUGH
 
 
 def offered(*words: str) -> list[str]:
-    """Return what is offered for the last of the words, as bash asks."""
+    """Return the completions of the last word, as bash requests them."""
     environment = {
         "_POLICYTOOL_COMPLETE": "bash_complete",
         "COMP_WORDS": shlex.join(("policytool", *words)),
@@ -76,8 +76,8 @@ def offered(*words: str) -> list[str]:
 )
 def test_what_is_offered(words: tuple[str, ...], some: set[str]) -> None:
     """
-    Commands, options, choices, rules, loaders and policies; nothing that does not begin as the word
-    does.
+    Commands, options, choices, rules, releases and policies are completed if they begin with the
+    word.
     """
     found = offered(*words)
     assert some <= set(found)
@@ -85,7 +85,7 @@ def test_what_is_offered(words: tuple[str, ...], some: set[str]) -> None:
 
 
 def test_paths_are_left_to_the_shell() -> None:
-    """It knows them best."""
+    """Paths are completed by the shell."""
     environment = {
         "_POLICYTOOL_COMPLETE": "bash_complete",
         "COMP_WORDS": "policytool audit mod",
@@ -95,7 +95,7 @@ def test_paths_are_left_to_the_shell() -> None:
 
 
 def test_a_settings_file_is_not_read(tmp_path: Path) -> None:
-    """A broken one stops no completion."""
+    """Completion reads no settings file, so that a broken one causes no error."""
     (tmp_path / "policytool.toml").write_text("[[[", encoding="utf-8")
     environment = {
         "_POLICYTOOL_COMPLETE": "bash_complete",
@@ -107,14 +107,14 @@ def test_a_settings_file_is_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_each_shell_has_a_script(shell: str) -> None:
-    """Which asks ``policytool``."""
+    """Each shell has a completion script that calls ``policytool``."""
     ended = run("completion", shell)
     assert (ended.code, ended.err) == (0, "")
     assert f"_POLICYTOOL_COMPLETE={shell}_complete" in ended.out
 
 
 def test_another_shell_is_refused() -> None:
-    """With those that there are."""
+    """An unknown shell is an error with the supported shells."""
     ended = run("completion", "csh")
     assert ended.code == 2
     assert "'bash', 'zsh', 'fish'" in ended.err
@@ -148,7 +148,7 @@ complete -C "policytool audit --fail-on n"
 def test_the_shells_complete(
     shell: str, options: tuple[str, ...], text: str, tmp_path: Path
 ) -> None:
-    """A choice that is begun is offered, and no other."""
+    """Each installed shell completes the beginning of a choice, and offers no other choice."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     program = tmp_path / "policytool"

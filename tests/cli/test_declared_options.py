@@ -1,4 +1,4 @@
-"""Options are declared once: the command line, Python and settings files have the same."""
+"""Each option is declared once for the command line, Python and settings files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def declared(name: str) -> Iterator[DeclaredOption]:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_accepts_what_its_command_accepts(name: str) -> None:
-    """With the same defaults; options that only the command line has are declared as such."""
+    """
+    A Python function has the options and defaults of its command, except options that are declared
+    for the command line only.
+    """
     parameters = inspect.signature(getattr(policytool, name)).parameters
     accepted = {key: value.default for key, value in parameters.items() if key not in NOT_OPTIONS}
     assert accepted == {
@@ -57,13 +60,16 @@ def test_a_function_accepts_what_its_command_accepts(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_option_is_declared_once(name: str) -> None:
-    """No class of a command declares what another of its classes declares."""
+    """Two classes of a command never declare the same option."""
     names = [option.name for option in declared(name)]
     assert len(names) == len(set(names))
 
 
 def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
-    """A settings file serves them all."""
+    """
+    An option is allowed in found settings files for all commands or for none, because one file is
+    for all commands.
+    """
     automatic: dict[str, set[bool]] = {}
     for name in COMMANDS:
         for option in declared(name):
@@ -81,7 +87,7 @@ def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
 def test_choices_are_those_of_the_implementation(
     kind: type[Arguments], name: str, values: Iterable[str]
 ) -> None:
-    """Each value of an annotation is one that operations know, and the other way round."""
+    """The choices of an annotation are exactly those that the operations support."""
     (option,) = (option for option in kind.options() if option.name == name)
     assert option.choices == tuple(values)
 
@@ -132,7 +138,7 @@ def test_choices_are_those_of_the_implementation(
 def test_python_rejects_what_the_command_rejects(
     function: str, options: dict[str, Any], arguments: tuple[str, ...], words: str
 ) -> None:
-    """With an error of usage."""
+    """An invalid value from Python is a usage error, as on the command line."""
     paths = [MIXED_H5] * (2 if function == "diff" else 1)
     with pytest.raises(policytool.UsageError, match=words):
         getattr(policytool, function)(*paths, **options)
@@ -153,25 +159,27 @@ def test_python_rejects_what_the_command_rejects(
     ],
 )
 def test_python_rejects_other_types(options: dict[str, Any], words: str) -> None:
-    """Which no text of the command line can be."""
+    """
+    A value from Python with another type, which the command line cannot produce, is a usage error.
+    """
     with pytest.raises(policytool.UsageError, match=words):
         policytool.check(MIXED_H5, **options)
 
 
 def test_an_unknown_keyword_is_an_error_of_types() -> None:
-    """As for every function of Python, and it names the keyword."""
+    """An unknown keyword is a TypeError that names it, as for any Python function."""
     with pytest.raises(TypeError, match="unexpected keyword argument 'fromat'"):
         policytool.check(MIXED_H5, fromat="json")  # type: ignore[call-arg]  # that is tried
 
 
 def test_a_list_of_texts_is_as_good_as_a_mapping() -> None:
-    """Both are what ``--set`` and ``--output-kind`` have."""
+    """A list of texts and a mapping are both accepted for ``--set`` and ``--output-kind``."""
     texts = policytool.migrate(MIXED_H5, set=["mlp/dense_a=float64"], preview=True)
     assert texts == policytool.migrate(MIXED_H5, set={"mlp/dense_a": "float64"}, preview=True)
     assert texts.status == "planned"
 
 
 def test_defaults_of_check_and_tune_are_valid() -> None:
-    """A declared default is a value that the option accepts."""
+    """Each declared default of check and tune is a valid value of its option."""
     for arguments in (CheckArguments(), TuneArguments(), MigrateArguments(), AuditArguments()):
         arguments.validate()

@@ -21,7 +21,7 @@ PAGE: Final = project.page("how-to/troubleshooting.md")
 
 
 def test_a_message_is_explained() -> None:
-    """With cause, check, fix and the address of its entry."""
+    """``explain`` prints cause, check, fix and the address of the entry for a message."""
     ended = run("explain", MESSAGE)
     assert (ended.code, ended.err) == (Exit.CLEAN, "")
     assert ended.out.splitlines()[0] == MESSAGE
@@ -31,14 +31,14 @@ def test_a_message_is_explained() -> None:
 
 
 def test_words_without_quotes_are_one_message() -> None:
-    """A shell splits what is not quoted."""
+    """Several arguments are joined to one message, because a shell splits unquoted text."""
     ended = run("explain", "ValueError:", "Unknown", "layer:", "Functional", "--format", "json")
     assert ended.json["matches"][0]["id"] == "unknown-layer-functional"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_hyphen_reads_stdin(encoding: str) -> None:
-    """Also as PowerShell writes it."""
+    """A hyphen reads the message from stdin, also in the encoding of PowerShell."""
     text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{MESSAGE}\n'
     ended = run("explain", "-", "--format", "json", stdin=text.encode(encoding))
     assert ended.code == Exit.CLEAN
@@ -48,14 +48,17 @@ def test_a_hyphen_reads_stdin(encoding: str) -> None:
 
 
 def test_bytes_that_are_no_text_do_not_matter() -> None:
-    """A log may contain anything."""
+    """Bytes that are not text in a log are ignored."""
     ended = run("explain", "-", stdin=b"\xff\x00\x80\n" + MESSAGE.encode() + b"\n\xfe")
     assert ended.code == Exit.CLEAN
 
 
 @pytest.mark.parametrize("format_", ["table", "markdown", "json"])
 def test_no_match_exits_with_4_and_a_link(format_: str) -> None:
-    """On stderr, in one sentence; JSON has an empty list."""
+    """
+    A message without a match exits with code 4 and a one-line message with a link on stderr; JSON
+    has an empty list.
+    """
     ended = run("explain", "ZeroDivisionError: division by zero", "--format", format_)
     assert ended.code == Exit.NO_MODEL
     assert ended.err == f"error: No known error message matches. See {PAGE} for the list.\n"
@@ -64,7 +67,7 @@ def test_no_match_exits_with_4_and_a_link(format_: str) -> None:
 
 @pytest.mark.parametrize("words", [(), ("",), (" ", "\t"), ("-",), ("\x1b[0m",)])
 def test_an_empty_message_is_invalid_usage(words: tuple[str, ...]) -> None:
-    """In one line."""
+    """An empty message is a usage error in one line."""
     ended = run("explain", *words)
     assert (ended.code, ended.out) == (Exit.USAGE, "")
     assert ended.err.startswith("error: ")
@@ -73,7 +76,7 @@ def test_an_empty_message_is_invalid_usage(words: tuple[str, ...]) -> None:
 
 @THOROUGH
 def test_a_message_beyond_the_limit_is_invalid_usage() -> None:
-    """The error names the option that raises the limit."""
+    """A message above the size limit is a usage error that names the option for the limit."""
     ended = run("explain", "-", stdin=MESSAGE.encode() + b"\nx" * 600_000)
     assert ended.code == Exit.USAGE
     assert "--limit message-bytes=" in ended.err
@@ -84,7 +87,7 @@ def test_a_message_beyond_the_limit_is_invalid_usage() -> None:
 
 
 def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like those of every command."""
+    """``explain`` shows its settings like other commands."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "policytool.toml").write_text('format = "markdown"\n', encoding="utf-8")
     ended = run("explain", "x", "--show-settings")
@@ -94,14 +97,14 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @THOROUGH
 def test_a_process_explains_the_traceback_of_a_pipe() -> None:
-    """With colors, if they are asked for."""
+    """A process explains a traceback from a pipe, with colours on request."""
     ended = run_process("explain", "-", "--color", "always", stdin=MESSAGE.encode())
     assert ended.code == Exit.CLEAN
     assert "\x1b[1m" in ended.out
 
 
 def test_python_explains_the_same() -> None:
-    """And its result has the JSON report."""
+    """``policytool.explain`` returns the same entries and JSON report as the command."""
     found = policytool.explain(MESSAGE)
     assert [match.entry.id for match in found] == ["quantization-mode"]
     assert found == policytool.explain(MESSAGE)

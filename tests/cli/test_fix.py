@@ -1,5 +1,6 @@
 """
-``policytool audit --fix``: what is fixed, what is left and why, and that nothing else is touched.
+``policytool audit --fix``: which findings are fixed, which are left with a reason, and that no
+other file changes.
 """
 
 from __future__ import annotations
@@ -41,22 +42,25 @@ def copied(source: Path, name: str) -> Path:
 
 
 def files() -> dict[str, bytes]:
-    """Return what the working directory holds."""
+    """Return the files in the working directory."""
     return {path.as_posix(): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
 def fix(*arguments: str) -> Ended:
-    """Fix what is below the working directory."""
+    """Fix the models below the working directory."""
     return run("audit", "--fix", "--format", "json", *arguments)
 
 
 def of(ended: Ended, path: str) -> Any:
-    """Return what became of a model."""
+    """Return the result for a model."""
     return next(done for done in ended.json["fixes"] if done["path"] == path)
 
 
 def test_a_safe_fix_is_migrate_in_place() -> None:
-    """The same bytes' meaning, the original beside it, audited again, and clean."""
+    """
+    A safe fix writes the result of migrate in place with a backup, and a second audit has no
+    findings.
+    """
     copied(OLD, "a.h5")
     assert run("migrate", "a.h5").code == 0
     ended = fix("a.h5")
@@ -77,7 +81,7 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
 
 
 def test_the_report_says_what_was_fixed() -> None:
-    """For people too, at the terminal and in Markdown."""
+    """The report lists the fixes on the terminal and in Markdown."""
     for form in ("table", "markdown"):
         copied(OLD, f"{form}.h5")
         ended = run("audit", "--fix", "--format", form, f"{form}.h5")
@@ -88,7 +92,7 @@ def test_the_report_says_what_was_fixed() -> None:
 
 
 def test_no_backup_keeps_none() -> None:
-    """As in migrate."""
+    """``--no-backup`` keeps no backup, as in migrate."""
     copied(OLD, "a.h5")
     ended = fix("--no-backup", "a.h5")
     assert (ended.code, list(files())) == (0, ["a.h5"])
@@ -101,9 +105,7 @@ def test_no_backup_keeps_none() -> None:
     ids=lambda path: path.name,
 )
 def test_models_of_other_formats_are_fixed(source: Path) -> None:
-    """
-    A SavedModel whose metadata stands in its graph's file, one with a file of its own, and JSON.
-    """
+    """Fixes work for SavedModels with metadata in either file and for JSON."""
     name = "model.json" if source.suffix else "model"
     copied(source, name)
     before = policytool.inspect(name)
@@ -118,7 +120,10 @@ def test_models_of_other_formats_are_fixed(source: Path) -> None:
 
 
 def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without, they are left with the reason; with, a ``.keras`` file is changed to float32."""
+    """
+    Unsafe fixes are left with a reason unless ``--unsafe-fixes`` is set, which changes a ``.keras``
+    file to float32.
+    """
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, stand_in_rules.WIDENED)
     copied(DICTS, "a.keras")
     before = files()
@@ -137,7 +142,8 @@ def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_diff_shows_and_writes_nothing() -> None:
     """
-    On stdout as migrate shows it; the code is that of the audit; what is left is told on stderr.
+    ``--diff`` prints the changes on stdout and writes nothing; the exit code is that of the audit,
+    and unfixed findings are on stderr.
     """
     copied(OLD, "a.h5")
     copied(LOSING, "b.h5")
@@ -152,7 +158,10 @@ def test_a_diff_shows_and_writes_nothing() -> None:
 
 
 def test_a_loss_scale_that_training_used_is_not_dropped_by_a_safe_fix() -> None:
-    """``--unsafe-fixes`` drops it, with migrate's warning."""
+    """
+    A safe fix does not drop a loss scale that training used; ``--unsafe-fixes`` drops it with
+    migrate's warning.
+    """
     copied(LOSING, "a.h5")
     ended = fix()
     assert ended.code == 1
@@ -164,7 +173,7 @@ def test_a_loss_scale_that_training_used_is_not_dropped_by_a_safe_fix() -> None:
 
 
 def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
-    """TF 2.3 reads the policy's dict and no bare name."""
+    """A fix keeps a model loadable in the target: TF 2.3 reads a policy only as a dict."""
     copied(OLD, "a.h5")
     ended = fix("--target", "tf2.3")
     assert ended.code == 0  # a note
@@ -175,7 +184,10 @@ def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
 
 
 def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
-    """It is what it was, told, and exit code 3; the other is fixed."""
+    """
+    If one file cannot be written, it is unchanged and reported with exit code 3, and the other file
+    is fixed.
+    """
     copied(OLD, "a.h5")
     copied(OLD, "b.h5")
     Path("a.h5.bak").write_bytes(b"mine")
@@ -191,7 +203,7 @@ def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
 
 
 def test_what_is_let_pass_is_not_fixed() -> None:
-    """Neither by a suppression nor by a baseline."""
+    """Findings that a suppression or a baseline suppresses are not fixed."""
     copied(OLD, "a.h5")
     before = files()
     assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
@@ -203,7 +215,10 @@ def test_what_is_let_pass_is_not_fixed() -> None:
 
 
 def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:
-    """It is recognised by all that is found in it, before anything is fixed."""
+    """
+    A renamed file of a baseline is recognized by all its findings before fixes, so that it is not
+    fixed.
+    """
     copied(OLD, "a.h5")
     assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
     Path("a.h5").rename("b.h5")
@@ -220,7 +235,10 @@ def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:
 
 
 def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest is left with migrate's words."""
+    """
+    If not all fixes of a file are possible, the safe ones are applied, and the others are left with
+    migrate's reason.
+    """
     unknown = stand_in_rules.rule(
         "PT304",
         "elsewhere",
@@ -237,7 +255,10 @@ def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is left, and what remains decides the code."""
+    """
+    If migrate reports an error or plans no edit, the model is unchanged and its findings decide the
+    exit code.
+    """
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "current-already", remedy=Remedy(fix=Fix.SAFE))
     )
@@ -249,7 +270,9 @@ def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A remedy that does not fix is no success."""
+    """
+    A finding that remains after its fix is reported, and the fix does not count as successful.
+    """
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "never-enough", remedy=Remedy(fix=Fix.SAFE))
     )
@@ -266,7 +289,10 @@ def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_vanishes_without_having_been_fixed_is_no_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A finding about a loss scale is gone with the loss scale: that is a warning."""
+    """
+    A loss scale finding that disappears only because the loss scale was dropped is a warning and
+    not a success.
+    """
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT201"])
     copied(LOSING, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
@@ -279,7 +305,7 @@ def test_what_vanishes_without_having_been_fixed_is_no_success(
 
 
 def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says of itself that the loss scale's loss changes nothing."""
+    """A note that disappears without a fix causes no warning, because it reports no effect."""
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT202"])
     copied(OLD, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT202"}
@@ -291,7 +317,7 @@ def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_safe_fix_that_would_change_numerics_is_held_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever its rule says of it."""
+    """A safe fix that would change predictions is not applied, regardless of its rule."""
     stand_in_rules.use(
         monkeypatch,
         stand_in_rules.rule("PT306", "not-so-safe", remedy=Remedy(fix=Fix.SAFE, to="float32")),
@@ -305,7 +331,10 @@ def test_a_safe_fix_that_would_change_numerics_is_held_back(
 
 
 def test_a_safe_fix_may_store_the_same_values_wider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bfloat16 in HDF5, which no loader reads, becomes float32; every value stays."""
+    """
+    A safe fix can store the same values in a wider dtype: bfloat16 in HDF5, which no release reads,
+    becomes float32.
+    """
     stand_in_rules.use(monkeypatch, BY_ID["PT403"])
     copied(FIXTURES / "tf2.15/global_bfloat16.h5", "a.h5")
     ended = fix()
@@ -331,7 +360,7 @@ SAFE: Final = finding("PT101", Remedy(fix=Fix.SAFE))
 
 
 def test_remedies_that_go_together_are_one() -> None:
-    """Each asks for its own part."""
+    """Compatible remedies are combined into one migration."""
     parts = (
         SAFE,
         finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)),
@@ -382,7 +411,7 @@ def test_remedies_that_go_together_are_one() -> None:
 def test_remedies_that_contradict_each_other_are_left(
     one: dict[str, Any], other: dict[str, Any], words: str
 ) -> None:
-    """All of them, because none is more right; the rest is done."""
+    """Contradicting remedies are all left, and the others are applied."""
     first, second = (
         finding(rule, Remedy(fix=Fix.UNSAFE, **asked))
         for rule, asked in (("PT301", one), ("PT302", other))
@@ -395,7 +424,10 @@ def test_remedies_that_contradict_each_other_are_left(
 
 
 def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
-    """Writing the policies anew would drop it."""
+    """
+    A safe remedy is left if an unsafe one must preserve the loss scale first, which new policies
+    would drop.
+    """
     saving = finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
     found = merge_remedies((SAFE, saving), unsafe=False)
     assert found.options is None
@@ -408,7 +440,9 @@ def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
 
 
 def test_what_needs_tensorflow_is_never_done() -> None:
-    """Audit reads; the command that does it is named."""
+    """
+    A remedy that needs TensorFlow is never applied by audit; the report names the command for it.
+    """
     found = merge_remedies((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
     assert found.options is None
     assert (

@@ -1,4 +1,4 @@
-"""How often a command reads a file, analyses it, and judges it for every release."""
+"""How often a command reads a file, analyses it, and computes the verdicts on releases."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TARGETS: Final = ("--target", "tf2.4", "--target", "keras3.3")
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count the calls of each function of the seam while a test runs."""
+    """Count the calls of each counted function during a test."""
     found: Counter[str] = Counter()
 
     def counted(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,14 +71,17 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_command_reads_and_analyses_a_file_once(
     model: Path, command: tuple[str, ...], expected: dict[str, int], counts: Counter[str]
 ) -> None:
-    """A plan is judged before and after; what a command does not report is not computed."""
+    """
+    A command reads and analyses a file once; a plan has verdicts before and after, and unreported
+    results are not computed.
+    """
     assert run(*command, model).code in {0, 1}
     assert counts == expected
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_diff_judges_nothing(model: Path, counts: Counter[str]) -> None:
-    """Each side is read and analysed once, and no verdict is in the report."""
+    """``diff`` reads and analyses each side once and computes no verdicts."""
     assert run("diff", model, model).code == 0
     assert counts == {"read": 2, "analysed": 2}
 
@@ -98,8 +101,8 @@ def test_targets_analyse_the_edited_model_and_planned_results_too(
     model: Path, command: tuple[str, ...], most: int, counts: Counter[str]
 ) -> None:
     """
-    However many targets, a conversion starts from the model with its current policy formats. An
-    audit analyses the planned result for each target that the model fails for.
+    For any number of targets, a conversion analyses the model with updated policy formats once.
+    Audit also analyses the planned result for each target in which the model fails.
     """
     assert run(*command, model).code in {0, 1}
     assert counts["read"] == 1
@@ -112,8 +115,8 @@ def test_fix_analyses_before_and_after(
     model: Path, option: str, expected: int, tmp_path: Path, counts: Counter[str]
 ) -> None:
     """
-    The plan is made of the model that was audited; only a written file is read again. Nothing is
-    planned for a release that nobody asked for.
+    ``--fix`` plans with the audited model and reads only the written file again, and plans nothing
+    for a release that was not requested.
     """
     target = copied(model, tmp_path)
     assert run("audit", "--ignore", "PT505", option, target).code in {0, 1}
@@ -126,7 +129,10 @@ def test_fix_analyses_before_and_after(
 def test_fix_audits_first_what_a_baseline_may_know_by_another_name(
     paths: tuple[str, ...], expected: int, tmp_path: Path, counts: Counter[str]
 ) -> None:
-    """A model that the baseline has no path of, while a file that it has is gone."""
+    """
+    ``--fix`` audits a model first if it is not in the baseline while a file of the baseline is
+    missing, because it may have been renamed.
+    """
     target = copied(FIXABLE["h5"], tmp_path)
     findings = [
         {"path": target.name if path == "MODEL" else path, "rule": "PT301", "fingerprint": "0" * 32}

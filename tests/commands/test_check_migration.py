@@ -1,4 +1,4 @@
-"""What ``migrate`` is asked for after a check."""
+"""The options for ``migrate`` after a check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODEL = FIXTURES / "keras3.15" / "rnn.keras"
 
 @pytest.mark.parametrize("to", ["mixed_float16", "mixed_bfloat16"])
 def test_nothing_is_written_with_all_layers_in_float32(to: str) -> None:
-    """A float32 model stays as it is then; with one of its layers less, it changes."""
+    """If all layers stay in float32, a float32 model is not written; with one layer less, it is."""
     loaded = reading.load_model(format_detection.document(MODEL, MODEL.name))
     candidate = Options(to=to)
     changed = {edit.path for edit in planning.draft(loaded, candidate).edits}

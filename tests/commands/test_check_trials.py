@@ -1,4 +1,6 @@
-"""The search for layers to keep in float32, with trials that need no TensorFlow."""
+"""
+The search of a failed check for layers to keep in float32, with trials that need no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ PLENTY = Budget(trials=100, seconds=60)
 
 
 def chain(errors: dict[str, float]) -> Any:
-    """Return a run of eight layers in a row with errors of their own."""
+    """Return a run of eight layers in sequence, each with its own error."""
     return model(
         *(
             traced(
@@ -36,7 +38,7 @@ def chain(errors: dict[str, float]) -> Any:
 
 
 class Trials:
-    """Stand-ins for runs: the check passes if all of ``needed`` are kept."""
+    """Replacements for runs: the check passes if all layers in ``needed`` are kept."""
 
     def __init__(self, needed: set[str], visible: set[str]) -> None:
         self.needed = needed
@@ -44,7 +46,7 @@ class Trials:
         self.asked: list[frozenset[str]] = []
 
     def __call__(self, kept: frozenset[str]) -> Any:
-        """Return a check: weak layers show their errors until they are kept."""
+        """Return a check in which weak layers show their errors until they are kept."""
         self.asked.append(kept)
         if self.needed <= kept:
             return check(run(outputs=(output("y", 1e-4),))).check
@@ -52,14 +54,14 @@ class Trials:
 
 
 class Other:
-    """A stand-in for the other mixed policy, which passes or fails."""
+    """A replacement for the check of the other mixed policy, which passes or fails."""
 
     def __init__(self, *, passes: bool) -> None:
         self.passes = passes
         self.count = 0
 
     def __call__(self) -> Any:
-        """Return its check."""
+        """Return the check of the other policy."""
         self.count += 1
         return check(run(outputs=(output("y", 1e-4 if self.passes else 0.4),))).check
 
@@ -70,7 +72,7 @@ def explained(
     choices: Choices | None = CHOICES,
     other: Other | None = None,
 ) -> Any:
-    """Return a failed check with what its trials found."""
+    """Return a failed check with the results of its trials."""
     failed = check(chain({})).check
     assert failed is not None
     alternative = Alternative(policy="mixed_float16", trial=other) if other is not None else None
@@ -81,7 +83,10 @@ def explained(
 @given(st.sets(st.sampled_from(NAMES), min_size=1, max_size=4), st.data())
 @settings(max_examples=examples(100), deadline=None)
 def test_the_set_is_found_and_is_minimal(needed: set[str], data: st.DataObject) -> None:
-    """Whichever of the weak layers show it, and others that show errors which do not matter."""
+    """
+    The returned set is minimal, for each choice of weak layers that show errors and of other layers
+    with irrelevant errors.
+    """
     visible = data.draw(st.sets(st.sampled_from(NAMES)))
     trials = Trials(needed, visible)
     found = explained(trials)
@@ -91,7 +96,7 @@ def test_the_set_is_found_and_is_minimal(needed: set[str], data: st.DataObject) 
 
 
 def test_nothing_helps() -> None:
-    """Not even all layers in float32."""
+    """If the check fails even with all layers in float32, no set is suggested."""
     found = explained(Trials({"net/none"}, {"net/l2"}))
     assert found.advice.layers == ()
     assert not found.advice.exhausted
@@ -102,7 +107,10 @@ def test_nothing_helps() -> None:
 def test_a_long_diagnosis_leaves_time_for_trials(
     monkeypatch: pytest.MonkeyPatch, seconds: int, count: int
 ) -> None:
-    """It compares layers in more rows than the check, which the budget is made for."""
+    """
+    A long diagnosis leaves time for trials, because it compares layers in more rows than the check,
+    and the budget is for checks.
+    """
     inner, clock = Trials({"net/l1", "net/l6"}, {"net/l1", "net/l6", "net/l7"}), [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
 
@@ -117,7 +125,9 @@ def test_a_long_diagnosis_leaves_time_for_trials(
 
 @pytest.mark.parametrize(("trials", "layers"), [(1, ()), (2, NAMES)])
 def test_a_search_ends_with_its_budget(trials: int, layers: tuple[str, ...]) -> None:
-    """With the best set so far; without one it says that it was cut short."""
+    """
+    A search that reaches its budget returns the best set so far, or reports that it was cut short.
+    """
     asked = Trials({"net/l1", "net/l6"}, set())
     found = explained(asked, Budget(trials=trials, seconds=60))
     assert len(asked.asked) == trials
@@ -126,7 +136,7 @@ def test_a_search_ends_with_its_budget(trials: int, layers: tuple[str, ...]) -> 
 
 
 def test_a_second_file_is_diagnosed_and_not_changed() -> None:
-    """There is an origin, and no advice."""
+    """A check of two files has a diagnosis but no suggestion."""
     trials = Trials({"net/l1"}, {"net/l1"})
     found = explained(trials, choices=None)
     assert trials.asked == [frozenset()]
@@ -135,7 +145,9 @@ def test_a_second_file_is_diagnosed_and_not_changed() -> None:
 
 
 def test_a_set_that_cannot_run_is_widened() -> None:
-    """An op of Keras 2 needs all of its inputs in one dtype."""
+    """
+    A set that cannot run is extended, because an op of Keras 2 needs all its inputs in one dtype.
+    """
     inner = Trials({"net/l3", "net/l4"}, {"net/l3"})
 
     def trial(kept: frozenset[str]) -> Any:
@@ -147,7 +159,7 @@ def test_a_set_that_cannot_run_is_widened() -> None:
 
 
 def test_a_child_that_crashed_ends_the_search() -> None:
-    """What is known of the failed check is reported all the same."""
+    """A crash of the child ends the search, and the results so far are reported."""
 
     def trial(kept: frozenset[str]) -> Any:
         if not kept:
@@ -160,7 +172,9 @@ def test_a_child_that_crashed_ends_the_search() -> None:
 
 
 def test_a_diagnosis_that_cannot_run_leaves_the_check_as_it_is() -> None:
-    """There is neither an origin nor advice."""
+    """
+    If the diagnosis cannot run, the failed check is reported without a cause and a suggestion.
+    """
 
     def trial(_: frozenset[str]) -> Any:
         raise WorkerError("memory", "too large")
@@ -173,7 +187,10 @@ def test_a_diagnosis_that_cannot_run_leaves_the_check_as_it_is() -> None:
 
 @pytest.mark.parametrize("passes", [True, False])
 def test_another_policy_is_tried_if_most_layers_have_to_stay(*, passes: bool) -> None:
-    """Once; the set of layers is reported either way, and counted against all that could stay."""
+    """
+    If most layers must stay in float32, the other mixed policy is tried once, and the set is
+    reported relative to all layers that could stay.
+    """
     other = Other(passes=passes)
     found = explained(Trials(set(NAMES[:5]), set()), other=other).advice
     assert found.layers == NAMES[:5]
@@ -184,7 +201,7 @@ def test_another_policy_is_tried_if_most_layers_have_to_stay(*, passes: bool) ->
 
 
 def test_no_other_policy_is_tried_if_half_of_the_layers_are_enough() -> None:
-    """The policy suits the others."""
+    """If half of the layers must stay in float32, no other policy is tried."""
     other = Other(passes=True)
     found = explained(Trials(set(NAMES[:4]), set()), other=other).advice
     assert found.layers == NAMES[:4]
@@ -195,7 +212,10 @@ def test_no_other_policy_is_tried_if_half_of_the_layers_are_enough() -> None:
 
 @pytest.mark.parametrize("passes", [True, False])
 def test_another_policy_is_tried_if_no_layers_are_enough(*, passes: bool) -> None:
-    """The code of a layer may overflow in the one and not in the other."""
+    """
+    If no set of layers is sufficient, the other policy is tried, because the code of a layer may
+    overflow in only one of them.
+    """
     found = explained(Trials({"net/none"}, {"net/l2"}), other=Other(passes=passes)).advice
     assert found.layers == ()
     assert found.is_unfit is passes
@@ -203,7 +223,10 @@ def test_another_policy_is_tried_if_no_layers_are_enough(*, passes: bool) -> Non
 
 
 def test_another_policy_is_tried_if_the_search_ends_without_a_set() -> None:
-    """Such as in a deep chain, in which each trial blames a few more layers."""
+    """
+    If the search ends without a set, as in a deep chain in which each trial adds a few layers, the
+    other policy is tried.
+    """
     trials = Trials({"net/l1", "net/l6"}, set())
     found = explained(trials, Budget(trials=2, seconds=60), other=Other(passes=True)).advice
     assert len(trials.asked) == 1
@@ -214,7 +237,10 @@ def test_another_policy_is_tried_if_the_search_ends_without_a_set() -> None:
 
 @pytest.mark.parametrize("trials", [3, 6, 9])
 def test_a_trial_of_the_budget_is_reserved_for_the_other_policy(trials: int) -> None:
-    """The search ends one trial earlier, and its set is the best so far."""
+    """
+    One trial of the budget is reserved for the other policy, so the search ends one trial earlier
+    with the best set so far.
+    """
     asked, other = Trials(set(NAMES[:5]), set()), Other(passes=True)
     found = explained(asked, Budget(trials=trials, seconds=60), other=other).advice
     assert len(asked.asked) < trials
@@ -224,7 +250,7 @@ def test_a_trial_of_the_budget_is_reserved_for_the_other_policy(trials: int) -> 
 
 
 def test_a_policy_that_cannot_run_is_not_advised() -> None:
-    """A kernel may be missing for the other dtype."""
+    """A policy that cannot run, such as one with a missing kernel, is not suggested."""
 
     def fails() -> Any:
         raise WorkerError("no-kernel", "no kernel")

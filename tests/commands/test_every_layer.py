@@ -1,4 +1,4 @@
-"""What happens if every layer follows the policy of a check."""
+"""The effect of applying the policy of a check to each layer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WANTED = CheckOptions(candidate=Options(to="mixed_float16"), isolated=True, grad
 
 
 def made(found: CheckRun, kept: Mapping[str, str] = KEPT) -> Check:
-    """Return a check of one run, in which layers are kept."""
+    """Return a check with one run, in which layers are kept."""
     made = check(found, candidate=replace(SIDES["candidate"], kept=kept)).check
     assert made is not None
     return made
@@ -45,7 +45,10 @@ def usual(error: float, **other: Any) -> CheckRun:
 
 
 def test_kept_layers_are_told_to_follow() -> None:
-    """Only those for which the user did not decide, and with nothing measured beside."""
+    """
+    Kept layers are changed to the policy, except those that the user set, in a run without
+    additional measurements.
+    """
     mine = Assignment(pattern="net/sc.*", policy="float32")
     wanted = replace(WANTED, candidate=replace(WANTED.candidate, assignments=(mine,)))
     found = follow_options(wanted, made(usual(1e-4), {"net/norm": KEPT["net/norm"]}))
@@ -79,7 +82,9 @@ def test_kept_layers_are_told_to_follow() -> None:
     ids=["data", "no policy", "decided"],
 )
 def test_nothing_more_is_measured(wanted: CheckOptions, kept: Mapping[str, str]) -> None:
-    """On the user's data, without a policy, and where the user decided for every layer."""
+    """
+    No additional run is made for data of the user, without a policy, or if the user set each layer.
+    """
     assert follow_options(wanted, made(usual(1e-4), kept)) is None
 
 
@@ -100,14 +105,14 @@ def test_nothing_more_is_measured(wanted: CheckOptions, kept: Mapping[str, str])
     ],
 )
 def test_what_differs_is_said(followed: CheckRun, told: str | None) -> None:
-    """Nothing where it is much the same."""
+    """The report shows the difference only if it is significant."""
     note = follow_note(made(usual(1e-4)), lambda: made(followed))
     said = note.message if note is not None else None
     assert said == (f"if every layer followed mixed_float16, {told}" if told is not None else None)
 
 
 def test_what_cannot_run_is_said() -> None:
-    """With the reason."""
+    """The report has the reason if the run fails."""
 
     def fail() -> Check:
         raise WorkerError("not-runnable", "there is no kernel")

@@ -1,4 +1,4 @@
-"""The one command of a model that fails its audit, or why there is none."""
+"""The command that fixes a model that fails its audit, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -25,26 +25,34 @@ def commands(name: str, *targets: str) -> tuple[ModelCommand, ...]:
 
 
 def test_a_model_that_passes_has_none() -> None:
-    """Notes alone do not fail it."""
+    """A model without errors and warnings has no command, even if it has notes."""
     assert commands("keras3.15/mha.keras", "keras3") == ()
     assert commands("tf2.15/custom_layer.h5", "tf2.15") == ()
 
 
 def test_an_edit_comes_before_a_conversion() -> None:
-    """Where policies alone stand in the way, the file stays what it is otherwise."""
+    """
+    An edit is preferred to a conversion if only policies must change, because the rest of the file
+    stays unchanged.
+    """
     (command,) = commands("tf2.3/global_mixed_float16.h5", "keras3.6")
     assert command == ModelCommand(target="keras3.6", arguments=(), fix=Fix.SAFE)
 
 
 def test_a_conversion_has_the_target_by_the_name_that_was_given() -> None:
-    """And --allow weight-rewrite where nothing else computes the same."""
+    """
+    The command for a conversion has the target's name as the user wrote it, and --allow
+    weight-rewrite if it is the only safe way.
+    """
     (command,) = commands("tf2.15/rnn.h5", "keras3")
     assert command.arguments == ("--target", "keras3", "--allow", "weight-rewrite")
     assert command.fix is Fix.UNSAFE
 
 
 def test_what_a_conversion_leaves_is_fixed_in_the_same_call() -> None:
-    """A 16-bit output gets its --set."""
+    """
+    The command for a conversion also fixes remaining findings, such as a 16-bit output with --set.
+    """
     (command,) = commands("tf2.15/per_layer", "keras3")
     assert command.arguments is not None
     assert command.arguments[::2] == (*["--set"] * 4, "--target")
@@ -52,7 +60,7 @@ def test_what_a_conversion_leaves_is_fixed_in_the_same_call() -> None:
 
 
 def test_a_savedmodel_whose_graph_would_stay_is_converted() -> None:
-    """Signatures compute as they were traced, so the model goes into an archive."""
+    """A SavedModel whose signatures would keep their traced dtypes is converted to an archive."""
     (command,) = commands("tf2.15/per_layer", "tf2.15")
     assert command.arguments is not None
     assert command.arguments[-2] == "-o"
@@ -60,21 +68,24 @@ def test_a_savedmodel_whose_graph_would_stay_is_converted() -> None:
 
 
 def test_each_target_has_its_own() -> None:
-    """What makes a model pass for one may make it fail for another."""
+    """
+    Each target has its own command, because a change for one target can make the model fail for
+    another.
+    """
     found = commands("tf2.5/tf_op_layers.h5", "keras3", "tf2.3", "tf2.15")
     assert [command.target for command in found] == ["keras3", "tf2.3"]
     assert len({command.arguments for command in found}) == 2
 
 
 def test_a_command_for_several_targets_is_there_once() -> None:
-    """With the first of them."""
+    """The same command for several targets is listed once, with the first target."""
     (command,) = commands("tf2.3/global_mixed_float16.h5", "keras3", "keras3.6")
     assert command.target == "keras3"
 
 
 @THOROUGH
 def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
-    """So that the command works when it is run again."""
+    """The command overwrites an existing output, so that it works when it is repeated."""
     source = tmp_path / "m.h5"
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", source)
     for last in ("weight-rewrite", "replace"):
@@ -95,7 +106,7 @@ def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_command_fixes_has_a_reason(name: str, reason: str) -> None:
-    """In place of a command."""
+    """If no command fixes the model, the report has a reason instead."""
     (command,) = commands(name, "keras3")
     assert command.arguments is None
     assert command.fix is None
@@ -103,7 +114,10 @@ def test_what_no_command_fixes_has_a_reason(name: str, reason: str) -> None:
 
 
 def test_training_prevents_a_command_only_if_rules_about_it_are_selected() -> None:
-    """No conversion makes an optimizer scale losses that never did, but predictions are right."""
+    """
+    A finding on training prevents a command only if its rule is selected, because predictions are
+    correct without it.
+    """
     path = FIXTURES / "tf2.3/exp_mf16_none.h5"
     (command,) = policytool.audit(path, target="keras3").commands
     assert command.arguments == ("--target", "keras3")
@@ -113,7 +127,7 @@ def test_training_prevents_a_command_only_if_rules_about_it_are_selected() -> No
 
 
 def test_without_a_target_it_is_for_the_newest_keras() -> None:
-    """Which one warning speaks of."""
+    """Without a target, the command is for the newest Keras, which a warning is about."""
     audited = policytool.audit(FIXTURES / "tf2.15/tf_op_layers.h5")
     assert [one.rule for one in audited.findings if one.severity == "warning"] == ["PT505"]
     (command,) = audited.commands
@@ -124,7 +138,7 @@ def test_without_a_target_it_is_for_the_newest_keras() -> None:
 def test_suppressed_findings_need_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that passes because of a suppression has no command in the report."""
+    """A model whose findings are suppressed has no command."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", tmp_path / "m.h5")
     for glob, count in (("*.keras", 1), ("*.h5", 0)):
@@ -138,7 +152,10 @@ def test_suppressed_findings_need_no_command(
 @THOROUGH
 @pytest.mark.parametrize("target", [name for name, _ in descriptions()])
 def test_audit_has_every_target_of_migrate(target: str, tmp_path: Path) -> None:
-    """The releases that were not measured too, and the printed command makes the model pass."""
+    """
+    Audit accepts each target of migrate, also unmeasured releases, and the printed command fixes
+    the model.
+    """
     source = tmp_path / "m.keras"
     shutil.copy(FIXTURES / "keras3.15/default_float32.keras", source)
     ended = run("audit", source, "--target", target, "--format", "json")
@@ -149,7 +166,10 @@ def test_audit_has_every_target_of_migrate(target: str, tmp_path: Path) -> None:
 
 
 def test_an_archive_is_no_model_for_tf_2_14() -> None:
-    """Its own archives apart, whose layout no other release writes."""
+    """
+    An archive is not a suitable model for TF 2.14 unless this release wrote it, because no other
+    release uses its layout.
+    """
     audited = policytool.audit(FIXTURES / "tf2.12/default_float32.keras", target="tf2.14")
     (finding,) = audited.findings
     assert (finding.rule, finding.detail) == ("PT501", "tf2.14 container")

@@ -1,4 +1,4 @@
-"""Every report prints the same command for a problem, and ``migrate`` carries it out."""
+"""Each report prints the same command for a problem, and ``migrate`` accepts it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TARGETS = ("keras3", "tf_keras", "tf2.4")
 
 
 def sample(name: str, share: int) -> Iterator[Input]:
-    """Yield the models among a sample of the fixtures."""
+    """Yield the models in a sample of the fixtures."""
     for entry in sampled(name, discovery.inputs([str(FIXTURES)]), share=share):
         if isinstance(suggested_conversion.attempt(entry), InspectedModel):
             yield entry
@@ -39,7 +39,10 @@ def commands(path: Path, *targets: str) -> tuple[ModelCommand, ...]:
 
 @THOROUGH
 def test_a_model_that_the_newest_keras_fails_to_load_has_one_command() -> None:
-    """Printed by inspect, by audit without a target, and with the newest Keras as target."""
+    """
+    inspect, audit without a target, and audit with the newest Keras print the same command for a
+    model that fails to load in it.
+    """
     different = []
     compared = 0
     for entry in sample("one command", 20):
@@ -62,7 +65,7 @@ def test_a_model_that_the_newest_keras_fails_to_load_has_one_command() -> None:
 
 @THOROUGH
 def test_each_command_writes_a_model(tmp_path: Path) -> None:
-    """Audit prints a command only if migrate carries it out."""
+    """Audit prints a command only if migrate writes a model with it."""
     written = 0
     for number, entry in enumerate(sample("commands that write", 60)):
         source = tmp_path / str(number) / entry.local_path.name
@@ -79,7 +82,7 @@ def test_each_command_writes_a_model(tmp_path: Path) -> None:
 
 @THOROUGH
 def test_no_advice_names_a_command_beside_that_of_the_model() -> None:
-    """A finding says what to do without a command only if no command converts the model."""
+    """A finding contains no command if the model already has a command that converts it."""
     for entry in sample("advice beside commands", 40):
         for target in TARGETS:
             audited = policytool.audit(entry.local_path, target=target)

@@ -1,4 +1,4 @@
-"""How often one command reads a model, judges it and plans its conversion."""
+"""How often a command reads a model, computes verdicts and plans its conversion."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMMANDS: Final = {
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Return how often each step was called."""
+    """Return the number of calls of each step."""
     counts = Counter[str]()
     for module, name in STEPS:
         original = getattr(module, name)
@@ -66,7 +66,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_file_is_read_and_converted_at_most_once(
     command: str, name: str, calls: Counter[str]
 ) -> None:
-    """Whatever the command prints of it; a model is built for the file and for the result."""
+    """
+    A file is read and converted at most once, for any output of the command; a model is built for
+    the file and for the result.
+    """
     run(*COMMANDS[command], FIXTURES / name)
     assert calls["document"] == 1
     assert calls["load_model"] <= 2
@@ -75,12 +78,12 @@ def test_a_file_is_read_and_converted_at_most_once(
 
 @pytest.mark.parametrize("command", ["inspect", "audit --target", "migrate --target"])
 def test_a_model_that_loads_is_not_converted(command: str, calls: Counter[str]) -> None:
-    """The judgement is enough."""
+    """A model that loads is not converted, because the verdict is sufficient."""
     run(*COMMANDS[command], FIXTURES / LOADED)
     assert not calls["_conversion_plan"]
 
 
 def test_edits_that_suffice_need_no_conversion(calls: Counter[str]) -> None:
-    """Nor does inspect plan one."""
+    """If edits are sufficient, no conversion is planned, also in inspect."""
     assert "fix: policytool migrate" in run("inspect", FIXTURES / EDITED).out
     assert not calls["_conversion_plan"]

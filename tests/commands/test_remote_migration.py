@@ -1,4 +1,4 @@
-"""Remote models are migrated as local ones, and outputs on servers are complete or not there."""
+"""Remote models are migrated like local ones, and outputs on servers are complete or missing."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ pytestmark = THOROUGH
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
-    """Start an S3 server on this machine, and give its client."""
+    """Start an S3 server on this machine, and return its client."""
     with s3_bucket() as client:
         yield client
 
 
 @pytest.fixture
 def bucket(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Give the client of an empty bucket, and afterwards find no temporary directory left."""
+    """
+    Return the client of an empty bucket, and check at the end that no temporary directory is left.
+    """
     for key in contents(server):
         server.delete_object(Bucket=BUCKET, Key=key)
     scratch = tmp_path / "scratch"
@@ -59,7 +61,7 @@ def bucket(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def files(path: Path) -> dict[str, bytes]:
-    """Return the content of each file below a directory, or of a file itself."""
+    """Return the content of a file, or of each file below a directory."""
     found = sorted(path.rglob("*")) if path.is_dir() else [path]
     return {
         file.relative_to(path.parent).as_posix(): file.read_bytes()
@@ -83,7 +85,10 @@ def files(path: Path) -> dict[str, bytes]:
 def test_a_remote_model_becomes_what_a_local_one_becomes(
     bucket: Any, tmp_path: Path, fixture: str, options: tuple[str, ...]
 ) -> None:
-    """Byte by byte, with all files that the output needs."""
+    """
+    A migrated remote model has the same bytes as the local one, including all files that the output
+    needs.
+    """
     source = FIXTURES / fixture
     home = source.parent if fixture.startswith("tfjs") else source
     put(bucket, home, f"in/{home.name}")
@@ -106,7 +111,10 @@ def test_a_remote_model_becomes_what_a_local_one_becomes(
 
 
 def test_a_conversion_is_written_beside_its_source(bucket: Any, tmp_path: Path) -> None:
-    """With the release in its name, and the report shows no local path."""
+    """
+    A conversion is written next to its remote source with the release in its name, and the report
+    contains no local path.
+    """
     url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "a/model.h5")
     ended = run("migrate", url, "--target", "tf_keras", "--no-verify", "--format", "json")
     (found,) = ended.json["plans"]
@@ -116,7 +124,10 @@ def test_a_conversion_is_written_beside_its_source(bucket: Any, tmp_path: Path) 
 
 
 def test_a_tensorflow_js_model_shares_the_shards_beside_it(bucket: Any) -> None:
-    """They are neither copied nor written again."""
+    """
+    A TensorFlow.js model that is written next to its source shares the shards, which are neither
+    copied nor written again.
+    """
     source = FIXTURES / "tfjs4.22/global_mixed_float16"
     put(bucket, source, "web")
     before = contents(bucket)
@@ -137,7 +148,7 @@ def test_a_tensorflow_js_model_shares_the_shards_beside_it(bucket: Any) -> None:
     ],
 )
 def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None:
-    """Nothing is copied or written for it."""
+    """A plan of a remote model reads only ranges, without copying or writing."""
     url = put(bucket, MODEL, "model.h5")
     with mock.patch.object(transfers, "download", side_effect=AssertionError):
         local = run("migrate", MODEL, *options)
@@ -147,7 +158,7 @@ def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None
 
 
 def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
-    """As that of the local file."""
+    """A plan with casts counts the values of a copy, with the counts of the local file."""
     url = put(bucket, MODEL, "model.h5")
     options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     remote, local = run("migrate", url, *options).json, run("migrate", MODEL, *options).json
@@ -156,7 +167,7 @@ def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
 
 
 def test_a_model_that_needs_nothing_is_not_copied(bucket: Any) -> None:
-    """Its report says so."""
+    """A model that needs no edit is not copied, and the report says so."""
     url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "model.h5")
     with mock.patch.object(transfers, "download", side_effect=AssertionError):
         ended = run("migrate", url, "--format", "json")
@@ -164,7 +175,9 @@ def test_a_model_that_needs_nothing_is_not_copied(bucket: Any) -> None:
 
 
 def test_an_existing_object_stays(bucket: Any) -> None:
-    """It stays without --existing replace; with skip, nothing else is read."""
+    """
+    An existing object is kept without --existing replace, and with skip no other file is read.
+    """
     url = put(bucket, MODEL, "model.h5")
     put(bucket, FIXTURES / "keras3.15/default_float32.h5", "other.h5")
     before = contents(bucket)
@@ -179,7 +192,9 @@ def test_an_existing_object_stays(bucket: Any) -> None:
 
 
 def test_a_remote_directory_is_never_replaced(bucket: Any) -> None:
-    """Its objects cannot change together."""
+    """
+    An existing remote directory is never replaced, because its objects cannot change together.
+    """
     url = put(bucket, DIRECTORY, "a/model")
     put(bucket, DIRECTORY, "b/model")
     before = contents(bucket)
@@ -191,7 +206,7 @@ def test_a_remote_directory_is_never_replaced(bucket: Any) -> None:
 
 
 def test_another_writer_wins(bucket: Any) -> None:
-    """The server refuses an object that was created after the model was read."""
+    """An object that another process created after the model was read is not replaced."""
     url = put(bucket, MODEL, "model.h5")
     ask = remote_requests.request
 
@@ -211,7 +226,7 @@ def test_another_writer_wins(bucket: Any) -> None:
 def test_a_fault_at_any_write_leaves_nothing(
     bucket: Any, source: Path, error: type[BaseException]
 ) -> None:
-    """Neither an object nor a part of one, whichever request of a sample fails."""
+    """A failure of any request leaves neither an object nor a part of one."""
     url = put(bucket, source, f"in/{source.name}")
     before = contents(bucket)
     ask = remote_requests.request
@@ -247,7 +262,10 @@ def test_a_fault_at_any_write_leaves_nothing(
 
 
 def test_what_cannot_be_removed_is_named(bucket: Any) -> None:
-    """If the server fails for good after the first object."""
+    """
+    If the server stops working after the first object, the error names the objects that could not
+    be removed.
+    """
     url = put(bucket, DIRECTORY, "in/model")
     ask = remote_requests.request
     count = 0
@@ -267,7 +285,10 @@ def test_what_cannot_be_removed_is_named(bucket: Any) -> None:
 
 
 def test_an_interrupted_upload_of_a_directory_leaves_no_model(bucket: Any) -> None:
-    """The file that makes it a model is the last one, so that a process may be killed before."""
+    """
+    If an upload of a directory is interrupted, no model is left, because the file that makes it a
+    model is written last.
+    """
     url = put(bucket, DIRECTORY, "in/model")
     placed: list[str] = []
 
@@ -283,7 +304,7 @@ def test_an_interrupted_upload_of_a_directory_leaves_no_model(bucket: Any) -> No
 
 
 def test_large_objects_are_sent_in_parts(bucket: Any, tmp_path: Path) -> None:
-    """And are whole; a part that fails leaves none of them."""
+    """Large objects are sent in parts and are complete, and a failed part leaves none of them."""
     path = tmp_path / "large"
     path.write_bytes(os.urandom(2**20) * 20)
     target = parse(f"{HOME}/large")
@@ -296,7 +317,7 @@ def test_large_objects_are_sent_in_parts(bucket: Any, tmp_path: Path) -> None:
 
 
 def test_a_source_that_changes_meanwhile_is_not_migrated(bucket: Any) -> None:
-    """The copy may be a mixture."""
+    """A source that changes during its copy is an error, because the copy may be a mixture."""
     url = put(bucket, MODEL, "model.h5")
     steps = transfers._steps  # noqa: SLF001  # the last thing before the copy is complete
 
@@ -313,7 +334,7 @@ def test_a_source_that_changes_meanwhile_is_not_migrated(bucket: Any) -> None:
 
 
 def test_a_source_that_vanishes_meanwhile_is_not_migrated(bucket: Any) -> None:
-    """Its plan was made before."""
+    """A source that disappears after planning is an error."""
     url = put(bucket, MODEL, "model.h5")
     download = transfers.download
 
@@ -329,7 +350,10 @@ def test_a_source_that_vanishes_meanwhile_is_not_migrated(bucket: Any) -> None:
 
 
 def test_a_copy_needs_space(bucket: Any) -> None:
-    """The sentence says how much, and what to do, before bytes are transferred."""
+    """
+    If the disk has too little space for a copy, the error names the required size and a solution
+    before any transfer.
+    """
     url = put(bucket, MODEL, "model.h5")
     usage = mock.Mock(free=1000)
     with mock.patch.object(shutil, "disk_usage", return_value=usage):
@@ -339,7 +363,7 @@ def test_a_copy_needs_space(bucket: Any) -> None:
 
 
 def test_a_denied_write_is_one_sentence(bucket: Any) -> None:
-    """With a code of its own."""
+    """A denied write is a one-line error with its own code."""
     url = put(bucket, MODEL, "model.h5")
     ask = remote_requests.request
 
@@ -357,7 +381,7 @@ def test_a_denied_write_is_one_sentence(bucket: Any) -> None:
 
 
 def test_a_bucket_that_does_not_exist(bucket: Any) -> None:
-    """Nothing is created."""
+    """A missing bucket is an error, and nothing is created."""
     url = put(bucket, MODEL, "model.h5")
     ended = run("migrate", url, "-o", "s3://no-such-bucket/model.h5", "--format", "json")
     assert ended.code == 3
@@ -365,7 +389,10 @@ def test_a_bucket_that_does_not_exist(bucket: Any) -> None:
 
 
 def test_a_link_is_not_followed_to_a_server(bucket: Any, tmp_path: Path) -> None:
-    """A model from a stranger could otherwise publish any file of this machine."""
+    """
+    A link is not followed when a model is written to a server, because a malicious model could
+    publish any local file.
+    """
     model = tmp_path / "model"
     shutil.copytree(DIRECTORY, model)
     secret = tmp_path / "secret"
@@ -380,7 +407,10 @@ def test_a_link_is_not_followed_to_a_server(bucket: Any, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("bucket")
 def test_a_signed_address_is_migrated_to_a_file_of_this_machine(tmp_path: Path) -> None:
-    """No report and no message shows the signature."""
+    """
+    A model at a signed address is migrated to a local file, and no report or message contains the
+    signature.
+    """
     home = tmp_path / "web"
     home.mkdir()
     shutil.copy(MODEL, home / "model.h5")
@@ -411,7 +441,7 @@ def test_a_signed_address_is_migrated_to_a_file_of_this_machine(tmp_path: Path) 
 def test_outputs_that_cannot_be_are_refused_before_anything_is_read(
     arguments: tuple[str, ...], said: str
 ) -> None:
-    """With exit code 2."""
+    """An invalid output is a usage error with exit code 2 before any request."""
     with mock.patch.object(remote_requests, "request", side_effect=AssertionError):
         ended = run("migrate", *arguments)
     assert ended.code == 2
@@ -420,7 +450,7 @@ def test_outputs_that_cannot_be_are_refused_before_anything_is_read(
 
 
 def test_a_saved_plan_is_applied_to_a_remote_model(bucket: Any, tmp_path: Path) -> None:
-    """Its URL is in the plan."""
+    """A saved plan, which contains the URL, is applied to a remote model."""
     url = put(bucket, MODEL, "model.h5")
     plan = tmp_path / "plan.json"
     plan.write_text(run("migrate", url, "--preview", "--format", "json").out)
@@ -431,7 +461,7 @@ def test_a_saved_plan_is_applied_to_a_remote_model(bucket: Any, tmp_path: Path) 
 
 
 def test_many_models_of_a_bucket(bucket: Any) -> None:
-    """Outputs of earlier runs are no inputs, and each result is a line."""
+    """Outputs of earlier runs in a bucket are not inputs, and each result is one line."""
     for number in range(3):
         put(bucket, MODEL, f"all/{number}.h5")
     for jobs in ("1", "2"):
@@ -444,14 +474,14 @@ def test_many_models_of_a_bucket(bucket: Any) -> None:
 
 
 def commands(url: str) -> list[str]:
-    """Return the words of the command that audit prints for Keras 3."""
+    """Return the arguments of the command that audit prints for Keras 3."""
     found = run("audit", url, "--target", "keras3", "--format", "json").json
     (command,) = found["models"][0]["commands"]
     return [str(word) for word in command["arguments"]]
 
 
 def test_the_command_of_audit_helps_beside_the_model(bucket: Any) -> None:
-    """Its output is an object that passes."""
+    """The command that audit prints for a remote model writes an object without findings."""
     url = put(bucket, MODEL, "model.h5")
     assert run("migrate", url, *commands(url), "--no-verify").code == 0
     (output,) = contents(bucket).keys() - {"model.h5"}
@@ -462,7 +492,10 @@ def test_the_command_of_audit_helps_beside_the_model(bucket: Any) -> None:
 def test_the_command_of_audit_helps_where_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its output is a local file; a signed address has no command, because it is not shown."""
+    """
+    The command of audit writes a local file if the server does not support writing; a signed
+    address has no command, because it must not be printed.
+    """
     home = tmp_path / "web"
     home.mkdir()
     shutil.copy(MODEL, home / "model.h5")
@@ -477,7 +510,7 @@ def test_the_command_of_audit_helps_where_nothing_is_written(
 
 
 def test_python_returns_the_url(bucket: Any) -> None:
-    """And writes the same object."""
+    """``policytool.migrate`` returns the URL and writes the same object as the command."""
     url = put(bucket, MODEL, "model.h5")
     done = policytool.migrate(url, output=f"{HOME}/new.h5")
     assert (done.status, done.output) == ("written", f"{HOME}/new.h5")
@@ -488,7 +521,7 @@ def test_python_returns_the_url(bucket: Any) -> None:
 
 
 def test_names_of_a_server_stay_in_the_copy() -> None:
-    """A listing that leads out of the model's directory is refused."""
+    """A listing with names outside the model's directory is an error."""
     home = parse(f"{HOME}/model")
     with (
         mock.patch.object(opening, "is_directory", side_effect=lambda path: path == home),
@@ -499,7 +532,7 @@ def test_names_of_a_server_stay_in_the_copy() -> None:
 
 
 def test_a_listing_without_an_end_is_refused(bounded: Bounded) -> None:
-    """Directories in directories count together."""
+    """An endless listing is an error, because nested directories count together."""
     bounded("remote-names", 9)
     with (
         mock.patch.object(opening, "is_directory", return_value=True),
@@ -513,7 +546,10 @@ def test_a_listing_without_an_end_is_refused(bounded: Bounded) -> None:
 def test_progress_of_a_transfer_is_reported(
     bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a share of all bytes, with an empty text at the end, also where it fails."""
+    """
+    The progress of a transfer is a share of all bytes, and ends with an empty text even if it
+    fails.
+    """
     monkeypatch.setattr(transfers, "_STEP_SECONDS", 0.0)
     file = tmp_path / "a.bin"
     file.write_bytes(bytes(20 * 2**20))
@@ -542,7 +578,7 @@ def test_progress_of_a_transfer_is_reported(
 
 
 def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transfer of less than a second says nothing."""
+    """Progress is reported only with the option, and not for a transfer of less than a second."""
     put(bucket, MODEL, "a.h5")
     command = ("migrate", f"{HOME}/a.h5")
     assert "loading" not in run(*command, "-v", "-o", f"{HOME}/quick.h5").err
@@ -554,6 +590,6 @@ def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.Mo
 
 
 def test_a_protocol_that_writes_is_a_protocol() -> None:
-    """Each one is also read."""
+    """Each protocol for writing is also a protocol for reading."""
     for protocol in remote_migration.WRITABLE:
         assert parse(f"{protocol}://box/model.h5").protocol == protocol

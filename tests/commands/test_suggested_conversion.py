@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def failing_models() -> Iterator[tuple[Input, InspectedModel]]:
-    """Yield those of a sample of the fixtures that the newest Keras fails to load, with fixes."""
+    """
+    Yield models in a sample of the fixtures that have a fix and fail to load in the newest Keras.
+    """
     every = discovery.inputs([str(FIXTURES)])
     for found in sampled("suggested conversions", every, share=10):
         read = suggested_conversion.attempt(found)
@@ -36,7 +38,10 @@ def failing_models() -> Iterator[tuple[Input, InspectedModel]]:
 
 @THOROUGH
 def test_each_fixture_has_the_fix_of_its_audit() -> None:
-    """Or none, if audit has none; of about a hundred fixtures, some have one."""
+    """
+    ``inspect`` has the same fix as audit for each fixture, or none if audit has none; some of a
+    hundred fixtures have one.
+    """
     different = []
     fixes = 0
     for found, read in failing_models():
@@ -60,7 +65,10 @@ def test_each_fixture_has_the_fix_of_its_audit() -> None:
     ],
 )
 def test_both_print_the_same_line(name: str) -> None:
-    """With the same path and the same effect on predictions."""
+    """
+    ``inspect`` and audit print the same line, with the same path and the same effect on
+    predictions.
+    """
     lines = [
         re.findall(r"fix(?: for Keras 3)?(?: \(([^)]*)\))?:\s+(policytool migrate [^\n]*)", text)
         for text in (
@@ -77,6 +85,6 @@ def test_both_print_the_same_line(name: str) -> None:
     "name", ["tf2.15/lambda.h5", "tf2.15/subclassed", "keras3.15/default_float32.export"]
 )
 def test_a_model_without_a_command_has_no_fix(name: str) -> None:
-    """Audit has the reason."""
+    """A model without a command has no fix in ``inspect``, and audit has the reason."""
     assert "\n  fix" not in run("inspect", FIXTURES / name).out
     assert "no command fixes it" in run("audit", FIXTURES / name, "--target", "keras3").out

@@ -1,4 +1,4 @@
-"""``inspect --summary``: what is counted, over all fixtures and whatever the models hold."""
+"""``inspect --summary``: counts over all fixtures and over any models."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SIZES: Final = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 @cache
 def _reports() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the report of all fixtures, and their summary with all releases."""
+    """Return the report on all fixtures, and their summary with all releases."""
     paths = [str(path) for path in FIXTURES.iterdir() if (path / "truth.json").is_file()]
     results = [inspection.attempt(found) for found in discovery.inputs(sorted(paths))]
     selected = inspection.select(inspection.collect(results), inspection.Selection())
@@ -63,7 +63,7 @@ def _reports() -> tuple[dict[str, Any], dict[str, Any]]:
 
 @THOROUGH
 def test_every_number_is_the_sum_over_the_models_of_the_json_report() -> None:
-    """The report of `inspect` has the same models one by one."""
+    """Each number of a summary is the sum over the models in the JSON report of ``inspect``."""
     each, summary = _reports()
     models = each["models"]
     assert len(models) > 500
@@ -88,7 +88,10 @@ def test_every_number_is_the_sum_over_the_models_of_the_json_report() -> None:
 
 @THOROUGH
 def test_savings_are_those_of_each_stored_variable() -> None:
-    """Every floating-point variable that is wider than the policy's variable dtype counts."""
+    """
+    The saved bytes count each floating-point variable that is wider than the policy's variable
+    dtype.
+    """
     each, summary = _reports()
     for saving in summary["savings"]:
         size = _SIZES[dict(POLICIES)[saving["policy"]]]
@@ -114,7 +117,10 @@ def _parameters(shape: list[int] | None) -> int:
 
 @THOROUGH
 def test_verdicts_are_those_of_each_model() -> None:
-    """For all releases too; the reasons of a release add up to what it may not load."""
+    """
+    The verdicts of a summary equal those of the models, and the reasons of a release add up to the
+    models that may not load.
+    """
     each, summary = _reports()
     assert [one["release"] for one in summary["releases"]] == list(LOADERS)
     for release in summary["releases"]:
@@ -135,7 +141,7 @@ def test_verdicts_are_those_of_each_model() -> None:
 
 
 def test_current_releases_are_counted_by_default() -> None:
-    """The newest of Keras 2 and of Keras 3."""
+    """Without an option the newest releases of Keras 2 and Keras 3 are counted."""
     assert tuple(one.release for one in summarize([], REQUEST).releases) == CURRENT
 
 
@@ -148,7 +154,7 @@ _AMOUNTS: Final = st.dictionaries(
 
 @st.composite
 def records(draw: st.DrawFn) -> ModelRecord:
-    """Return what is known of a model."""
+    """Return the record of a model."""
     policies = draw(st.dictionaries(st.sampled_from(["float32", "float16"]), st.integers(1, 9)))
     loading = draw(st.sampled_from([None, *Outcome]))
     doubtful = loading in {Outcome.INCOMPATIBLE, Outcome.UNKNOWN}
@@ -171,7 +177,7 @@ def records(draw: st.DrawFn) -> ModelRecord:
 
 
 def _numbers(summary: FleetSummary) -> Counter[object]:
-    """Return every number of a summary by what it counts."""
+    """Return each number of a summary by its subject."""
     found: dict[object, int] = {
         "models": summary.models,
         "layers": summary.layers,
@@ -199,7 +205,7 @@ def _numbers(summary: FleetSummary) -> Counter[object]:
 def test_a_summary_of_all_is_the_sum_of_the_summaries_of_parts(
     first: list[ModelRecord], second: list[ModelRecord]
 ) -> None:
-    """Whatever the models, and however they are divided."""
+    """The summary of all models is the sum of the summaries of its parts, for any split."""
     parts = [summarize(part, REQUEST) for part in (first, second)]
     whole = summarize(first + second, REQUEST)
     assert _numbers(whole) == _numbers(parts[0]) + _numbers(parts[1])
@@ -213,7 +219,7 @@ def test_a_summary_of_all_is_the_sum_of_the_summaries_of_parts(
 
 @given(_AMOUNTS)
 def test_a_policy_saves_at_most_what_floats_take(stored: dict[str, int]) -> None:
-    """The widest variable dtype saves least, and what is no float counts for nothing."""
+    """A wider variable dtype never saves more bytes, and only floats count."""
     half, single = (saved_bytes(stored, dtype) for dtype in ("float16", "float32"))
     assert 0 <= single <= half <= sum(stored.get(dtype, 0) for dtype in ("float32", "float64"))
     assert half == stored.get("float32", 0) // 2 + stored.get("float64", 0) * 3 // 4
@@ -234,14 +240,17 @@ def _record(**changed: Any) -> ModelRecord:
 
 
 def test_failures_and_skipped_files_are_counted() -> None:
-    """They are no models."""
+    """Failures and skipped files are counted separately from models."""
     failure = Failure(path="a.h5", code="empty", message="empty")
     summary = summarize([None, failure, _record(), None], REQUEST)
     assert (summary.models, summary.failures, summary.passed_over) == (1, (failure,), 2)
 
 
 def test_records_are_kept_only_on_request() -> None:
-    """A summary is as large for many models as for some."""
+    """
+    Records of models are kept only on request, so that a summary does not grow with the number of
+    models.
+    """
     assert summarize([_record()] * 50, REQUEST).records == ()
     assert summarize([_record()] * 50, REQUEST, keeps_records=True).records == (_record(),) * 50
     assert len(summarize([_record()] * 50, REQUEST).largest) == LARGEST
@@ -249,7 +258,9 @@ def test_records_are_kept_only_on_request() -> None:
 
 @THOROUGH
 def test_memory_does_not_grow_with_the_number_of_models() -> None:
-    """Records are counted as they arrive; a list of them would take a hundred times as much."""
+    """
+    Memory does not grow with the number of models, because records are counted as they arrive.
+    """
 
     def peak(count: int) -> int:
         tracemalloc.start()
@@ -263,7 +274,7 @@ def test_memory_does_not_grow_with_the_number_of_models() -> None:
 
 
 def _with_names(count: int) -> Iterable[ModelRecord]:
-    """Yield models that each have a policy, a dtype and a reason of their own."""
+    """Yield models that each have their own policy, dtype and reason."""
     for number in range(count):
         outcome = ReleaseOutcome(
             release=CURRENT[1],
@@ -280,7 +291,10 @@ def _with_names(count: int) -> Iterable[ModelRecord]:
 
 
 def test_names_beyond_a_number_are_counted_together() -> None:
-    """Names come from files: a summary stays small, and every model counts."""
+    """
+    Names beyond a limit are counted together, because files can contain any names, and each model
+    still counts.
+    """
     summary = summarize(_with_names(DISTINCT + 5), REQUEST)
     assert len(summary.policies) == len(summary.stored) == DISTINCT + 1
     assert (summary.policies[0].policy, summary.policies[0].models) == (OTHER, 5)
@@ -292,7 +306,10 @@ def test_names_beyond_a_number_are_counted_together() -> None:
 
 
 def test_models_that_load_nowhere_are_not_applicable() -> None:
-    """A separate keras_metadata.pb, and a model of TensorFlow.js."""
+    """
+    Models without verdicts count as not applicable: a separate keras_metadata.pb, and a
+    TensorFlow.js model.
+    """
     (model,) = inspected("tfjs4.22/global_mixed_float16/model.json").inspection.models
     summary = summarize([model_record(model, REQUEST)], REQUEST)
     assert [one.not_applicable for one in summary.releases] == [1, 1]

@@ -1,4 +1,4 @@
-"""``tune`` as a whole, with a stand-in for TensorFlow's process whose errors are known."""
+"""``tune`` as a whole, with a replacement for the TensorFlow process that has known errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = THOROUGH
 
 
 def reductions(error: float, **more: float | None) -> dict[str, Any]:
-    """Return what the child counts of 100 elements with a relative error."""
+    """Return the child's reductions for 100 elements with a relative error."""
     finite = error if math.isfinite(error) else 0.0
     return {
         "elements": 100,
@@ -68,12 +68,14 @@ def reductions(error: float, **more: float | None) -> dict[str, Any]:
 
 class StandIn(Worker):
     """
-    Answers jobs by the policies of the candidate's file: each layer in 16 bits has an error, and
-    the squares of these add up.
+    A worker that answers by the policies of the candidate: each layer in 16 bits has an error, and
+    their squares add up.
     """
 
     def __init__(self, errors: Mapping[str, float], *, halves: float | None = 1.0) -> None:
-        """``halves`` is the error on the validation inputs over that of the search."""
+        """
+        ``halves`` is the ratio of the error on the validation inputs to that on the search inputs.
+        """
         super().__init__(Interpreter(python="none"))
         self.errors = errors
         self.halves = halves
@@ -111,7 +113,7 @@ class StandIn(Worker):
 
     @staticmethod
     def output(name: str | None, error: float) -> dict[str, Any]:
-        """Return one output of a call or of the model."""
+        """Return an output of a call or of the model."""
         return {
             "shape": [None, 2],
             "dtype_reference": "float32",
@@ -126,7 +128,7 @@ class StandIn(Worker):
         }
 
     def told(self, error: float) -> dict[str, Any]:
-        """Return a run with an error of its output."""
+        """Return a run with an error in its output."""
         names = ("model", "compute_capability", "memory", "driver", "cuda", "cudnn")
         return {
             "device": {"name": "cpu:0", "kind": "cpu", **dict.fromkeys(names)},
@@ -152,7 +154,7 @@ class StandIn(Worker):
         }
 
     def calls(self, narrow: set[str]) -> list[dict[str, Any]]:
-        """Return the calls of a diagnosis, one layer after the other."""
+        """Return the calls of a diagnosis, in the order of the layers."""
         return [
             {
                 "path": path,
@@ -178,19 +180,19 @@ class StandIn(Worker):
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory, with a model of six layers in it."""
+    """Return the working directory with a model of six layers."""
     monkeypatch.chdir(tmp_path)
     h5_model(tmp_path / "a.h5", sequential(*map(dense, NAMES)))
     return tmp_path
 
 
 def options(**more: Any) -> TuneOptions:
-    """Return options with a tolerance of 0.01, unless they say otherwise."""
+    """Return options with a tolerance of 0.01 unless another is specified."""
     return TuneOptions(**{"candidate": TO, "objective": objective(), **more})
 
 
 def tuned(worker: Worker, **more: Any) -> Tuning:
-    """Return the search in the model."""
+    """Return the result of the search in the model."""
     tools = TensorFlowTools(worker=worker)
     return tune.tune(discovery.named_input("a.h5"), options(**more), tools)
 
@@ -199,7 +201,7 @@ WEAK: Final = {"mlp/b": 0.5, "mlp/d": math.inf, "mlp/a": 0.001}
 
 
 def test_the_weak_layers_are_kept() -> None:
-    """With what was measured of each, and why it stays."""
+    """Layers with large errors are kept, with their measurements and the reason."""
     found = tuned(StandIn(WEAK))
     assert (found.passed, found.ending, found.is_minimum) == (True, Ending.MINIMAL, True)
     assert [layer.path for layer in found.kept] == ["mlp/b", "mlp/d"]
@@ -217,7 +219,7 @@ def test_the_weak_layers_are_kept() -> None:
 
 
 def test_the_model_is_written_with_the_set(place: Path) -> None:
-    """And with nothing else in float32 but the output."""
+    """The written model keeps only the found set and the output in float32."""
     tools = TensorFlowTools(worker=StandIn(WEAK))
     found, written = tune.tune_and_write(
         discovery.named_input("a.h5"), options(), Destination(output=place / "out.h5"), tools
@@ -231,7 +233,10 @@ def test_the_model_is_written_with_the_set(place: Path) -> None:
 
 
 def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
-    """The user's own layer in 16 bits breaks the objective, whatever else is kept."""
+    """
+    If the search fails, nothing is written, here because a layer that the user set to 16 bits
+    breaks the objective.
+    """
     worker = StandIn({"mlp/f": 0.5, **WEAK})
     given = replace(TO, assignments=(Assignment(pattern="mlp/f", policy="float16"),))
     found, written = tune.tune_and_write(
@@ -248,7 +253,7 @@ def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
 
 
 def test_a_set_that_fails_on_validation_is_searched_with_all_inputs() -> None:
-    """Errors are a third larger on the inputs that the search did not use."""
+    """A set that fails on the validation inputs is replaced with one found with all inputs."""
     errors = dict.fromkeys(PATHS, 0.004)
     assert len(tuned(StandIn(errors, halves=1.0)).kept) == 0
     found = tuned(StandIn(errors, halves=1.33))
@@ -258,14 +263,17 @@ def test_a_set_that_fails_on_validation_is_searched_with_all_inputs() -> None:
 
 
 def test_validation_that_is_not_finite_is_searched_too() -> None:
-    """An overflow on one of them is enough."""
+    """If a validation output overflows, the search continues with all inputs."""
     found = tuned(StandIn({"mlp/b": 0.001}, halves=math.inf))
     assert (found.passed, found.split) == (True, Split.USED)
     assert [layer.path for layer in found.kept] == ["mlp/b"]
 
 
 def test_a_search_that_ends_early_has_a_valid_set() -> None:
-    """A larger one that holds on the validation inputs, not the smallest one that does not."""
+    """
+    A search that ends early returns a larger set that passes validation, and not the smallest set
+    that fails it.
+    """
     errors = dict.fromkeys(PATHS, 0.004)
     found = tuned(StandIn(errors, halves=1.33), budget=Budget(trials=2))
     assert (found.passed, found.ending) == (True, Ending.TRIALS)
@@ -273,7 +281,7 @@ def test_a_search_that_ends_early_has_a_valid_set() -> None:
 
 
 def test_one_batch_validates_nothing() -> None:
-    """Which the report says."""
+    """A single batch leaves no validation inputs, which the report says."""
     found = tuned(StandIn(WEAK, halves=None))
     assert (found.passed, found.split) == (True, Split.NONE)
     assert found.best is not None
@@ -282,7 +290,7 @@ def test_one_batch_validates_nothing() -> None:
 
 @pytest.mark.parametrize(("error", "is_narrow"), [(0.0045, True), (0.0041, True), (0.0035, False)])
 def test_a_result_close_to_its_limit_is_told(error: float, *, is_narrow: bool) -> None:
-    """Two layers of this error are converted in addition to two that hardly lose anything."""
+    """The report says if a result is close to its limit."""
     errors = {"mlp/a": 1.0, "mlp/b": error, "mlp/c": error}
     found = tuned(StandIn(errors), objective=objective((parse_tolerance("0.007"),)))
     assert [layer.path for layer in found.kept] == ["mlp/a"]
@@ -292,7 +300,10 @@ def test_a_result_close_to_its_limit_is_told(error: float, *, is_narrow: bool) -
 
 
 def test_a_model_that_does_not_run_in_16_bits_has_no_diagnosis() -> None:
-    """The search goes on without one, and says so; sets that cannot run fail."""
+    """
+    If the model fails in 16 bits, the search continues without a diagnosis and says so, and sets
+    that cannot run fail.
+    """
 
     class Refusing(StandIn):
         def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
@@ -309,7 +320,7 @@ def test_a_model_that_does_not_run_in_16_bits_has_no_diagnosis() -> None:
 
 @pytest.mark.parametrize("number", [1, 4])
 def test_a_child_that_ends_ends_the_search(number: int) -> None:
-    """As a crash does: nothing more can be expected of it."""
+    """If the child ends, as after a crash, the search ends."""
     worker = StandIn(WEAK)
 
     def crash(trial: int) -> None:
@@ -322,7 +333,7 @@ def test_a_child_that_ends_ends_the_search(number: int) -> None:
 
 
 def test_ctrl_c_keeps_the_best_set() -> None:
-    """So far; before the first trial there is none."""
+    """Ctrl-C keeps the best set so far; before the first trial there is none."""
     worker = StandIn(WEAK)
 
     def interrupt(trial: int) -> None:
@@ -336,7 +347,7 @@ def test_ctrl_c_keeps_the_best_set() -> None:
 
 
 def test_a_record_continues_a_search(place: Path) -> None:
-    """No set of it is run again."""
+    """A record continues a search without running its trials again."""
     first = tuned(StandIn(WEAK), record=place / "trials.json", budget=Budget(trials=4))
     assert first.ending is Ending.TRIALS
     worker = StandIn(WEAK)
@@ -361,7 +372,7 @@ def test_a_record_continues_a_search(place: Path) -> None:
 def test_a_record_of_another_search_is_refused(
     more: dict[str, Any], what: str, place: Path
 ) -> None:
-    """Its trials say nothing about this one."""
+    """The record of another search is an error."""
     (place / "x.npz").write_bytes(b"1")
     record = place / "trials.json"
     tuned(StandIn(WEAK), record=record)
@@ -373,13 +384,15 @@ def test_a_record_of_another_search_is_refused(
 
 
 def test_a_record_that_cannot_be_written_is_told(place: Path) -> None:
-    """In one sentence; a search without its record is not what was asked for."""
+    """A record that cannot be written is a one-line error, because the user requested it."""
     with pytest.raises(ModelFileError, match="cannot be written for --resume"):
         tuned(StandIn(WEAK), record=place / "nowhere/trials.json")
 
 
 def test_agreement_alone_allows_any_error() -> None:
-    """The rows that agree count, and errors are reported."""
+    """
+    With only an agreement objective, the number of agreeing rows decides, and errors are reported.
+    """
     wanted = Objective(tolerances=None, agreement=0.98)
     found = tuned(StandIn({"mlp/b": 0.5}), objective=wanted)
     assert found.passed
@@ -389,7 +402,7 @@ def test_agreement_alone_allows_any_error() -> None:
 
 
 def test_graphs_and_finished_models_are_refused(place: Path) -> None:
-    """With what to do instead."""
+    """Graphs and already converted models are an error with a suggestion."""
     with pytest.raises(UsageError, match="would compute in 16 bits"):
         tuned(
             StandIn({}),
@@ -402,7 +415,7 @@ def test_graphs_and_finished_models_are_refused(place: Path) -> None:
 
 @pytest.mark.parametrize(("shared", "is_refused"), [("nan", True), ("constant", False)])
 def test_outputs_that_show_nothing(shared: str, *, is_refused: bool) -> None:
-    """NaN everywhere compares with nothing; constant outputs say little, which the report notes."""
+    """An output that is NaN everywhere is an error, and a constant output has a note."""
 
     class Same(StandIn):
         def told(self, error: float) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """
-A file or a directory that is two models is named and refused, whatever option is set; an archive
-that only stores HDF5 is not.
+A file or directory that contains two models is an error with any option, and an archive that only
+stores HDF5 is one model.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ SAVED: Final = FIXTURES / "tf2.15/default_float32"
 
 
 def _inside_member() -> bytes:
-    """Return an archive of which a stored member has HDF5 in its middle, where readers look."""
+    """
+    Return an archive with a stored member that contains HDF5 at an offset where HDF5 readers look.
+    """
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive, zipfile.ZipFile(io.BytesIO(HARMLESS_KERAS)) as old:
         archive.writestr("assets/a", bytes(512 - 30 - len("assets/a")) + HARMLESS_H5)
@@ -75,7 +77,7 @@ TWO: Final[dict[str, Callable[[], bytes]]] = {
 
 
 def findings(path: Path) -> list[str]:
-    """Return the rules of family safety that find something."""
+    """Return the safety rules that have findings."""
     audited = auditing.audit_input(Input(path=path, exact=True), AuditOptions())
     return [one.rule for one in audited.findings if one.rule.startswith("PT6")]
 
@@ -83,7 +85,7 @@ def findings(path: Path) -> list[str]:
 @pytest.mark.parametrize("what", TWO)
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path: Path) -> None:
-    """Whatever it is called; nothing that writes or runs takes it."""
+    """A file that is two models is an error for each name, and no command writes or runs it."""
     path = tmp_path / f"model{suffix}"
     path.write_bytes(TWO[what]())
     document = format_detection.document(path, "m")
@@ -107,7 +109,9 @@ def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path:
 def test_no_command_takes_two_models(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``--trust`` is about code in the model that was named, and which one that is nobody knows."""
+    """
+    ``--trust`` does not allow two models in a file, because it covers the code of only one model.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.keras").write_bytes(HARMLESS_H5 + ARCHIVE)
     ended = run(arguments[0], "p.keras", *arguments[1:], "--python", "no-such-python")
@@ -117,7 +121,7 @@ def test_no_command_takes_two_models(
 
 
 def test_audit_names_two_models(tmp_path: Path) -> None:
-    """By its own rule."""
+    """``audit`` reports a file with two models with a separate rule."""
     path = tmp_path / "p.keras"
     path.write_bytes(HARMLESS_H5 + ARCHIVE)
     assert findings(path) == ["PT613"]
@@ -129,7 +133,9 @@ def test_audit_names_two_models(tmp_path: Path) -> None:
     "other", [("saved_model.pbtxt",), ("saved_model.cpb",), ("config.json", "metadata.json")]
 )
 def test_a_directory_of_two_models_is_an_error(tmp_path: Path, other: tuple[str, ...]) -> None:
-    """Which of them is loaded, each release decides."""
+    """
+    A directory with two models is an error, because each release decides which of them it loads.
+    """
     path = tmp_path / "saved"
     shutil.copytree(SAVED, path)
     for name in other:
@@ -143,7 +149,7 @@ def test_a_directory_of_two_models_is_an_error(tmp_path: Path, other: tuple[str,
 
 @pytest.mark.parametrize("offset", [512, 4096, 65536])
 def test_hdf5_is_recognised_wherever_the_library_finds_it(offset: int, tmp_path: Path) -> None:
-    """And it is one model."""
+    """HDF5 is recognized at each offset where the library looks, and is one model."""
     path = tmp_path / "model"
     path.write_bytes(hdf5_at(offset))
     with h5py.File(path):
@@ -153,7 +159,7 @@ def test_hdf5_is_recognised_wherever_the_library_finds_it(offset: int, tmp_path:
 
 
 def test_hdf5_is_not_recognised_elsewhere(tmp_path: Path) -> None:
-    """The library does not look there."""
+    """HDF5 at another offset is not recognized, because the library does not look there."""
     path = tmp_path / "model"
     path.write_bytes(bytes(1536) + HARMLESS_H5)
     with pytest.raises(ModelFileError):
@@ -161,14 +167,17 @@ def test_hdf5_is_not_recognised_elsewhere(tmp_path: Path) -> None:
 
 
 def test_end_record_without_a_directory_is_not_an_archive(tmp_path: Path) -> None:
-    """Weights may contain the signature of a zip end record by chance."""
+    """
+    The signature of a zip end record without a directory, which can occur in weights by chance,
+    does not make an archive.
+    """
     path = tmp_path / "model.h5"
     path.write_bytes(HARMLESS_H5 + b"PK\x05\x06" + bytes(18) + b"PK\x05\x06")
     assert format_detection.document(path, "m").observations == ()
 
 
 def examine(count: int, seed: int, path: Path) -> int:
-    """Hold healthy archives against the check; return how many h5py would open as they are."""
+    """Check valid archives for ambiguity, and return how many of them h5py would open unchanged."""
     rng, also_hdf5 = Random(seed), 0  # noqa: S311
     for _ in range(count):
         content = healthy_archive(rng)
@@ -183,11 +192,13 @@ def examine(count: int, seed: int, path: Path) -> int:
 
 
 def test_healthy_archives_are_one_model(tmp_path: Path) -> None:
-    """Also those that hold HDF5 where its library looks for a signature."""
+    """
+    Valid archives are one model, also if they contain HDF5 at an offset where its library looks.
+    """
     assert examine(60, 1, tmp_path / "model.keras") > 20
 
 
 @SLOW
 def test_ten_thousand_healthy_archives_are_one_model(tmp_path: Path) -> None:
-    """The same, over all lengths of config."""
+    """Ten thousand valid archives with configs of each length are one model each."""
     assert examine(10_000, 2, tmp_path / "model.keras") > 3_000

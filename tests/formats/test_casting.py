@@ -1,4 +1,4 @@
-"""Casts between float dtypes: rounded once, counted right, silent."""
+"""Casts between float dtypes: rounded once, counted correctly, without warnings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDE = st.floats(width=64, allow_nan=False) | st.floats(-1e-3, 1e-3) | st.floats
 
 
 def _rounded(value: float, dtype: str) -> float:
-    """Round exactly, in rational numbers."""
+    """Return an exactly rounded value, computed with rational numbers."""
     if value == 0 or not math.isfinite(value):
         return value
     fraction_bits, low, high = BITS[dtype]
@@ -45,8 +45,8 @@ def _rounded(value: float, dtype: str) -> float:
 )
 def test_every_cast_rounds_once_to_even(values: list[float], before: str, after: str) -> None:
     """
-    Each value is the nearest one there is, by exact arithmetic, signs of zeros and infinities
-    included.
+    Each cast returns the nearest value by exact arithmetic, including signs of zeros and
+    infinities.
     """
     source = np.array([_rounded(value, before) for value in values]).astype(DTYPES[before])
     result, counts = cast(source, before, after)
@@ -57,7 +57,10 @@ def test_every_cast_rounds_once_to_even(values: list[float], before: str, after:
 
 
 def test_float64_to_bfloat16_is_not_rounded_twice() -> None:
-    """By way of float32 this value would first lose the bit that decides."""
+    """
+    A cast from float64 to bfloat16 is rounded once; rounding to float32 first would lose the
+    decisive bit.
+    """
     value = 1 + 2.0**-8 + 2.0**-40
     result, _ = cast(np.array([value, -value]), "float64", "bfloat16")
     assert result.astype(np.float64).tolist() == [1.0078125, -1.0078125]
@@ -69,8 +72,8 @@ def test_float32_to_bfloat16_is_what_ml_dtypes_makes(
     bits: np.ndarray[Any, np.dtype[np.uint32]],
 ) -> None:
     """
-    Every bit pattern of float32: the shape stays, and but for the payload of NaNs the bits are
-    ml_dtypes' own.
+    Each bit pattern of float32 becomes the same bfloat16 bits as with ml_dtypes, except for
+    payloads of NaN, and the shape is unchanged.
     """
     source = bits.view(np.float32)
     result, _ = cast(source, "float32", "bfloat16")
@@ -85,8 +88,8 @@ def test_float32_to_bfloat16_is_what_ml_dtypes_makes(
 @given(npst.arrays(np.uint16, 8))
 def test_widening_is_exact(bits: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
     """
-    A 16-bit float survives the way to a wider one and back, NaN payloads included where they are
-    quiet.
+    A 16-bit float that is cast to a wider dtype and back is unchanged, including payloads of quiet
+    NaNs.
     """
     for narrow in ("float16", "bfloat16"):
         source = bits.view(DTYPES[narrow])
@@ -98,7 +101,7 @@ def test_widening_is_exact(bits: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
 
 
 def test_nan_payloads_are_carried() -> None:
-    """The upper bits and the sign of a NaN mean the same in each dtype."""
+    """A cast keeps the sign and the upper payload bits of a NaN."""
     source = np.array([0x7FC10000, 0xFFA00001, 0x7F800001], np.uint32).view(np.float32)
     result, counts = cast(source, "float32", "bfloat16")
     assert result.view(np.uint16).tolist() == [0x7FC1, 0xFFE0, 0x7FC0]
@@ -150,14 +153,14 @@ def test_counts_tell_what_is_lost(
     values: list[float], before: str, after: str, through: str | None, counts: Counts
 ) -> None:
     """
-    Overflow, subnormal and flushed values of the narrow dtype; what was not finite before does not
-    count.
+    A cast counts overflows, subnormal values and values flushed to zero, but not values that were
+    not finite before.
     """
     assert cast(np.array(values).astype(DTYPES[before]), before, after, through)[1] == counts
 
 
 def test_counts_add_up() -> None:
-    """Blocks of one tensor are counted together."""
+    """The counts of several blocks are added."""
     assert Counts(values=1, overflow=2, subnormal=3, flushed=4) + Counts(
         values=10, overflow=20, subnormal=30, flushed=40
     ) == Counts(values=11, overflow=22, subnormal=33, flushed=44)
@@ -168,14 +171,14 @@ def test_counts_add_up() -> None:
     [("int8", "float32", None), ("float32", "int8", None), ("float32", "float32", "float8_e4m3fn")],
 )
 def test_only_floats_are_cast(names: tuple[str, str, str | None]) -> None:
-    """Integers and 8-bit floats are no business of a policy change."""
+    """Only floats of at least 16 bits can be cast; integers and 8-bit floats are an error."""
     with pytest.raises(ValueError, match="cannot cast"):
         cast(np.zeros(1, np.float32), *names)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0), (3, 2)])
 def test_shapes_stay(shape: tuple[int, ...]) -> None:
-    """Scalars and empty tensors included, also where memory is not contiguous."""
+    """A cast keeps the shape, also of scalars, empty tensors and memory that is not contiguous."""
     for before in DTYPES:
         for after in DTYPES:
             source = np.ones(shape).astype(DTYPES[before])
@@ -189,6 +192,6 @@ def test_shapes_stay(shape: tuple[int, ...]) -> None:
     after=st.sampled_from(list(DTYPES)),
 )
 def test_converting_is_casting_without_counts(values: list[float], before: str, after: str) -> None:
-    """The same bits."""
+    """A conversion without counts gives the same bits as a cast with counts."""
     source = convert(np.array(values), "float64", before)
     assert convert(source, before, after).tobytes() == cast(source, before, after)[0].tobytes()

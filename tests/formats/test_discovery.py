@@ -1,4 +1,4 @@
-"""From what stands on the command line to the models that are meant."""
+"""The models that paths on the command line select."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALL: Final = ["models/saved", "models/unpacked", "models/a.keras", "models/b.h5"
 
 
 def found(arguments: Iterable[str | Path], stdin: bytes = b"") -> list[str]:
-    """Return the paths of the models that a call reports."""
+    """Return the paths of the models in a report."""
     ended = run("inspect", "--format", "json", *arguments, stdin=stdin)
     assert ended.code == 0, ended.err
     return [model["path"] for model in ended.json["models"]]
@@ -59,8 +59,8 @@ def found(arguments: Iterable[str | Path], stdin: bytes = b"") -> list[str]:
 
 def test_directory_stands_for_the_models_below_it() -> None:
     """
-    Every model below is reported once, directories of models as one; what is no model is passed
-    over and counted.
+    A directory selects each model below it once, directories of models as one; other files are
+    skipped and counted.
     """
     ended = run("inspect", "--format", "json", "models")
     assert ended.code == 0
@@ -70,12 +70,12 @@ def test_directory_stands_for_the_models_below_it() -> None:
 
 
 def test_order_is_by_name_and_the_same_each_time() -> None:
-    """Two runs over one directory list the models in one order."""
+    """Models in a directory are sorted by name, in the same order in each run."""
     assert found(["models"]) == found(["models"])
 
 
 def test_no_path_is_the_working_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a PATH every model below the working directory is reported, relative to it."""
+    """Without a PATH each model below the working directory is reported with its relative path."""
     assert sorted(found([])) == sorted(ALL)
     monkeypatch.chdir(tree / "models")
     assert sorted(found([])) == sorted(name.removeprefix("models/") for name in ALL)
@@ -84,7 +84,7 @@ def test_no_path_is_the_working_directory(tree: Path, monkeypatch: pytest.Monkey
 def test_working_directory_that_is_a_model_is_that_model(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inside a SavedModel, no PATH means the SavedModel."""
+    """Without a PATH in a SavedModel, the SavedModel is reported."""
     monkeypatch.chdir(tree / "models" / "saved")
     assert found([]) == ["."]
 
@@ -93,8 +93,8 @@ def test_path_above_the_working_directory_is_absolute(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Reports name what lies below the working directory relative to it, and anything else in full,
-    however it was given.
+    A path below the working directory is reported relative to it, and any other path as absolute,
+    regardless of its form on the command line.
     """
     monkeypatch.chdir(tree / "models" / "saved")
     assert found(["../b.h5"]) == [(tree / "models" / "b.h5").as_posix()]
@@ -117,28 +117,28 @@ def test_path_above_the_working_directory_is_absolute(
     ],
 )
 def test_part_of_a_saved_model_stands_for_the_whole(part: str) -> None:
-    """Whichever part is named, the SavedModel is reported."""
+    """Each part of a SavedModel selects the whole SavedModel."""
     assert found([f"models/saved{part}"]) == ["models/saved"]
 
 
 @pytest.mark.parametrize("part", ["config.json", "metadata.json", "model.weights.h5"])
 def test_part_of_an_unpacked_model_stands_for_the_whole(part: str) -> None:
     """
-    A ``config.json`` beside its ``metadata.json`` is no architecture but a model with weights.
+    A ``config.json`` next to its ``metadata.json`` selects the unpacked model with its weights.
     """
     assert found([f"models/unpacked/{part}"]) == ["models/unpacked"]
 
 
 def test_config_without_its_metadata_stands_for_itself(tree: Path) -> None:
-    """A ``config.json`` alone is architecture JSON."""
+    """A ``config.json`` without ``metadata.json`` is architecture JSON."""
     (tree / "config.json").write_text(json.dumps(sequential()), encoding="utf-8")
     assert found(["config.json"]) == ["config.json"]
 
 
 def test_the_same_model_named_twice_is_reported_once(tree: Path) -> None:
     """
-    Repeated paths, parts of one directory, links, and a directory that holds a named file give each
-    model once, at its first place.
+    A model that several paths select is reported once, at its first place: repeated paths, parts of
+    a directory, links, and directories.
     """
     (tree / "link.h5").symlink_to(tree / "models" / "b.h5")
     parts = [
@@ -154,14 +154,14 @@ def test_the_same_model_named_twice_is_reported_once(tree: Path) -> None:
 
 
 def test_link_in_a_circle_ends(tree: Path) -> None:
-    """A link to a directory above is not walked for ever."""
+    """A link to a parent directory does not make the search endless."""
     (tree / "models" / "up").symlink_to(tree)
     assert sorted(found(["models"])) == sorted(ALL)
 
 
 @pytest.mark.parametrize("hidden", [".cache", ".git", "old.bak"])
 def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree: Path) -> None:
-    """What is skipped in a walk is read when it is named."""
+    """Hidden directories and backups are skipped in a search and read if the user names them."""
     shutil.copytree(tree / "models" / "saved", tree / "models" / hidden)
     (tree / "models" / ".hidden.h5").write_bytes((tree / "models" / "b.h5").read_bytes())
     (tree / "models" / "b.h5.bak").write_bytes((tree / "models" / "b.h5").read_bytes())
@@ -188,31 +188,32 @@ def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree
 )
 def test_globs_find_models(pattern: str, expected: list[str]) -> None:
     """
-    A quoted glob gives what it matches, sorted; directories among it stand for the models below
-    them.
+    A quoted glob selects its sorted matches, and for a matching directory the models below it.
     """
     assert sorted(found([pattern])) == sorted(expected)
 
 
 def test_absolute_globs_find_models(tree: Path) -> None:
-    """A pattern may begin at the root."""
+    """A glob can be an absolute path."""
     assert found([f"{tree.as_posix()}/models/*.h5"]) == ["models/b.h5"]
 
 
 def test_file_whose_name_looks_like_a_glob_is_itself(tree: Path) -> None:
-    """What exists is taken as it is named."""
+    """An existing file whose name contains glob characters is read as this file."""
     h5_model(tree / "model[1].h5", sequential())
     h5_model(tree / "model1.h5", sequential())
     assert found(["model[1].h5"]) == ["model[1].h5"]
 
 
 def failed(ended: Ended) -> dict[str, str]:
-    """Return path and code of each failure in a JSON report."""
+    """Return the path and code of each failure in a JSON report."""
     return {failure["path"]: failure["code"] for failure in ended.json["failures"]}
 
 
 def test_what_is_named_must_be_a_model_and_what_is_found_need_not() -> None:
-    """The same file is a failure when it is named and passed over when it is found."""
+    """
+    A file that is not a model is a failure if the user names it, and is skipped in a directory.
+    """
     named = run("inspect", "--format", "json", "models/notes.txt")
     assert (named.code, failed(named)) == (3, {"models/notes.txt": "foreign"})
     globbed = run("inspect", "--format", "json", "models/*.txt")
@@ -236,8 +237,8 @@ def test_found_file_that_was_meant_to_be_a_model_is_a_failure(
     tree: Path,
 ) -> None:
     """
-    An empty file or a git-lfs pointer under a model's name cannot pass a gate unseen; under other
-    names it is no model.
+    An empty file or git-lfs pointer in a directory is a failure if it has the suffix of a model,
+    and is skipped otherwise.
     """
     (tree / "models" / name).write_bytes(data)
     ended = run("inspect", "--format", "json", "models")
@@ -251,7 +252,7 @@ def test_found_file_that_was_meant_to_be_a_model_is_a_failure(
 def test_found_directory_with_a_placeholder_for_a_file_is_a_failure(
     data: bytes, name: str, tree: Path
 ) -> None:
-    """A SavedModel whose files were not downloaded cannot pass a gate unseen."""
+    """A SavedModel with a placeholder instead of a downloaded file is a failure."""
     model = tree / "models/not_downloaded"
     model.mkdir()
     (model / name).write_bytes(data)
@@ -261,7 +262,7 @@ def test_found_directory_with_a_placeholder_for_a_file_is_a_failure(
 
 
 def test_found_models_with_damaged_json_are_failures(tree: Path) -> None:
-    """Invalid JSON in a model's container is damage, not another file format."""
+    """Invalid JSON in a model's container is a failure and not an unrecognized file format."""
     (tree / "models/unpacked" / "config.json").write_text('{"module": "keras", ', encoding="utf-8")
     with h5py.File(tree / "models/b.h5", "r+") as file:
         file.attrs["model_config"] = '{"class_name": '
@@ -271,7 +272,7 @@ def test_found_models_with_damaged_json_are_failures(tree: Path) -> None:
 
 
 def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:
-    """A truncated model found in a directory is told, and the others are reported."""
+    """A truncated model in a directory is reported as a failure, together with the other models."""
     (tree / "models" / "broken.h5").write_bytes((tree / "models" / "b.h5").read_bytes()[:1000])
     ended = run("inspect", "--format", "json", "models")
     assert (ended.code, failed(ended)) == (3, {"models/broken.h5": "truncated"})
@@ -280,7 +281,8 @@ def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:
 
 def test_a_saved_model_without_its_graph_is_one_model(tree: Path) -> None:
     """
-    Files beside the missing graph are not reported as a second model; the sentence names the file.
+    A SavedModel without its graph is one failure that names the missing file, and its other files
+    are not a second model.
     """
     broken = tree / "models" / "graphless"
     shutil.copytree(FIXTURES / "tf2.15/global_mixed_float16", broken)
@@ -295,7 +297,7 @@ def test_a_saved_model_without_its_graph_is_one_model(tree: Path) -> None:
 
 
 def test_directory_without_models_has_none(tree: Path) -> None:
-    """No model found is exit code 4, with a word on stderr."""
+    """A directory without models exits with code 4 and a message on stderr."""
     (tree / "empty").mkdir()
     ended = run("inspect", "empty")
     assert (ended.code, ended.out) == (4, "")
@@ -303,7 +305,7 @@ def test_directory_without_models_has_none(tree: Path) -> None:
 
 
 def test_quiet_says_nothing_of_what_was_passed_over() -> None:
-    """``-q`` leaves failures alone on stderr."""
+    """``-q`` prints only failures on stderr, and no skipped files."""
     assert run("inspect", "-q", "models").err == ""
 
 
@@ -318,12 +320,12 @@ def test_quiet_says_nothing_of_what_was_passed_over() -> None:
     ],
 )
 def test_list_on_stdin_names_models(stdin: bytes) -> None:
-    """``-`` reads one path a line, or paths that end in NUL; empty ones are none."""
+    """``-`` reads paths from stdin, separated by newlines or NUL, and ignores empty ones."""
     assert found(["-"], stdin) == ["models/b.h5", "models/a.keras"]
 
 
 def test_list_on_stdin_stands_among_other_paths() -> None:
-    """``-`` is replaced in its place."""
+    """The paths from stdin replace ``-`` between other paths."""
     assert found(["models/saved", "-", "models/unpacked"], b"models/b.h5\n") == [
         "models/saved",
         "models/b.h5",
@@ -332,7 +334,7 @@ def test_list_on_stdin_stands_among_other_paths() -> None:
 
 
 def test_names_with_newlines_and_foreign_bytes_come_through_stdin(tree: Path) -> None:
-    """NUL-separated lists carry every name that a file can have."""
+    """A list that is separated by NUL can contain names with newlines and bytes outside UTF-8."""
     names = ["new\nline.h5", os.fsdecode(b"latin-\xe4.h5")]
     for name in names:
         h5_model(tree / "plain.h5", sequential()).rename(tree / name)
@@ -348,21 +350,21 @@ def test_names_with_newlines_and_foreign_bytes_come_through_stdin(tree: Path) ->
 
 
 def test_empty_list_on_stdin_is_no_call_for_everything() -> None:
-    """A list that turns out empty means no model, not the whole working directory."""
+    """An empty list on stdin selects no model, and not the whole working directory."""
     ended = run("inspect", "-", stdin=b"")
     assert (ended.code, ended.out) == (4, "")
 
 
 def test_pattern_that_matches_nothing_is_told() -> None:
-    """A glob without a match beside good files does not vanish without a word."""
+    """A glob without a match is reported, even if other paths select models."""
     ended = run("inspect", "models/b.h5", "nothing*.h5")
     assert "nothing*.h5" in ended.err
 
 
 def test_api_takes_one_model_and_no_directory_of_models(tree: Path) -> None:
     """
-    ``policytool.inspect`` of a directory without a model of its own is refused, whatever lies
-    below.
+    ``policytool.inspect`` of a directory that is not a model is an error, regardless of the files
+    below it.
     """
     assert inspection.inspect("models/saved/saved_model.pb").path == "models/saved"
     for directory in ("models", str(tree)):
@@ -372,7 +374,7 @@ def test_api_takes_one_model_and_no_directory_of_models(tree: Path) -> None:
 
 
 def test_inputs_are_lazy_values() -> None:
-    """Discovery yields frozen values with the name that reports show."""
+    """Discovery yields frozen values lazily, with the path for reports."""
     first = next(iter(discovery.inputs(["models/b.h5"])))
     assert (first.path, first.exact, first.display_path) == (
         Path("models/b.h5"),
@@ -386,7 +388,7 @@ def test_inputs_are_lazy_values() -> None:
     "url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"]
 )
 def test_a_url_is_refused_with_a_sentence(url: str) -> None:
-    """A URL is no local file that happens not to exist."""
+    """A URL is an error with its own message, and not a missing local file."""
     ended = run("check", url, "--to", "float16")
     assert ended.code == 2
     assert "is a URL" in ended.err
@@ -394,7 +396,7 @@ def test_a_url_is_refused_with_a_sentence(url: str) -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "migrate"])
 def test_items_of_a_list_that_ends_in_nul_are_paths(command: str) -> None:
-    """As ``find -print0`` prints it."""
+    """A list that is separated by NUL, as ``find -print0`` prints it, contains paths."""
     ended = run(command, "-", stdin=b"one.h5\0two.h5\0")
     assert ended.code == 3
     assert all(f"error: {name}: " in ended.err for name in ("one.h5", "two.h5"))

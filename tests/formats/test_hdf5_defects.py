@@ -1,4 +1,4 @@
-"""What is said of the HDF5 library, and when."""
+"""The message about defects of the HDF5 library, and when it is printed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.paths import ROOT
     ],
 )
 def test_defects_are_those_of_the_release(version: str, has: set[str], lacks: set[str]) -> None:
-    """By the first release without each."""
+    """The known defects of a library version are those that only a later version fixes."""
     found = set(_hdf5_defects.published_defects(version))
     assert has <= found
     assert not lacks & found
@@ -33,7 +33,7 @@ def test_defects_are_those_of_the_release(version: str, has: set[str], lacks: se
 
 
 def test_each_defect_has_a_source() -> None:
-    """And says what a file can do."""
+    """Each defect has a source and a description of what a file can do."""
     table = json.loads(
         resources.files("policytool.releases.data")
         .joinpath("hdf5_defects.json")
@@ -45,7 +45,7 @@ def test_each_defect_has_a_source() -> None:
 
 
 def test_what_is_required_has_no_hole_that_another_would_close() -> None:
-    """The lowest h5py that pip takes is the one that the sentence names."""
+    """The lowest h5py version that the package requires is the one that the message names."""
     (required,) = (
         line
         for line in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
@@ -63,7 +63,9 @@ def test_what_is_required_has_no_hole_that_another_would_close() -> None:
 def test_it_is_said_where_it_is_asked_for_or_can_be_fixed(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With -v, or of an old library; -q is obeyed, and a current one is passed over in silence."""
+    """
+    The message is printed with -v or for an old library, but not with -q or for a current library.
+    """
     monkeypatch.setattr(_hdf5, "library", lambda: "2.0.0")
     assert "HDF5" not in run(command, MIXED_H5).err
     assert (

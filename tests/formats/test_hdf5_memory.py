@@ -1,8 +1,6 @@
 """
-HDF5 files below 1 MB cost no more than 200 MiB and a few seconds, however their chunks and filters
-are made.
-
-Each run is a process, measured by the system.
+An HDF5 file below 1 MB needs at most 200 MiB and a few seconds, for any chunks and filters. Each
+run is a process measured by the system.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ def _many(file: h5py.File) -> None:
 
 
 def _inflating(file: h5py.File, shape: tuple[int, ...]) -> None:
-    """Write a chunk whose stream inflates to 900 MiB, whatever the chunk is said to have."""
+    """Write a chunk whose stream inflates to 900 MiB, regardless of its declared size."""
     _unfilled(file, shape, shape, compression="gzip")
     file[KERNEL].id.write_direct_chunk((0, 0), _zeros(900 * 2**20))
 
@@ -70,7 +68,7 @@ def _lzf(file: h5py.File) -> None:
 
 
 def _unknown_filter(file: h5py.File) -> None:
-    """Write a dataset whose filter is a plugin that nobody has."""
+    """Write a dataset with a filter plugin that does not exist."""
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_chunk((6, 2))
     properties.set_filter(32_015, h5py.h5z.FLAG_OPTIONAL, (3,))
@@ -130,7 +128,10 @@ def _model(path: Path, fill: Callable[[h5py.File], object]) -> Path:
 @SLOW
 @pytest.mark.parametrize("name", CASES)
 def test_small_files_cost_little(name: str, tmp_path: Path) -> None:
-    """Reading values, converting and casting them, and comparing them."""
+    """
+    Reading, converting, casting and comparing the values of a small malicious file needs little
+    memory and time.
+    """
     path = _model(tmp_path / "a.h5", CASES[name])
     out = str(tmp_path / "out.h5")
     for command in (
@@ -146,7 +147,7 @@ def test_small_files_cost_little(name: str, tmp_path: Path) -> None:
 
 
 def test_chunks_that_are_not_stored_are_a_finding(tmp_path: Path) -> None:
-    """PT610, as for values that are not stored."""
+    """A dataset whose chunks are not stored is a finding (PT610), like other missing values."""
     path = _model(tmp_path / "a.h5", CASES["20 dimensions"])
     ended = run("audit", "--format", "json", path)
     assert "PT610" in {
@@ -156,7 +157,7 @@ def test_chunks_that_are_not_stored_are_a_finding(tmp_path: Path) -> None:
 
 
 def test_values_in_small_stored_chunks_are_read(tmp_path: Path) -> None:
-    """As many chunks as there are values, all of them stored."""
+    """Values in small chunks are read if all chunks are stored, even with one value per chunk."""
     values = np.arange(40 * 50, dtype="float32").reshape(40, 50)
     files = [
         _model(

@@ -66,7 +66,7 @@ class Registry:
 
 
 def python() -> str:
-    """Return the interpreter with MLflow; without it the test is skipped."""
+    """Return the Python interpreter with MLflow; skip the test if it is missing."""
     if MLFLOW is None:
         pytest.skip(
             "POLICYTOOL_MLFLOW names no interpreter with MLflow; `make test-slow` makes one"
@@ -94,7 +94,7 @@ def bucket() -> Iterator[str]:
 def registry(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bucket: str
 ) -> Iterator[Registry]:
-    """Start a server that has the fixtures as registered models."""
+    """Start a server with the fixtures as registered models."""
     home = tmp_path_factory.mktemp("mlflow")
     model = home / "model"
     (model / "data").mkdir(parents=True)
@@ -125,7 +125,7 @@ def registry(
 
 @contextmanager
 def _server(home: Path, destination: str, s3: str) -> Iterator[tuple[dict[str, str], int]]:
-    """Run a server, and give the environment of its clients and its process."""
+    """Run a server, and yield the environment of its clients and its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -167,7 +167,7 @@ def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_memory() -> Iterator[None]:
-    """Nothing of another server is remembered."""
+    """Remove all remembered addresses and sessions of other servers."""
     yield
     opening.forget()
     opening._sessions.clear()  # noqa: SLF001  # with its S3 server
@@ -178,7 +178,7 @@ def _stored(source: Path) -> str:
 
 
 def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without what depends on the place of a model."""
+    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
     found = run("inspect", *arguments, "--format", "json").json
     for model in found["models"]:
         model["path"] = ""
@@ -186,7 +186,10 @@ def report(*arguments: str | Path) -> Any:
 
 
 def test_each_format_is_read_as_a_local_one(registry: Registry) -> None:
-    """By a version, an alias, a run, a logged model and its id."""
+    """
+    A registered model of each format has the report of the local model, by version, alias, run,
+    logged model and its id.
+    """
     roots = (f"{FIXTURES}/{version}" for version in range(1, 5))
     for root in (*roots, f"{FIXTURES}@champion", f"models:/{registry.logged}"):
         for source in MODELS:
@@ -194,7 +197,10 @@ def test_each_format_is_read_as_a_local_one(registry: Registry) -> None:
 
 
 def test_the_models_of_a_version_are_found(registry: Registry) -> None:
-    """And its other files are skipped, by processes that print nothing else."""
+    """
+    The models in a version are found and its other files are skipped, and worker processes print
+    nothing else.
+    """
     ended = run_process(
         "inspect", f"{FIXTURES}/1", "--format", "json", "--jobs", "2", environment=os.environ
     )
@@ -209,7 +215,7 @@ def test_the_models_of_a_version_are_found(registry: Registry) -> None:
 
 
 def test_audit_and_diff_read_values(registry: Registry) -> None:
-    """As of the local files."""
+    """``audit`` and ``diff`` read the values of a registered model as those of a local file."""
     del registry
     for source in MODELS:
         url = f"{FIXTURES}@champion/data/{_stored(source)}"
@@ -229,7 +235,9 @@ def test_audit_and_diff_read_values(registry: Registry) -> None:
     ],
 )
 def test_what_the_registry_does_not_have_is_not_found(registry: Registry, url: str) -> None:
-    """Whatever the server answers."""
+    """
+    A model that the registry does not have is reported as not found, for any answer of the server.
+    """
     del registry
     ended = run("inspect", url, "--format", "json")
     assert ended.code == 3
@@ -237,7 +245,7 @@ def test_what_the_registry_does_not_have_is_not_found(registry: Registry, url: s
 
 
 def test_a_server_that_stalls_ends_at_the_limit(registry: Registry) -> None:
-    """A stopped process accepts connections, and answers none."""
+    """A server that accepts connections without answering is an error after the time limit."""
     os.killpg(registry.process, signal.SIGSTOP)
     try:
         ended = run("inspect", f"{FIXTURES}/1", "--format", "json", "--limit", "remote-seconds=1")
@@ -247,7 +255,10 @@ def test_a_server_that_stalls_ends_at_the_limit(registry: Registry) -> None:
 
 
 def test_an_object_that_vanished_is_not_found(registry: Registry, bucket: str) -> None:
-    """The registry still has the version."""
+    """
+    An object that was removed from storage is reported as not found, although the registry still
+    lists its version.
+    """
     import boto3
 
     root = f"models:/{registry.spare}"

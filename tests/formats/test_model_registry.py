@@ -1,4 +1,4 @@
-"""Models of MLflow registries: where their files are, and how these are read within bounds."""
+"""Models of MLflow registries: finding their files and reading them within limits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ pytestmark = THOROUGH
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMlflow]:
-    """Start a server that has a model as MLflow stores it."""
+    """Start a server with a model in the layout of MLflow."""
     root = tmp_path / "artifacts"
     (root / "data").mkdir(parents=True)
     (root / "MLmodel").write_text("flavors: {}\n", encoding="utf-8")
@@ -62,7 +62,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInM
 
 @pytest.fixture(autouse=True)
 def _no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Neither an address nor a session of another test is used, and no test waits."""
+    """Remove the addresses and sessions of other tests, and disable waiting."""
     for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(remote_requests, "_FIRST_WAIT", 0.01)
@@ -72,7 +72,7 @@ def _no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without what depends on the place of a model."""
+    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
     found = run("inspect", *arguments, "--format", "json").json
     for model in found["models"]:
         model["path"] = ""
@@ -88,7 +88,10 @@ def codes(*arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("model", [MODEL, f"models:/{NAME}@{ALIAS}", f"models:/{LOGGED}"])
 def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) -> None:
-    """By a version, by an alias and by the id of a logged model; its other files are no models."""
+    """
+    A registered model is read as a directory by version, alias and id of a logged model, and its
+    other files are not models.
+    """
     ended = run("inspect", model, "--format", "json")
     assert ended.code == 0
     assert [one["path"] for one in ended.json["models"]] == [f"{model}/data/model.h5"]
@@ -103,7 +106,10 @@ def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) ->
 def test_a_model_is_read_as_a_local_one(
     server: StandInMlflow, source: Path, etags: str, *, ranges: bool
 ) -> None:
-    """By ranges, and of servers that deliver only whole files or copy them for each range."""
+    """
+    A registered model has the report of the local model, from servers with ranges, without ranges,
+    and with a copy per range.
+    """
     server.ranges, server.etags = ranges, etags
     copy = shutil.copytree if source.is_dir() else shutil.copy
     copy(source, server.root / "data" / source.name)
@@ -112,7 +118,10 @@ def test_a_model_is_read_as_a_local_one(
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_audit_and_diff_read_values(server: StandInMlflow, *, ranges: bool) -> None:
-    """Findings and differences are those of the local file, and functions read it as well."""
+    """
+    Findings and differences of a registered model equal those of the local file, also from Python
+    functions.
+    """
     server.ranges = ranges
     local = server.root / "data/model.h5"
     assert "byte-identical" in run("diff", FILE, local).out
@@ -123,7 +132,10 @@ def test_audit_and_diff_read_values(server: StandInMlflow, *, ranges: bool) -> N
 
 @SLOW
 def test_worker_processes_read_registered_models(server: StandInMlflow) -> None:
-    """Several models have one report, in their order."""
+    """
+    Several registered models are read by worker processes into one report, in the order of the
+    arguments.
+    """
     shutil.copy(MIXED_KERAS, server.root / "data/second.keras")
     ended = run_process("inspect", MODEL, "--jobs", "2", "--format", "json")
     assert [Path(model["path"]).name for model in ended.json["models"]] == [
@@ -133,7 +145,7 @@ def test_worker_processes_read_registered_models(server: StandInMlflow) -> None:
 
 
 def test_a_version_may_refer_to_a_run_or_a_logged_model(server: StandInMlflow) -> None:
-    """The registry then has no place of its own."""
+    """A version without its own location is read from the run or logged model that it refers to."""
     local = report(server.root / "data/model.h5")
     for location in (f"runs:/{RUN}/data", f"models:/{LOGGED}/data"):
         server.location = location
@@ -141,7 +153,10 @@ def test_a_version_may_refer_to_a_run_or_a_logged_model(server: StandInMlflow) -
 
 
 def test_a_moved_alias_is_followed(server: StandInMlflow) -> None:
-    """Nothing is remembered from the run before."""
+    """
+    An alias that was moved is read at its new version, because nothing is remembered from the
+    previous run.
+    """
     path = f"models:/{NAME}@{ALIAS}"
     first = report(path)
     other = server.root / "data/other"
@@ -153,7 +168,7 @@ def test_a_moved_alias_is_followed(server: StandInMlflow) -> None:
 
 
 def test_little_is_transferred_of_a_large_file(server: StandInMlflow) -> None:
-    """The values are not read if the server delivers ranges."""
+    """The values of a large file are not transferred if the server supports ranges."""
     import h5py
 
     with h5py.File(server.root / "data/model.h5", "a") as file:
@@ -164,7 +179,10 @@ def test_little_is_transferred_of_a_large_file(server: StandInMlflow) -> None:
 
 
 def test_a_server_of_whole_files_is_asked_once_for_each(server: StandInMlflow) -> None:
-    """It may copy each from a bucket first; only one range shows that it delivers none."""
+    """
+    A server without ranges gets one request per file, because it may copy the file from a bucket
+    first; one range request shows that it does not support ranges.
+    """
     server.ranges = False
     path = server.root / "data/model.h5"
     assert run("inspect", FILE).code == 0
@@ -185,14 +203,17 @@ def test_a_server_of_whole_files_is_asked_once_for_each(server: StandInMlflow) -
     ],
 )
 def test_an_unknown_model_is_not_found(server: StandInMlflow, url: str) -> None:
-    """By name, version, alias, id or file."""
+    """An unknown model, version, alias, id or file is reported as not found."""
     assert codes(url) == ["not-found"]
     assert url in run("inspect", url).err
     assert server.requests
 
 
 def test_a_status_of_400_for_an_alias_is_not_found(server: StandInMlflow) -> None:
-    """MLflow answers it for an alias that does not exist."""
+    """
+    An alias with the status 400 is reported as not found, because MLflow returns this status for
+    unknown aliases.
+    """
     server.failures = [HTTPStatus.BAD_REQUEST] * 99
     assert codes(f"models:/{NAME}@none") == ["not-found"]
 
@@ -208,7 +229,7 @@ def test_a_status_of_400_for_an_alias_is_not_found(server: StandInMlflow) -> Non
     ],
 )
 def test_each_failure_has_a_code(server: StandInMlflow, status: HTTPStatus, code: str) -> None:
-    """And no sentence has the address or the credentials."""
+    """Each failure has a code, and no message contains the address or the credentials."""
     with mock.patch.dict(os.environ, {"MLFLOW_TRACKING_TOKEN": SECRET}):
         for healthy in range(6):
             server.requests.clear()
@@ -223,13 +244,16 @@ def test_each_failure_has_a_code(server: StandInMlflow, status: HTTPStatus, code
 
 
 def test_a_request_that_fails_once_is_repeated(server: StandInMlflow) -> None:
-    """A busy server costs time, and not the report."""
+    """A request that fails once is repeated, and the report is complete."""
     server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
     assert run("inspect", FILE).code == 0
 
 
 def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
-    """One sentence names the limit; MLflow itself would repeat the request for minutes."""
+    """
+    A server that does not answer is an error that names the time limit, while MLflow would repeat
+    the request for minutes.
+    """
     server.stall = 3
     ended = run("inspect", FILE, "--format", "json", "--limit", "remote-seconds=1")
     (failure,) = ended.json["failures"]
@@ -238,7 +262,7 @@ def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
 
 
 def test_a_port_without_a_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address may be wrong."""
+    """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free.getsockname()[1]}")
@@ -248,7 +272,10 @@ def test_a_port_without_a_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch
 def test_a_certificate_that_nobody_signed_is_one_sentence(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server without TLS stands for one with a wrong certificate: both end the handshake."""
+    """
+    An invalid certificate is a one-line error; the test uses a server without TLS, because both
+    fail in the handshake.
+    """
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url.replace("http://", "https://"))
     assert codes(FILE) == ["remote-tls"]
 
@@ -256,7 +283,7 @@ def test_a_certificate_that_nobody_signed_is_one_sentence(
 def test_credentials_in_the_address_of_a_server_are_sent_and_not_shown(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As MLflow allows it."""
+    """Credentials in the address of a server are sent, as in MLflow, and not printed."""
     address = server.url.replace("://", f"://user:{SECRET}@")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     ended = run("inspect", FILE, f"models:/{NAME}/2", "--format", "json")
@@ -268,7 +295,10 @@ def test_credentials_in_the_address_of_a_server_are_sent_and_not_shown(
 def test_credentials_are_not_sent_to_where_a_server_redirects(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another server answers without them, or denies access."""
+    """
+    Credentials are not sent to another server after a redirect, which is read without them or
+    denies access.
+    """
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
     with stand_in_mlflow(server.root) as other:
         server.redirect = other.url
@@ -281,7 +311,9 @@ def test_credentials_are_not_sent_to_where_a_server_redirects(
 def test_no_address_of_a_server_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    """And creates no database, which MLflow itself would do."""
+    """
+    A missing server address is a one-line error, and no database is created, unlike in MLflow.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     assert codes(FILE) == ["remote-location"]
@@ -312,7 +344,10 @@ def test_no_address_of_a_server_is_one_sentence(
 def test_a_registry_leads_only_to_its_server_and_to_buckets(
     server: StandInMlflow, location: str, said: str
 ) -> None:
-    """Anybody who may register a model names its place: no local file, and no other server."""
+    """
+    The location of a registered model can be on its server or in a bucket, but not a local file or
+    another server, because any user can set it.
+    """
     server.location = location
     server.locations[LOGGED] = f"models:/{LOGGED}"  # which leads to itself
     ended = run("inspect", MODEL)
@@ -342,7 +377,7 @@ def test_a_registry_leads_only_to_its_server_and_to_buckets(
     ],
 )
 def test_a_listing_with_an_invalid_entry_is_refused(server: StandInMlflow, entry: Any) -> None:
-    """No request is made for it."""
+    """A listing with an invalid entry is an error, and no request is sent for the entry."""
     server.answers[LISTING] = json.dumps({"files": [entry]}).encode()
     assert codes(MODEL) == ["remote-failed"]
     assert all(f"{ARTIFACTS}/" not in request for request in server.requests)
@@ -363,7 +398,7 @@ def test_a_listing_with_an_invalid_entry_is_refused(server: StandInMlflow, entry
 def test_an_answer_that_is_not_one_of_mlflow_is_refused(
     server: StandInMlflow, bounded: Bounded, answer: bytes, code: str
 ) -> None:
-    """Whatever was asked for."""
+    """An answer that does not come from MLflow is an error, for each kind of request."""
     bounded("json-bytes", 200_000)
     server.answers = {LISTING: answer}
     assert codes(MODEL) == [code]
@@ -372,7 +407,10 @@ def test_an_answer_that_is_not_one_of_mlflow_is_refused(
 
 
 def test_the_bound_on_names_of_a_model(server: StandInMlflow, bounded: Bounded) -> None:
-    """Each directory contains another one."""
+    """
+    The number of names in a model is limited, also for directories that each contain another
+    directory.
+    """
     bounded("remote-names", 50)
     server.answers[LISTING] = json.dumps({"files": [{"path": "a", "is_dir": True}] * 3}).encode()
     assert run("inspect", MODEL).code == 3
@@ -389,7 +427,10 @@ def test_the_bound_on_names_of_a_model(server: StandInMlflow, bounded: Bounded) 
 def test_a_size_that_is_not_true_is_refused(
     server: StandInMlflow, padding: int, *, ranges: bool
 ) -> None:
-    """No more than the size is read, and a file that is too short is not guessed at."""
+    """
+    A file with another size than announced is an error: no more than that size is read, and a short
+    file is not padded.
+    """
     server.ranges, server.etags, server.padding = ranges, "each", padding
     assert failing_read(server, 0, 150_000) == "changed"
     assert server.sent < 15_000_000
@@ -397,7 +438,10 @@ def test_a_size_that_is_not_true_is_refused(
 
 @pytest.mark.parametrize("etags", ["each", "same"])
 def test_a_file_that_changes_while_it_is_read_is_refused(server: StandInMlflow, etags: str) -> None:
-    """The second range has another etag, and what is downloaded then has another start."""
+    """
+    A file that changes during reading is an error: the second range has another etag, or the
+    download begins differently.
+    """
     server.etags = etags
     server.swap = b"\1" * 200_000
     if etags == "each":
@@ -408,7 +452,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(server: StandInMlflow, 
 
 
 def failing_read(server: StandInMlflow, *offsets: int) -> str:
-    """Read a file of 200,000 bytes at some places, and return the code of the error."""
+    """Read some ranges of a file of 200,000 bytes, and return the code of the error."""
     (server.root / "data/large").write_bytes(b"\0" * 200_000)
     opening.forget()
     stream = opening.regular_stream(remote_path.parse(f"{MODEL}/data/large"))
@@ -426,13 +470,16 @@ def _read_zeros(stream: BinaryIO, offsets: tuple[int, ...]) -> None:
 def test_a_connection_that_ends_during_the_download_is_one_sentence(
     server: StandInMlflow,
 ) -> None:
-    """The rest cannot be requested."""
+    """
+    A connection that ends during a download is a one-line error, because the rest cannot be
+    requested.
+    """
     server.ranges, server.broken = False, True
     assert failing_read(server, 0) == "remote-unavailable"
 
 
 def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None:
-    """It counts all files of a model, before anything is downloaded."""
+    """The total size of all files of a model is limited, before the first download."""
     server.ranges = False
     for name in "ab":
         (server.root / name).write_bytes(b"\0" * 200_000)
@@ -446,7 +493,7 @@ def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None
 
 
 def test_a_full_disk_is_one_sentence(server: StandInMlflow) -> None:
-    """The directory of temporary files may be small."""
+    """A full disk for temporary files is a one-line error."""
     server.ranges = False
     made = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
     with mock.patch("policytool.support.files.mlflow_registry.tempfile.TemporaryFile", made):
@@ -454,7 +501,7 @@ def test_a_full_disk_is_one_sentence(server: StandInMlflow) -> None:
 
 
 def test_a_missing_package_is_named() -> None:
-    """The sentence has the command that installs it."""
+    """A missing package is an error with the command that installs it."""
     with mock.patch.object(remote, "find_spec", return_value=None):
         ended = run("inspect", MODEL)
     assert ended.code == 3
@@ -462,7 +509,7 @@ def test_a_missing_package_is_named() -> None:
 
 
 def test_a_package_that_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Importing it fails if its own packages have other versions."""
+    """A package that fails to import because of incompatible versions is a one-line error."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "mlflow"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mlflow.utils", None)
@@ -473,7 +520,7 @@ def test_a_package_that_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_is_written_and_nobody_else_is_told(server: StandInMlflow, tmp_path: Path) -> None:
-    """MLflow itself writes to the user's home, creates a database, and sends usage data."""
+    """Reading a registered model writes no files and sends no usage data, unlike MLflow."""
     home = tmp_path / "home"
     home.mkdir()
     log = tmp_path / "connections"
@@ -503,7 +550,7 @@ def test_nothing_is_written_and_nobody_else_is_told(server: StandInMlflow, tmp_p
 def test_settings_of_mlflow_are_as_before(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that uses MLflow itself keeps them."""
+    """Reading a registered model keeps the MLflow settings of the calling program."""
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "false")
     before = dict(os.environ)
     for name in [name for name in sys.modules if name == "mlflow"]:
@@ -525,7 +572,9 @@ def test_settings_of_mlflow_are_as_before(
     ],
 )
 def test_parts_of_a_url(url: str, registered: str, location: str) -> None:
-    """What is shown is what was given, and can be given again."""
+    """
+    The displayed URL of a registered model is the one on the command line and can be used again.
+    """
     path = remote_path.parse(url)
     assert (path.registered, path.location) == (registered, location)
     assert path.shown == url.rstrip("/")
@@ -535,7 +584,7 @@ def test_parts_of_a_url(url: str, registered: str, location: str) -> None:
 
 
 def test_a_registered_model_has_nothing_beside_it() -> None:
-    """Its parts lie below it."""
+    """A registered model has no parts outside its directory."""
     path = remote_path.parse("models:/a/1")
     assert path.parent == path
     assert path.with_name("b").shown == "models:/a/1/b"
@@ -559,7 +608,7 @@ def test_a_registered_model_has_nothing_beside_it() -> None:
     ],
 )
 def test_a_url_that_names_no_registered_model_is_refused(url: str) -> None:
-    """Before anything is asked for."""
+    """A URL that does not name a registered model is an error before any request."""
     with pytest.raises(UsageError):
         remote_path.parse(url)
     assert run("inspect", url).code == 2
@@ -567,12 +616,12 @@ def test_a_url_that_names_no_registered_model_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("path", ["models/a.h5", "models:a/1", "model:/a/1", "C:\\models", "C:/m"])
 def test_a_local_path_is_no_url(path: str) -> None:
-    """Directories have such names."""
+    """A local path is not read as a URL, even if a directory has such a name."""
     assert not remote_path.is_url(path)
 
 
 def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_path: Path) -> None:
-    """As one of any other archive."""
+    """A member of a registered archive is read like that of a local archive."""
     import zipfile
 
     with zipfile.ZipFile(server.root / "all.zip", "w") as archive:
@@ -584,7 +633,7 @@ def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_pat
 
 
 def test_a_registered_model_is_no_local_file() -> None:
-    """Commands that need one refuse it."""
+    """Commands that need a local file report an error for a registered model."""
     found = discovery.Input(path=remote_path.parse(MODEL), exact=True)
     with pytest.raises(UsageError):
         _ = found.local_path

@@ -1,4 +1,4 @@
-"""Models of other machines: read by ranges, within bounds, and without showing credentials."""
+"""Remote models: read in ranges, within limits, and without printing credentials."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ DIRECTORIES: Final = (
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RangeServer]:
-    """Start a web server of the test's directory."""
+    """Start a web server for the test's directory."""
     with range_server(tmp_path) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Any]:
-    """Start an S3 server on this machine, and give the client of a new bucket."""
+    """Start an S3 server on this machine, and return the client of a new bucket."""
     with s3_bucket() as client:
         yield client
 
 
 def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without what depends on the place of a model."""
+    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
     found = run("inspect", *arguments, "--format", "json").json
     for model in found["models"]:
         model["path"] = ""
@@ -77,12 +77,12 @@ def report(*arguments: str | Path) -> Any:
 
 
 def h5_file(path: Path) -> Path:
-    """Write a small model in HDF5."""
+    """Write a small HDF5 model."""
     return h5_model(path, sequential(dense()))
 
 
 def h5_with_names(path: Path) -> None:
-    """Write a model in HDF5 with names of any length and a larger array."""
+    """Write an HDF5 model with long names and a large array."""
     import h5py
 
     with h5py.File(h5_file(path), "a") as file:
@@ -91,7 +91,7 @@ def h5_with_names(path: Path) -> None:
 
 
 def archive_with_names(path: Path) -> None:
-    """Write a subclassed model in an archive, with the names of its layers and a larger array."""
+    """Write an archive of a subclassed model with long layer names and a large array."""
     import io
 
     import h5py
@@ -108,14 +108,17 @@ def archive_with_names(path: Path) -> None:
 def test_a_file_on_a_web_server_is_read_as_a_local_one(
     server: RangeServer, tmp_path: Path, build: Any
 ) -> None:
-    """Both have the same report."""
+    """A file on a web server has the same report as the local file."""
     path = tmp_path / "model"
     build(path)
     assert report(f"{server.url}/model") == report(path)
 
 
 def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_path: Path) -> None:
-    """The server needs the query; a report has neither it nor the user."""
+    """
+    Credentials in a URL are sent to the server, and the report contains neither the query nor the
+    user.
+    """
     h5_file(tmp_path / "model.h5")
     address = server.url.replace("://", f"://user:{SECRET}@")
     ended = run("inspect", f"{address}/model.h5?signature={SECRET}", "--format", "json")
@@ -135,7 +138,9 @@ def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_pa
     ],
 )
 def test_errors_of_a_server_show_no_credentials(server: RangeServer, status: HTTPStatus) -> None:
-    """Whatever the backend's own message contains, also in a traceback."""
+    """
+    Error messages and tracebacks contain no credentials, even if the message of the backend does.
+    """
     server.failures = [status] * 20
     ended = run("inspect", "-v", f"{server.url}/model.h5?signature={SECRET}")
     assert ended.code == 3
@@ -154,7 +159,7 @@ def test_errors_of_a_server_show_no_credentials(server: RangeServer, status: HTT
 def test_each_failure_has_a_code(
     server: RangeServer, failures: list[HTTPStatus], code: str
 ) -> None:
-    """Scripts tell them apart."""
+    """Each failure of a remote file has its own code."""
     server.failures = failures
     with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
         ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
@@ -163,7 +168,7 @@ def test_each_failure_has_a_code(
 
 
 def test_a_request_that_fails_once_is_repeated(server: RangeServer, tmp_path: Path) -> None:
-    """A busy server costs time, and not the report."""
+    """A request that fails once is repeated, and the report is complete."""
     h5_file(tmp_path / "model.h5")
     server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
     with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
@@ -171,7 +176,7 @@ def test_a_request_that_fails_once_is_repeated(server: RangeServer, tmp_path: Pa
 
 
 def test_a_server_that_stalls_ends_at_the_limit(server: RangeServer) -> None:
-    """One sentence names the limit."""
+    """A server that does not answer is a one-line error that names the time limit."""
     server.stall = 3
     url = f"{server.url}/model.h5"
     ended = run("inspect", url, "--format", "json", "--limit", "remote-seconds=1")
@@ -182,7 +187,7 @@ def test_a_server_that_stalls_ends_at_the_limit(server: RangeServer) -> None:
 
 
 def test_a_port_without_a_server_is_one_sentence() -> None:
-    """The address may be wrong."""
+    """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/model.h5"
@@ -192,13 +197,16 @@ def test_a_port_without_a_server_is_one_sentence() -> None:
 
 
 def test_a_certificate_that_nobody_signed_is_one_sentence(server: RangeServer) -> None:
-    """A server without TLS stands for one with a wrong certificate: both end the handshake."""
+    """
+    An invalid certificate is a one-line error; the test uses a server without TLS, because both
+    fail in the handshake.
+    """
     ended = run("inspect", server.url.replace("http://", "https://") + "/a.h5", "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-tls"]
 
 
 def test_a_server_without_ranges_is_refused(server: RangeServer, tmp_path: Path) -> None:
-    """A whole file is never transferred."""
+    """A server without ranges is an error, because a whole file is never transferred."""
     (tmp_path / "model.h5").write_bytes(b"\0" * 10_000_000)
     server.ranges = False
     ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
@@ -208,7 +216,7 @@ def test_a_server_without_ranges_is_refused(server: RangeServer, tmp_path: Path)
 def test_a_file_that_changes_while_it_is_read_is_refused(
     server: RangeServer, tmp_path: Path
 ) -> None:
-    """Ranges of two versions make no model."""
+    """A file that changes during reading is an error."""
     h5_file(tmp_path / "model.h5")
     server.changing = True
     ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
@@ -216,7 +224,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 
 
 def test_a_web_address_asks_for_nothing_beside_it(server: RangeServer, tmp_path: Path) -> None:
-    """A part of a model stands alone, although its whole lies beside it."""
+    """A web address is read without requests for other files, even if it is part of a model."""
     h5_file(tmp_path / "model.weights.h5")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "metadata.json").write_text("{}")
@@ -225,7 +233,7 @@ def test_a_web_address_asks_for_nothing_beside_it(server: RangeServer, tmp_path:
 
 
 def test_little_is_transferred_of_a_large_file(server: RangeServer, tmp_path: Path) -> None:
-    """The values are not read, and the metadata in few requests."""
+    """A large file needs few requests for its metadata, and its values are not transferred."""
     import h5py
 
     h5_file(tmp_path / "model.h5")
@@ -239,8 +247,8 @@ def test_little_is_transferred_of_a_large_file(server: RangeServer, tmp_path: Pa
 @pytest.mark.parametrize("build", [h5_with_names, archive_with_names])
 def test_names_in_a_large_file_are_read(server: RangeServer, tmp_path: Path, build: Any) -> None:
     """
-    Keras 3 writes names of any length, and a file is larger than the bound on them; a member of an
-    archive has no descriptor, whether the archive is remote or not.
+    Long names in a large file, as Keras 3 writes them, are read in local and remote files and in
+    archive members.
     """
     build(tmp_path / "model")
     with limits.override({"h5-text-bytes": 1000}):
@@ -250,12 +258,15 @@ def test_names_in_a_large_file_are_read(server: RangeServer, tmp_path: Path, bui
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_a_directory_in_a_bucket_is_read_as_a_local_one(bucket: Any, name: str) -> None:
-    """All formats that are directories have the same report."""
+    """
+    A directory in a bucket has the same report as the local directory, for all formats that are
+    directories.
+    """
     assert report(put(bucket, FIXTURES / name, f"d/{name}")) == report(FIXTURES / name)
 
 
 def test_a_checkpoint_in_a_bucket_is_read_as_a_local_one(bucket: Any) -> None:
-    """By its prefix, its index or a shard."""
+    """A checkpoint in a bucket is read by its prefix, its index or a shard."""
     index = next((FIXTURES / "checkpoints").glob("*.index"))
     for part in index.parent.glob(f"{index.stem}.*"):
         put(bucket, part, f"c/{part.name}")
@@ -266,7 +277,7 @@ def test_a_checkpoint_in_a_bucket_is_read_as_a_local_one(bucket: Any) -> None:
 
 
 def test_audit_and_diff_read_values_of_a_bucket(bucket: Any) -> None:
-    """Findings and differences are those of the local file."""
+    """Findings and differences of models in a bucket equal those of local files."""
     path = FIXTURES / "keras3.3/global_mixed_float16.h5"
     url = put(bucket, path, "v/model.h5")
     ended = run("diff", url, path)
@@ -277,7 +288,7 @@ def test_audit_and_diff_read_values_of_a_bucket(bucket: Any) -> None:
 
 
 def test_the_python_functions_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
-    """As the commands do."""
+    """The Python functions read models in a bucket as the commands do."""
     h5_file(tmp_path / "model.h5")
     url = put(bucket, tmp_path / "model.h5", "api/model.h5")
     assert policytool.inspect(url).path == url
@@ -285,7 +296,7 @@ def test_the_python_functions_read_a_bucket(bucket: Any, tmp_path: Path) -> None
 
 
 def test_worker_processes_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
-    """Several URLs have one report, in their order."""
+    """Several URLs are read by worker processes into one report, in the order of the arguments."""
     h5_file(tmp_path / "model.h5")
     urls = [put(bucket, tmp_path / "model.h5", f"w/{name}.h5") for name in "ab"]
     ended = run_process("inspect", *urls, "--jobs", "2", "--format", "json")
@@ -293,7 +304,10 @@ def test_worker_processes_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
 
 
 def test_a_registered_model_in_a_bucket_is_read_there(bucket: Any, tmp_path: Path) -> None:
-    """By ranges, and under its own name."""
+    """
+    A registered model whose files are in a bucket is read from the bucket in ranges, and reported
+    under its own name.
+    """
     h5_file(tmp_path / "model.h5")
     put(bucket, tmp_path / "model.h5", "r/data/model.h5")
     put(bucket, FIXTURES / DIRECTORIES[0], "r/data/model")
@@ -315,7 +329,10 @@ def test_a_registered_model_in_a_bucket_is_read_there(bucket: Any, tmp_path: Pat
 
 
 def test_a_package_for_the_bucket_of_a_registered_model_is_named(tmp_path: Path) -> None:
-    """The sentence has the model, and what installs the package."""
+    """
+    A missing package for the bucket of a registered model is an error with the model and the
+    command that installs it.
+    """
     with (
         stand_in_mlflow(tmp_path) as registry,
         _registry(registry, "gs://bucket/r"),
@@ -336,7 +353,7 @@ def _registry(registry: StandInMlflow, location: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("url", [f"s3://{BUCKET}/none.h5", "s3://no-such-bucket/none.h5"])
 def test_a_missing_object_or_bucket_is_not_found(bucket: Any, url: str) -> None:
-    """One sentence, and the code of a missing file."""
+    """A missing object or bucket is a one-line error with the code of a missing file."""
     del bucket
     ended = run("inspect", url, "--format", "json")
     assert ended.code == 3
@@ -344,7 +361,7 @@ def test_a_missing_object_or_bucket_is_not_found(bucket: Any, url: str) -> None:
 
 
 def test_missing_credentials_are_one_sentence(bucket: Any, tmp_path: Path) -> None:
-    """The sentence says where they are expected."""
+    """Missing credentials are a one-line error that names the place for them."""
     del bucket
     environment = {"HOME": str(tmp_path), "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     ended = run_process("inspect", f"s3://{BUCKET}/a.h5", environment={**os.environ, **environment})
@@ -353,7 +370,7 @@ def test_missing_credentials_are_one_sentence(bucket: Any, tmp_path: Path) -> No
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
-    """The sentence has the command that installs it."""
+    """A missing package is an error with the command that installs it."""
     del tmp_path
     with mock.patch.object(remote, "find_spec", return_value=None):
         ended = run("inspect", "gs://bucket/model.h5")
@@ -366,7 +383,7 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
 def test_a_member_of_a_zip_archive_is_read(
     tmp_path: Path, server: RangeServer, method: int, build: Any
 ) -> None:
-    """Of a local archive and of a remote one, compressed or not."""
+    """A member of a local or remote zip archive is read, compressed or uncompressed."""
     build(tmp_path / "model")
     with zipfile.ZipFile(tmp_path / "all.zip", "w", method) as archive:
         archive.write(tmp_path / "model", "in/model")
@@ -377,14 +394,14 @@ def test_a_member_of_a_zip_archive_is_read(
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + b"\0" * 50])
 def test_damaged_archive_is_one_failure_of_its_member(tmp_path: Path, content: bytes) -> None:
-    """The archive is read through a chained URL, which names the member."""
+    """A damaged archive in a chained URL is one failure of the member that the URL names."""
     (tmp_path / "all.zip").write_bytes(content)
     ended = run("inspect", f"zip://a.h5::{tmp_path / 'all.zip'}", "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["truncated"]
 
 
 def test_a_fifo_as_archive_is_not_waited_for(tmp_path: Path) -> None:
-    """As for any other file."""
+    """A named pipe as an archive is an error and does not block."""
     os.mkfifo(tmp_path / "all.zip")
     ended = run("inspect", f"zip://a.h5::{tmp_path / 'all.zip'}")
     assert ended.code == 3
@@ -411,7 +428,7 @@ def test_a_fifo_as_archive_is_not_waited_for(tmp_path: Path) -> None:
     ],
 )
 def test_a_url_that_is_not_read_is_refused(url: str, said: str) -> None:
-    """With one sentence, without its credentials, and before anything is asked for."""
+    """A URL that cannot be read is a one-line error without credentials, before any request."""
     ended = run("inspect", url)
     assert ended.code in ((2,) if said else (3,))
     assert said in ended.err
@@ -422,7 +439,7 @@ def test_a_url_that_is_not_read_is_refused(url: str, said: str) -> None:
     "command", ["check --to mixed_float16", "tune --to mixed_float16", "audit --fix"]
 )
 def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
-    """The sentence has no credentials."""
+    """Commands that need a local file report an error for a URL, without its credentials."""
     ended = run(*command.split(), f"s3://key:{SECRET}@bucket/model.h5")
     assert ended.code == 2
     assert "is a URL" in ended.err
@@ -443,14 +460,14 @@ def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
     ],
 )
 def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
-    """No user, no password and no query."""
+    """The displayed URL has no user, password or query."""
     assert remote_path.without_secrets(url) == shown
     assert remote_path.parse(url).shown == shown
     assert "u:p" not in repr(remote_path.parse(url))
 
 
 def test_paths_below_and_beside_a_url() -> None:
-    """As those of a local path."""
+    """Paths below and next to a URL are computed as for a local path."""
     path = remote_path.parse("s3://bucket/models/a.h5")
     assert (path.name, path.suffix, path.parent.name) == ("a.h5", ".h5", "models")
     assert path.with_name("b").shown == "s3://bucket/models/b"
@@ -467,7 +484,7 @@ def test_paths_below_and_beside_a_url() -> None:
     ("name", "out"), [("b", False), ("b/c", False), ("../b", True), ("b/../../c", True)]
 )
 def test_names_lead_out_of_a_remote_directory(name: str, *, out: bool) -> None:
-    """By their parts; there are no links."""
+    """Names with ``..`` lead out of a remote directory; remote directories have no links."""
     home = remote_path.parse("s3://bucket/models/a")
     assert opening.links_out(home / name, home) is out
     assert opening.links_out(home.parent / "ab", home)
@@ -475,7 +492,9 @@ def test_names_lead_out_of_a_remote_directory(name: str, *, out: bool) -> None:
 
 
 def test_an_input_goes_to_another_process_and_back() -> None:
-    """A URL stays one, with what it needs, and a path stays a path."""
+    """
+    An input that is sent to another process keeps its type: a URL with its settings, or a path.
+    """
     read = codec.reader(discovery.Input)
     for path in (Path("a.h5"), remote_path.parse(f"https://u:{SECRET}@host/a.h5")):
         found = discovery.Input(path=path, exact=True)
@@ -483,7 +502,9 @@ def test_an_input_goes_to_another_process_and_back() -> None:
 
 
 def test_the_bound_on_names_of_a_directory() -> None:
-    """A server may list without end."""
+    """
+    The number of names in a remote directory is limited, because a server may list names endlessly.
+    """
     memory = fsspec.filesystem("memory")
     for name in "abc":
         memory.pipe(f"/names/{name}.json", b"{}")
@@ -495,7 +516,10 @@ def test_the_bound_on_names_of_a_directory() -> None:
 
 
 def test_no_request_waits_for_garbage_of_h5py() -> None:
-    """Its lock is held while HDF5 reads, and another thread would need it to free an object."""
+    """
+    No request waits for garbage collection of h5py, whose lock is held while HDF5 reads and which
+    another thread would need.
+    """
     before = gc.get_threshold()
     gc.collect()
     gc.set_threshold(20_000)  # more than this thread makes, and less than the other one
@@ -516,7 +540,10 @@ def test_no_request_waits_for_garbage_of_h5py() -> None:
 def test_no_garbage_is_collected_between_the_requests_of_a_model(
     server: RangeServer, tmp_path: Path
 ) -> None:
-    """A thread that has answered may still run, and the next request may need it."""
+    """
+    The garbage collector does not run between the requests of a model, because a previous thread
+    may still be running.
+    """
     h5_file(tmp_path / "model.h5")
     collects: list[bool] = []
     open_stream = library._open_stream  # noqa: SLF001  # what h5py reads a remote file by
@@ -534,7 +561,10 @@ def test_no_garbage_is_collected_between_the_requests_of_a_model(
 
 
 def test_memory_for_parts_is_bounded() -> None:
-    """Beyond the limit the oldest part goes, and is read again if it is needed."""
+    """
+    The memory for parts of remote files is limited: the oldest part is dropped and read again if
+    necessary.
+    """
     memory = fsspec.filesystem("memory")
     data = os.urandom(2**20)
     memory.pipe("/large/file", data)
@@ -550,7 +580,7 @@ def test_memory_for_parts_is_bounded() -> None:
 
 
 def test_a_model_is_seen_as_it_is_now() -> None:
-    """Nothing is remembered from the read before."""
+    """A model that changed between two reads is read again."""
     memory = fsspec.filesystem("memory")
     for name in ("one", "two"):
         memory.pipe("/now/model.json", json.dumps(sequential(name=name)).encode())
@@ -558,7 +588,10 @@ def test_a_model_is_seen_as_it_is_now() -> None:
 
 
 def test_a_copy_of_a_process_closes_no_connection() -> None:
-    """The backend of Azure waits forever if a copy does at its end."""
+    """
+    A forked process closes no connections, because the backend of Azure would wait forever at its
+    end.
+    """
     code = (
         "import os, weakref; from policytool.support.files import opening;"
         "system = type('System', (), {})();"
@@ -574,7 +607,7 @@ def test_a_copy_of_a_process_closes_no_connection() -> None:
 
 
 def test_a_drive_is_no_protocol() -> None:
-    """Windows has paths with a colon."""
+    """A Windows path with a drive is not read as a URL."""
     assert not remote_path.is_url("C:\\models\\a.h5")
     assert not remote_path.is_url("C://models/a.h5")
     with pytest.raises(UsageError):
@@ -582,7 +615,10 @@ def test_a_drive_is_no_protocol() -> None:
 
 
 def test_a_prefix_and_a_glob_stand_for_the_models_below(bucket: Any, tmp_path: Path) -> None:
-    """In name order, a directory of a model as one, without hidden names and backups."""
+    """
+    A prefix and a glob select the models below them, sorted by name, with directories as one model,
+    and without hidden names and backups.
+    """
     h5_file(tmp_path / "m.h5")
     for name in ("b.h5", "a.h5", "a/z.h5", ".hidden/x.h5", "old.h5.bak", "notes.txt"):
         put(bucket, tmp_path / "m.h5" if name.endswith("h5") else Path(__file__), f"p/{name}")
@@ -599,14 +635,14 @@ def test_a_prefix_and_a_glob_stand_for_the_models_below(bucket: Any, tmp_path: P
 
 
 def test_a_glob_without_a_match_is_not_found(bucket: Any) -> None:
-    """Silence would let a gate pass."""
+    """A glob without a match is an error, because a silent result would pass a CI check."""
     del bucket
     ended = run("inspect", f"s3://{BUCKET}/none/*.h5", "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["not-found"]
 
 
 def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
-    """The URL stands for itself, and reading it says why."""
+    """If a listing fails, the URL is reported as a failure with the reason."""
     environment = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a"}
     environment |= {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
     server.failures = [HTTPStatus.FORBIDDEN] * 99
@@ -618,7 +654,7 @@ def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
 
 
 def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
-    """As the files of a directory."""
+    """The members of an archive are listed like the files of a directory."""
     h5_file(tmp_path / "m")
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         for name in ("x/b.h5", "x/a.h5", "c.h5"):
@@ -630,7 +666,10 @@ def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
 
 
 def test_a_baseline_names_remote_models_by_their_urls(bucket: Any, tmp_path: Path) -> None:
-    """A URL is not relative to the baseline, and a remote model is not taken for a deleted one."""
+    """
+    A baseline stores the URL of a remote model unchanged, and such a model is not removed as a
+    deleted one.
+    """
     path = FIXTURES / "keras2.3.1"
     source = next(file for file in sorted(path.glob("*.h5")) if run("audit", file).code == 1)
     url = put(bucket, source, "b/model.h5")
@@ -645,7 +684,10 @@ def test_a_baseline_names_remote_models_by_their_urls(bucket: Any, tmp_path: Pat
 def test_a_server_that_fails_in_the_middle_is_one_sentence(
     server: RangeServer, tmp_path: Path, healthy: int
 ) -> None:
-    """Whichever request fails: neither HDF5 nor zip take it for damage, and none crashes."""
+    """
+    A server that fails during any request is a one-line error, and HDF5 and zip report neither
+    damage nor an exception.
+    """
     with zipfile.ZipFile(keras_zip(tmp_path / "model.keras"), "a") as archive:
         archive.writestr("assets/large", os.urandom(200_000))
     server.healthy = healthy

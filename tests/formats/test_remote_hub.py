@@ -1,4 +1,4 @@
-"""Models in repositories of the Hub, through its own client: what is read, asked for and shown."""
+"""Models in repositories of the Hub, read with its own client: files, requests and messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNPACKED: Final = FIXTURES / "keras3.15/unpacked.keras.d"
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[HubServer]:
-    """Serve a repository, and have the client ask for it with a token."""
+    """Serve a repository, and configure the client to use it with a token."""
     main = tmp_path / "models/owner/name/main"
     main.mkdir(parents=True)
     keras_zip(main / "model.keras")
@@ -55,7 +55,7 @@ def _forget_servers() -> None:
 
 
 def found_paths(url: str) -> list[str]:
-    """Return the paths of the models that a URL means."""
+    """Return the paths of the models that a URL selects."""
     ended = run("inspect", url, "--format", "json")
     assert ended.code == 0, ended.err
     return [model["path"] for model in ended.json["models"]]
@@ -70,7 +70,10 @@ def failure_codes(url: str) -> list[str]:
 
 
 def test_a_repository_stands_for_its_models(hub: HubServer) -> None:
-    """Over several pages of its listing, with a directory of a model as one."""
+    """
+    A repository selects its models, over several pages of its listing, with directories as one
+    model.
+    """
     base = "hf://owner/name"
     names = ["model.keras", "odd #1?.keras", "sub/unpacked"]
     assert found_paths(base) == [f"{base}/{name}" for name in names]
@@ -92,7 +95,9 @@ def test_a_repository_stands_for_its_models(hub: HubServer) -> None:
 def test_revisions_and_kinds_of_repositories(
     hub: HubServer, tmp_path: Path, directory: str, url: str
 ) -> None:
-    """Also one that is a model itself."""
+    """
+    Revisions and each kind of repository are supported, also a repository that is itself a model.
+    """
     shutil.copytree(UNPACKED, tmp_path / directory)
     assert found_paths(url) == [url]
     assert found_paths(f"{url}/config.json") == [url]
@@ -100,7 +105,10 @@ def test_revisions_and_kinds_of_repositories(
 
 
 def test_ranges_are_read_and_the_token_stays_at_the_hub(hub: HubServer, tmp_path: Path) -> None:
-    """A large file comes from another server, which gets its signed URL alone."""
+    """
+    Ranges of a large file are read from the signed URL on another server, which does not receive
+    the token.
+    """
     import h5py
 
     path = tmp_path / "models/owner/name/main/large.h5"
@@ -126,13 +134,16 @@ def test_ranges_are_read_and_the_token_stays_at_the_hub(hub: HubServer, tmp_path
     ],
 )
 def test_each_failure_has_a_code(hub: HubServer, url: str, code: str) -> None:
-    """The Hub does not say whether a repository is missing or private."""
+    """
+    Each failure has its own code, but a missing repository and a private one have the same, because
+    the Hub does not distinguish them.
+    """
     assert failure_codes(url) == [code]
     assert hub.sent == 0
 
 
 def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
-    """Whether or not their files can be listed."""
+    """Gated and private repositories are reported as denied, even if their files can be listed."""
     hub.gated.add("models/owner/name")
     assert failure_codes("hf://owner/name/model.keras") == ["remote-denied"]
     hub.gated.clear()
@@ -143,7 +154,7 @@ def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
 
 
 def test_names_in_a_listing_lead_nowhere(hub: HubServer) -> None:
-    """A server may list any."""
+    """Names in a listing cannot lead outside the repository."""
     hub.extra_names = ["..", "../../etc/passwd", "sub/../../x"]
     found = run("inspect", "hf://owner/name", "--format", "json")
     assert found.code == 0
@@ -151,7 +162,9 @@ def test_names_in_a_listing_lead_nowhere(hub: HubServer) -> None:
 
 
 def test_a_client_of_its_own_writes_nothing(hub: HubServer, tmp_path: Path) -> None:
-    """Neither to the home directory, nor messages about requests that it repeats."""
+    """
+    The client writes no files to the home directory and prints no messages about repeated requests.
+    """
     home = tmp_path / "home"
     home.mkdir()
     hub.failures = [HTTPStatus.SERVICE_UNAVAILABLE]
@@ -163,7 +176,7 @@ def test_a_client_of_its_own_writes_nothing(hub: HubServer, tmp_path: Path) -> N
 
 
 def test_a_hub_that_stalls_ends_at_the_limit(hub: HubServer) -> None:
-    """One sentence names the limit."""
+    """A Hub that does not answer is a one-line error that names the time limit."""
     hub.stall = 3
     ended = run("inspect", "hf://owner/name/model.keras", "--limit", "remote-seconds=1")
     assert ended.code == 3

@@ -1,4 +1,4 @@
-"""Requests and bytes that remote models of gigabytes need, in each layout of Keras."""
+"""Requests and bytes for remote models of gigabytes, in each layout of Keras."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ LARGEST: Final = (
 def test_each_cluster_of_metadata_needs_about_one_request(
     tmp_path: Path, write: Any, model: LargeModel, most_requests: int, most_bytes: int
 ) -> None:
-    """There is a cluster between each two large arrays, and for some of them only a part."""
+    """
+    Each cluster of metadata needs about one request; clusters are between large arrays, and only
+    parts of some are read.
+    """
     write(tmp_path / "model", model)
     assert (tmp_path / "model").stat().st_size > 2_000_000_000
     with range_server(tmp_path) as server:
@@ -62,7 +65,9 @@ def test_each_cluster_of_metadata_needs_about_one_request(
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("model", LARGEST, ids=["150-layers", "300-layers"])
 def test_five_gigabytes_need_little(tmp_path: Path, write: Any, model: LargeModel) -> None:
-    """Under 8 MB and 400 requests over S3, for 1,500 datasets."""
+    """
+    A model of five gigabytes with 1,500 datasets needs less than 8 MB and 400 requests over S3.
+    """
     (tmp_path / "bucket").mkdir()
     path = tmp_path / "bucket/model"
     write(path, model)

@@ -1,4 +1,4 @@
-"""The policies of many layers in few ``--set`` options."""
+"""Policies of many layers in a few ``--set`` options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BLOCKS = 24
 
 
 def residual(*, norms: bool = False) -> Config:
-    """Return a residual stream, whose blocks may have a normalization."""
+    """Return a residual stream whose blocks can have a normalization."""
     layers, last = [source(), dense("stem", inbound=["x"])], "stem"
     for number in range(BLOCKS):
         into = last
@@ -48,7 +48,10 @@ def residual(*, norms: bool = False) -> Config:
 
 
 def with_float32(loaded: LoadedModel, paths: list[str], options: Options) -> Options:
-    """Return options that also keep layers in float32, and that plan the same as their paths."""
+    """
+    Return short options that also keep layers in float32, after checking that they plan the same
+    policies as full paths.
+    """
     found = planning.with_layers(loaded, options, dict.fromkeys(paths, "float32"))
     each = [Assignment(pattern=path, policy="float32") for path in paths]
     exact = Options(to=options.to, assignments=(*options.assignments, *each))
@@ -58,14 +61,14 @@ def with_float32(loaded: LoadedModel, paths: list[str], options: Options) -> Opt
 
 
 def planned(loaded: LoadedModel, options: Options) -> dict[str, str | None]:
-    """Return the policy of each layer once a plan is carried out."""
+    """Return the policy of each layer after a plan is applied."""
     plan = planning.draft(loaded, options)
     assert not plan.refusals
     return policies(reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts)).model)
 
 
 def patterns(options: Options) -> list[str]:
-    """Return what stands before ``=float32``."""
+    """Return the patterns of the options, without ``=float32``."""
     return [one.pattern for one in options.assignments if one.policy == "float32"]
 
 
@@ -82,7 +85,7 @@ MIXED = Options(to="mixed_bfloat16")
     ids=["all", "range", "one"],
 )
 def test_blocks_of_a_residual_stream_are_one_option(chosen: list[int], expected: list[str]) -> None:
-    """And no other layer is matched."""
+    """One pattern matches the blocks of a residual stream and no other layer."""
     loaded = reading.load_model(document(residual()))
     paths = [f"net/blk_{number}" for number in chosen]
     found = with_float32(loaded, paths, MIXED)
@@ -92,7 +95,10 @@ def test_blocks_of_a_residual_stream_are_one_option(chosen: list[int], expected:
 
 
 def test_layers_that_stay_in_float32_anyway_may_match() -> None:
-    """The output and layers that leave the range of float16 are kept by default."""
+    """
+    A pattern can also match layers that stay in float32 by default, such as the output and layers
+    that exceed the range of float16.
+    """
     loaded = reading.load_model(document(residual(norms=True)))
     plan = planning.draft(loaded, Options(to="mixed_float16"))
     assert "net/head" in {one.path for one in plan.kept}
@@ -106,7 +112,10 @@ def test_layers_that_stay_in_float32_anyway_may_match() -> None:
 
 
 def test_patterns_of_the_user_stay_and_match_nothing_else() -> None:
-    """Two patterns that match one layer are an error, so that such a layer has its exact path."""
+    """
+    A layer that a pattern of the user matches is set by its exact path, because two patterns for
+    one layer are an error.
+    """
     loaded = reading.load_model(document(residual()))
     asked = Options(to="mixed_bfloat16", assignments=(assignment("net/add.*=bfloat16"),))
     paths = ["net/add_3", *(f"net/blk_{number}" for number in range(BLOCKS))]
@@ -116,7 +125,10 @@ def test_patterns_of_the_user_stay_and_match_nothing_else() -> None:
 
 
 def test_each_policy_has_its_own_patterns() -> None:
-    """Layers that are kept by default are set to the policy, as ``tune`` does."""
+    """
+    Each policy has its own patterns; layers that are kept by default are set to the policy, as
+    ``tune`` does.
+    """
     loaded = reading.load_model(document(residual()))
     wanted = {f"net/blk_{number}": "float32" for number in range(BLOCKS)} | {
         f"net/add_{number}": "float16" for number in range(BLOCKS)
@@ -129,7 +141,7 @@ def test_each_policy_has_its_own_patterns() -> None:
 
 
 def test_layers_inside_others_follow_the_same_patterns() -> None:
-    """The layer in a wrapper is matched with it."""
+    """A pattern for a wrapper also matches the layer in it."""
     blocks = [
         layer("TimeDistributed", f"td_{number}", layer=dense(f"inner_{number}"))
         for number in range(4)
@@ -144,7 +156,7 @@ def test_layers_inside_others_follow_the_same_patterns() -> None:
 @given(st.sets(st.integers(0, BLOCKS - 1)), st.sets(st.integers(0, BLOCKS - 1)))
 @settings(max_examples=examples(50), deadline=None)
 def test_any_set_of_layers_plans_the_same(blocks: set[int], adds: set[int]) -> None:
-    """In patterns as with a path for each layer."""
+    """For any set of layers, patterns plan the same policies as one path per layer."""
     loaded = reading.load_model(document(residual()))
     paths = [f"net/blk_{number}" for number in sorted(blocks)]
     paths += [f"net/add_{number}" for number in sorted(adds)]

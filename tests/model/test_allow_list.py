@@ -54,12 +54,12 @@ UNTESTED: Final = settings(
 
 
 def harms(value: dict[str, Any]) -> set[Harm]:
-    """Return what one object of a config does."""
+    """Return the kinds of harm of one object in a config."""
     return {harm for harm, _, _ in _judging.find(value)}
 
 
 def reasons(path: Path) -> list[str]:
-    """Return why a file needs trust."""
+    """Return the reasons why a file needs trust."""
     document = format_detection.document(path, "model")
     found = (
         untrusted_code.reasons_of_file(document)
@@ -72,7 +72,7 @@ def reasons(path: Path) -> list[str]:
 @UNTESTED
 @given(NAMES)
 def test_a_class_on_no_list_is_refused(name: str) -> None:
-    """Whatever it is called, and whatever module it is said to be of."""
+    """A class that is not on the allow list is rejected regardless of its name and module."""
     if not is_pure_class(name.rpartition(">")[2]):
         assert harms({"class_name": name, "config": {}})
         assert harms(
@@ -82,14 +82,20 @@ def test_a_class_on_no_list_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["TFSMLayer", "TorchModuleWrapper", "KerasLayer"])
 def test_a_layer_that_opens_a_file_is_refused_without_its_name(name: str) -> None:
-    """Another release may give the argument another name."""
+    """
+    A layer that opens a file is rejected even under another argument name, because another release
+    may use that name.
+    """
     assert harms({"class_name": name, "config": {"model_path": "x"}})
 
 
 @UNTESTED
 @given(NAMES)
 def test_a_class_on_the_list_is_refused_from_a_module_of_no_layers(module: str) -> None:
-    """Loaders import the module that a file names."""
+    """
+    A class on the allow list is rejected if its module is not one of Keras or TensorFlow, because
+    releases import the module that a file names.
+    """
     if module.partition(".")[0] not in {"keras", "tf_keras", "tensorflow"}:
         assert harms(
             {"class_name": "Dense", "module": module, "registered_name": None, "config": {}}
@@ -99,7 +105,8 @@ def test_a_class_on_the_list_is_refused_from_a_module_of_no_layers(module: str) 
 @pytest.mark.parametrize("name", ["Dense", "__slice__", "__tensor__", "__ellipsis__"])
 def test_a_foreign_module_counts_whatever_the_class_is_called(name: str) -> None:
     """
-    A release that does not know Keras' word for a value imports the module that stands beside it.
+    An object with a foreign module is rejected for any class name, because a release that does not
+    know the name of a value imports the module.
     """
     assert harms(
         {
@@ -113,8 +120,8 @@ def test_a_foreign_module_counts_whatever_the_class_is_called(name: str) -> None
 
 def test_initializers_of_tensorflow_need_no_trust() -> None:
     """
-    Those that EfficientNetV2 of keras.applications has; other classes of these modules are on no
-    list.
+    Initializers of TensorFlow in EfficientNetV2 of keras.applications need no trust; other classes
+    in their modules do.
     """
     entry = {
         "class_name": "Constant",
@@ -129,7 +136,10 @@ def test_initializers_of_tensorflow_need_no_trust() -> None:
 @UNTESTED
 @given(NAMES)
 def test_a_function_on_no_list_is_refused(name: str) -> None:
-    """As an op layer, as an activation, and as a function with a module."""
+    """
+    A function that is not on the allow list is rejected as an op layer, as an activation, and as a
+    function with a module.
+    """
     if not _functions.is_pure_function(name):
         assert harms(
             {
@@ -154,8 +164,8 @@ def test_a_function_on_no_list_is_refused(name: str) -> None:
 @given(NAMES, NAMES)
 def test_a_method_that_no_release_wraps_is_refused(owner: str, method: str) -> None:
     """
-    A class method is looked up in all of TensorFlow's names, so of any other class it is known to
-    do harm.
+    A method is rejected unless a release writes it in a config, because class methods are looked up
+    in all names of TensorFlow.
     """
     entry = {
         "class_name": "ClassMethod",
@@ -174,7 +184,10 @@ def test_a_method_that_no_release_wraps_is_refused(owner: str, method: str) -> N
 
 @pytest.mark.parametrize("value", [5, "text", ["x", 0], {"class_name": "__tuple__", "items": [1]}])
 def test_a_call_with_constants_alone_is_refused(value: object) -> None:
-    """It would be made while the model is built, and no release writes it."""
+    """
+    A call with only constants is rejected, because it would run while the model is built and no
+    release writes it.
+    """
     entry: dict[str, Any] = {
         "class_name": "TFOpLambda",
         "config": {"function": "math.add"},
@@ -195,7 +208,10 @@ def test_a_call_with_constants_alone_is_refused(value: object) -> None:
     ],
 )
 def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
-    """Text would be taken for protobuf, and functions are in no config."""
+    """
+    A TensorFlowOpLayer is rejected unless its op is in JSON without functions, because releases
+    parse text as protobuf.
+    """
     assert Harm.UNKNOWN in harms(
         {
             "class_name": "TensorFlowOpLayer",
@@ -207,8 +223,8 @@ def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
 
 def test_feature_columns_and_wrapped_cells_need_no_trust_unless_they_call_or_read() -> None:
     """
-    Of the releases that write them each holds a function or a checkpoint only if its author gave it
-    one.
+    Feature columns and wrapped cells need no trust unless they contain a function or a checkpoint
+    of their author.
     """
     column: dict[str, Any] = {
         "class_name": "NumericColumn",
@@ -264,7 +280,10 @@ def test_feature_columns_and_wrapped_cells_need_no_trust_unless_they_call_or_rea
 
 
 def test_text_in_an_argument_that_no_release_writes_is_refused() -> None:
-    """Numbers do nothing, whatever argument they are given for."""
+    """
+    Text in an argument that no release writes is rejected; numbers are accepted because they are
+    harmless in any argument.
+    """
     assert Harm.UNKNOWN in harms(
         {"class_name": "Dense", "config": {"units": 1, "hook": "os.system"}}
     )
@@ -273,7 +292,10 @@ def test_text_in_an_argument_that_no_release_writes_is_refused() -> None:
 
 @pytest.mark.parametrize("registered", ["get_file", "mypackage>Dense", ""])
 def test_a_registered_name_counts_before_the_class(registered: str) -> None:
-    """Loaders look it up first, and tf_keras takes it for an attribute of the module."""
+    """
+    The registered name decides before the class name, because releases look it up first and
+    tf_keras uses it as an attribute of the module.
+    """
     assert harms(
         {
             "class_name": "Dense",
@@ -292,14 +314,17 @@ def test_a_registered_name_counts_before_the_class(registered: str) -> None:
     ],
 )
 def test_a_type_of_tensors_on_no_list_is_refused(spec: dict[str, Any]) -> None:
-    """Keras' own format imports the module that a type is said to be of."""
+    """
+    A type of tensors that is not on the allow list is rejected, because the ``.keras`` format
+    imports the type's module.
+    """
     assert Harm.UNKNOWN in harms(spec)
 
 
 def test_every_class_of_every_release_was_reviewed() -> None:
     """
-    It is on the list, or left out of it for a reason: a class that a new release adds makes this
-    fail until someone reads it.
+    Each class of each release is on the allow list or in the list of rejected classes with a
+    reason, so that new classes must be reviewed.
     """
     arguments = json.loads((DATA / "layer_arguments.json").read_text(encoding="utf-8"))
     named = json.loads((DATA / "training_names.json").read_text(encoding="utf-8"))
@@ -331,7 +356,7 @@ def test_every_class_of_every_release_was_reviewed() -> None:
 
 
 def test_nothing_left_out_is_on_the_list() -> None:
-    """Each name has one place."""
+    """No rejected class is on the allow list, and each has a reason."""
     data = json.loads((DATA / "pure_classes.json").read_text(encoding="utf-8"))
     assert not [name for name in data["left_out"] if is_pure_class(name)]
     assert all(data["left_out"].values())
@@ -340,7 +365,10 @@ def test_nothing_left_out_is_on_the_list() -> None:
 @UNTESTED
 @given(NAMES)
 def test_an_op_on_no_list_is_refused(name: str) -> None:
-    """Wherever it stands in the graph; TensorFlow looks it up by its name."""
+    """
+    An op that is not on the allow list is rejected at any place in the graph, because TensorFlow
+    looks it up by name.
+    """
     if not symbols.is_pure_op(name) and not symbols.is_placed_op(name):
         assert list(
             untrusted_code.reasons_of_file(
@@ -350,7 +378,10 @@ def test_an_op_on_no_list_is_refused(name: str) -> None:
 
 
 def test_known_harm_is_on_no_list() -> None:
-    """Ops that take files, readers, and ops that hold programs are not pure."""
+    """
+    Ops with known harm are not on the allow list: ops that read or write files, and ops that
+    contain programs.
+    """
     known = data.read("hazards")
     harmful = {*known["ops"], *known["readers"], *known["programs"]}
     assert not [name for name in harmful if symbols.is_pure_op(name)]
@@ -378,7 +409,7 @@ def attribute(key: str, **value: object) -> Any:
 
 
 def constant(message: Any, name: str, text: bytes) -> None:
-    """Add a constant with one text."""
+    """Add a constant with a text."""
     tensor = protobuf_messages.parse("TextTensor", b"")
     tensor.texts.append(text)
     message.nodes.add(
@@ -389,7 +420,9 @@ def constant(message: Any, name: str, text: bytes) -> None:
 
 
 def changed(folder: Path, name: str, change: Any) -> Path:
-    """Write a SavedModel with its graph changed; ``change`` gets the MetaGraph and its GraphDef."""
+    """
+    Write a SavedModel with a changed graph; ``change`` receives the MetaGraph and its GraphDef.
+    """
 
     def put(message: Any) -> None:
         graph = message.meta_graphs[0]
@@ -405,7 +438,7 @@ def changed(folder: Path, name: str, change: Any) -> Path:
     sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/saved_model.pb")),
 )
 def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None:
-    """Of every release that writes SavedModels."""
+    """Savers and tables in SavedModels of each release are accepted."""
     document = format_detection.document(FIXTURES / name, name)
     assert not [
         observation
@@ -429,7 +462,10 @@ def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None
 def test_a_saver_with_a_path_of_its_own_is_found(
     tmp_path: Path, op: str, inputs: list[str], where: str, text: bytes
 ) -> None:
-    """In the graph, and in a function that nobody calls."""
+    """
+    A saver whose file path is a constant is rejected, in the graph and in a function without
+    callers.
+    """
 
     def put(_graph: Any, definition: Any) -> None:
         body = definition if where == "graph" else definition.library.functions[0]
@@ -445,7 +481,7 @@ def test_a_saver_with_a_path_of_its_own_is_found(
 
 
 def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
-    """A path that is no asset's, in the initializer that loading calls."""
+    """A table is rejected if its initializer reads a constant path instead of an asset."""
 
     def put(_graph: Any, definition: Any) -> None:
         (body,) = [
@@ -474,7 +510,10 @@ def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
     "name", ["../../secret.txt", "/etc/passwd", "a/../../../x", "s3://bucket/x"]
 )
 def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
-    """Loaders put the name behind the directory's, and follow it."""
+    """
+    An asset whose name leads outside the assets directory is rejected, because releases append the
+    name to the directory.
+    """
 
     def put(graph: Any, _definition: Any) -> None:
         graph.assets.add(filename=name.encode(), tensor={"name": b"asset:0"})
@@ -483,7 +522,9 @@ def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
 
 
 def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
-    """TensorFlow 1 keeps them there."""
+    """
+    An asset outside the model is also rejected in a collection, where TensorFlow 1 stores assets.
+    """
 
     def put(graph: Any, _definition: Any) -> None:
         asset = protobuf_messages.parse("AssetFile", b"")
@@ -497,7 +538,7 @@ def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
 
 
 def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> None:
-    """As git stores it."""
+    """An asset that is a symbolic link out of the model, as git stores it, is rejected."""
 
     def put(graph: Any, _definition: Any) -> None:
         graph.assets.add(filename=b"words.txt", tensor={"name": b"asset:0"})
@@ -509,7 +550,9 @@ def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> No
 
 
 def test_printing_to_a_file_is_found(tmp_path: Path) -> None:
-    """To the terminal it is harmless."""
+    """
+    An op that prints to a file is rejected, and an op that prints to the terminal is accepted.
+    """
 
     def put(stream: bytes) -> Any:
         return lambda _graph, definition: definition.nodes.add(
@@ -522,7 +565,10 @@ def test_printing_to_a_file_is_found(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
-    """As TensorFlow's protobuf does: the first part is no less a part of it."""
+    """
+    Two graphs in one MetaGraph are merged before the check, as TensorFlow's protobuf does, so that
+    ops in the first are found.
+    """
 
     def put(message: Any) -> None:
         evil = protobuf_messages.parse("GraphDef", b"")
@@ -543,7 +589,10 @@ def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
     ],
 )
 def test_a_module_of_keras_that_holds_no_layers_is_refused(entry: dict[str, Any]) -> None:
-    """For layers that wrap functions of TensorFlow too."""
+    """
+    An object is rejected if its module of Keras contains no layers, also for layers that wrap
+    functions of TensorFlow.
+    """
     assert harms({**entry, "module": "keras.src.utils.python_utils", "registered_name": None}) == {
         Harm.UNKNOWN
     }
@@ -552,7 +601,10 @@ def test_a_module_of_keras_that_holds_no_layers_is_refused(entry: dict[str, Any]
 
 @pytest.mark.parametrize("name", ["gaussian", "laplacian"])
 def test_kernels_of_random_fourier_features_are_names(name: str) -> None:
-    """No initializer is called so; the layer takes these words itself."""
+    """
+    The kernel names of RandomFourierFeatures need no trust, although no initializer has these
+    names, because the layer itself reads them.
+    """
     assert not harms(
         {
             "class_name": "RandomFourierFeatures",
@@ -563,7 +615,10 @@ def test_kernels_of_random_fourier_features_are_names(name: str) -> None:
 
 @pytest.mark.parametrize("value", [{"text": b"/etc/passwd"}, {"type": 1}])
 def test_a_sampler_with_a_vocabulary_is_found(tmp_path: Path, value: dict[str, Any]) -> None:
-    """Anything but an empty text, such as a placeholder, which a call fills in."""
+    """
+    A candidate sampler with a vocabulary file is rejected unless the text is empty; a placeholder
+    is rejected because a call fills it in.
+    """
 
     def put(_graph: Any, definition: Any) -> None:
         definition.nodes.add(
@@ -582,7 +637,10 @@ def test_a_sampler_with_a_vocabulary_is_found(tmp_path: Path, value: dict[str, A
 def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(
     tmp_path: Path, inputs: tuple[int, ...], *, evil: bool
 ) -> None:
-    """With more bound objects than arguments it is not known which the loader gives."""
+    """
+    A table in a function uses the asset that is bound to the function; it is rejected if several
+    objects are bound, because the choice is unknown.
+    """
 
     def put(graph: Any, definition: Any) -> None:
         body = definition.library.functions.add()
@@ -604,7 +662,10 @@ def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(
 
 
 def test_training_that_is_not_asked_for_needs_no_trust(tmp_path: Path) -> None:
-    """``check`` and ``--verify`` do not compile a model: a loss of its own is not looked up."""
+    """
+    A custom loss needs no trust for ``check`` and ``--verify``, because they do not compile the
+    model.
+    """
     path = changed_fixtures.h5(
         tmp_path,
         "tf2.15/adam_autowrap_mf16.h5",
@@ -620,8 +681,8 @@ def test_training_that_is_not_asked_for_needs_no_trust(tmp_path: Path) -> None:
 
 def test_a_saved_model_s_own_classes_need_no_trust() -> None:
     """
-    Their traces stand in for them, and the ops in these are on the list; of a named module they
-    need it.
+    Custom classes of a SavedModel need no trust, because Keras revives them from traces whose ops
+    are on the allow list; classes with a module do.
     """
     loaded = reading.load_model(format_detection.document(FIXTURES / "tf2.15/subclassed", "model"))
     assert any(hazard.harm is Harm.CUSTOM for hazard in loaded.hazards)
@@ -631,8 +692,8 @@ def test_a_saved_model_s_own_classes_need_no_trust() -> None:
 @pytest.mark.parametrize("name", ["deserialize_keras_object", "get", "_private"])
 def test_a_saved_model_s_class_that_is_no_class_needs_trust(tmp_path: Path, name: str) -> None:
     """
-    Keras 2 looks classes of metrics and the like up among its own functions, and calls what it
-    finds with the config.
+    A SavedModel in which a function replaces a regularizer class needs trust, because Keras 2 calls
+    any of its functions with the config.
     """
 
     def put(message: Any) -> None:
@@ -654,7 +715,10 @@ def test_a_saved_model_s_class_that_is_no_class_needs_trust(tmp_path: Path, name
 
 
 def test_a_file_on_no_list_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 3, one sentence with the layer and the symbol, and no process."""
+    """
+    ``check`` on a file with an unknown function exits with code 3 and one error line, without
+    starting a process.
+    """
     path = changed_fixtures.h5(
         tmp_path,
         KERAS2,

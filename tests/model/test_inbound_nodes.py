@@ -1,4 +1,4 @@
-"""Graphs that no loader can build: told by name, and never a graph that some release wrote."""
+"""Graphs that no release can build are detected, and graphs that a release wrote are not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BUILDABLE: Final[dict[str, Calls]] = {
 
 
 def keras2(calls: Calls) -> Config:
-    """Return a functional model's config as Keras 2 writes it."""
+    """Return the config of a functional model as Keras 2 writes it."""
     layers = [
         {
             "class_name": "InputLayer",
@@ -63,7 +63,7 @@ def keras2(calls: Calls) -> Config:
 
 
 def keras3(calls: Calls) -> Config:
-    """Return the same as Keras 3 writes it."""
+    """Return the config of a functional model as Keras 3 writes it."""
     layers = [
         {
             "class_name": "InputLayer",
@@ -104,7 +104,10 @@ def _functional(layers: list[Config], calls: Calls, node: Any) -> Config:
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 @pytest.mark.parametrize("name", CIRCLES)
 def test_what_cannot_be_built_is_named(name: str, spelled: Any) -> None:
-    """Each layer that waits, and no other."""
+    """
+    The layers that cannot be called because of a circular dependency are returned, and no other
+    layers.
+    """
     calls, stuck = CIRCLES[name]
     assert inbound_nodes.uncallable_layers(spelled(calls)) == stuck
 
@@ -112,7 +115,7 @@ def test_what_cannot_be_built_is_named(name: str, spelled: Any) -> None:
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 @pytest.mark.parametrize("name", BUILDABLE)
 def test_what_can_be_built_is_not(name: str, spelled: Any) -> None:
-    """In whatever order it is listed."""
+    """A graph that can be built has no uncallable layers, in any order of the config."""
     assert inbound_nodes.uncallable_layers(spelled(BUILDABLE[name])) == ()
 
 
@@ -124,8 +127,8 @@ def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(
     pairs: list[tuple[int, int]], random: Any
 ) -> None:
     """
-    A layer may be called several times; a call at the end of it all that the first one takes makes
-    a circle of them.
+    A graph in which layers use only earlier calls can be built, and a call of the first layer on
+    the last result makes a circle.
     """
     calls: Calls = {}
     made = [("i", 0)]
@@ -151,7 +154,7 @@ def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(
 
 @THOROUGH
 def test_no_fixture_has_such_a_graph() -> None:
-    """Of all releases, nested and shared layers among them."""
+    """No graph in the fixtures of any release has uncallable layers."""
     seen = 0
     files = [path for suffix in ("h5", "keras", "json") for path in FIXTURES.rglob(f"*.{suffix}")]
     for path in sorted({*files, *(one.parent for one in FIXTURES.rglob("saved_model.pb"))}):
@@ -198,10 +201,7 @@ def _configs(value: Any) -> list[Config]:
 )
 @pytest.mark.parametrize("class_name", ["Dense", "TFOpLambda"])
 def test_nodes_that_are_none(nodes: Any, class_name: str) -> None:
-    """
-    Whatever stands in their place: no call that is not there is taken for one that is, and nothing
-    breaks.
-    """
+    """Invalid inbound nodes cause neither an exception nor an invented call."""
     config = {
         **keras2({"a": [("i", 0)], "b": [("a", 0)]}),
         "output_layers": [["b", -3, 0], ["a", True, 0], ["b", 0], 5],
@@ -220,7 +220,10 @@ def test_nodes_that_are_none(nodes: Any, class_name: str) -> None:
 @THOROUGH
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 def test_how_deep_a_loader_goes(spelled: Any) -> None:
-    """Into the first tensor first: what it has met on the way is not entered again."""
+    """
+    The depth of a graph is the recursion depth of a release, which follows the first tensor first
+    and does not enter a layer twice.
+    """
     chain = {f"l{number}": [(f"l{number - 1}" if number else "i", 0)] for number in range(1200)}
     assert inbound_nodes.depth(spelled(chain)) == 1201
     assert (
@@ -233,7 +236,10 @@ def test_how_deep_a_loader_goes(spelled: Any) -> None:
 
 
 def test_a_model_too_deep_for_pythons_recursion_is_not_said_to_load(tmp_path: Path) -> None:
-    """What to do about it is told."""
+    """
+    A model that is deeper than Python's recursion limit is not reported as loading, and the report
+    suggests a solution.
+    """
     for number, shallow in ((800, True), (1200, False)):
         calls = {f"l{one}": [(f"l{one - 1}" if one else "i", 0)] for one in range(number)}
         file = tmp_path / f"{number}.json"
@@ -260,7 +266,7 @@ def test_a_model_too_deep_for_pythons_recursion_is_not_said_to_load(tmp_path: Pa
 
 @pytest.mark.parametrize("target", ["keras3", "tf_keras"])
 def test_migrate_refuses_it_and_says_why(target: str, tmp_path: Path) -> None:
-    """And writes nothing."""
+    """``migrate`` reports a circular dependency, exits with code 3 and writes nothing."""
     file = tmp_path / "model.json"
     file.write_text(
         json.dumps(

@@ -1,4 +1,4 @@
-"""The graph of a model: what feeds each layer, and where each layer stands."""
+"""The graph of a model: the inputs of each layer, and the place of each layer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     ],
 )
 def test_each_node_of_a_graph_points_to_its_object(name: str) -> None:
-    """Of a SavedModel, to the object in the metadata of the model that the graph is of."""
+    """
+    Each node of a graph refers to its object; in a SavedModel, to the object in the metadata of the
+    model that contains the graph.
+    """
     loaded = load(FIXTURES / name)
     assert loaded.graphs
     for model, graph in loaded.graphs.items():
@@ -55,7 +58,10 @@ def test_each_node_of_a_graph_points_to_its_object(name: str) -> None:
 
 
 def test_tensors_beside_the_first_argument_feed_a_layer_after_it(tmp_path: Path) -> None:
-    """Keras 2 writes them with each tensor of the first argument, and Keras 3 after it."""
+    """
+    Tensors in keyword arguments come after the first argument among the inputs of a layer, although
+    Keras 2 writes them with each tensor and Keras 3 after all tensors.
+    """
     call = [["a", 0, 0, {"mask": ["m", 0, 0]}], ["b", 0, 0, {"mask": ["m", 0, 0]}]]
     inputs = [input2(name, 4) for name in ("a", "b", "m")]
     older = written(tmp_path / "keras2.json", keras2(*inputs, layer2("Add", "sum", call)))
@@ -68,7 +74,10 @@ def test_tensors_beside_the_first_argument_feed_a_layer_after_it(tmp_path: Path)
 
 
 def test_a_layer_that_two_sequential_models_share_is_in_both_chains(tmp_path: Path) -> None:
-    """Keras writes it in both, with one id."""
+    """
+    A layer that two Sequential models share is in the graphs of both, because Keras writes it twice
+    with the same id.
+    """
     shared = {**dense("shared"), "shared_object_id": 5}
     branches = [
         sequential(shared, dense("first"), name="branch_a"),

@@ -55,7 +55,10 @@ ODD: Final[tuple[Any, ...]] = (
 
 
 def audited(config: Any, path: Path) -> None:
-    """Audit and plan a config of whatever kind; what is no model at all may be refused."""
+    """
+    Audit a config and plan its migration; an error is allowed only if it is a message of
+    policytool.
+    """
     path.write_text(json.dumps(config), encoding="utf-8")
     try:
         policytool.audit(path, target=["keras3", "tf2.2"], device="cpu", weights=True)
@@ -67,7 +70,7 @@ def audited(config: Any, path: Path) -> None:
 
 
 def changed(source: str, where: str, value: object) -> Any:
-    """Return a fixture's config with one value in place of another, or beside the others."""
+    """Return a fixture's config in which one value is replaced or added."""
     config = json.loads((FIXTURES / source).read_text(encoding="utf-8"))
     holder, key = place(config, where)
     holder[key] = value
@@ -113,12 +116,12 @@ def changed(source: str, where: str, value: object) -> Any:
 def test_value_of_another_type_is_no_bug_of_ours(
     source: str, where: str, value: object, tmp_path: Path
 ) -> None:
-    """What once ended in a traceback."""
+    """Values of unexpected types that caused exceptions in earlier versions cause none."""
     audited(changed(source, where, value), tmp_path / "odd.json")
 
 
 def pointers(value: Any, steps: tuple[str | int, ...] = ()) -> Iterator[str]:
-    """Yield the pointer of everything in a value."""
+    """Yield the pointer of each item in a value."""
     if steps:
         yield pointer(*steps)
     for key, item in (
@@ -141,7 +144,10 @@ PLACES: Final = {
 @settings(max_examples=examples(150))
 @given(data=st.data())
 def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> None:
-    """Whatever stands wherever, the audit ends with findings or with a sentence."""
+    """
+    An unexpected value at any place of a config leads to findings or to an error message, and not
+    to a traceback.
+    """
     source = data.draw(st.sampled_from(SOURCES))
     config = changed(
         source, data.draw(st.sampled_from(PLACES[source])), data.draw(st.sampled_from(ODD))
@@ -151,7 +157,7 @@ def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> No
 
 
 def test_text_and_numbers_are_taken_for_what_they_are() -> None:
-    """Neither a truth value nor an integer without a float is a number, and only text is text."""
+    """Booleans and integers too large for a float are not numbers, and only strings are text."""
     assert [number(value) for value in (3, 2.5, True, "3", None, HUGE)] == [
         3.0,
         2.5,

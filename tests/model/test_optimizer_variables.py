@@ -1,7 +1,6 @@
 """
-Which variables of stored optimizers are slots of which weights, in files that old releases wrote.
-
-``tests/compat/test_training_steps.py`` proves that training goes on with them as before.
+The weight of each slot variable in stored optimizers, in files of old releases.
+``tests/compat/test_training_steps.py`` proves that training continues with them.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ FILES: Final = tuple(name for name in zipfile.ZipFile(RECORD).namelist() if name
 
 
 def extract(name: str, folder: Path) -> Path:
-    """Return a recorded file below a folder."""
+    """Extract a recorded file into a folder and return its path."""
     file = folder / "model.h5"
     file.write_bytes(zipfile.ZipFile(RECORD).read(name))
     return file
 
 
 def read(file: Path) -> tuple[dict[tuple[str, str], str], OptimizerState]:
-    """Return the names of all slots by weight and kind, and the whole state."""
+    """Return the names of all slots by weight and kind, and the complete state."""
     loaded = reading.load_model(format_detection.document(file, file.name))
     optimizer = read_optimizer(loaded, optimizer_config.optimizer_config(loaded.document))
     assert optimizer is not None
@@ -57,7 +56,7 @@ def read(file: Path) -> tuple[dict[tuple[str, str], str], OptimizerState]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_weight_has_its_slots(tmp_path: Path, name: str) -> None:
-    """Each of another variable, which is named by the weight in Keras 3."""
+    """Each weight has its own slot variable of each kind, which Keras 3 names after the weight."""
     slots, _ = read(extract(name, tmp_path))
     kinds = {kind for _, kind in slots}
     assert slots.keys() == {(weight, kind) for weight in WEIGHTS for kind in kinds}
@@ -69,7 +68,10 @@ def test_every_weight_has_its_slots(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "first"), [("momentum", 0), ("velocity", 4)])
 def test_standalone_keras_counts_all_slots_of_a_kind(tmp_path: Path, kind: str, first: int) -> None:
-    """The tenth variable is named before the second, and both are in the order of the file."""
+    """
+    Slots of standalone Keras are counted per kind in numeric order, although the file lists the
+    tenth variable before the second.
+    """
     slots, state = read(extract("keras2.2.4/adam_amsgrad.h5", tmp_path))
     found = [slots[weight, kind] for weight in WEIGHTS]
     numbers = [f"Variable_{number}:0" if number else "Variable:0" for number in range(12)]
@@ -79,13 +81,19 @@ def test_standalone_keras_counts_all_slots_of_a_kind(tmp_path: Path, kind: str, 
 
 
 def test_standalone_keras_does_not_store_all_steps(tmp_path: Path) -> None:
-    """RMSprop of Keras 2.2 counts from 0 when it is loaded."""
+    """
+    The state of RMSprop of Keras 2.2 has no number of steps, because this release counts from 0
+    after loading.
+    """
     _, state = read(extract("keras2.2.4/rmsprop.h5", tmp_path))
     assert state.iterations is None
 
 
 def test_product_of_momentums_changed_its_place(tmp_path: Path) -> None:
-    """Keras 3.10 stores it behind the slots of Nadam, Keras 3.9 before them."""
+    """
+    The product of momentums of Nadam comes before the slots up to Keras 3.9, and after them from
+    Keras 3.10 on.
+    """
     _, state = read(extract("keras3.1/nadam.h5", tmp_path))
     assert state.schedule is not None
     assert state.schedule.path[-1] == "variable"
@@ -102,7 +110,10 @@ def test_product_of_momentums_changed_its_place(tmp_path: Path) -> None:
     [("Adafactor", ["r", "c", "velocity"]), ("Nadam", ["momentum", "velocity", SCHEDULE])],
 )
 def test_a_wrapper_holds_what_training_uses(class_name: str, bare: list[str]) -> None:
-    """Keras 3 does not track the other variables there, of a weight with one axis."""
+    """
+    The state of a wrapped optimizer contains only the variables that training uses, because Keras 3
+    does not track the others in a wrapper.
+    """
     optimizer = StyledOptimizer(class_name=class_name, config={}, style=Style.KERAS3)
     kept, wrapped = (
         [one.kind for one in positions(optimizer, [(3,)], "keras3.15", is_wrapped=is_wrapped)]
@@ -113,7 +124,10 @@ def test_a_wrapper_holds_what_training_uses(class_name: str, bare: list[str]) ->
 
 
 def test_a_name_that_is_not_the_weights_is_refused(tmp_path: Path) -> None:
-    """Shapes alone do not tell two layers of one shape apart, and Keras 3.3 on names layers."""
+    """
+    A slot whose name belongs to another weight is an error, because shapes cannot distinguish
+    layers and Keras 3.3 and later write names.
+    """
     file = extract("keras3.4/sgd.h5", tmp_path)
     with h5py.File(file, "a") as opened:
         group = opened["optimizer_weights"]

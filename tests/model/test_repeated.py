@@ -1,6 +1,6 @@
 """
-Keys of JSON and members of archives that stand twice are findings, in whatever document of whatever
-format they stand.
+Duplicate keys in JSON and duplicate members of archives are findings in all documents of all
+formats.
 """
 
 from __future__ import annotations
@@ -178,7 +178,10 @@ DOCUMENTS: Final[dict[str, tuple[Callable[[Path], Path], str]]] = {
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_what_stands_twice_is_a_finding(name: str, tmp_path: Path) -> None:
-    """Loaders and scanners may read different ones of the two."""
+    """
+    ``audit`` reports a duplicate key or member (PT607), because releases and scanners may read
+    different copies.
+    """
     build, words = DOCUMENTS[name]
     ended = run("audit", build(tmp_path), "--select", "PT607", "--format", "json")
     assert ended.code == 1, ended.err

@@ -1,4 +1,4 @@
-"""The shapes that layers are built for follow from the inputs of a model."""
+"""The input shapes of layers are derived from the inputs of a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARCHIVES = sorted(FIXTURES.glob("*/*.keras"))
 
 
 def without_shapes(value: Any) -> Any:
-    """Return a config without the shapes that layers were built for, and those of tensors."""
+    """Return a config without the build shapes of layers and the shapes of tensors."""
     if isinstance(value, list):
         return [without_shapes(item) for item in value]
     if not isinstance(value, dict):
@@ -39,12 +39,14 @@ def without_shapes(value: Any) -> Any:
 
 
 def shapes_of(document: Document) -> LayerShapes:
-    """Return what the layers of a document are built for."""
+    """Return the input shapes for which the layers of a document are built."""
     return LayerShapes(document=document, placed=load_model(document).placed)
 
 
 def compared(path: Path) -> Iterator[tuple[str, str, Shape, Shape]]:
-    """Yield the input shapes that an archive has and that also follow from its inputs."""
+    """
+    Yield the input shapes that an archive contains and that can also be derived from its inputs.
+    """
     document = format_detection.document(path, path.name)
     assert document.config_part is not None
     parts = {**document.parts, document.config_part: without_shapes(document.config)}
@@ -57,7 +59,7 @@ def compared(path: Path) -> Iterator[tuple[str, str, Shape, Shape]]:
 
 
 def test_shapes_follow_from_inputs() -> None:
-    """Each size that follows is the one that the release wrote, in every archive."""
+    """In every archive each derived size equals the size that the release wrote."""
     classes = set()
     for path in ARCHIVES:
         for name, class_name, stored, followed in compared(path):
@@ -71,7 +73,7 @@ def test_shapes_follow_from_inputs() -> None:
 
 
 def of_config(config: dict[str, Any], release: str = "tf2.15") -> dict[str, dict[str, Shape]]:
-    """Return the input shapes of the layers of an architecture, by their paths."""
+    """Return the input shapes of the layers of an architecture, by path."""
     document = Document(
         path="model.json",
         format="json",
@@ -84,7 +86,7 @@ def of_config(config: dict[str, Any], release: str = "tf2.15") -> dict[str, dict
 
 
 def test_shapes_behind_a_lambda_are_unknown() -> None:
-    """Its code may change every size."""
+    """Shapes after a Lambda are unknown, because its code can change each size."""
     layer = {"class_name": "Lambda", "config": {"name": "code", "trainable": True}}
     first = dense("first", batch_input_shape=[None, 5])
     shapes = of_config(sequential(first, layer, dense("last")))
@@ -93,7 +95,10 @@ def test_shapes_behind_a_lambda_are_unknown() -> None:
 
 
 def test_a_nested_model_without_inputs_takes_those_of_its_call() -> None:
-    """Keras builds it when the model around it is built."""
+    """
+    A nested model without an input layer has the input shape of its call, because Keras builds it
+    with the model around it.
+    """
     inner = sequential(dense("inner", units=7), name="block")
     inner["config"]["trainable"] = True
     first = dense("first", batch_input_shape=[None, 5])
@@ -103,7 +108,10 @@ def test_a_nested_model_without_inputs_takes_those_of_its_call() -> None:
 
 
 def test_a_layer_in_steps_keeps_them() -> None:
-    """Its layer has an input without them."""
+    """
+    The layer in a TimeDistributed has an input shape without steps, and the output has the steps
+    again.
+    """
     config = {"name": "all", "trainable": True, "layer": dense("each", units=7)}
     layer = {"class_name": "TimeDistributed", "config": config}
     first = dense("first", batch_input_shape=[None, 3, 5])
@@ -166,5 +174,5 @@ IMAGE = {"data_format": "channels_last", "padding": "valid"}
 def test_output_shapes(
     class_name: str, config: dict[str, Any], inputs: list[Any], expected: Any
 ) -> None:
-    """As the libraries compute them (Keras 3.15 and tf_keras 2.21)."""
+    """Output shapes equal those of the libraries (Keras 3.15 and tf_keras 2.21)."""
     assert output_shape(class_name, config, inputs) == expected

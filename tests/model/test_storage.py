@@ -1,4 +1,4 @@
-"""Which variables belong to which layer, where names and layouts make it hard."""
+"""The layer of each variable in files with unclear names and layouts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stored(layer: Layer) -> list[str]:
 
 
 def with_weights(path: Path, *names: str) -> Path:
-    """Add scalars of these names below ``model_weights``."""
+    """Add scalar variables with these names below ``model_weights``."""
     with h5py.File(path, "a") as file:
         for name in names:
             file[f"model_weights/{name}"] = np.zeros((2, 2), dtype="float32")
@@ -51,7 +51,8 @@ def with_weights(path: Path, *names: str) -> Path:
 
 def test_a_slash_in_a_name_is_a_group_of_its_own(tmp_path: Path) -> None:
     """
-    DenseNet's layers are called ``conv1/conv`` and ``conv1/bn``; their variables are their own.
+    A layer with a slash in its name has its own variables, such as ``conv1/conv`` and ``conv1/bn``
+    in DenseNet.
     """
     path = h5_model(
         tmp_path / "m.h5",
@@ -73,7 +74,8 @@ def test_a_slash_in_a_name_is_a_group_of_its_own(tmp_path: Path) -> None:
 
 def test_a_wrapper_keeps_what_is_its_own(tmp_path: Path) -> None:
     """
-    SpectralNormalization holds ``vector_u``; the kernel and the bias beside it are its layer's.
+    A wrapper has only its own variables: SpectralNormalization has ``vector_u``, and its layer has
+    the kernel and the bias.
     """
     path = h5_model(
         tmp_path / "m.h5",
@@ -88,7 +90,10 @@ def test_a_wrapper_keeps_what_is_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "owner"), [(1, "mlp/inner/first"), (2, "mlp/inner")])
 def test_what_adapt_makes_has_no_scope(tmp_path: Path, count: int, owner: str) -> None:
-    """Of two layers the file does not say whose it is."""
+    """
+    Variables of ``adapt`` without a scope belong to the only adapted layer of a nested model; with
+    two such layers they belong to the model.
+    """
     inner = sequential(*(entry("Normalization", name) for name in ("first", "second")[:count]))
     inner["config"] |= {"name": "inner"}
     path = h5_model(tmp_path / "m.h5", sequential(inner), weights=False)
@@ -98,8 +103,8 @@ def test_what_adapt_makes_has_no_scope(tmp_path: Path, count: int, owner: str) -
 
 def test_a_layer_that_stands_twice_is_counted_once(tmp_path: Path) -> None:
     """
-    HDF5 stores the variables of a layer that a nested model shares at both places; equal object ids
-    say that it is one.
+    A layer that is stored twice because a nested model shares it is counted once, if both places
+    have the same object id.
     """
     shared = {**dense("enc"), "shared_object_id": 7}
     nested = {
@@ -118,7 +123,7 @@ def test_a_layer_that_stands_twice_is_counted_once(tmp_path: Path) -> None:
 
 
 def test_what_is_below_a_shared_model_stands_at_its_places_too(tmp_path: Path) -> None:
-    """A layer in a nested model that stands twice is found by either path."""
+    """A layer in a shared nested model is found by each of its paths and counted once."""
     inner = {
         "class_name": "Sequential",
         "config": {"name": "enc", "trainable": True, "layers": [dense("d")]},
@@ -135,8 +140,8 @@ def test_what_is_below_a_shared_model_stands_at_its_places_too(tmp_path: Path) -
 
 def test_layers_without_trainable_are_no_operations(tmp_path: Path) -> None:
     """
-    SpatialDropout of Keras 3 writes no ``trainable``, and HDF5 no modules; it is a layer all the
-    same, and Cast is none.
+    An entry without ``trainable`` is a layer if its class is one, such as SpatialDropout of Keras
+    3; Cast is an operation.
     """
     node = [
         {
@@ -176,8 +181,8 @@ def test_layers_without_trainable_are_no_operations(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["gen", "layers/sequential"])
 def test_models_in_attributes_of_a_custom_model(place: str, tmp_path: Path) -> None:
     """
-    What a custom model holds is stored under its attribute (Keras 3) or by class below its layers
-    (Keras 2).
+    Models in attributes of a custom model are found below the attribute (Keras 3) or by class below
+    its layers (Keras 2).
     """
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
@@ -205,8 +210,8 @@ def test_models_in_attributes_of_a_custom_model(place: str, tmp_path: Path) -> N
 
 def test_weights_alone_leave_out_metrics_and_optimizer(tmp_path: Path) -> None:
     """
-    In the object layout those groups hold no layer's variables; in the legacy layout a layer may
-    have such a name.
+    A weights file does not count the groups of metrics and optimizer in the object layout; in the
+    legacy layout a layer can have such a name.
     """
     path = tmp_path / "m.weights.h5"
     with h5py.File(path, "w") as file:
@@ -226,7 +231,9 @@ def test_weights_alone_leave_out_metrics_and_optimizer(tmp_path: Path) -> None:
     [("adam", "Adam"), ("rmsprop", "RMSprop"), ("SGD", "SGD"), ("my_own", "my_own")],
 )
 def test_an_optimizer_by_name_is_its_class(name: str, class_name: str, tmp_path: Path) -> None:
-    """``compile("adam")`` is stored as that word."""
+    """
+    An optimizer that is stored as a name, as by ``compile("adam")``, has the class of this name.
+    """
     config = {**sequential(), "compile_config": {"optimizer": name}}
     optimizer = policytool.inspect(str(h5_model(tmp_path / "m.h5", config))).optimizer
     assert optimizer is not None
@@ -235,8 +242,8 @@ def test_an_optimizer_by_name_is_its_class(name: str, class_name: str, tmp_path:
 
 def test_lists_of_layers_are_containers_of_their_own(tmp_path: Path) -> None:
     """
-    A custom layer's list is stored under its attribute, numbered by class; no layer gets another's
-    variables.
+    The layers in a list of a custom layer get their own variables, which are stored below the
+    attribute and numbered by class.
     """
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
@@ -264,7 +271,7 @@ def test_lists_of_layers_are_containers_of_their_own(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_model_without_variables_are_weights(tmp_path: Path) -> None:
-    """Keras writes empty groups for layers that have nothing to store."""
+    """A weights file with only empty groups is recognized as a weights file without parameters."""
     path = tmp_path / "m.weights.h5"
     with h5py.File(path, "w") as file:
         file.create_group("layers/rescaling/vars")
@@ -273,7 +280,10 @@ def test_weights_of_a_model_without_variables_are_weights(tmp_path: Path) -> Non
 
 
 def test_integer_kernels_without_a_quantised_policy_are_told(tmp_path: Path) -> None:
-    """A layer that declares float32 and stores int8 was quantised, and its loader does not know."""
+    """
+    A warning reports a layer that declares float32 and stores an int8 kernel, because the release
+    that loads it does not know that it was quantized.
+    """
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="int8")
@@ -289,7 +299,10 @@ def test_integer_kernels_without_a_quantised_policy_are_told(tmp_path: Path) -> 
 
 
 def test_integers_of_custom_layers_are_their_own(tmp_path: Path) -> None:
-    """HGQ keeps the number of bits of each weight in them."""
+    """
+    Integer variables of custom layers cause no warning, because HGQ stores the number of bits of
+    each weight in them.
+    """
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="int8")
@@ -305,7 +318,10 @@ def test_integers_of_custom_layers_are_their_own(tmp_path: Path) -> None:
 
 
 def test_an_optimizer_that_is_not_named_is_told(tmp_path: Path) -> None:
-    """Keras 3.15 writes such archives of models that it saved as HDF5 before."""
+    """
+    A note reports an archive with optimizer state but without an optimizer, as Keras 3.15 writes
+    after saving HDF5.
+    """
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="float32")

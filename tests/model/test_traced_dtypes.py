@@ -1,6 +1,4 @@
-"""
-Which layer an op of a saved graph belongs to, and what is said where graph and metadata disagree.
-"""
+"""The layer of each op in a saved graph, and the warning if graph and metadata disagree."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ SAVED_MODELS = tuple(sorted(path.parent for path in FIXTURES.glob("*/*/saved_mod
 
 
 def _products(model: policytool.Model) -> dict[str, dict[str, int]]:
-    """Return how many matrix products of each dtype each layer has."""
+    """Return the number of matrix products of each dtype, by layer."""
     return {
         layer.path: {op.dtype: op.count for op in layer.traced_ops if op.amp == graph_ops.ALLOW}
         for layer in model.layers
@@ -43,8 +41,8 @@ def _differing(model: policytool.Model) -> list[str]:
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15", "tf_keras2.21"])
 def test_a_second_call_is_told_from_another_layer(release: str) -> None:
     """
-    The layer ``dense`` is called twice, the second time at the scope ``dense_1``, and ``dense_1``
-    is a layer too.
+    A second call of the layer ``dense`` at the scope ``dense_1`` counts for ``dense``, although a
+    layer ``dense_1`` exists.
     """
     products = _products(policytool.inspect(str(FIXTURES / release / "loops")))
     assert products["net/dense"] == {"float16": 2}
@@ -54,7 +52,10 @@ def test_a_second_call_is_told_from_another_layer(release: str) -> None:
 
 
 def test_scopes_of_an_export_are_named_after_their_layers() -> None:
-    """What Keras 3 exports has no metadata; each scope carries the number of a call."""
+    """
+    In an export of Keras 3 without metadata, each op counts for the layer in its scope, whose name
+    can end with the number of a call.
+    """
     model = policytool.inspect(str(FIXTURES / "keras3.15/loops.export"))
     products = _products(model)
     assert products["dense"] == {"float16": 2}
@@ -65,14 +66,20 @@ def test_scopes_of_an_export_are_named_after_their_layers() -> None:
 
 
 def test_variables_of_an_export_count_once() -> None:
-    """Keras 3 exports each variable twice; the copies are told and left out."""
+    """
+    An export of Keras 3 stores each variable twice; a note reports the copies, and the parameters
+    are counted once.
+    """
     model = policytool.inspect(str(FIXTURES / "keras3.15/global_mixed_float16.export"))
     assert model.summary.parameters == 47
     assert "variable-copies" in [item.code for item in model.observations]
 
 
 def _edited(tmp_path: Path, before: bytes, after: bytes) -> Path:
-    """Return a SavedModel whose metadata was edited, text of one length for another."""
+    """
+    Return a SavedModel with edited metadata, in which a text is replaced with a text of the same
+    length.
+    """
     assert len(before) == len(after)
     target = tmp_path / "edited"
     shutil.copytree(MIXED_SAVEDMODEL, target)
@@ -84,8 +91,8 @@ def _edited(tmp_path: Path, before: bytes, after: bytes) -> Path:
 
 def test_metadata_that_says_otherwise_than_the_graph_is_visible(tmp_path: Path) -> None:
     """
-    Metadata that declares mixed_bfloat16 beside a graph that computes in float16 is told, with the
-    layer.
+    A warning with the layer reports metadata that declares mixed_bfloat16 for a graph that computes
+    in float16.
     """
     path = _edited(tmp_path, b'{"name": "mixed_float16"}', b'{"name":"mixed_bfloat16"}')
     model = policytool.inspect(str(path))
@@ -100,12 +107,15 @@ def test_metadata_that_says_otherwise_than_the_graph_is_visible(tmp_path: Path) 
 
 @for_each("path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix())
 def test_what_a_release_wrote_agrees_with_itself(path: Path) -> None:
-    """No fixture's graph computes otherwise than its layers declare."""
+    """No fixture has a graph whose dtypes differ from the policies of its layers."""
     assert not _differing(policytool.inspect(str(path)))
 
 
 def test_without_traces_nothing_is_judged() -> None:
-    """``save_traces=False`` leaves no functions: no dtypes, and no verdict."""
+    """
+    A SavedModel without traces (``save_traces=False``) has no traced dtypes and no warning about
+    them.
+    """
     model = policytool.inspect(str(FIXTURES / "tf2.15/global_mixed_float16"))
     bare = policytool.inspect(str(FIXTURES / "tf2.15/mha_mixed"))
     assert any(layer.traced_dtypes for layer in model.layers)
@@ -116,12 +126,12 @@ def test_without_traces_nothing_is_judged() -> None:
 @THOROUGH
 @ALONE
 def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
-    """Each scope is looked up: four times as many take far less than 16 times as long."""
+    """The time to find scopes grows less than quadratically with the number of layers."""
     assert seconds_of_scopes(tmp_path / "4", 4_000) < 9 * seconds_of_scopes(tmp_path / "1", 1_000)
 
 
 def seconds_of_scopes(place: Path, many: int) -> float:
-    """Return the processor time to find so many scopes among as many layers."""
+    """Return the processor time to find a number of scopes among as many layers."""
     layers = [(f"layer-{number}", number + 1) for number in range(many)]
     objects = [
         keras_object("net", "Functional", children=layers),

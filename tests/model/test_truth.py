@@ -36,7 +36,7 @@ WITHOUT_VARIABLES: Final = ("json", "yaml")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One file of a fixture case, and what the live objects said."""
+    """One file of a fixture case, with the recorded properties of the live objects."""
 
     folder: str
     release: str
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def before_policies(self) -> bool:
-        """Whether files of the release hold the variable dtype alone."""
+        """Whether files of the release contain only the variable dtype."""
         return self.release.startswith(("keras2", "tf1")) or self.release == "tf2.0"
 
     @property
@@ -132,8 +132,8 @@ def _sequentials(case: Case) -> set[str]:
 
 def _reported(case: Case, path: str) -> str:
     """
-    Return a path as reports have it: a Sequential is called after its class where no model lists
-    it with its name.
+    Return the path of a layer in reports: a Sequential has the name of its class if no model lists
+    it by name.
     """
     if case.release not in UNNAMED:
         return path
@@ -202,7 +202,7 @@ def report(path: str) -> policytool.Model:
 
 
 def by_path(model: policytool.Model) -> dict[str, Layer]:
-    """Return the layers by every path they stand at."""
+    """Return the layers by each of their paths."""
     return {path: layer for layer in model.layers for path in (layer.path, *layer.also_at)}
 
 
@@ -210,8 +210,8 @@ def live_records(
     case: Case, model: policytool.Model, live: Iterable[Mapping[str, Any]]
 ) -> dict[str, Record]:
     """
-    Return what the loaded layers said, by the paths that a report has: a loader gives a name of its
-    own to a Sequential that has none.
+    Return the recorded properties of the loaded layers by their paths in a report; a release that
+    loads a Sequential without a name invents one.
     """
     records = {
         path: dict(record) for record in live for path in (record["path"], *record["also_at"])
@@ -226,7 +226,7 @@ def live_records(
 
 
 def scale(found: Dynamic | Fixed | None) -> Record | None:
-    """Return a loss scale as the truth has it."""
+    """Return a loss scale in the format of the recorded truth."""
     if isinstance(found, Fixed):
         return {"kind": "fixed", "value": found.value}
     if found is None:
@@ -247,8 +247,8 @@ def ids(case: Case) -> str:
 @for_each("case", CASES, ids=ids)
 def test_layers_say_what_the_live_objects_said(case: Case) -> None:
     """
-    Class, policy, compute and variable dtype, loss scale and autocast of every layer equal the
-    recorded truth.
+    Class, policy, compute and variable dtype, loss scale and autocast of each layer in a report
+    equal the recorded truth.
     """
     model = report(case.path)
     layers = by_path(model)
@@ -294,8 +294,8 @@ def _differences(
 
 def _unknown_scale(record: Record, layer: Layer, model: policytool.Model) -> bool:
     """
-    Return whether the file cannot tell TF 2.3, whose default policy scales, from TF 2.4, whose does
-    not; the report has to say so.
+    Return whether the file fits both TF 2.3, whose default policy scales losses, and TF 2.4, whose
+    does not, so that the report must mark the scale as unknown.
     """
     said = any(observation.code == "loss-scale-unknown" for observation in model.observations)
     return said and layer.loss_scale is None and record["loss_scale"] == scale(Dynamic())
@@ -304,8 +304,8 @@ def _unknown_scale(record: Record, layer: Layer, model: policytool.Model) -> boo
 @for_each("case", CASES, ids=ids)
 def test_no_layer_is_invented(case: Case) -> None:
     """
-    A layer in the report was in the live model, but for the input layers of a Sequential, which it
-    has and does not list, and numbered cells.
+    Each layer in a report was in the live model, except unlisted input layers of a Sequential and
+    numbered cells.
     """
     known = {
         _reported(case, path)
@@ -337,7 +337,7 @@ class itself.
 
 @for_each("case", [case for case in CASES if case.format not in WITHOUT_VARIABLES], ids=ids)
 def test_variables_are_those_of_the_live_layers(case: Case) -> None:
-    """Each layer's variables have the shapes and the stored dtypes of the live layer's."""
+    """The variables of each layer have the shapes and stored dtypes of the live layer."""
     layers = by_path(report(case.path))
     differences = []
     for record in case.truth["layers"]:
@@ -356,8 +356,8 @@ def test_variables_are_those_of_the_live_layers(case: Case) -> None:
 
 def _stored_otherwise(case: Case, record: Record) -> bool:
     """
-    Return whether the release stores the variables of this layer under another's name, or not at
-    all.
+    Return whether the release stores the variables of this layer under another layer's name, or not
+    at all.
     """
     if case.name.startswith("quantized_") and case.format == "tfjs":
         return True  # as the case says
@@ -376,7 +376,8 @@ def _stored_otherwise(case: Case, record: Record) -> bool:
 )
 def test_every_number_is_counted_once(case: Case) -> None:
     """
-    The total of parameters is that of the live model's variables, a shared layer's counted once.
+    The total number of parameters equals that of the live model, in which variables of a shared
+    layer count once.
     """
     twice_in_legacy_h5 = (
         case.name == "shared_layer" and case.format == "h5" and not case.keras3
@@ -399,7 +400,7 @@ then, 3.0's JSON has not.
 @THOROUGH
 @for_each("case", CASES, ids=ids)
 def test_the_optimizer_is_the_one_that_was_saved(case: Case) -> None:
-    """Class and loss scale of the optimizer equal the live optimizer's."""
+    """Class and loss scale of the optimizer equal those of the live optimizer."""
     truth, found = case.truth["optimizer"], report(case.path).optimizer
     if case.format in WITHOUT_VARIABLES and not case.keras3:
         assert found is None  # Keras 2's to_json() and to_yaml() hold no training configuration
@@ -425,7 +426,9 @@ def test_the_optimizer_is_the_one_that_was_saved(case: Case) -> None:
 
 @for_each("case", CASES, ids=ids)
 def test_the_generation_holds_the_release(case: Case) -> None:
-    """The set of releases that a file is said to prove contains the one that wrote it."""
+    """
+    The releases that a report names as possible writers contain the release that wrote the file.
+    """
     model = report(case.path)
     if model.written_by is None:
         assert case.format in {"json", "yaml", "savedmodel"}
@@ -459,8 +462,8 @@ WEIGHTS_ALONE: Final = tuple(_cases(("weights", "weights-legacy", "weights-tf", 
 @for_each("case", WEIGHTS_ALONE, ids=ids)
 def test_weights_alone_are_those_of_the_live_model(case: Case) -> None:
     """
-    Whatever the layout, a weights file has every variable of the live model once, in its shape and
-    dtype, and says that it holds no policy.
+    A report on a weights file of any layout has each variable of the live model once, with its
+    shape and dtype, and notes that the file has no policy.
     """
     model = report(case.path)
     live = Counter(

@@ -1,4 +1,4 @@
-"""Files that loaders take for something else than what a quick look at them finds."""
+"""Files whose harmful content is visible to releases but not at a quick look."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OWN = {"module": "someone.layers", "class_name": "Own", "config": {}, "registere
 
 
 def reasons(path: Path, *, compiles: bool = False) -> list[untrusted_code.Reason]:
-    """Return why a file is not given to TensorFlow."""
+    """Return the reasons why a file is not passed to TensorFlow."""
     return list(
         untrusted_code.reasons_not_to_run(
             reading.load_model(format_detection.document(path, "model")), compiles=compiles
@@ -43,7 +43,7 @@ def reasons(path: Path, *, compiles: bool = False) -> list[untrusted_code.Reason
 
 
 def found(value: dict[str, Any], tmp_path: Path) -> list[untrusted_code.Reason]:
-    """Return the same of a model with an object in a layer's config."""
+    """Return the reasons against a model with an object in a layer's config."""
 
     def put(config: dict[str, Any]) -> None:
         holder, key = jsontext.place(config, "/config/layers/2/config/activation")
@@ -53,7 +53,10 @@ def found(value: dict[str, Any], tmp_path: Path) -> list[untrusted_code.Reason]:
 
 
 def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> None:
-    """Loaders build what it describes before they look for the object: bytecode ran."""
+    """
+    Metadata of an object that does not exist is checked, because releases build the described layer
+    before they look for the object (bytecode ran).
+    """
     target = tmp_path / "saved"
     shutil.copytree(FIXTURES / SAVED, target)
     message = protobuf_messages.parse("KerasMetadata", (target / METADATA).read_bytes())
@@ -68,7 +71,10 @@ def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> No
 
 
 def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> None:
-    """Keras takes the metadata of the first, whatever its tag is: bytecode ran."""
+    """
+    A SavedModel with two graphs is not run, because Keras reads the metadata of the first graph
+    regardless of its tag (bytecode ran).
+    """
 
     def doubled(message: Any) -> None:
         first = message.meta_graphs.add()
@@ -81,7 +87,10 @@ def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("word", ["__slice__", "__ellipsis__", "__keras_tensor__", "__tuple__"])
 def test_words_for_values_have_no_module(word: str, tmp_path: Path) -> None:
-    """A release that does not know the word imports the module."""
+    """
+    A value name with a foreign module is rejected, because a release that does not know the name
+    imports the module.
+    """
     (reason,) = found(
         {"module": "someone.layers", "class_name": word, "config": {}, "registered_name": word},
         tmp_path,
@@ -91,7 +100,7 @@ def test_words_for_values_have_no_module(word: str, tmp_path: Path) -> None:
 
 
 def test_both_names_of_a_type_are_judged(tmp_path: Path) -> None:
-    """One loader looks for the first, and another for the second."""
+    """Both names of a type are checked, because releases differ in the name that they look up."""
     module = "tensorflow.python.ops.structured.structured_tensor"
     names = {"type_spec": "TensorSpec", "spec_name": "StructuredTensor"}
     (reason,) = found(
@@ -109,8 +118,8 @@ def test_both_names_of_a_type_are_judged(tmp_path: Path) -> None:
 
 def test_what_trains_a_model_hides_nothing(tmp_path: Path) -> None:
     """
-    The same class may stand in the training configuration, which is left alone, and in the model,
-    which is not.
+    A class in the training configuration, which is ignored, is still reported if it is also in the
+    model.
     """
 
     def put(config: dict[str, Any]) -> None:
@@ -128,15 +137,18 @@ def test_a_class_without_the_name_that_it_is_registered_by_is_not_defined_by_oth
     tmp_path: Path,
 ) -> None:
     """
-    Loaders look up that name among what ``--custom-objects`` defines, and else import the module
-    that the file names.
+    A class is not defined by ``--custom-objects`` unless they define its registered name; otherwise
+    releases import the module that the file names.
     """
     (reason,) = found({**OWN, "registered_name": None}, tmp_path)
     assert not reason.is_custom
 
 
 def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -> None:
-    """What it is registered by may be the name of another, which ``--custom-objects`` defines."""
+    """
+    A function is needed under its registered name, because releases look up this name, which
+    ``--custom-objects`` can define for another function.
+    """
 
     def put(config: dict[str, Any]) -> None:
         holder, key = jsontext.place(config, "/config/layers/2/config/activation")
@@ -155,8 +167,8 @@ def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -
 
 def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
     """
-    Keras 3 compiles what it builds from JSON, by classes that nobody looked at: it does not get
-    that part.
+    TensorFlow gets an architecture without its compile configuration, because Keras 3 would compile
+    it with classes that were not checked.
     """
     path = tmp_path / "model.json"
     layers = [
@@ -182,7 +194,10 @@ def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
 
 
 def test_assets_of_a_directory_that_are_links_out_of_it_are_not_read(tmp_path: Path) -> None:
-    """Keras reads vocabularies there; links within the model, and in circles, lead nowhere else."""
+    """
+    An assets directory with links out of the model is not read, because Keras reads vocabularies in
+    it; links within the model and circular links are accepted.
+    """
     target = tmp_path / "model"
     shutil.unpack_archive(FIXTURES / KERAS3, target, "zip")
     words = target / "assets" / "words"
@@ -196,7 +211,9 @@ def test_assets_of_a_directory_that_are_links_out_of_it_are_not_read(tmp_path: P
 
 
 def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
-    """Reading it ended with a fault of policytool's own."""
+    """
+    A circular link as an asset is reported, and reading it does not fail with an internal error.
+    """
     path = changed_fixtures.saved_model(
         tmp_path, SAVED, lambda message: message.meta_graphs[0].assets.add(filename=b"circle")
     )
@@ -208,8 +225,8 @@ def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("class_name", [None, {"class_name": "__bytes__", "value": "Functional"}])
 def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path: Path) -> None:
     """
-    Loaders take the class' name as bytes, too, and then obey the metadata: bytecode ran, in a
-    check of two files.
+    Metadata next to an architecture is checked, because releases accept the class name as bytes and
+    then use the metadata (bytecode ran in a check of two files).
     """
     target = tmp_path / "saved"
     shutil.copytree(FIXTURES / "tf1.15/global_mixed_float16.export", target)
@@ -230,7 +247,9 @@ def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path:
 
 
 def test_code_of_a_shared_layer_is_reported_once(tmp_path: Path) -> None:
-    """Its copies in the config are the same layer, wherever they stand."""
+    """
+    Code of a shared layer is reported once, because its copies in the config are the same layer.
+    """
     shared = {**LAMBDA, "shared_object_id": 5}
     inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [shared]}}
     file = tmp_path / "model.json"

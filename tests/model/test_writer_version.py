@@ -1,4 +1,4 @@
-"""What shows which release wrote a file, and which releases read it."""
+"""Signs of the release that wrote a file, and of the releases that can read it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ TARGETS: Final = ("keras3.0", "keras3.6", "keras3.15", "tf2.9", "tf_keras2.21")
     "name", ["tf2.1/default_float32.json", "tf2.15/rnn_mixed.h5", "keras3.15/mha.keras"]
 )
 def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_path: Path) -> None:
-    """Bare names of policies and keys that are left out are read by the target."""
+    """
+    A converted config is not reported as a mixture of Keras 2 and 3, because the target reads short
+    policy names and omitted keys.
+    """
     source = FIXTURES / name
     output = tmp_path / f"written{'.json' if source.suffix == '.json' else '.h5'}"
     done = policytool.migrate(source, target=target, allow=["weight-rewrite"], output=output)
@@ -36,7 +39,9 @@ def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_p
 
 
 def test_a_mark_is_read_by_those_that_write_it() -> None:
-    """A mark that one library alone writes is read by no release of the other."""
+    """
+    A sign that only one library writes is never readable by releases of the other library.
+    """
     for mark in writer_version.marks():
         assert mark.releases <= mark.readers
         assert {family_of(one) for one in mark.releases} == {family_of(one) for one in mark.readers}

@@ -1,4 +1,4 @@
-"""The two sides of a check, before TensorFlow is asked."""
+"""The two sides of a check, before TensorFlow starts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_model_is_analysed_once_per_file_and_changed_side(
     count: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A side whose policies stay as they are in the file needs no analysis besides the file's."""
+    """A model is analysed once per file and once per side with changed policies."""
     analysed = []
     build = tree.build
 
@@ -92,7 +92,10 @@ JUDGED: Final = (
 def test_check_runs_what_migrate_writes(
     model: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the same options every layer has the same policy, and what was read is the same."""
+    """
+    ``check`` runs the models that ``migrate`` writes: equal options give each layer the same
+    policy.
+    """
     checked: list[PreparedSide] = []
     read: list[Any] = []
 

@@ -1,6 +1,6 @@
 """
-What the child says of devices, with a TensorFlow that stands in for one with GPUs; and the values
-that are made of its answers.
+The child's report on devices, tested with a replacement for TensorFlow with GPUs, and the values
+from its answers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DETAILS: Final = {"device_name": "NVIDIA H200", "compute_capability": (9, 0)}
 
 
 class Settings:
-    """``tf.config``, for a number of GPUs."""
+    """A replacement for ``tf.config`` with a number of GPUs."""
 
     def __init__(self, gpus: int, details: dict[str, Any] | None = None) -> None:
         self.gpus = gpus
@@ -55,39 +55,39 @@ class Settings:
     get_visible_devices = list_physical_devices
 
     def list_logical_devices(self, kind: str) -> list[Any]:
-        """Return the devices of a kind, as ops are put on them."""
+        """Return the logical devices of a kind, on which ops are placed."""
         return [
             SimpleNamespace(name=f"/device:{kind}:{number}")
             for number in range(self.gpus if kind == "GPU" else 1)
         ]
 
     def set_memory_growth(self, device: Any, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
-        """Remember that a device's memory is to grow."""
+        """Record that memory growth of a device is enabled."""
         self.set.append((device.name, wanted))
 
     def set_soft_device_placement(self, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
-        """Remember whether ops may be placed elsewhere."""
+        """Record whether soft placement is enabled."""
         self.soft = wanted
 
     def get_soft_device_placement(self) -> bool:
-        """Return it."""
+        """Return whether soft placement is enabled."""
         return self.soft
 
     def enable_tensor_float_32_execution(self, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
-        """Remember whether TF32 may be used."""
+        """Record whether TF32 is enabled."""
         self.tf32 = wanted
 
     def tensor_float_32_execution_enabled(self) -> bool:
-        """Return it."""
+        """Return whether TF32 is enabled."""
         return self.tf32
 
     def get_device_details(self, _device: Any) -> dict[str, Any]:
-        """Return what a GPU says of itself."""
+        """Return the details of a GPU."""
         return self.details
 
 
 def tensorflow(gpus: int, *, built: bool = True, details: dict[str, Any] | None = None) -> Any:
-    """Return a TensorFlow that sees so many GPUs."""
+    """Return a replacement for TensorFlow with this number of GPUs."""
     info = {"cuda_version": "12.5.1", "cudnn_version": "9"}
     return SimpleNamespace(
         __version__="2.21.0",
@@ -111,7 +111,9 @@ def tensorflow(gpus: int, *, built: bool = True, details: dict[str, Any] | None 
     ],
 )
 def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[str]) -> None:
-    """The first GPU is the best that there is; all are the GPUs alone."""
+    """
+    Devices are selected by short names: ``gpu`` is the first GPU, and ``all`` selects only GPUs.
+    """
     assert devices.choose_devices(tensorflow(gpus), wanted) == names
 
 
@@ -147,7 +149,10 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(
     wanted: str,
     sentence: str,
 ) -> None:
-    """And with the reason why there is no GPU, as far as TensorFlow knows it."""
+    """
+    A missing device is an error that lists the available devices and, if known, the reason for a
+    missing GPU.
+    """
     with pytest.raises(Refused) as refused:
         devices.choose_devices(tensorflow(gpus, built=built), wanted)
     assert refused.value.code == "no-device"
@@ -158,8 +163,8 @@ def test_gpus_are_listed_with_what_is_known(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """
-    Their model and capability from TensorFlow, their driver from the system, their memory from
-    CUDA.
+    GPUs are listed with model and capability from TensorFlow, driver from the system, and memory
+    from CUDA.
     """
     (tmp_path / "version").write_text(OPEN, encoding="utf-8")
     (tmp_path / "cpuinfo").write_text(
@@ -194,7 +199,9 @@ def test_gpus_are_listed_with_what_is_known(
 def test_what_is_not_known_of_a_device_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No driver of NVIDIA's, no such files, no system that counts its memory."""
+    """
+    Unknown properties of a device are None: no NVIDIA driver, no system files, and no memory count.
+    """
 
     def none(_: str) -> Any:
         raise OSError
@@ -216,17 +223,14 @@ def test_what_is_not_known_of_a_device_is_none(
 def test_the_driver_is_read_from_the_system(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, version: str | None
 ) -> None:
-    """Both of NVIDIA's kernel modules say their version in a line of their own."""
+    """The driver version is read from the files of both NVIDIA kernel modules."""
     (tmp_path / "version").write_text(text, encoding="utf-8")
     monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "version"))
     assert devices.list_devices(tensorflow(1))[1]["driver"] == version
 
 
 def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
-    """
-    Every GPU takes memory as it is needed; soft placement and TF32 are off, and on again where it
-    is asked for.
-    """
+    """Memory grows on each GPU, and soft placement and TF32 are off unless they are requested."""
     tf = tensorflow(2)
     devices.configure(tf, {})
     assert tf.config.set == [("/physical_device:GPU:0", True), ("/physical_device:GPU:1", True)]
@@ -237,7 +241,7 @@ def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
 
 
 def test_determinism_is_refused_where_the_release_has_none() -> None:
-    """With the first release that has it."""
+    """Determinism is an error in a release without it, with the first release that has it."""
     with pytest.raises(
         Refused,
         match=r"TensorFlow 2\.21\.0 does not support deterministic kernels, which need 2\.8 or "
@@ -268,7 +272,7 @@ def test_determinism_is_refused_where_the_release_has_none() -> None:
 def test_tf32_begins_with_a_compute_capability(
     capability: tuple[int, int] | None, reason: str | None
 ) -> None:
-    """It is compared as numbers; a CPU has none."""
+    """TF32 needs a compute capability, compared as a number; a CPU has none."""
     tf = tensorflow(1, details={"compute_capability": capability} if capability else {})
     cpu, gpu = devices.list_devices(tf)
     assert devices.without_tf32(tf, gpu) == reason
@@ -277,8 +281,8 @@ def test_tf32_begins_with_a_compute_capability(
 
 def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:
     """
-    No second device is prepared before the first is; all threads are in ``measure`` together;
-    results are in the devices' order.
+    Devices are prepared in sequence and measured at the same time, and the results have the order
+    of the devices.
     """
     prepared: list[str] = []
     together = threading.Barrier(3, timeout=10)
@@ -314,7 +318,7 @@ def test_a_failure_names_its_device(
     sentence: str,
     preparing: bool,  # noqa: FBT001  # a case
 ) -> None:
-    """Whether in preparing or in measuring; the first cause is kept."""
+    """A failure while preparing or measuring names its device, and the first cause is kept."""
 
     def fail(device: str) -> str:
         if device == "/device:GPU:1":
@@ -333,7 +337,7 @@ def test_a_failure_names_its_device(
 
 
 class Array:
-    """A tensor, as far as a timing looks at it."""
+    """A replacement for a tensor in a timing."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         self.shape = shape
@@ -343,27 +347,27 @@ class Array:
         return self
 
     def numpy(self) -> None:
-        """Count that its first element was copied."""
+        """Record that the first element was copied."""
         self.copied += 1
 
 
 class Cuda:
-    """NVIDIA's driver library, for GPUs of these sizes."""
+    """A replacement for NVIDIA's driver library with GPUs of these sizes."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes
 
     def cuInit(self, _flags: int) -> int:  # noqa: N802  # as the library's
-        """Return that all is well."""
+        """Return success."""
         return 0
 
     def cuDeviceGet(self, handle: Any, number: int) -> int:  # noqa: N802  # as the library's
-        """Write down a GPU's handle."""
+        """Write the handle of a GPU."""
         ctypes.cast(handle, ctypes.POINTER(ctypes.c_int))[0] = number
         return 0
 
     def cuDeviceTotalMem_v2(self, size: Any, handle: ctypes.c_int) -> int:  # noqa: N802  # as the library's
-        """Write down a GPU's memory."""
+        """Write the memory size of a GPU."""
         ctypes.cast(size, ctypes.POINTER(ctypes.c_size_t))[0] = self.sizes[handle.value]
         return 0
 
@@ -375,8 +379,8 @@ def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    The last result of every call is looked at; the peak is that of one call beyond what was there,
-    where the device counts.
+    A timing waits for the last result of each call, and the peak memory is that of one call beyond
+    the memory in use before, if the device counts it.
     """
     result, calls, asked = Array([4]), [0], list[str]()
 
@@ -414,7 +418,7 @@ def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
 
 
 def test_answers_become_values() -> None:
-    """A missing kernel as the child tells it."""
+    """The child's answers become values, including the message on a missing kernel."""
     told = {
         "op": "model/pool/MaxPool3D",
         "type": "MaxPool3D",

@@ -1,6 +1,6 @@
 """
-What TensorFlow's process gets: private copies under names of policytool's own, with the bytes that
-were checked, in every job of every command.
+The files for the process with TensorFlow: private copies of the checked bytes under policytool's
+names, in each job of each command.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ inputs are saved, and where the user's own modules are.
 
 @pytest.fixture(autouse=True)
 def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the directory for temporary files."""
+    """Return the private directory for temporary files."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -68,7 +68,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory with models under suffixes that say something else."""
+    """Return the working directory with models whose suffixes do not match their formats."""
     folder = tmp_path / "place"
     folder.mkdir()
     shutil.copy(MIXED_H5, folder / "h5.keras")
@@ -101,7 +101,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_copy_is_called_by_its_format(source: str, name: str, place: Path) -> None:
-    """It has the same bytes, is no link, and goes with the hand-over."""
+    """
+    A copy has the suffix of its format and the same bytes, is not a link, and is removed after the
+    job.
+    """
     with HandOver() as hand_over:
         copy = hand_over.take(place / source, "shown")
         assert copy.path.name == name
@@ -119,7 +122,7 @@ def test_a_copy_is_called_by_its_format(source: str, name: str, place: Path) -> 
 
 
 def test_a_link_to_a_model_is_copied(place: Path) -> None:
-    """What it leads to is the model."""
+    """A link to a model is copied as the model that it refers to."""
     (place / "link").symlink_to("h5.keras")
     with HandOver() as hand_over:
         copy = hand_over.take(place / "link", "m")
@@ -128,7 +131,10 @@ def test_a_link_to_a_model_is_copied(place: Path) -> None:
 
 
 def test_what_happens_to_the_original_does_not_matter(place: Path) -> None:
-    """Neither before it is loaded, nor between two runs of one command."""
+    """
+    Changes to the original have no effect after the copy, neither before loading nor between two
+    runs of a command.
+    """
     path = place / "plain.bin"
     with HandOver() as hand_over:
         copy = hand_over.take(path, "m")
@@ -142,7 +148,7 @@ def test_what_happens_to_the_original_does_not_matter(place: Path) -> None:
 
 
 def test_only_files_of_the_model_are_copied(place: Path) -> None:
-    """Others beside them could be taken for something else."""
+    """Only files of the model are copied, because releases could read other files as part of it."""
     model = place / "saved.keras"
     (model / "notes").mkdir()
     (model / "notes" / "large").write_bytes(bytes(100))
@@ -157,7 +163,7 @@ def test_only_files_of_the_model_are_copied(place: Path) -> None:
 
 
 def test_an_asset_that_leads_out_is_refused_and_copied_with_trust(place: Path) -> None:
-    """As before: it is read as what it leads to only if somebody trusts it."""
+    """An asset that is a link out of the model is an error; with trust, its target is copied."""
     model = place / "unpacked.h5"
     secret = place / "secret.txt"
     secret.write_text("secret", encoding="utf-8")
@@ -172,7 +178,7 @@ def test_an_asset_that_leads_out_is_refused_and_copied_with_trust(place: Path) -
 
 
 def test_links_in_circles_end(place: Path) -> None:
-    """Each folder is walked once on the way down."""
+    """Circular links in a directory do not make copying endless."""
     model = place / "unpacked.h5"
     (model / "assets").mkdir(exist_ok=True)
     (model / "assets" / "again").symlink_to("..", target_is_directory=True)
@@ -181,7 +187,7 @@ def test_links_in_circles_end(place: Path) -> None:
 
 
 def test_holes_stay_holes(place: Path) -> None:
-    """A file that claims a terabyte takes no more room than it did."""
+    """A sparse file stays sparse in the copy."""
     path = place / "plain.bin"
     os.truncate(path, 2**40)
     with HandOver() as hand_over:
@@ -192,7 +198,9 @@ def test_holes_stay_holes(place: Path) -> None:
 
 
 def test_a_full_disk_is_one_sentence(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is noticed before anything is copied, and names the variable that moves the directory."""
+    """
+    A full disk is a one-line error before copying, and names the variable that moves the directory.
+    """
     usage = shutil.disk_usage(place)._replace(free=10)
     monkeypatch.setattr("policytool.numerics.hand_over.shutil.disk_usage", lambda _: usage)
     with HandOver() as hand_over, pytest.raises(ModelFileError, match="set TMPDIR") as caught:
@@ -217,7 +225,9 @@ def test_a_full_disk_is_one_sentence(place: Path, monkeypatch: pytest.MonkeyPatc
 def test_weights_are_called_by_their_layout(
     source: Path, name: str, count: int, tmp_path: Path
 ) -> None:
-    """Keras picks the reader of weights by the suffix as well."""
+    """
+    A copy of weights has the suffix of its layout, because Keras selects the reader by suffix.
+    """
     path = source
     if source.suffix == ".h5":
         path = tmp_path / "weights.keras"
@@ -230,7 +240,7 @@ def test_weights_are_called_by_their_layout(
 
 
 def test_weights_behind_a_user_block_are_checked(tmp_path: Path) -> None:
-    """Wherever the HDF5 library finds them; a dataset in another file needs trust."""
+    """Weights after a user block are checked, and a dataset in another file needs trust."""
     path = tmp_path / "w.h5"
     path.write_bytes(hdf5_at(4096))
     with HandOver() as hand_over:
@@ -246,7 +256,7 @@ def test_weights_behind_a_user_block_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x00" * 5000, b"\x80\x04."])
 def test_unrecognised_weights_are_an_error(content: bytes, place: Path) -> None:
-    """Not "unchecked", and no option changes that."""
+    """Unrecognized weights are an error, and no option allows them."""
     (place / "w.h5").write_bytes(content)
     for more in ((), ("--trust",)):
         ended = run(
@@ -263,14 +273,14 @@ def test_unrecognised_weights_are_an_error(content: bytes, place: Path) -> None:
 
 
 class Recorded:
-    """The jobs that were sent, as the child would get them, and whether their paths are private."""
+    """A record of the jobs for the child, and whether their paths are private."""
 
     def __init__(self, private: Path) -> None:
         self.private = private
         self.jobs: list[Mapping[str, Any]] = []
 
     def run(self, _worker: Worker, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:  # noqa: ARG002
-        """Keep the job, look at its paths while they are there, and answer the first of two."""
+        """Record the job and check its paths, and answer the first of two jobs."""
         told = json.loads(encoded_job(job))
         self.jobs.append(told)
         for place, text in _texts(told):
@@ -309,7 +319,7 @@ def _at(value: Any, place: tuple[str, ...]) -> object:
 
 @pytest.fixture
 def recorded(private: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    """Return the jobs that are sent; both libraries seem to be installed."""
+    """Return the recorded jobs; both libraries appear to be installed."""
     found = Recorded(private)
     monkeypatch.setattr(
         Worker, "run", lambda worker, job, *, side="": found.run(worker, job, side=side)
@@ -372,7 +382,7 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], list[str]]]] = {
 def test_every_path_to_a_model_in_a_job_is_private(
     name: str, recorded: Recorded, place: Path
 ) -> None:
-    """No command sends another one, and nothing of the copies stays."""
+    """Each path to a model in a job of any command is private, and no copy is left."""
     command, kinds = COMMANDS[name]
     ended = run(*command)
     assert [job["job"] for job in recorded.jobs] == kinds, ended
@@ -388,7 +398,7 @@ def test_every_path_to_a_model_in_a_job_is_private(
 
 @THOROUGH
 def test_every_path_of_a_saved_plan_is_private(recorded: Recorded, place: Path) -> None:
-    """Plans are carried out by the same steps."""
+    """Each path in the job of a saved plan is private."""
     plan = run("migrate", "h5.keras", "--to", "bfloat16", "--preview", "--format", "json")
     (place / "plan.json").write_text(plan.out, encoding="utf-8")
     ended = run("migrate", "--plan", "plan.json", "--verify")
@@ -407,7 +417,7 @@ FUNCTIONS: Final[dict[str, Callable[[], object]]] = {
 @THOROUGH
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_path_of_a_function_is_private(name: str, recorded: Recorded, place: Path) -> None:
-    """The functions of the package send the same jobs."""
+    """Each path in the job of a Python function is private."""
     assert place.is_dir()
     with pytest.raises(PolicytoolError, match="not done"):
         FUNCTIONS[name]()
@@ -415,13 +425,13 @@ def test_every_path_of_a_function_is_private(name: str, recorded: Recorded, plac
 
 
 def test_a_path_is_no_part_of_a_job() -> None:
-    """The type decides: a job takes a copy or a text, and no path."""
+    """The type of a job allows a copy or a text and no path."""
     with pytest.raises(TypeError, match="does not belong in a job"):
         encoded_job({"job": "predict", "model": MIXED_H5})
 
 
 def test_copies_are_made_in_one_module() -> None:
-    """Nothing else in the package makes one."""
+    """Only one module of the package creates copies."""
     makers = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
@@ -450,7 +460,10 @@ def test_copies_are_made_in_one_module() -> None:
 def test_the_other_model_of_a_file_is_never_loaded(
     arguments: tuple[str, ...], suffix: str, tmp_path: Path
 ) -> None:
-    """tf_keras takes the archive in it, which writes a file."""
+    """
+    If a file contains a second model, an archive that tf_keras would load and that writes a file,
+    it is never loaded.
+    """
     marker, path = tmp_path / "marker", tmp_path / f"p{suffix}"
     path.write_bytes(HARMLESS_H5 + hostile_archive(str(marker)))
     words = [str(path) if word == "{}" else word for word in arguments]
@@ -463,6 +476,6 @@ def test_the_other_model_of_a_file_is_never_loaded(
 @SLOW
 @pytest.mark.parametrize("name", ["h5.keras", "plain.bin", "archive.h5", "saved.keras"])
 def test_a_model_runs_whatever_its_suffix(name: str, place: Path) -> None:
-    """The copy has the suffix that its reader goes by."""
+    """A model runs with any suffix, because the copy has the suffix that its reader needs."""
     ended = run("check", place / name, "--to", "mixed_bfloat16", "--python", tensorflow())
     assert ended.code == 5, ended  # on synthetic inputs

@@ -1,4 +1,4 @@
-"""What TensorFlow may take where nobody said, and what is a lack of memory."""
+"""The default memory limit of TensorFlow, and the detection of missing memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ GIB: Final = 2**30
 def test_the_limit_follows_the_weights_and_the_machine(
     weights: int, machine: int, wanted: int
 ) -> None:
-    """It is 2 GiB and six times the weights, and half of the machine at the most."""
+    """
+    The default limit is 2 GiB plus six times the weights, at most half of the machine's memory.
+    """
     assert limit_of(weights, machine) == MemoryLimit(bytes=wanted, most=machine // 2)
 
 
@@ -49,7 +51,9 @@ def test_the_limit_follows_the_weights_and_the_machine(
 def test_a_container_has_no_more_than_it_was_given(
     told: bytes | None, wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Control groups say so; without them the machine does."""
+    """
+    In a container the limit follows its control group, and otherwise the memory of the machine.
+    """
     if sys.platform != "linux":
         pytest.skip("limits hold on Linux alone")
 
@@ -65,14 +69,17 @@ def test_a_container_has_no_more_than_it_was_given(
 
 
 def shortage(kind: BaseException) -> BaseException:
-    """Return a refusal that was raised for an error."""
+    """Return an error of policytool that was raised from this exception."""
     refused = Refused("not-loadable", "cannot load it")
     refused.__cause__ = kind
     return refused
 
 
 def test_a_lack_of_memory_is_seen_behind_a_refusal() -> None:
-    """A model that could not be loaded for it is not a broken one."""
+    """
+    Missing memory is reported even if another error hides it, so that the model is not reported as
+    broken.
+    """
     exhausted = type("ResourceExhaustedError", (Exception,), {})
     for kind in (
         MemoryError(),
@@ -87,7 +94,10 @@ def test_a_lack_of_memory_is_seen_behind_a_refusal() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits hold on Linux alone")
 def test_a_job_takes_no_more_than_its_bound() -> None:
-    """Beyond what the process has; afterwards it has what it had."""
+    """
+    A job can allocate only the limit beyond the current memory, and afterwards the previous limit
+    applies.
+    """
     code = (
         "from policytool.tf_runtime.predict import memory_bounded\n"
         "from types import SimpleNamespace as N\n"
@@ -107,7 +117,7 @@ def test_a_job_takes_no_more_than_its_bound() -> None:
 
 
 def test_a_job_without_a_bound_changes_nothing() -> None:
-    """As one that the user asked for."""
+    """A job without a limit, as on request of the user, changes no process limit."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with memory_bounded(None, SimpleNamespace()):
         assert resource.getrlimit(resource.RLIMIT_DATA) == before

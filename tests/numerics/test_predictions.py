@@ -1,6 +1,6 @@
 """
-What a source and its conversion predict: how outputs are paired and held against each other, and
-what the two processes are asked.
+Predictions of a source and its conversion: how outputs are paired and compared, and the jobs of the
+two processes.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def compared(
     numerics: bool = False,
 ) -> PredictionComparison:
     """
-    Return the comparison of outputs by name, one batch each; ``told`` are the dtypes where they are
-    not the arrays'.
+    Return the comparison of outputs by name, with one batch each; ``told`` contains the dtypes that
+    differ from those of the arrays.
     """
     model = reading.read(FLOAT32, "m.h5")
     sides = tuple(
@@ -128,8 +128,8 @@ def compared(
 
 def test_outputs_are_held_against_each_other(tmp_path: Path) -> None:
     """
-    The largest difference is told relative to the source's largest value, and is a miss beyond what
-    the layers' roundings add up to.
+    The largest difference is relative to the source's largest value, and fails if it exceeds the
+    accumulated rounding of the layers.
     """
     near, far = VALUES.copy(), VALUES.copy()
     near[1, 0] = np.nextafter(near[1, 0], np.float32(0))
@@ -151,8 +151,8 @@ def test_outputs_are_held_against_each_other(tmp_path: Path) -> None:
 
 def test_outputs_are_paired_by_name_where_all_names_are_the_same(tmp_path: Path) -> None:
     """
-    One that the result calls otherwise has the place that it had; two of one name are told apart by
-    their places alone.
+    Outputs are paired by name if all names are equal, and else by position, as for two outputs of
+    the same name.
     """
     other = VALUES + 1
     assert not compared(tmp_path, {"a": VALUES, "b": other}, {"b": other, "a": VALUES}).missed
@@ -164,8 +164,8 @@ def test_outputs_are_paired_by_name_where_all_names_are_the_same(tmp_path: Path)
 
 def test_another_dtype_is_a_miss_unless_it_was_asked_for(tmp_path: Path) -> None:
     """
-    A mixed model that came out in float32 predicts about the same; bfloat16 is stored as float32,
-    and its own name counts.
+    Another output dtype fails unless the conversion requested it; bfloat16 that is stored as
+    float32 counts as bfloat16.
     """
     told = (["bfloat16"], ["float32"])
     assert compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told).missed == (
@@ -178,11 +178,7 @@ def test_another_dtype_is_a_miss_unless_it_was_asked_for(tmp_path: Path) -> None
 
 
 def test_values_that_are_no_numbers(tmp_path: Path) -> None:
-    """
-    NaN is the same as NaN; a new one is a miss.
-
-    Texts are compared as bytes, whichever way they were stored.
-    """
+    """NaN equals NaN and a new NaN fails; texts are compared as bytes in any storage."""
     spoilt = VALUES.copy()
     spoilt[0, 0] = np.nan
     both = compared(tmp_path, {"a": spoilt}, {"a": spoilt})
@@ -208,7 +204,10 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
 
 
 def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
-    """One that only one of the files has is passed over; a miss says which signature it is."""
+    """
+    Signatures are compared by name; a signature of only one file is skipped, and a failure names
+    the signature.
+    """
     model = reading.read(FLOAT32, "m.h5")
     before, after = (
         PredictionSide(which=f"the {which}", copy=COPY, family="keras2", model=model)
@@ -247,7 +246,7 @@ def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
     ],
 )
 def test_other_outputs_are_refused(tmp_path: Path, after: Mapping[str, Any], words: str) -> None:
-    """Another number of them, or another shape, is no matter of tolerances."""
+    """Another number of outputs or another shape is an error, regardless of tolerances."""
     with pytest.raises(ModelFileError, match=words):
         compared(tmp_path, {"a": VALUES}, after)
 
@@ -263,8 +262,8 @@ def test_other_outputs_are_refused(tmp_path: Path, after: Mapping[str, Any], wor
 )
 def test_the_tolerance_is_of_the_coarsest_layer(name: str, bound: float) -> None:
     """
-    Four units in the last place for each layer with weights, as random roundings add up; at least
-    16 eps of the dtype where anything has 16 bits.
+    The tolerance is four units in the last place of the coarsest layer per layer with weights,
+    added as random errors, and at least 16 eps for 16-bit dtypes.
     """
     model = reading.read(next(path for path in sorted(FIXTURES.glob(f"*/{name}"))), name)
     assert converted_tolerance(model, model, numerics=False) == pytest.approx(bound)
@@ -272,8 +271,8 @@ def test_the_tolerance_is_of_the_coarsest_layer(name: str, bound: float) -> None
 
 def test_a_change_of_policies_has_its_own_bound() -> None:
     """
-    The larger one counts: a model of many layers that go to 16 bits may be off by more than a
-    conversion.
+    A conversion that changes policies has the larger of both bounds, because many layers in 16 bits
+    add larger errors.
     """
     before, after = (
         reading.read(FIXTURES / "tf2.15" / name, name)
@@ -288,7 +287,7 @@ def test_a_change_of_policies_has_its_own_bound() -> None:
 
 @pytest.fixture
 def children(tmp_path: Path) -> Callable[..., tuple[Worker, Worker]]:
-    """Return a function that makes two workers whose children answer as they are told."""
+    """Return a function that creates two workers whose children give prepared answers."""
 
     def make(source: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[Worker, Worker]:
         path = tmp_path / "fake.py"
@@ -302,7 +301,7 @@ def children(tmp_path: Path) -> Callable[..., tuple[Worker, Worker]]:
 
 
 def answer(library: str, values: Any) -> dict[str, Any]:
-    """Return what a child answers to ``predict``, with the values that it writes."""
+    """Return the answer of a child to ``predict``, with the values that it wrote."""
     versions = {"library": library, "keras": "9.9", "tensorflow": "2.21.0"}
     call = {
         **CALL,
@@ -316,7 +315,7 @@ def answer(library: str, values: Any) -> dict[str, Any]:
 def verified(
     folder: Path, workers: tuple[Worker, Worker], target: str = "keras3.15", **changed: Any
 ) -> TensorFlowRun:
-    """Return the run that verified a conversion, which is the same file under another name."""
+    """Return the run that verified a conversion to the same file under another name."""
     result = folder / "result.h5"
     shutil.copy(FLOAT32, result)
     loaded = reading.load_model(format_detection.document(FLOAT32, "m.h5"))
@@ -338,8 +337,8 @@ def test_each_side_has_its_process(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
 ) -> None:
     """
-    The source's draws the inputs under the library of its family, the result's takes the same under
-    the target's; nothing of it is left.
+    Each side has its own process: the source's draws the inputs, the result's uses them with the
+    target's library, and no file is left.
     """
     run = verified(tmp_path, children(answer("tf_keras", VALUES), answer("keras", VALUES)))
     assert run.comparison is not None
@@ -371,7 +370,7 @@ def test_each_side_has_its_process(
 def test_reports_say_which_library_loaded_which_file(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
 ) -> None:
-    """The table in a row, the JSON as its schema has it."""
+    """Reports name the library that loaded each file, in a table row and in JSON."""
     run = verified(tmp_path, children(answer("tf_keras", VALUES), answer("keras", VALUES)))
     done = Migration(
         plan=replace(run.plan, conversion=None),
@@ -396,7 +395,7 @@ def test_reports_say_which_library_loaded_which_file(
 def test_predictions_that_are_too_far_apart(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
 ) -> None:
-    """The error has the comparison, and nothing was written."""
+    """Predictions that differ too much are an error with the comparison, and nothing is written."""
     workers = children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.75 * 2**-21)))
     with pytest.raises(
         ToleranceMissedError,
@@ -411,8 +410,8 @@ def test_a_library_that_is_missing_is_one_sentence(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path, target: str, side: str
 ) -> None:
     """
-    It names the side, what was looked for, and the option that names another interpreter for that
-    side.
+    A missing library is a one-line error with the side, the library and the option for another
+    interpreter.
     """
     missing = {
         "code": "no-tf-keras" if side == "source" else "no-keras",
@@ -444,7 +443,7 @@ def test_a_library_that_is_missing_is_one_sentence(
 
 
 def test_a_file_without_weights_predicts_nothing() -> None:
-    """As where one process compares both."""
+    """A file without weights has no predictions, as with one process."""
     path = FIXTURES / "tf2.15/default_float32.json"
     side = PredictionSide(
         which="the source", copy=COPY, family="keras2", model=reading.read(path, "m.json")
@@ -455,7 +454,8 @@ def test_a_file_without_weights_predicts_nothing() -> None:
 
 def test_inputs_go_by_name_and_else_by_place() -> None:
     """
-    They are fed what the source's were: its dtypes too, where the result says none of its own.
+    Inputs are paired by name or else by position, and have the dtypes of the source if the result
+    declares none.
     """
     slots = [Slot("b", [None, 3], "float32"), Slot("a", [None, 3], "float32")]
     like = [{"name": "a", "dtype": "int32"}, {"name": "b", "dtype": "float32"}]

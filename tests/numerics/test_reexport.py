@@ -1,6 +1,6 @@
 """
-``--retrace`` and ``--verify`` as the parent does them: what the child says is held against the
-files, and whatever goes wrong leaves nothing behind.
+``--retrace`` and ``--verify`` in the parent process: the child's answer is compared with the files,
+and a failure leaves no files.
 """
 
 from __future__ import annotations
@@ -84,14 +84,15 @@ pytestmark = THOROUGH
 
 
 def predicted(after: Sequence[float] = VALUES, before: Sequence[float] = VALUES) -> dict[str, Any]:
-    """Return what a child predicts with the two files."""
+    """Return the child's predictions with both files."""
     return {"before": list(before), "after": list(after)}
 
 
 @pytest.fixture
 def child(tmp_path: Path) -> Callable[..., Worker]:
     """
-    Return a function that makes a worker whose child copies the model and answers as it is told.
+    Return a function that creates a worker whose child copies the model and gives a prepared
+    answer.
     """
 
     def make(**script: Any) -> Worker:
@@ -105,7 +106,7 @@ def child(tmp_path: Path) -> Callable[..., Worker]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Return a SavedModel alone in its directory."""
+    """Return a SavedModel in its own directory."""
     return Path(shutil.copytree(SAVED, tmp_path / "models/model"))
 
 
@@ -118,7 +119,7 @@ def migrated(
     trust: bool = False,
     **destination: Any,
 ) -> Result:
-    """Return what became of one model, whatever the child did."""
+    """Return the result of migrating one model."""
     with worker:
         tools = TensorFlowTools(worker=worker, verify=verify, trust=trust)
         return next(
@@ -129,7 +130,10 @@ def migrated(
 
 
 def test_a_result_that_is_right_gets_its_place(child: Callable[..., Worker], model: Path) -> None:
-    """The report tells who did it and what was compared; nothing else is left in the directory."""
+    """
+    A correct result is moved to the output, the report names the library and the comparison, and no
+    other file is left.
+    """
     done = migrated(child(), model, Options(retrace=True))
     assert isinstance(done, Migration)
     assert done.status is Status.WRITTEN
@@ -141,7 +145,7 @@ def test_a_result_that_is_right_gets_its_place(child: Callable[..., Worker], mod
 
 
 def test_in_place_keeps_the_original(child: Callable[..., Worker], model: Path) -> None:
-    """As with every other rewrite of a directory."""
+    """A re-export in place keeps the original directory as a backup."""
     before = (model / "saved_model.pb").read_bytes()
     done = migrated(child(), model, Options(retrace=True), in_place=True)
     assert isinstance(done, Migration)
@@ -176,7 +180,10 @@ def test_in_place_keeps_the_original(child: Callable[..., Worker], model: Path) 
 def test_a_result_that_is_wrong_is_told_and_nothing_is_written(
     child: Callable[..., Worker], model: Path, script: dict[str, Any], words: str
 ) -> None:
-    """Whatever the child says of itself: the files decide."""
+    """
+    A wrong result is reported and not written, regardless of the child's answer, because the files
+    are checked.
+    """
     failed = migrated(child(**script), model, Options(retrace=True))
     assert isinstance(failed, Failure), failed
     assert words in f"{failed.code} {failed.message}"
@@ -186,7 +193,9 @@ def test_a_result_that_is_wrong_is_told_and_nothing_is_written(
 def test_a_policy_that_the_result_lacks_is_found_out(
     child: Callable[..., Worker], model: Path
 ) -> None:
-    """A child that copies the model did not do what the plan says."""
+    """
+    A result without the planned policy is an error, as from a child that only copies the model.
+    """
     failed = migrated(child(), model, Options(to="float32", retrace=True))
     assert isinstance(failed, Failure)
     assert failed.code == "retrace-differs"
@@ -196,7 +205,10 @@ def test_a_policy_that_the_result_lacks_is_found_out(
 def test_the_child_gets_the_planned_config(
     child: Callable[..., Worker], model: Path, tmp_path: Path
 ) -> None:
-    """Every layer of the config that is to be built has its new policy; inputs and outputs stay."""
+    """
+    The child receives the config with the new policy of each layer, and with unchanged inputs and
+    outputs.
+    """
     migrated(child(), model, Options(to="mixed_bfloat16", retrace=True))
     job = json.loads((tmp_path / "fake.py.seen").read_text(encoding="utf-8"))
     policies = {
@@ -221,7 +233,7 @@ def test_the_child_gets_the_planned_config(
 
 
 def test_a_checkpoint_may_change_its_dtypes(child: Callable[..., Worker], model: Path) -> None:
-    """What the metadata alone cannot do is planned, with what becomes of the values."""
+    """A re-export can change the dtypes of a checkpoint, and the plan lists the casts of values."""
     wanted = Options(to="float16", outputs=Outputs.FOLLOW, retrace=True)
     done = migrated(child(), model, wanted, write=False)
     assert isinstance(done, Migration)
@@ -244,7 +256,10 @@ def test_a_checkpoint_may_change_its_dtypes(child: Callable[..., Worker], model:
 def test_an_overflow_is_refused_before_anything_runs(
     child: Callable[..., Worker], model: Path, tmp_path: Path
 ) -> None:
-    """The plan knows the values without TensorFlow; here none overflows, and the child is asked."""
+    """
+    Values that overflow are an error before the child starts; without an overflow, the child
+    starts.
+    """
     migrated(child(), model, Options(to="float16", retrace=True))
     assert (tmp_path / "fake.py.seen").exists()
 
@@ -252,7 +267,10 @@ def test_an_overflow_is_refused_before_anything_runs(
 def test_predictions_within_the_tolerance_are_reported(
     child: Callable[..., Worker], tmp_path: Path
 ) -> None:
-    """Bit for bit is asked where nothing but spelling changes."""
+    """
+    Predictions within the tolerance are reported; they must be identical if only the policy format
+    changes.
+    """
     shutil.copy(FIXTURES / "tf2.15/global_mixed_float16.h5", tmp_path / "model.h5")
     done = migrated(child(predict=predicted()), tmp_path / "model.h5", Options(), verify=True)
     assert isinstance(done, Migration)
@@ -290,7 +308,7 @@ def test_a_missed_tolerance_writes_nothing(  # noqa: PLR0917
     after: list[float],
     words: str,
 ) -> None:
-    """The result never had its place; the status says why."""
+    """Predictions beyond the tolerance leave no output, and the status has the reason."""
     models = tmp_path / "models"
     models.mkdir()
     shutil.copy(FIXTURES / "tf2.15/global_mixed_float16.h5", models / "model.h5")
@@ -307,7 +325,7 @@ def test_verifying_a_directory_shows_all_of_it(
     child: Callable[..., Worker], model: Path, tmp_path: Path
 ) -> None:
     """
-    Whether a new directory is written or one file replaced, what is compared is a whole model.
+    The comparison uses a complete model directory, for a new directory and for one replaced file.
     """
     shown: list[list[str]] = []
     worker = child(predict=predicted())
@@ -323,7 +341,7 @@ def test_verifying_a_directory_shows_all_of_it(
 def test_architectures_have_nothing_to_predict_with(
     child: Callable[..., Worker], tmp_path: Path
 ) -> None:
-    """A sentence, before anything is written."""
+    """An architecture is an error before anything is written, because it cannot predict."""
     shutil.copy(FIXTURES / "tf2.3/global_mixed_float16.json", tmp_path / "model.json")
     failed = migrated(child(predict=predicted()), tmp_path / "model.json", Options(), verify=True)
     assert isinstance(failed, Failure)
@@ -334,7 +352,10 @@ def test_architectures_have_nothing_to_predict_with(
 def test_code_in_a_file_is_not_run_unless_trusted(
     child: Callable[..., Worker], tmp_path: Path, name: str
 ) -> None:
-    """The layer is named, and the child is not even started."""
+    """
+    A file that contains code is an error that names the layer, and the child does not start without
+    ``--trust``.
+    """
     worker = child(predict=predicted())
     done = migrated(
         worker, FIXTURES / name, Options(to="float64"), verify=True, output=tmp_path / "out.h5"
@@ -355,7 +376,10 @@ def test_code_in_a_file_is_not_run_unless_trusted(
 
 
 def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
-    """Ops of a graph that touch files count as well; a plain model runs nothing."""
+    """
+    Code in a model is reported with its place, including ops that access files; a plain model has
+    none.
+    """
     assert not list(
         untrusted_code.reasons_not_to_run(reading.load_model(format_detection.document(SAVED, "x")))
     )
@@ -369,7 +393,10 @@ def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
 
 
 def test_the_tolerance_follows_the_wider_rounding() -> None:
-    """bfloat16 is coarser than float16; a spelling alone allows nothing."""
+    """
+    The tolerance follows the coarser dtype, which is bfloat16 rather than float16; a change of the
+    policy format allows no difference.
+    """
     before = reading.read(SAVED, "x")
     after = {
         dtype: replace(
@@ -392,7 +419,7 @@ def test_the_tolerance_follows_the_wider_rounding() -> None:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A checkpoint of one tensor, in memory."""
+    """A checkpoint with one tensor, in memory."""
 
     array: Any
 
@@ -406,7 +433,7 @@ class Bundle:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
-    """One bit in one value is found out, in the dtype that was and in the one that is planned."""
+    """A changed bit in a value is an error, for unchanged values and for cast values."""
     import numpy as np
 
     from policytool.formats import casting
@@ -430,8 +457,8 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
 @pytest.mark.parametrize("after", ["float16", "bfloat16", "float32", "float64"])
 def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     """
-    Values between two neighbours, subnormal ones and those that overflow come out the same on both
-    sides, bit for bit.
+    The child casts values to the same bits as the parent, including ties, subnormal values and
+    overflows.
     """
     import numpy as np
 
@@ -467,8 +494,8 @@ def test_the_command_says_it_all(
     child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The JSON is of the schema; --plan carries out what --preview planned; a missed tolerance is exit
-    code 1.
+    The command's JSON matches its schema, ``--plan`` applies the plan of ``--preview``, and a
+    missed tolerance exits with code 1.
     """
     schema = json.loads(
         (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
@@ -504,7 +531,10 @@ def test_the_command_says_it_all(
 
 
 def test_no_tensorflow_is_one_sentence(model: Path) -> None:
-    """Exit code 3, the extra to install, and nothing written."""
+    """
+    Missing TensorFlow is a one-line error with exit code 3 and the extra to install, and nothing is
+    written.
+    """
     ended = run("migrate", model, "--retrace", "--python", sys.executable)
     assert ended.code == 3
     assert ended.err.count("\n") <= 2
@@ -514,12 +544,12 @@ def test_no_tensorflow_is_one_sentence(model: Path) -> None:
 
 @pytest.mark.parametrize("size", ["0", "8X", "-1", "much"])
 def test_sizes_are_checked(size: str) -> None:
-    """A memory limit that is no size is wrong usage."""
+    """An invalid memory limit is a usage error."""
     assert run("migrate", SAVED, "--limit", f"tensorflow-bytes={size}").code == 2
 
 
 def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans, and migrations without the two options, run no child."""
+    """Plans, and migrations without ``--retrace`` and ``--verify``, start no child."""
     monkeypatch.setattr(
         "policytool.support.processes.pool.subprocess.Popen",
         lambda *_, **__: pytest.fail("a process was started"),
@@ -550,8 +580,8 @@ def test_the_new_graph_is_held_against_the_policies(
     ops: tuple[TracedOp, ...], wrong: list[str]
 ) -> None:
     """
-    A layer whose matrix products are in another dtype than its policy's is told; one without any is
-    not judged.
+    A layer whose matrix products have another dtype than its policy is reported; a layer without
+    matrix products is not.
     """
     model = reading.read(SAVED, SAVED.name)
     layers = tuple(

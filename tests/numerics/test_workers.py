@@ -1,6 +1,6 @@
 """
-The child process as its parent sees it: answers, crashes, silence, garbage, and what becomes of it
-in the end.
+The child process as its parent sees it: answers, crashes, missing and invalid output, and the end
+of the child.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """Return a child that does as it is told, and has no TensorFlow."""
+    """Return a child script with prepared behaviour and without TensorFlow."""
     path = tmp_path / "fake.py"
     path.write_text(FAKE, encoding="utf-8")
     return path
@@ -76,8 +76,8 @@ def worker(script: Path) -> Iterator[Worker]:
 
 def is_gone(pid: int) -> bool:
     """
-    Return whether a process has ended, or does within a moment; one that nobody has collected yet
-    has.
+    Return whether a process ends within a moment; a process that was not yet waited for counts as
+    ended.
     """
     until = time.monotonic() + 20
     while time.monotonic() < until:
@@ -94,7 +94,7 @@ def is_gone(pid: int) -> bool:
 
 
 def test_one_child_does_one_job_after_the_other(script: Path) -> None:
-    """It starts with the first job, stays for the next, and says what it is at."""
+    """A child starts with the first job, runs the next jobs too, and reports its progress."""
     steps: list[str] = []
     with Worker(Interpreter(script=script), steps.append) as worker:
         first, second = (worker.run({"do": "answer"}) for _ in range(2))
@@ -108,8 +108,8 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Its working directory is its own and goes with it; of the environment it gets what libraries are
-    found by.
+    The child runs in its own empty directory, which is removed at its end, and gets only
+    environment variables that locate libraries.
     """
     monkeypatch.setenv("SECRET_TOKEN", "x")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -126,7 +126,10 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(
 
 
 def test_the_environment_names_what_is_kept() -> None:
-    """Variables of TensorFlow and of devices pass; unknown ones do not."""
+    """
+    Environment variables of TensorFlow and of devices are passed to the child, and unknown ones are
+    not.
+    """
     kept = workers.environment(
         {
             "PATH": "/bin",
@@ -147,7 +150,10 @@ def test_the_environment_names_what_is_kept() -> None:
 
 
 def test_a_refusal_leaves_the_child_alive(worker: Worker) -> None:
-    """The job's sentence and code are the child's, and the next job goes to the same child."""
+    """
+    A job that the child rejects is an error with the child's message and code, and the child runs
+    the next job.
+    """
     pid = worker.run({"do": "answer"})["pid"]
     with pytest.raises(WorkerError, match="as it is") as caught:
         worker.run({"do": "refuse", "code": "foreign-signature"})
@@ -185,7 +191,10 @@ def test_missing_library_error_says_how_to_install_it(
 def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(
     worker: Worker, do: str, words: str
 ) -> None:
-    """Whatever ends the child, the parent says what it saw."""
+    """
+    A crash of the child is a one-line error with the observed cause, and the next job gets a new
+    child.
+    """
     pid = worker.run({"do": "answer"})["pid"]
     with pytest.raises(WorkerError, match=words) as caught:
         worker.run({"do": do})
@@ -195,7 +204,7 @@ def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(
 
 
 def test_a_child_that_ends_before_the_first_job_is_a_crash(tmp_path: Path) -> None:
-    """A script that cannot even start is told by its last words."""
+    """A child that ends before the first job is reported as a crash with its last output."""
     script = tmp_path / "broken.py"
     script.write_text("raise SystemExit('no way')\n", encoding="utf-8")
     with Worker(Interpreter(script=script)) as worker, pytest.raises(WorkerError, match="no way"):
@@ -206,7 +215,9 @@ def test_a_child_that_ends_before_the_first_job_is_a_crash(tmp_path: Path) -> No
     "text", ["not json", "[]", '{"result": 1}', '{"error": {"code": 1}}', "[" * 100_000]
 )
 def test_garbage_is_no_answer(worker: Worker, text: str) -> None:
-    """What is no event ends the child, and is shown cut off."""
+    """
+    Invalid output of the child ends it, and the message contains a shortened copy of the output.
+    """
     with pytest.raises(WorkerError) as caught:
         worker.run({"do": "garbage", "text": text})
     assert caught.value.code == "worker-garbage"
@@ -215,7 +226,7 @@ def test_garbage_is_no_answer(worker: Worker, text: str) -> None:
 
 @THOROUGH
 def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
-    """The child does not outlive its time."""
+    """A job that exceeds its time limit ends the child."""
     with Worker(Interpreter(script=script, timeout=0.5)) as worker:
         pid = worker.run({"do": "answer"})["pid"]
         start = time.monotonic()
@@ -228,7 +239,7 @@ def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/", "no-such-interpreter"])
 def test_no_interpreter_is_told(script: Path, python: str) -> None:
-    """A path that cannot be run names the option that chose it."""
+    """An interpreter that cannot be run is an error with the option that selected it."""
     with (
         Worker(Interpreter(python=python, script=script)) as worker,
         pytest.raises(
@@ -243,8 +254,8 @@ def test_paths_are_meant_from_where_the_user_is(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A relative interpreter and relative entries of PYTHONPATH are found, although the child works
-    elsewhere.
+    Relative paths of the interpreter and in PYTHONPATH start in the user's directory, although the
+    child runs in another.
     """
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").symlink_to(sys.executable)
@@ -258,7 +269,7 @@ def test_paths_are_meant_from_where_the_user_is(
 
 
 def test_what_the_child_started_ends_with_it(script: Path) -> None:
-    """A process that the child left running is ended too."""
+    """A process that the child started ends with the child."""
     with Worker(Interpreter(script=script)) as worker:
         pid = worker.run({"do": "leave"})["pid"]
         assert Path(f"/proc/{pid}").exists()
@@ -267,7 +278,7 @@ def test_what_the_child_started_ends_with_it(script: Path) -> None:
 
 @THOROUGH
 def test_ctrl_c_ends_the_child(script: Path) -> None:
-    """The interrupt goes on as one, and nothing stays behind."""
+    """Ctrl-C ends the child, raises KeyboardInterrupt, and leaves no process."""
     pids = []
 
     def interrupt(step: str) -> None:
@@ -282,7 +293,7 @@ def test_ctrl_c_ends_the_child(script: Path) -> None:
 
 
 def test_the_memory_limit_is_handed_on(script: Path) -> None:
-    """The child is told how much it may have."""
+    """The child receives the memory limit."""
     with Worker(Interpreter(script=script, memory_limit=2**33)) as worker:
         assert worker.run({"do": "answer"})["limit"] == [str(2**33)]
 
@@ -291,7 +302,7 @@ REAL: Final = workers.RUNTIME
 
 
 def test_the_real_child_says_where_tensorflow_is_missing() -> None:
-    """An interpreter without TensorFlow gets one sentence with the extra to install."""
+    """The real child without TensorFlow is a one-line error with the extra to install."""
     if (
         subprocess.run(
             [sys.executable, "-c", "import tensorflow"], capture_output=True, check=False
@@ -308,7 +319,7 @@ def test_the_real_child_says_where_tensorflow_is_missing() -> None:
 
 
 def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    """The end of stdin ends it, whatever it is doing."""
+    """The real child ends at the end of its stdin if its parent is killed."""
     ours, theirs = os.pipe()
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
     process = subprocess.Popen(
@@ -336,7 +347,7 @@ def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is of private memory there")
 def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
-    """A job that wants more ends with a sentence that names the limit."""
+    """A job of the real child that exceeds the memory limit is an error that names the limit."""
     (tmp_path / "tensorflow.py").write_text("held = bytearray(2**30)\n", encoding="utf-8")
     with (
         Worker(Interpreter(memory_limit=2**28)) as worker,

@@ -1,6 +1,6 @@
 """
-Where values of an input are in what layers make of it, with layers that stand for those of a
-library; ``tests/compat/test_feeding.py`` has the real ones.
+The path of input values through layers, with replacements for the layers of a library;
+``tests/compat/test_feeding.py`` uses real layers.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ COUNTED = np.arange(6).reshape(2, 3)
 
 
 def layer(class_name: str, **attributes: Any) -> Any:
-    """Return what looks like a layer of a class."""
+    """Return a replacement for a layer of a class."""
     return type(class_name, (SimpleNamespace,), {})(name=class_name.lower(), **attributes)
 
 
 def node(*values: Any, **named: Any) -> Any:
-    """Return what holds the arguments of a call, as Keras 3 does."""
+    """Return a replacement for the node of a call with its arguments, as in Keras 3."""
     return SimpleNamespace(arguments=SimpleNamespace(args=values, kwargs=named))
 
 
@@ -55,7 +55,10 @@ def node(*values: Any, **named: Any) -> Any:
 def test_layers_move_values(
     class_name: str, attributes: dict[str, Any], shape: Any, expected: Any
 ) -> None:
-    """Those that make another shape in a way that is not known are not followed."""
+    """
+    Input values are followed through layers that move them, and not through layers that reshape in
+    an unknown way.
+    """
     made = elements_after(layer(class_name, **attributes), ("", None), [COUNTED], shape)
     assert (None if made is None else made.tolist()) == expected
 
@@ -71,7 +74,10 @@ def test_layers_move_values(
     ],
 )
 def test_slices_take_values(key: Any, shape: Any, expected: Any) -> None:
-    """In the forms of both generations of Keras; an index of rows is not the same for all."""
+    """
+    Slices are followed in the formats of Keras 2 and Keras 3, except an index of rows, which
+    differs between rows.
+    """
     for call in (node("x", key), SimpleNamespace(call_args=["x"], call_kwargs={"slice_spec": key})):
         made = elements_after(layer("GetItem"), ("getitem", call), [COUNTED], shape)
         assert (None if made is None else made.tolist()) == expected
@@ -79,7 +85,10 @@ def test_slices_take_values(key: Any, shape: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(("axis", "size"), [(-1, 5), (2, 5), (1, 4)])
 def test_joined_tensors_stand_side_by_side(axis: int, size: int) -> None:
-    """With nothing where the other tensor is, and unknown if one of them is."""
+    """
+    Values of concatenated tensors are followed, with no value for the other tensor; the path is
+    unknown if one tensor is.
+    """
     other = np.full((2, size - 3) if size == 5 else (2, 3), -1)
     shape = (None, 2, 5) if size == 5 else (None, 4, 3)
     join = layer("Concatenate", axis=axis)
@@ -90,7 +99,10 @@ def test_joined_tensors_stand_side_by_side(axis: int, size: int) -> None:
 
 
 def test_large_inputs_are_not_followed() -> None:
-    """Nor those of an unknown rank; open dimensions count as 1."""
+    """
+    Values of large inputs and of inputs with an unknown rank are not followed; unknown dimensions
+    count as 1.
+    """
     assert elements_of_input((None, MOST_ELEMENTS + 1)) is None
     assert elements_of_input(None) is None
     assert elements_of_input((None, None, 3)).tolist() == [[0, 1, 2]]
@@ -107,7 +119,10 @@ def _batch_layer(mean: Any, axis: Any = -1, variance: Any = None) -> Any:
 
 @pytest.mark.parametrize(("axis", "mean"), [([2], [7.0, 8, 9]), (1, [1.0, 2]), (-1, [7.0, 8, 9])])
 def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> None:
-    """Counted from either end, with the batch as the first; a list in Keras 2."""
+    """
+    The feature axis is that of the layer, counted from either end with the batch first; Keras 2
+    writes it as a list.
+    """
     one = ReachedLayer(_batch_layer(mean, axis), WHOLE, None, elements=COUNTED)
     found = input_statistics(Slot("x", [None, 2, 3], "float32"), [one])
     assert found is not None
@@ -115,7 +130,10 @@ def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> No
 
 
 def test_elements_have_the_statistics_of_the_layer_that_gets_them() -> None:
-    """Of the first if there are several, in the units of the input; others are around 0."""
+    """
+    Input elements have the statistics of the first Normalization that receives them, in units of
+    the input; other elements have mean 0.
+    """
     slot = Slot("x", [None, 4], "float32")
     first = ReachedLayer(
         _batch_layer([10.0, 20.0], variance=[4.0, 16.0]),
@@ -145,8 +163,8 @@ def test_elements_have_the_statistics_of_the_layer_that_gets_them() -> None:
 )
 def test_other_layers_tell_nothing_of_an_input(one: Any, way: int) -> None:
     """
-    Of values that were changed, of another number of features, that are not finite or not there,
-    and of layers that make such values.
+    The statistics of a layer are ignored if its input was changed or has another number of
+    features, or if they are missing or not finite.
     """
     slot = Slot("x", [None, 2], "float32")
     assert input_statistics(slot, [ReachedLayer(one, way, None)]) is None

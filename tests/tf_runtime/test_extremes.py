@@ -1,4 +1,6 @@
-"""The batches beside the random ones: a constant, and the edges of the range of each input."""
+"""
+The additional batches next to random ones: a constant, and the ends of the range of each input.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,21 @@ from policytool.tf_runtime.feeding.slots import Slot
 
 
 def layer(class_name: str, **attributes: Any) -> Any:
-    """Return what looks like a layer of a class."""
+    """Return a replacement for a layer of a class."""
     return type(class_name, (SimpleNamespace,), {})(
         name=class_name.lower(), get_config=dict, trainable=True, **attributes
     )
 
 
 def embedding(count: int, *, scaling: tuple[float, float] = (1.0, 0.0), masks: bool = False) -> Any:
-    """Return that an input comes to an Embedding."""
+    """Return the use of an input by an Embedding."""
     return ReachedLayer(layer("Embedding", input_dim=count, mask_zero=masks), WHOLE, count, scaling)
 
 
 def rows(made: Recipe, *shape: int) -> list[list[Any]]:
-    """Return the rows of both kinds: the constant, highest, lowest, and both in turn twice."""
+    """
+    Return the rows of both kinds: the constant, and the highest, lowest and alternating values.
+    """
     found: list[list[Any]] = extreme_values(made, KINDS, [5, *shape]).tolist()
     return found
 
@@ -65,7 +69,10 @@ PIXELS = recipe(
 def test_edges_are_the_ends_of_the_range(
     made: Recipe, lowest: float, highest: float, constant: float
 ) -> None:
-    """All of a row at one end, at the other, and in turn; the value that is masked is none."""
+    """
+    Edge rows have all values at one end, at the other, or alternating; the masked value is not
+    used.
+    """
     assert rows(made, 4) == [
         [constant] * 4,
         [highest] * 4,
@@ -77,7 +84,10 @@ def test_edges_are_the_ends_of_the_range(
 
 
 def test_what_is_drawn_is_within_the_range() -> None:
-    """Of ids, pixels, flags, boundaries and vocabularies; a normal distribution has no end."""
+    """
+    Edge values are in the range of ids, pixels, flags, boundaries and vocabularies; a normal
+    distribution has no ends.
+    """
     lookup = layer("IntegerLookup", get_vocabulary=lambda: [7, 20], num_oov_indices=1)
     made = [
         recipe(Slot("x", [None, 4], "int32"), [embedding(50)], None),
@@ -92,8 +102,8 @@ def test_what_is_drawn_is_within_the_range() -> None:
 
 def test_features_have_ranges_of_their_own() -> None:
     """
-    Around the mean that a Normalization learnt; the constant is one deviation above it, positive
-    once it is normalized.
+    Edge values of features follow the mean of a Normalization; the constant is one deviation above
+    it, so that it is positive after normalization.
     """
     found = layer("Normalization", mean=np.array([10.0, -200.0]), variance=np.array([1.0, 100.0]))
     made = recipe(Slot("x", [None, 2], "float32"), [ReachedLayer(found, WHOLE, None)], None)
@@ -104,8 +114,8 @@ def test_features_have_ranges_of_their_own() -> None:
 @pytest.mark.parametrize("dtype", ["int32", "bool", "float32"])
 def test_masks_are_zero_and_one(name: str, dtype: str) -> None:
     """
-    But never zero for all of a sequence: a mask by its name, or by the argument of a layer that it
-    is passed to.
+    Edge values of masks are zero and one, but never zero for a whole sequence; a mask is detected
+    by its name or by the argument it is passed to.
     """
     reached = [ReachedLayer(layer("MultiHeadAttention"), WHOLE, None, is_mask=True)]
     made = recipe(Slot(name, [None, 4], dtype), reached, None)
@@ -116,7 +126,7 @@ def test_masks_are_zero_and_one(name: str, dtype: str) -> None:
 
 
 def test_text_has_edges_too() -> None:
-    """The first and the last word."""
+    """Edge values of text are the first and the last word."""
     lookup = layer("StringLookup", get_vocabulary=lambda: ["a", "b"], num_oov_indices=0)
     made = recipe(Slot("words", [None, 2], "string"), [ReachedLayer(lookup, WHOLE, None)], None)
     assert rows(made, 2) == [["b", "b"], ["b", "b"], ["a", "a"], ["b", "a"], ["a", "b"]]
@@ -138,7 +148,9 @@ def test_text_has_edges_too() -> None:
 def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
     dtype: str, scaling: tuple[float, float], low: float, high: float
 ) -> None:
-    """After the scale and the offset each is one of the Embedding's."""
+    """
+    Edge values of ids before a Rescaling are valid ids of the Embedding after scale and offset.
+    """
     made = recipe(Slot("x", [None, 4], dtype), [embedding(50, scaling=scaling)], None)
     assert made.range == pytest.approx([low, high])
     assert "a Rescaling layer converts to IDs below 50, for embedding" in made.how
@@ -153,7 +165,10 @@ def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
 
 
 def feeder(rows_: int, made: Recipe, slot: Slot, *, fixed: int | None = None, **wanted: Any) -> Any:
-    """Return what feeds one input, with arrays for tensors; ``fixed`` is the model's batch size."""
+    """
+    Return the feeder of one input with arrays for tensors; ``fixed`` is the batch size of the
+    model.
+    """
     found: Any = object.__new__(Feeder)
     found.slots = [slot]
     found.wanted = {"seed": 1, "batches": 1, "extremes": True, **wanted}
@@ -176,7 +191,10 @@ def test_batches_beside_random_ones_have_the_rows_that_they_need(
     size: int,
     is_fixed: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
-    """One more where all of them have room in it, else several; all rows of a fixed batch size."""
+    """
+    All edge rows are in one additional batch if they fit, and else in several; a model with a fixed
+    batch size gets full batches.
+    """
     fed = feeder(size, NORMAL, SLOT, fixed=size if is_fixed else None)
     assert {len(batch[0]) for batch in fed.batches} == {size}
     rows_beside = size if is_fixed else min(size, 5)
@@ -190,7 +208,7 @@ def test_batches_beside_random_ones_have_the_rows_that_they_need(
 
 
 def test_a_verification_has_random_batches_only() -> None:
-    """``migrate`` compares predictions on them as before."""
+    """``migrate`` verifies only with random batches."""
     fed = feeder(8, NORMAL, SLOT, extremes=False)
     assert fed.extremes == []
     assert len(fed.all) == len(fed.batches) == 1
@@ -199,8 +217,8 @@ def test_a_verification_has_random_batches_only() -> None:
 
 def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
     """
-    Return the batches that count; the reference has ``usual`` infinities for random ones, and more
-    where ``bad`` says so.
+    Return the batches that count; the reference has ``usual`` infinities in random batches, and
+    more in the batches of ``bad``.
     """
 
     def vectors(infinite: int) -> Any:
@@ -216,7 +234,10 @@ def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
 
 
 def test_a_batch_that_the_reference_does_not_stand_is_left_out() -> None:
-    """With a note; the other kind is tried by itself."""
+    """
+    A batch for which the reference overflows is skipped with a note, and the other kind is tried
+    separately.
+    """
     fed = feeder(8, NORMAL, SLOT)
     saved: list[Any] = []
     fed.save = saved.extend
@@ -231,7 +252,7 @@ def test_a_batch_that_the_reference_does_not_stand_is_left_out() -> None:
 
 
 def test_all_batches_may_be_left_out() -> None:
-    """What is compared then is what was compared without them."""
+    """If all additional batches are skipped, the random batches are compared."""
     fed = feeder(8, NORMAL, SLOT)
     assert measured(fed, 0, lambda array: True) == []
     assert fed.told["extra"] == []
@@ -243,7 +264,10 @@ def test_all_batches_may_be_left_out() -> None:
 
 
 def test_infinities_of_the_random_batches_are_the_model_s_own() -> None:
-    """As those of an attention mask are: they leave out nothing."""
+    """
+    A batch with no more infinities than the random batches, as from an attention mask, is not
+    skipped.
+    """
     fed = feeder(8, NORMAL, SLOT)
     assert len(measured(fed, 2, lambda array: True)) == 1
     assert fed.told["notes"] == []

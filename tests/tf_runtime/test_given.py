@@ -1,5 +1,5 @@
 """
-Inputs in files of NumPy's: what is read and written by the child process, in modules that need no
+Inputs from NumPy files: reading and writing in the child process, in modules that do not need
 TensorFlow.
 """
 
@@ -40,7 +40,7 @@ def read(path: Path, *slots: Slot) -> tuple[list[Any], list[str]]:
 
 
 def refusal(path: Path, *slots: Slot) -> str:
-    """Return what a file is refused with."""
+    """Return the error message for a file."""
     with pytest.raises(Refused) as caught:
         read(path, *slots)
     assert caught.value.code == "inputs-file"
@@ -48,21 +48,21 @@ def refusal(path: Path, *slots: Slot) -> str:
 
 
 def npy(array: Any) -> bytes:
-    """Return the bytes of a file with one array."""
+    """Return the bytes of a file with an array."""
     stream = io.BytesIO()
     np.save(stream, array)
     return stream.getvalue()
 
 
 def headed(shape: str, descr: str = "<f4") -> bytes:
-    """Return the header of an array with no data behind it."""
+    """Return the header of an array without data."""
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode("latin1")
 
 
 @pytest.mark.parametrize("name", ["values", "file", "a/b", "with space", "ünï"])
 def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
-    """Under whatever name."""
+    """Written inputs are read again, under any file name."""
     array = np.arange(6, dtype="float32").reshape(2, 3)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {name: array})
     arrays, hows = read(tmp_path / "x.npz", Slot(name, [None, 3], "float32"))
@@ -75,7 +75,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     "dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
 )
 def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: Any) -> None:
-    """As float32, which has each of their values."""
+    """Dtypes that NumPy files lack are written as float32, which contains each of their values."""
     array = np.random.default_rng(1).normal(size=(4, 3)).astype(dtype)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {"values": array})
     (found,), _ = read(tmp_path / "x.npz", Slot("values", [None, 3], array.dtype.name))
@@ -85,7 +85,7 @@ def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: 
 
 @pytest.mark.parametrize("texts", [["red", "grün", ""], [b"red", b"\xff\xfe", b"green"]])
 def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -> None:
-    """As text where they are text, else as bytes."""
+    """Strings are written as text or else as bytes, and never as pickles."""
     array = np.array([texts], dtype=object)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {"words": array})
     (found,), _ = read(tmp_path / "x.npz", Slot("words", [None, 3], "string"))
@@ -93,7 +93,7 @@ def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
-    """And no draft."""
+    """A failed write leaves the previous file and no temporary file."""
     with pytest.raises(Refused, match="cannot be written"):
         given_arrays.write_arrays(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
     path = tmp_path / "x.npz"
@@ -112,7 +112,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path) -> None:
-    """And no other name beside what was there."""
+    """A killed write leaves the previous file and a temporary file, which the next run removes."""
     path = tmp_path / "x.npz"
     path.write_bytes(b"before")
     script = (
@@ -132,7 +132,7 @@ def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path)
 def test_a_draft_is_written_through_no_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever foresees its name gets nothing written elsewhere."""
+    """A temporary file is not written through an existing link, so that nobody can redirect it."""
     monkeypatch.setattr(os, "urandom", bytes)
     other = tmp_path / "other"
     other.write_bytes(b"before")
@@ -145,7 +145,7 @@ def test_a_draft_is_written_through_no_link(
 
 
 def test_one_array_for_the_one_input_needs_no_name(tmp_path: Path) -> None:
-    """In either format; for two inputs it does."""
+    """An array for the only input needs no name in either format, and with two inputs it does."""
     array = np.ones((2, 3), "float32")
     np.save(tmp_path / "x.npy", array)
     np.savez(tmp_path / "x.npz", array)
@@ -168,7 +168,10 @@ def test_one_array_for_the_one_input_needs_no_name(tmp_path: Path) -> None:
 def test_arrays_are_cast_where_nothing_is_lost_but_digits(
     tmp_path: Path, wanted: str, array: Any, how: str
 ) -> None:
-    """Floats to narrower floats, integers to what has room for them."""
+    """
+    Arrays are cast if only precision is lost: floats to narrower floats, and integers to dtypes
+    with enough range.
+    """
     np.savez(tmp_path / "x.npz", values=array)
     (found,), hows = read(tmp_path / "x.npz", Slot("values", [None, 3], wanted))
     assert (found.dtype, hows) == (np.dtype(wanted), [how])
@@ -200,7 +203,10 @@ def test_arrays_are_cast_where_nothing_is_lost_but_digits(
 def test_arrays_that_do_not_fit_are_refused(
     tmp_path: Path, wanted: str, array: Any, message: str
 ) -> None:
-    """By the name of the input, with what was expected and what was found."""
+    """
+    An array that does not fit is an error with the name of the input, the expected and the actual
+    value.
+    """
     np.savez(tmp_path / "x.npz", values=array)
     assert (
         refusal(tmp_path / "x.npz", Slot("values", [None, 3], wanted)) == f"input values {message}"
@@ -209,7 +215,7 @@ def test_arrays_that_do_not_fit_are_refused(
 
 @pytest.mark.parametrize("ids", [[0, 5], [-1, 4], [0.0, np.nan]])
 def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None:
-    """A GPU would give zeros for them without a word."""
+    """Ids out of range are an error, because a GPU would silently return zeros for them."""
     np.savez(tmp_path / "x.npz", ids=np.array(ids))
     recipe = drawn()
     recipe.limit = (5, "table")
@@ -234,7 +240,7 @@ def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None
     ],
 )
 def test_names_that_are_no_inputs_are_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
-    """Missing arrays as well as others, of which none is passed over, with the model's names."""
+    """Missing and unknown arrays are an error with the names of the model's inputs."""
     np.savez(tmp_path / "x.npz", **arrays)
     found = ", ".join(sorted(arrays)) or "no array"
     message = refusal(tmp_path / "x.npz", VALUES)
@@ -246,7 +252,7 @@ def test_names_that_are_no_inputs_are_refused(tmp_path: Path, arrays: dict[str, 
 def test_empty_arrays_are_refused(
     tmp_path: Path, shape: tuple[int, ...], dims: list[int | None] | None
 ) -> None:
-    """Whatever the shape that the model expects, with the names of all inputs."""
+    """Empty arrays are an error that names all inputs, for each expected shape."""
     np.savez(tmp_path / "x.npz", values=np.ones(shape), other=np.ones(2))
     message = refusal(
         tmp_path / "x.npz", Slot("values", dims, "float32"), Slot("other", [None], "int32")
@@ -290,14 +296,14 @@ def zipped(name: str, content: bytes) -> bytes:
 )
 def test_files_that_are_none_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     """
-    Before anything is made of them: objects, sizes beyond the memory, headers that lie, other
-    files.
+    An invalid file is an error before its arrays are created: objects, sizes above the memory,
+    wrong headers, and other formats.
     """
     (tmp_path / "x.npz").write_bytes(content)
     assert message in refusal(tmp_path / "x.npz", VALUES)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """Is said not to be; a directory cannot be read."""
+    """A missing file is reported as missing, and a directory as unreadable."""
     assert refusal(tmp_path / "x.npz", VALUES).endswith("x.npz does not exist")
     assert "cannot be read" in refusal(tmp_path, VALUES)

@@ -1,5 +1,5 @@
 """
-Batches of a function of the user's (``--inputs MODULE:FUNCTION``), in modules that need no
+Batches from a function of the user (``--inputs MODULE:FUNCTION``), in modules that do not need
 TensorFlow.
 """
 
@@ -32,7 +32,7 @@ COUNT = itertools.count()
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a directory of the user's, in which modules are found."""
+    """Return a directory of the user from which modules are imported."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     known = set(sys.modules)
     yield tmp_path
@@ -43,7 +43,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def given(
     place: Path, code: str, slots: tuple[Slot, ...] = ONE, *, name: str = "", **wanted: Any
 ) -> Any:
-    """Return what a model is fed by the function ``made`` of a module with some code."""
+    """Return the inputs from the function ``made`` of a module with some code."""
     module = f"own_inputs_{next(COUNT)}"
     (place / f"{module}.py").write_text(f"import numpy as np\n{code}\n", encoding="utf-8")
     feeder: Any = object.__new__(Feeder)
@@ -69,7 +69,7 @@ def given(
 
 
 def refusal(place: Path, code: str, slots: tuple[Slot, ...] = ONE, **wanted: Any) -> str:
-    """Return the sentence that a function is refused with."""
+    """Return the error message for a function."""
     with pytest.raises(Refused) as caught:
         given(place, code, slots, **wanted)
     assert caught.value.code == "user-function"
@@ -89,7 +89,10 @@ def refusal(place: Path, code: str, slots: tuple[Slot, ...] = ONE, **wanted: Any
     ],
 )
 def test_a_function_returns_or_yields_batches(place: Path, code: str) -> None:
-    """Arrays, dicts by input name, and lists in the order of the inputs."""
+    """
+    A function can return or yield batches: arrays, dicts by input name, and lists in the order of
+    the inputs.
+    """
     found = given(place, code)
     assert [[array.shape for array in one] for one in found.batches] == [[(2, 3)], [(2, 3)]]
     assert (found.kind, found.hows, found.size) == ("given", ["given, cast from float64"], 2)
@@ -99,7 +102,7 @@ def test_a_function_returns_or_yields_batches(place: Path, code: str) -> None:
     "value", ["{'ids': ids, 'values': values}", "(values, ids)", "[values, ids]"]
 )
 def test_several_inputs_are_told_by_name_or_order(place: Path, value: str) -> None:
-    """In the order of the model's inputs."""
+    """Several inputs are assigned by name or in the order of the model's inputs."""
     code = f"values, ids = np.ones((2, 3), 'float32'), np.arange(2)\ndef made(): yield {value}"
     (found,) = given(place, code, TWO).batches
     assert [array.dtype.name for array in found] == ["float32", "int32"]
@@ -107,7 +110,7 @@ def test_several_inputs_are_told_by_name_or_order(place: Path, value: str) -> No
 
 @pytest.mark.parametrize("value", ["{'values': np.ones((20, 3))}", "np.ones((20, 3))"])
 def test_one_array_is_cut_like_a_file(place: Path, value: str) -> None:
-    """Into batches of the usual size, or of the one that the user sets."""
+    """A single array is split like a file into batches of the default size or the user's size."""
     code = f"def made(): return {value}"
     assert [len(one[0]) for one in given(place, code).batches] == [8, 8, 4]
     assert [len(one[0]) for one in given(place, code, batches=2).batches] == [8, 8]
@@ -115,7 +118,10 @@ def test_one_array_is_cut_like_a_file(place: Path, value: str) -> None:
 
 
 def test_batches_stay_as_they_are_unless_a_size_is_set(place: Path) -> None:
-    """By the user or by the model; their other dimensions may differ."""
+    """
+    Yielded batches keep their size unless the user or the model sets a size, and their other
+    dimensions can differ.
+    """
     code = "def made():\n    yield np.ones((3, 5))\n    yield np.ones((6, 2))"
     assert [one[0].shape for one in given(place, code, OPEN).batches] == [(3, 5), (6, 2)]
     sizes = [one[0].shape for one in given(place, code, OPEN, batch_size=4).batches]
@@ -125,14 +131,17 @@ def test_batches_stay_as_they_are_unless_a_size_is_set(place: Path) -> None:
 
 
 def test_text_may_be_python_s(place: Path) -> None:
-    """As tensors of TensorFlow have it."""
+    """Python strings are converted to text as in TensorFlow tensors."""
     code = "def made(): yield np.array([['a', b'b']], dtype=object)"
     (found,) = given(place, code, (Slot("words", [None, 2], "string"),)).batches[0]
     assert found.tolist() == [[b"a", b"b"]]
 
 
 def test_an_endless_function_ends_with_the_number_of_batches(place: Path) -> None:
-    """Without that number, or above the limit of bytes, it is an error."""
+    """
+    An endless function stops at the number of batches; without that number, or above the size
+    limit, it is an error.
+    """
     code = "def made():\n    while True: yield np.ones((2, 3), 'float32')"
     assert len(given(place, code, batches=7).batches) == 7
     assert refusal(place, code).endswith(":made returned too many")
@@ -141,7 +150,10 @@ def test_an_endless_function_ends_with_the_number_of_batches(place: Path) -> Non
 
 
 def test_the_function_runs_in_the_user_s_directory(place: Path) -> None:
-    """While it is imported, called, and asked for the next batch; and only then."""
+    """
+    The function runs in the user's directory during import, calls and iteration, and the directory
+    is restored after each.
+    """
     before = os.getcwd()  # noqa: PTH109  # as the function sees it
     (place / "data.npy").write_bytes(b"")
     code = (
@@ -155,7 +167,7 @@ def test_the_function_runs_in_the_user_s_directory(place: Path) -> None:
 
 
 def test_nan_is_noted(place: Path) -> None:
-    """Once for all batches."""
+    """NaN in the inputs is noted once for all batches."""
     found = given(place, "def made(): return [np.full((2, 3), np.nan)] * 2")
     assert [note.partition(":")[2] for note in found.notes] == [
         "made returned NaN or infinity in values"
@@ -212,7 +224,10 @@ def test_nan_is_noted(place: Path) -> None:
     ],
 )
 def test_functions_that_are_wrong_are_refused(place: Path, code: str, message: str) -> None:
-    """Each in one sentence that names the function, or the batch and the input."""
+    """
+    An invalid function or batch is a one-line error with the function, or with the batch and the
+    input.
+    """
     assert message in refusal(place, code)
 
 
@@ -230,18 +245,18 @@ def test_functions_that_are_wrong_are_refused(place: Path, code: str, message: s
     ],
 )
 def test_batches_for_several_inputs(place: Path, code: str, message: str) -> None:
-    """Have all of them, with as many rows."""
+    """Each batch must have all inputs with the same number of rows."""
     assert message in refusal(place, code, TWO)
 
 
 def test_rows_that_make_no_whole_batch_of_the_model_s_are_refused(place: Path) -> None:
-    """As in a file."""
+    """Rows that do not fill a batch of the model's fixed size are an error, as in a file."""
     message = refusal(place, "def made(): yield np.ones((6, 3))", FIXED)
     assert message.startswith("the model accepts only batches of 4 rows, but batch 1 has 6 rows")
 
 
 def test_a_module_that_is_not_there(place: Path) -> None:
-    """Is named."""
+    """A missing module is an error with its name."""
     message = refusal(place, "", name="own_missing_module:made")
     assert message.startswith(
         "--inputs own_missing_module:made: the module own_missing_module cannot be imported: "
@@ -249,7 +264,7 @@ def test_a_module_that_is_not_there(place: Path) -> None:
 
 
 def test_an_array_that_cannot_be_made(place: Path) -> None:
-    """A tensor that fails when its values are asked for."""
+    """A tensor whose values cannot be read is an error."""
     code = (
         "class Tensor:\n    def __array__(self, *_, **__): raise OSError('no values')\n"
         "def made(): yield Tensor()"

@@ -1,4 +1,4 @@
-"""The rows of the user's inputs in which layers are compared."""
+"""The rows of the user's inputs for which layers are compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policytool.tf_runtime.engine.measurements import EXPLAINED_ROWS, LAYER_ROWS
 
 
 class Spec:
-    """A stand-in for a spec of TensorFlow."""
+    """A replacement for a spec of TensorFlow."""
 
     def __init__(self, sizes: list[int | None], dtype: str = "float32") -> None:
         self.shape = SimpleNamespace(rank=len(sizes), as_list=lambda: sizes)
@@ -26,7 +26,7 @@ TF: Any = SimpleNamespace(
 
 
 def fed(*rows: int, kind: str = "given", fixed: bool = False) -> Any:
-    """Return inputs of batches with so many rows: the number of the batch and of the row."""
+    """Return batches with these numbers of rows; each value identifies the batch and the row."""
     return SimpleNamespace(
         batches=[
             np.stack([np.full(count, number), np.arange(count)], axis=1)
@@ -40,7 +40,7 @@ def fed(*rows: int, kind: str = "given", fixed: bool = False) -> Any:
 
 
 def parts(inputs: Any, spoiled: dict[int, int], *, explains: bool) -> list[tuple[int, int, int]]:
-    """Return the number of each batch, of its first row, and how many rows follow from there."""
+    """Return the batch number, first row and number of rows of each part."""
     rows = LayerRows(TF, inputs, explains=explains)
     return [(int(batch[0, 0]), int(batch[0, 1]), len(batch)) for batch in rows.batches(spoiled)]
 
@@ -60,7 +60,10 @@ def parts(inputs: Any, spoiled: dict[int, int], *, explains: bool) -> list[tuple
 def test_layers_are_compared_in_all_rows_of_few(
     inputs: Any, *, explains: bool, is_partial: bool
 ) -> None:
-    """A run with something to explain has more of them."""
+    """
+    If there are few rows, layers are compared for all of them, and a run that must explain an error
+    has a higher limit.
+    """
     assert LayerRows(TF, inputs, explains=explains).is_partial is is_partial
 
 
@@ -76,14 +79,20 @@ def test_layers_are_compared_in_all_rows_of_few(
     ids=["whole", "large", "cut", "fixed", "fixed-small"],
 )
 def test_the_first_rows_are_compared(inputs: Any, expected: list[int]) -> None:
-    """A batch is cut unless the model takes one size only; the number is reported."""
+    """
+    Layers are compared for the first rows; a batch is cut unless the model has a fixed batch size,
+    and the number is reported.
+    """
     compared = parts(inputs, {}, explains=False)
     assert compared == [(number, 0, count) for number, count in enumerate(expected)]
     assert inputs.told["layer_rows"] == sum(expected)
 
 
 def test_batches_with_new_nan_are_compared_first() -> None:
-    """They may be far behind the others, and in the rows that a cut leaves."""
+    """
+    Batches with new NaN values are compared first, even if they come late or their NaN rows would
+    be cut off.
+    """
     assert parts(fed(*[8] * 40), {30: 7, 35: 0}, explains=False) == [(30, 0, 8), (35, 0, 8)]
     many = parts(fed(*[400] * 40), {7: 399}, explains=True)
     assert many == [(7, 0, 400), (0, 0, 400), (1, 0, 200)]
@@ -103,12 +112,12 @@ def test_batches_with_new_nan_are_compared_first() -> None:
     ids=["whole", "large", "cut", "fixed", "few"],
 )
 def test_the_number_of_rows_is_open_only_if_a_batch_is_cut(inputs: Any, size: int | None) -> None:
-    """Otherwise the shapes of all batches stay known."""
+    """The number of rows is variable only if a batch is cut, so that other shapes stay known."""
     assert LayerRows(TF, inputs, explains=False).specs.shape.as_list() == [size, 2]
 
 
 def test_no_number_is_reported_if_all_rows_are_compared() -> None:
-    """Null stands for all."""
+    """If all rows are compared, the reported number of rows is null."""
     inputs = fed(LAYER_ROWS)
     LayerRows(TF, inputs, explains=False)
     assert inputs.told["layer_rows"] is None

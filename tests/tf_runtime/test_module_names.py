@@ -1,4 +1,4 @@
-"""The modules of the child that other interpreters import by name."""
+"""Modules of the child that other interpreters import by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMED: Final = re.compile(
 
 
 def test_each_job_has_its_function() -> None:
-    """A job's module is imported when the first job of its kind comes."""
+    """Each job has a function, whose module is imported at the first job of its kind."""
     assert JOBS
     for job in JOBS.values():
         module, _, function = job.rpartition(".")
@@ -32,7 +32,10 @@ def test_each_job_has_its_function() -> None:
 
 @pytest.mark.parametrize("folder", ["compat", "bench"])
 def test_scripts_name_modules_that_exist(folder: str) -> None:
-    """No other test imports them by these names without TensorFlow."""
+    """
+    Modules that scripts import by name exist; no other test imports them by name without
+    TensorFlow.
+    """
     named = {
         match[1]
         for path in (ROOT / "tests" / folder).glob("*.py")

@@ -1,4 +1,4 @@
-"""What became of the values of an output, against plain code."""
+"""Changes of output values, compared with plain code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from policytool.tf_runtime.engine.output_changes import OutputChanges
 
 
 def changes(reference: Any, candidate: Any, batch: int = 7) -> metrics.OutputChanges:
-    """Return what became of an output, as the command reads it."""
+    """Return the changes of an output, as the command reads them."""
     found = OutputChanges()
     for start in range(0, len(reference), batch):
         found.update(reference[start : start + batch], candidate[start : start + batch])
@@ -21,12 +21,15 @@ def changes(reference: Any, candidate: Any, batch: int = 7) -> metrics.OutputCha
 
 
 def random(*shape: int, seed: int = 1) -> Any:
-    """Return normal numbers."""
+    """Return normally distributed numbers."""
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def test_classes_sides_and_neighbours_are_counted() -> None:
-    """As plain code counts them, however rows are cut into batches."""
+    """
+    Changes of classes, signs and neighbours are counted like in plain code, for any split of rows
+    into batches.
+    """
     one = random(100, 6)
     other = one + 0.3 * random(100, 6, seed=2)
     found = changes(one, other)
@@ -47,7 +50,10 @@ def test_classes_sides_and_neighbours_are_counted() -> None:
 
 @pytest.mark.parametrize("shape", [(50,), (50, 1), (50, 3), (50, 5, 2), (50, 20), (50, 4, 4, 9)])
 def test_errors_are_relative_to_the_spread(shape: tuple[int, ...]) -> None:
-    """Of each channel if there are few, else of all; an offset does not count."""
+    """
+    Errors are relative to the spread of each channel, or of all values if there are many channels,
+    and offsets do not count.
+    """
     one = random(*shape) + 500
     other = one + 0.01 * random(*shape, seed=3)
     found = changes(one.astype("float64"), other.astype("float64"))
@@ -64,7 +70,7 @@ def test_errors_are_relative_to_the_spread(shape: tuple[int, ...]) -> None:
 
 
 def test_probabilities_are_recognised() -> None:
-    """By the values of the reference alone."""
+    """Probabilities are detected from the values of the reference only."""
     scores = np.exp(random(40, 5))
     found = changes(scores / scores.sum(1, keepdims=True), scores)
     assert (found.sums_to_one, found.is_probability, found.has_unit_norm) == (True, True, False)
@@ -75,7 +81,7 @@ def test_probabilities_are_recognised() -> None:
 
 
 def test_masks_are_compared_by_their_union() -> None:
-    """Two empty masks are the same."""
+    """Masks are compared by intersection over union, and two empty masks are equal."""
     one = np.zeros((3, 4, 4, 1), "float32")
     other = one.copy()
     one[1, :2] = other[1, 1:3] = 0.9
@@ -86,7 +92,7 @@ def test_masks_are_compared_by_their_union() -> None:
 
 
 def test_new_nan_is_counted_by_row() -> None:
-    """What is not finite in the reference already is left out."""
+    """New NaN values are counted by row, without rows that are not finite in the reference."""
     one, other = random(20, 3), random(20, 3)
     one[3, 0] = other[3, 1] = np.nan
     other[5, 2] = np.inf
@@ -96,7 +102,7 @@ def test_new_nan_is_counted_by_row() -> None:
 
 
 def test_other_values_are_compared_as_they_are() -> None:
-    """Integers, words and truth values."""
+    """Integers, words and booleans are compared for equality."""
     for one in (np.arange(12).reshape(4, 3), np.array([["a", "b"], ["c", "d"]], object)):
         other = one.copy()
         other[1, 0] = other[0, 0]
@@ -107,20 +113,23 @@ def test_other_values_are_compared_as_they_are() -> None:
 
 
 def test_a_constant_output_does_not_vary() -> None:
-    """Nothing can be concluded from it."""
+    """A constant output has no spread, so that it allows no conclusion."""
     assert not changes(np.ones((9, 2)), np.ones((9, 2))).varies
     assert changes(random(9, 2), random(9, 2)).varies
 
 
 def test_an_empty_batch_counts_for_nothing() -> None:
-    """Such as one without any row."""
+    """A batch without rows does not change the counts."""
     found = OutputChanges()
     found.update(np.zeros((0, 3)), np.zeros((0, 3)))
     assert found.to_json()["samples"] == 0
 
 
 def test_sides_do_not_depend_on_batches() -> None:
-    """Values below 0 show that the values before are no probabilities."""
+    """
+    The counts do not depend on the batches, even if a later value below 0 shows that the values are
+    not probabilities.
+    """
     one = np.concatenate([np.full((32, 1), 0.3), random(968, 1)]).astype("float32")
     for batch in (32, 1000):
         found = changes(one, -one, batch)
@@ -130,14 +139,17 @@ def test_sides_do_not_depend_on_batches() -> None:
 
 
 def test_nan_in_one_row_is_no_variation() -> None:
-    """Of the finite rows, all are the same."""
+    """A constant output with NaN in one row is still constant."""
     one = np.full((100, 3), 0.25, "float32")
     one[7] = np.nan
     assert not changes(one, one).varies
 
 
 def test_batches_may_have_different_shapes() -> None:
-    """Sequences are as long as the longest of their batch; channels are one then."""
+    """
+    Batches can have different shapes, such as sequences of different lengths, and then all channels
+    count as one.
+    """
     found = OutputChanges()
     for length, seed in ((12, 1), (17, 2), (12, 3)):
         one = random(1, length, seed=seed)

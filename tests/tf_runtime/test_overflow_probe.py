@@ -1,6 +1,6 @@
 """
-The search for the size at which inputs overflow, with numbers in place of models;
-``tests/compat/test_overflow_probe.py`` has real ones.
+The search for the input size that overflows, with numbers instead of models;
+``tests/compat/test_overflow_probe.py`` uses models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_RUNS = 8
 
 
 def counted(at: Callable[[float], Outcome]) -> tuple[Callable[[float], Outcome], list[float]]:
-    """Return a function, and a list of what it was called with."""
+    """Return a function and the list of its arguments."""
     tried: list[float] = []
 
     def run(factor: float) -> Outcome:
@@ -46,7 +46,10 @@ def counted(at: Callable[[float], Outcome]) -> tuple[Callable[[float], Outcome],
 
 @given(edge=st.floats(1.01, MOST), largest=st.floats(1e-3, 1e5))
 def test_edge_is_found_within_a_fifth(edge: float, largest: float) -> None:
-    """Between two factors that were tried, in few runs, or beyond the largest one."""
+    """
+    The edge is found within a fifth between two tested factors in few runs, or is above the largest
+    factor.
+    """
     most = most_factor(largest)
     run, tried = counted(lambda factor: Outcome("dense" if factor >= edge else None))
     finite_to, factor, place = smallest_factor(run, most)
@@ -64,7 +67,7 @@ def test_edge_is_found_within_a_fifth(edge: float, largest: float) -> None:
 
 @given(edge=st.floats(1.01, 100.0), end=st.floats(1.01, 100.0))
 def test_reference_has_to_be_finite(edge: float, end: float) -> None:
-    """Where it is not, nothing is said of larger inputs."""
+    """If the reference is not finite, nothing is reported for larger inputs."""
 
     def at(factor: float) -> Outcome:
         return Outcome("dense" if factor >= edge else None, is_usable=factor < end)
@@ -83,7 +86,7 @@ def test_reference_has_to_be_finite(edge: float, end: float) -> None:
 
 @given(edge=st.floats(1.01, MOST))
 def test_factors_have_two_digits(edge: float) -> None:
-    """But for the largest, so that a report prints what was tried."""
+    """Tested factors have two digits, except the largest, so that reports print them exactly."""
     run, tried = counted(lambda factor: Outcome("dense" if factor >= edge else None))
     smallest_factor(run, MOST)
     assert all(factor == float(f"{factor:.2g}") for factor in tried if factor != MOST)
@@ -94,7 +97,9 @@ def test_factors_have_two_digits(edge: float) -> None:
     [(1e-3, MOST), (3.0, 21000.0), (255.0, 250.0), (30_000.0, LEAST), (1e6, LEAST)],
 )
 def test_inputs_stay_within_float16(largest: float, expected: float) -> None:
-    """Or become 16 times larger, if that is more: the data may well be so."""
+    """
+    Inputs are scaled at most to the range of float16, or to 16 times their size if that is larger.
+    """
     assert most_factor(largest) == expected
     assert expected == LEAST or expected * largest <= np.finfo("float16").max
 
@@ -102,7 +107,7 @@ def test_inputs_stay_within_float16(largest: float, expected: float) -> None:
 def row(
     name: str, accumulated: int, isolated: int | None, *, parent: Any = None, narrow: bool = True
 ) -> Any:
-    """Return a row whose comparisons have these numbers."""
+    """Return a row with these numbers of comparisons."""
     candidate = SimpleNamespace(key=(name, 0), path=name, parent=parent)
     return SimpleNamespace(
         candidate=candidate,
@@ -120,7 +125,7 @@ def vectors(*overflowed: int) -> Any:
 
 
 def test_first_layer_is_the_one_that_makes_it() -> None:
-    """In the order of the calls."""
+    """The first layer in call order that overflows is reported."""
     rows = [row("first", 0, 1), row("second", 2, 3), row("third", 4, 5)]
     assert first_overflow(rows, vectors(0, 0, 0, 0, 0, 0)) is None
     assert first_overflow(rows, vectors(0, 0, 1, 1, 9, 9)) is rows[1]
@@ -128,7 +133,10 @@ def test_first_layer_is_the_one_that_makes_it() -> None:
 
 
 def test_layer_around_the_first_is_named_if_its_code_makes_it() -> None:
-    """The scores of an attention, which no layer returns; an edge that isolated inputs miss."""
+    """
+    The layer around the first one is reported if its own code overflows, such as the scores of an
+    attention.
+    """
     attention = row("attention", 2, 3)
     output = row("attention/output", 0, 1, parent=attention.candidate)
     assert first_overflow([output, attention], vectors(1, 0, 1, 1)) is attention
@@ -136,12 +144,15 @@ def test_layer_around_the_first_is_named_if_its_code_makes_it() -> None:
 
 
 def test_only_float16_is_probed() -> None:
-    """Other dtypes have the range of float32."""
+    """Only float16 is probed, because other dtypes have the range of float32."""
     assert is_narrow([row("first", 0, 1, narrow=False), row("second", 2, 3)])
     assert not is_narrow([row("first", 0, 1, narrow=False)])
 
 
 def test_runs_are_bounded() -> None:
-    """By the octaves of the largest factor, which each run halves."""
+    """
+    The number of runs is limited by the octaves of the largest factor, because each run halves
+    them.
+    """
     runs = 1 + math.ceil(math.log2(math.log2(overflow_probe.MOST) / math.log2(CLOSE)))
     assert runs <= MOST_RUNS

@@ -1,4 +1,4 @@
-"""Where inputs are padded that a model masks: rows of every kind, and inputs that differ."""
+"""Padding of inputs that a model masks: rows of each kind, with different padding per input."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LENGTH = 8
 
 
 def layer(class_name: str, **attributes: Any) -> Any:
-    """Return what looks like a layer of a class."""
+    """Return a replacement for a layer of a class."""
     return type(class_name, (SimpleNamespace,), {})(
         name=class_name.lower(), get_config=dict, trainable=True, **attributes
     )
 
 
 def ids(shape: tuple[int, ...] = (LENGTH,)) -> tuple[Slot, Recipe]:
-    """Return an input of ids, and how it is drawn."""
+    """Return an input of ids and its recipe."""
     slot = Slot("ids", [None, *shape], "int32")
     embedding = ReachedLayer(layer("Embedding", input_dim=50, mask_zero=True), WHOLE, 50)
     return slot, recipe(slot, [embedding], None)
@@ -42,7 +42,7 @@ def drawn(inputs: list[tuple[Slot, Recipe]], *, batch: int | None = None) -> lis
 
 
 def kind(row: Any) -> str:
-    """Return which places of a sequence are padded."""
+    """Return the padded places of a sequence."""
     there = (row != 0).astype(int)
     if not there.any():
         return "everywhere"
@@ -56,7 +56,10 @@ CYCLE = ["nowhere", "end", "beginning", "everywhere"]
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
 def test_rows_are_padded_partly_and_fully(batch: int) -> None:
-    """However few rows a batch has, there is one of each kind."""
+    """
+    Each batch has rows without padding, with partial and with full padding, even if it has few
+    rows.
+    """
     (array,) = drawn([ids()], batch=batch)
     kinds = [kind(row) for row in array]
     assert kinds == (CYCLE * len(kinds))[: len(kinds)]
@@ -64,7 +67,10 @@ def test_rows_are_padded_partly_and_fully(batch: int) -> None:
 
 
 def test_inputs_end_alike_in_some_rows_and_not_in_others() -> None:
-    """A rule for merged masks is seen only if the masks differ."""
+    """
+    Several inputs have equal padding in some rows and different padding in others, because a rule
+    for merged masks is visible only with different masks.
+    """
     first, second = drawn([ids(), ids()])
     pairs = [(kind(one), kind(other)) for one, other in zip(first, second, strict=True)]
     assert all(one == other for one, other in pairs[:4])
@@ -73,7 +79,10 @@ def test_inputs_end_alike_in_some_rows_and_not_in_others() -> None:
 
 
 def test_sentences_of_a_text_end_early() -> None:
-    """Ids of several sentences, and of each sentence; a row of one axis is features."""
+    """
+    Ids of several sentences are padded per text and per sentence; rows with one axis are features
+    and are not padded.
+    """
     (array,) = drawn([ids((4, LENGTH))])
     assert (array[0, 1, LENGTH // 2 :] == 0).all()
     assert (array[0, 0] != 0).all()
@@ -81,7 +90,9 @@ def test_sentences_of_a_text_end_early() -> None:
 
 
 def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
-    """All features of a step; ``Masking`` takes away no step with any other value."""
+    """
+    All features of a padded step have the mask value, because ``Masking`` ignores any other value.
+    """
     slot = Slot("series", [None, LENGTH, 2], "float32")
     made = recipe(slot, [ReachedLayer(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
     (array,) = drawn([(slot, made)])
@@ -94,7 +105,7 @@ def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
 
 @pytest.mark.parametrize(("way", "expected"), [(WHOLE, 0.0), (PART, 0.0), (CHANGED, None)])
 def test_a_part_of_the_ids_is_masked_too(way: int, expected: float | None) -> None:
-    """And not what an offset makes of them."""
+    """Padding applies to the part of the ids that is masked, and not to ids after an offset."""
     embedding = ReachedLayer(layer("Embedding", input_dim=50, mask_zero=True), way, 50)
     assert recipe(Slot("ids", [None, 9], "int32"), [embedding], None).padding == expected
 
@@ -111,7 +122,9 @@ def test_a_part_of_the_ids_is_masked_too(way: int, expected: float | None) -> No
 def test_a_model_that_does_not_say_what_its_inputs_come_to(
     dtype: str, shape: list[int | None] | None, expected: float | None
 ) -> None:
-    """Ids are an Embedding's, series a Masking's."""
+    """
+    If the use of inputs is unknown, ids are padded as for an Embedding and series as for a Masking.
+    """
     own = layer(
         "Model",
         layers=[

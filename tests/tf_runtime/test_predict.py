@@ -1,4 +1,4 @@
-"""The inputs of a model that does not say them, with objects that stand for models."""
+"""Inputs of a model without declared inputs, with replacements for models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from policytool.tf_runtime.library import Refused
 
 
 def signature(*specs: str) -> Any:
-    """Return what looks like a signature with these inputs."""
+    """Return a replacement for a signature with these inputs."""
     return SimpleNamespace(structured_input_signature=((), {spec: spec for spec in specs}))
 
 
 @pytest.fixture
 def predictor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the loaded file of a model that is only fed if Keras has noted its inputs."""
+    """Return the loaded file of a model that has inputs only if Keras recorded them."""
 
     def feed(_library: Any, model: Any, _options: Any) -> Any:
         spec = getattr(model, "_saved_model_inputs_spec", None)
@@ -33,7 +33,10 @@ def predictor(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_silent_model_has_the_input_of_its_only_signature(predictor: Any) -> None:
-    """As a SavedModel of Keras 2 may be that was never called in Python."""
+    """
+    A model without declared inputs, such as a SavedModel of Keras 2 that was never called in
+    Python, has the input of its only signature.
+    """
     predictor.signatures = {"serving_default": signature("x")}
     assert predictor._feed_model({}) == "x"  # noqa: SLF001  # as above
 
@@ -44,7 +47,10 @@ def test_a_silent_model_has_the_input_of_its_only_signature(predictor: Any) -> N
     ids=["none", "two", "two inputs"],
 )
 def test_a_silent_model_is_refused_otherwise(predictor: Any, signatures: dict[str, Any]) -> None:
-    """Nothing tells which signature is the model's own, or how it nests its inputs."""
+    """
+    A model without declared inputs is an error if it has several signatures or inputs, because
+    their structure is unknown.
+    """
     predictor.signatures = signatures
     with pytest.raises(Refused, match="says nothing"):
         predictor._feed_model({})  # noqa: SLF001  # as above

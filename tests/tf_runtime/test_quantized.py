@@ -1,4 +1,4 @@
-"""What the rounding of stored weights explains, by the integers alone."""
+"""The error that the rounding of stored weights explains, computed only from the integers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from policytool.tf_runtime.engine import sides
 
 
 class Layer:
-    """What a layer of Keras 3 shows of itself."""
+    """A replacement for a layer of Keras 3."""
 
     name = "dense"
 
@@ -23,7 +23,7 @@ class Layer:
         self._below = below
 
     def get_config(self) -> dict[str, Any]:
-        """Return nothing; a layer has this method."""
+        """Return an empty config."""
         return {}
 
     def _flatten_layers(self, **_: Any) -> tuple[Layer, ...]:
@@ -35,13 +35,16 @@ PLAIN = Layer(None, INTEGERS.astype("float32") / 100)
 
 
 def test_the_same_integers_add_nothing() -> None:
-    """Neither do weights that are not quantised."""
+    """Equal integers, and weights that are not quantized, explain no error."""
     assert sides.weight_rounding(Layer("int8", INTEGERS), Layer("int8", INTEGERS)) == 0
     assert sides.weight_rounding(PLAIN, PLAIN) == 0
 
 
 def test_the_error_of_rounding_is_estimated() -> None:
-    """Within a tenth of what rounding random numbers to these integers is off by."""
+    """
+    The estimated rounding error is within a tenth of the error of rounding random numbers to these
+    integers.
+    """
     random = np.random.RandomState(2)
     weights = random.uniform(-127, 127, size=(256, 64))
     rounded = np.round(weights)
@@ -51,7 +54,7 @@ def test_the_error_of_rounding_is_estimated() -> None:
 
 
 def test_each_byte_of_int4_holds_two_numbers() -> None:
-    """Their order in the byte does not matter."""
+    """Each byte of an int4 kernel contains two numbers, in either order."""
     numbers = np.random.RandomState(3).randint(-8, 8, size=(2, 16, 8)).astype("int8")
     packed = (numbers[0] & 15) | np.left_shift(numbers[1], 4)
     found = sides.weight_rounding(PLAIN, Layer("int4", packed))
@@ -61,7 +64,7 @@ def test_each_byte_of_int4_holds_two_numbers() -> None:
 
 
 def test_layers_within_a_layer_count() -> None:
-    """As random errors add up; a kernel of zeros has none."""
+    """Nested layers add up like random errors, and a kernel of zeros adds none."""
     inner, zeros = Layer("int8", INTEGERS), Layer("int8", INTEGERS * 0)
     alone = sides.weight_rounding(PLAIN, inner)
     outer = Layer(None, 1.0, inner, Layer("int8", INTEGERS), zeros)
@@ -69,7 +72,7 @@ def test_layers_within_a_layer_count() -> None:
 
 
 def test_other_integers_count_on_both_sides() -> None:
-    """Two files that were quantised differently."""
+    """If both files are quantized with different integers, the errors of both count."""
     one, other = Layer("int8", INTEGERS), Layer("int8", -INTEGERS)
     assert sides.weight_rounding(one, other) == pytest.approx(
         math.sqrt(2) * sides.weight_rounding(PLAIN, one)

@@ -1,6 +1,6 @@
 """
-How inputs are drawn, with layers that stand for those of a library;
-``tests/compat/test_feeding.py`` has the real ones.
+Drawing inputs, with replacements for the layers of a library; ``tests/compat/test_feeding.py`` uses
+real layers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from policytool.tf_runtime.feeding.slots import Slot
 
 
 def layer(class_name: str, **attributes: Any) -> Any:
-    """Return what looks like a layer of a class."""
+    """Return a replacement for a layer of a class."""
     return type(class_name, (SimpleNamespace,), {})(
         name=class_name.lower(), get_config=dict, trainable=True, **attributes
     )
 
 
 def drawn(made: Recipe, *shape: int) -> Any:
-    """Draw values."""
+    """Return values that were drawn."""
     return np.asarray(made.draw(np.random.RandomState(1), shape))
 
 
 def embedding(count: int, *, change: int = WHOLE, mask_zero: bool = False) -> ReachedLayer:
-    """Return that an input comes to an Embedding."""
+    """Return the use of an input by an Embedding."""
     return ReachedLayer(layer("Embedding", input_dim=count, mask_zero=mask_zero), change, count)
 
 
@@ -50,7 +50,10 @@ def embedding(count: int, *, change: int = WHOLE, mask_zero: bool = False) -> Re
 def test_ids_are_below_the_smallest_bound(
     dtype: str, reached: list[ReachedLayer], bound: int
 ) -> None:
-    """Of the layers, of what the dtype holds exactly, and half of it after an offset."""
+    """
+    Drawn ids are below the smallest limit of the layers and of the dtype, and below half of it
+    after an offset.
+    """
     made = recipe(Slot("ids", [None, 100], dtype), reached, None)
     values = drawn(made, 400, 100)
     assert values.min() == 0
@@ -58,7 +61,10 @@ def test_ids_are_below_the_smallest_bound(
 
 
 def test_given_ids_are_bounded_where_all_of_them_come_to_the_layer() -> None:
-    """And not where some are cut away or moved first."""
+    """
+    Ids of the user are limited only if the layer receives all of them, and not if some are cut or
+    moved before.
+    """
     slot = Slot("ids", [None, 3], "int32")
     assert recipe(slot, [embedding(9, change=PART), embedding(50)], None).limit == (50, "embedding")
     assert recipe(slot, [embedding(9, change=PART)], None).limit is None
@@ -66,7 +72,9 @@ def test_given_ids_are_bounded_where_all_of_them_come_to_the_layer() -> None:
 
 
 def test_what_means_the_end_of_a_sequence_is_drawn_nowhere_else() -> None:
-    """0 before an Embedding that masks it, if there are other ids."""
+    """
+    The id 0 is not drawn for an Embedding that masks it, except as padding, if other ids exist.
+    """
     slot = Slot("ids", [None, 30], "int32")
     made = recipe(slot, [embedding(4, mask_zero=True)], None)
     assert (made.padding, set(drawn(made, 9, 30).ravel().tolist())) == (0.0, {1, 2, 3})
@@ -89,7 +97,7 @@ def test_what_means_the_end_of_a_sequence_is_drawn_nowhere_else() -> None:
 def test_masks_are_ones(
     name: str, shape: list[int | None], padding: float | None, dtype: str
 ) -> None:
-    """With an end where they have one for each place of a sequence."""
+    """Masks are ones, with an end if they have one value for each place of a sequence."""
     made = recipe(Slot(name, shape, dtype), [], None)
     assert made.padding == padding
     assert drawn(made, *(size or 4 for size in shape)).all()
@@ -107,7 +115,7 @@ def test_masks_are_ones(
 def test_what_is_scaled_from_pixels_gets_pixels(
     shape: list[int | None], scale: Any, *, is_image: bool
 ) -> None:
-    """Where it has the shape of an image, and the scale makes about 1 of 255."""
+    """An input with the shape of an image gets pixels if its scale maps about 255 to 1."""
     made = recipe(
         Slot("image", shape, "float32"),
         [ReachedLayer(layer("Rescaling", scale=scale), WHOLE, None)],
@@ -130,8 +138,8 @@ def test_normalised_inputs_have_the_mean_that_was_learnt(
     shape: list[int | None], mean: Any, expected: list[float]
 ) -> None:
     """
-    Where there is one for each value; those of images are pixels, and what does not fit is as
-    without.
+    A normalized input has the learnt mean if it has one for each value; images get pixels, and
+    other inputs the default.
     """
     found = ReachedLayer(
         layer("Normalization", mean=np.array(mean), variance=np.ones_like(mean)), WHOLE, None
@@ -159,7 +167,10 @@ def test_normalised_inputs_have_the_mean_that_was_learnt(
 def test_scaled_values_are_at_most_1_after_it(
     scale: Any, offset: float, dtype: str, ends: list[float]
 ) -> None:
-    """From 0, or from what an offset makes of it; not if the layer makes them larger."""
+    """
+    Scaled values are at most 1 after scaling, from 0 or from the offset, unless the layer enlarges
+    them.
+    """
     found = ReachedLayer(layer("Rescaling", scale=scale, offset=offset), WHOLE, None)
     made = recipe(Slot("x", [None, 2], dtype), [found], None)
     assert made.range == pytest.approx(ends)
@@ -169,7 +180,7 @@ def test_scaled_values_are_at_most_1_after_it(
 
 
 def test_statistics_stay_in_the_range_of_integers() -> None:
-    """Values below 0 would wrap around."""
+    """Statistics are limited to the range of integers, because values below 0 would wrap around."""
     found = ReachedLayer(layer("Normalization", mean=2.0, variance=100.0), WHOLE, None)
     made = recipe(Slot("x", [None, 2], "uint8"), [found], None)
     values = drawn(made, 500, 2)
@@ -191,5 +202,5 @@ def test_statistics_stay_in_the_range_of_integers() -> None:
 def test_only_numbers_can_be_larger(
     dtype: str, reached: list[ReachedLayer], *, expected: bool
 ) -> None:
-    """Not IDs, masks, integers or text."""
+    """Only numbers can be scaled up, and not ids, masks, integers or text."""
     assert recipe(Slot("x", [None, 2], dtype), reached, None).is_scalable is expected

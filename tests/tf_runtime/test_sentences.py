@@ -1,6 +1,6 @@
 """
-What the child says of an error that TensorFlow or a Keras raised: the line that says what is wrong,
-out of all that stands around it.
+The error message of the child for an error of TensorFlow or Keras: only the line that describes the
+problem.
 """
 
 from __future__ import annotations
@@ -55,23 +55,27 @@ TRACED: Final = {
 
 @pytest.mark.parametrize("release", RAN)
 def test_graph_says_what_its_node_did(release: str) -> None:
-    """Not where in the code that node was made."""
+    """
+    The message for a graph error has the failure of the node and not the place of its creation.
+    """
     assert sentence(ValueError(RAN[release])) == f"ValueError: {NO_INDEX}"
 
 
 @pytest.mark.parametrize("release", TRACED)
 def test_layer_says_what_it_raised(release: str) -> None:
-    """Not through which code AutoGraph went, and not that an exception was encountered."""
+    """
+    The message for a layer error has the exception of the layer, without the code of AutoGraph.
+    """
     assert sentence(TypeError(TRACED[release])) == f"TypeError: {NO_MATCH}"
 
 
 def test_error_without_words_is_its_class() -> None:
-    """There is nothing else to say."""
+    """The message for an exception without a text is its class."""
     assert sentence(KeyError()) == "KeyError"
 
 
 def test_colours_are_left_out() -> None:
-    """Keras 3 writes some of its errors for a terminal."""
+    """Terminal colours in error messages of Keras 3 are removed."""
     assert (
         sentence(ValueError("\x1b[1mCannot index into an inner ragged dimension.\x1b[0m"))
         == "ValueError: Cannot index into an inner ragged dimension."
@@ -79,7 +83,10 @@ def test_colours_are_left_out() -> None:
 
 
 def test_loader_says_why_the_innermost_object_does_not_load() -> None:
-    """Not that its model could not be deserialised, which Keras 3 puts before every config."""
+    """
+    The message for a load error has the reason of the innermost object, without the configs that
+    Keras 3 prints.
+    """
     said = (
         "<class '{}'> could not be deserialized properly. Please ensure.\n\nconfig={{'a': "
         "1}}.\n\nException encountered: {}"

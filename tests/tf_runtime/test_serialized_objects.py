@@ -1,4 +1,4 @@
-"""How the child process reads and writes serialized objects."""
+"""Reading and writing serialized objects in the child process."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ TUPLE = {"class_name": "__tuple__", "items": [1, 2]}
     ],
 )
 def test_a_function_is_looked_up_by_its_config(value: Any, expected: Any) -> None:
-    """An object is looked up by its class, and a text is the name itself."""
+    """
+    A function is looked up by its config, an object by its class, and a text is the name itself.
+    """
     assert library.name_and_config(value) == expected
 
 
 @pytest.mark.parametrize("value", [None, "Dense", [], {}, {"class_name": {}}])
 def test_other_values_have_no_class(value: Any) -> None:
-    """So they have no items either."""
+    """A value that is not a serialized object has no class and no items."""
     assert library.class_of(value) is None
     assert library.items_of(value) is value
 
 
 def test_a_tuple_is_its_items() -> None:
-    """As Keras 3 writes weights of losses."""
+    """A serialized tuple is read as its items, as Keras 3 writes weights of losses."""
     assert library.items_of(TUPLE) == [1, 2]
     assert library.is_serialized(TUPLE)
     assert not library.is_serialized({"a": LOSS})
 
 
 def test_an_object_gets_another_config() -> None:
-    """The object itself stays."""
+    """A serialized object with another config keeps its other keys."""
     changed = library.with_config(LOSS, {"delta": 1.0})
     assert library.config_of(changed) == {"delta": 1.0}
     assert library.config_of(LOSS) == {"delta": 2.0}
@@ -51,7 +53,9 @@ def test_an_object_gets_another_config() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", None, {"class_name": "Policy"}])
 def test_only_mixed_policies_become_dicts(dtype: Any) -> None:
-    """The others are dtypes in every release."""
+    """
+    Only mixed policies are written as dicts, because all releases read other policies as dtypes.
+    """
     assert library.with_policy_dict(dtype) is dtype
     mixed = library.with_policy_dict("mixed_float16")
     assert library.class_of(mixed) == "Policy"

@@ -1,4 +1,4 @@
-"""Labels, and the user's own metric: what the child process does without TensorFlow."""
+"""Labels and the metric of the user, as far as the child process needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def truth(labels, predictions):
 
 
 class Tensor:
-    """What stands for a tensor: an array, and its dtype as TensorFlow describes it."""
+    """A replacement for a tensor: an array with its dtype as TensorFlow describes it."""
 
     def __init__(self, values: Any) -> None:
         self.array = np.asarray(values)
@@ -74,12 +74,12 @@ class Tensor:
 
     @property
     def is_floating(self) -> bool:
-        """Whether it has floats."""
+        """Whether the dtype is a float."""
         return self.array.dtype.kind == "f" or self.array.dtype == ml_dtypes.bfloat16
 
     @property
     def size(self) -> int:
-        """The bytes of a value."""
+        """The size of a value in bytes."""
         return int(self.array.dtype.itemsize)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -88,7 +88,7 @@ class Tensor:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """Return a directory with a module of metrics, which the test finds by its own name."""
+    """Return a directory with a module of metrics, which has a unique name."""
     name = f"metrics_{abs(hash(request.node.name))}"
     (tmp_path / f"{name}.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -118,14 +118,14 @@ def told(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = ("a"
 
 
 def refusal(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = ("a",)) -> str:
-    """Return what a task refuses."""
+    """Return the error message for a task."""
     with pytest.raises(Refused) as caught:
         told(found, *batches, outputs=outputs)
     return f"{caught.value.code}: {caught.value}"
 
 
 def test_a_function_gets_the_rows_of_all_batches(place: Path) -> None:
-    """Once for each model."""
+    """A metric function is called once per model with the rows of all batches."""
     one, other = np.eye(3), np.eye(3)[[0, 0, 0]]
     found = told(
         task(place, "seen", a=[0, 1, 2]), ([one[:2]], [other[:2]]), ([one[2:]], [other[2:]])
@@ -144,7 +144,10 @@ def test_a_function_gets_the_rows_of_all_batches(place: Path) -> None:
 
 
 def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
-    """Those that have labels; and it may say that lower is better."""
+    """
+    A metric function receives several outputs with labels by name, and can declare that lower
+    values are better.
+    """
     labels = {"a": [1.0, 2.0], "b": [0.0, 0.0]}
     found = told(
         task(place, "several", **labels),
@@ -165,7 +168,9 @@ def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
 
 
 def test_a_metric_is_computed_without_each_tenth_of_the_rows(place: Path) -> None:
-    """So that how certain it is can be told."""
+    """
+    A metric is also computed ten times without a tenth of the rows, to estimate its uncertainty.
+    """
     one = np.eye(2)[np.arange(20) % 2]
     other = one.copy()
     other[:2] = one[1::-1]
@@ -181,14 +186,17 @@ def test_a_metric_is_computed_without_each_tenth_of_the_rows(place: Path) -> Non
 
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32"])
 def test_narrow_predictions_come_as_float32(place: Path, dtype: Any) -> None:
-    """NumPy computes in 16 bits otherwise."""
+    """
+    Predictions in 16 bits are passed to a metric function as float32, because NumPy would compute
+    in 16 bits.
+    """
     array = np.ones((2, 2)).astype(dtype)
     found = told(task(place, "narrow", a=[0, 1]), ([array], [array]))
     assert found["outputs"][0]["candidate"] == 1.0
 
 
 def test_a_function_that_changes_its_arguments_changes_nothing_else(place: Path) -> None:
-    """The candidate's labels are as they were."""
+    """A metric function that changes its arguments does not change the labels for the candidate."""
     found = task(place, "changes", a=[1, 1])
     assert told(found, ([[0.0, 0.0]], [[0.0, 0.0]]))["outputs"][0]["candidate"] == 0.0
     assert found.labels is not None
@@ -196,7 +204,7 @@ def test_a_function_that_changes_its_arguments_changes_nothing_else(place: Path)
 
 
 def test_a_function_finds_its_files_and_returns_any_number(place: Path) -> None:
-    """It runs in the user's directory."""
+    """A metric function runs in the user's directory and can return any number type."""
     batch = ([[0.0, 0.0]], [[0.0, 0.0]])
     assert told(task(place, "files", a=[1, 1]), batch)["outputs"][0]["reference"] == 0.25
     assert told(task(place, "truth", a=[1, 1]), batch)["outputs"][0]["reference"] == 1.0
@@ -214,14 +222,14 @@ def test_a_function_finds_its_files_and_returns_any_number(place: Path) -> None:
     ],
 )
 def test_what_a_function_does_wrong_is_one_sentence(place: Path, function: str, said: str) -> None:
-    """With its name and the model that it was called for."""
+    """An error in a metric function is a one-line error with its name and the model."""
     found = refusal(task(place, function, a=[0, 1]), ([[0.0, 0.0]], [[0.0, 0.0]]))
     assert found.startswith("metric: --metric metrics_")
     assert said in found
 
 
 def test_functions_that_do_not_exist_are_refused_at_once(place: Path) -> None:
-    """Before any model is loaded."""
+    """A missing metric function is an error before a model is loaded."""
     with pytest.raises(Refused, match="has no function missing"):
         task(place, "missing", a=[0])
 
@@ -234,7 +242,7 @@ def test_functions_that_do_not_exist_are_refused_at_once(place: Path) -> None:
     ],
 )
 def test_rows_have_to_match(place: Path, rows: int, said: str) -> None:
-    """Labels that belong to other rows would show nothing."""
+    """Labels whose number of rows differs from that of the inputs are an error."""
     found = refusal(task(place, "seen", a=np.zeros(rows)), ([np.eye(2)], [np.eye(2)]))
     assert found == f"labels-file: {said}"
 
@@ -256,7 +264,7 @@ def test_rows_have_to_match(place: Path, rows: int, said: str) -> None:
 def test_labels_have_the_names_of_outputs(
     labels: dict[str, Any], names: tuple[str, ...], said: str
 ) -> None:
-    """All of them; an output may have none."""
+    """Labels must have the names of outputs, and an output can have none."""
     arrays = {name: np.asarray(values) for name, values in labels.items()}
     with pytest.raises(Refused) as caught:
         given_arrays.by_output(arrays, names)
@@ -264,7 +272,10 @@ def test_labels_have_the_names_of_outputs(
 
 
 def test_the_only_array_needs_no_name() -> None:
-    """As in an ``.npy`` file, or in one of ``numpy.savez`` without names."""
+    """
+    The only array in a file of labels needs no name, as in an ``.npy`` file or with
+    ``numpy.savez``.
+    """
     for name in ("", "arr_0", "a"):
         assert list(given_arrays.by_output({name: np.zeros(2)}, ("a",))) == ["a"]
     assert list(given_arrays.by_output({"b": np.zeros(2)}, ("a", "b"))) == ["b"]
@@ -272,7 +283,7 @@ def test_the_only_array_needs_no_name() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff"])
 def test_files_of_something_else_are_refused(tmp_path: Path, content: bytes) -> None:
-    """With the code of labels."""
+    """Another file format is an error with the code for labels."""
     (tmp_path / "y.npy").write_bytes(content)
     with pytest.raises(Refused) as caught:
         given_arrays.read_labels(str(tmp_path / "y.npy"))
@@ -280,14 +291,14 @@ def test_files_of_something_else_are_refused(tmp_path: Path, content: bytes) -> 
 
 
 def test_labels_that_are_objects_are_refused(tmp_path: Path) -> None:
-    """They would run code."""
+    """Labels that are Python objects are an error, because loading them would run code."""
     np.save(tmp_path / "y.npy", np.array([{}, {}], dtype=object))
     with pytest.raises(Refused, match="Python objects"):
         given_arrays.read_labels(str(tmp_path / "y.npy"))
 
 
 class Counted:
-    """What stands for a metric of a library: the sum of the labels that it got."""
+    """A replacement for a library metric: the sum of the labels."""
 
     higher_is_better = True
 
@@ -296,12 +307,12 @@ class Counted:
         self.sum = 0.0
 
     def update(self, labels: Any, predictions: Any) -> None:
-        """Add rows, of which labels and predictions are the same."""
+        """Add rows, whose labels equal their predictions."""
         assert labels.tolist() == predictions.tolist()
         self.sum += float(labels.sum())
 
     def result(self) -> float:
-        """Return the sum."""
+        """Return the sum of the labels."""
         return self.sum
 
 
@@ -311,7 +322,10 @@ class Counted:
     skipped=st.sets(st.integers(0, 10), max_size=2),
 )
 def test_tenths_do_not_depend_on_batches(count: int, batch: int, skipped: set[int]) -> None:
-    """Each row that counts is left out once, in tenths of the rows with labels."""
+    """
+    The tenths for the uncertainty do not depend on the batches: each row with a label is left out
+    once.
+    """
     labels = 2.0 ** (np.arange(count) % 40)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(task_metrics, "LibraryMetric", Counted)

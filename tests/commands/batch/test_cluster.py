@@ -1,7 +1,6 @@
 """
-The processes of a Dask cluster do what processes of this machine do.
-
-A real scheduler with several workers, each a process of its own, runs on the loopback interface.
+The processes of a Dask cluster give the same results as local processes. A real scheduler with
+several worker processes runs on the loopback interface.
 """
 
 from __future__ import annotations
@@ -64,14 +63,14 @@ class LocalDask:
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def add_workers(self, count: int) -> None:
-        """Start workers, of one thread each, without anything that would start them again."""
+        """Start workers with one thread each, without a supervisor that restarts them."""
         self.workers += [
             _start("dask_worker", self.address, "--nthreads", "1", "--no-nanny")
             for _ in range(count)
         ]
 
     def close(self) -> None:
-        """End all of them."""
+        """End the scheduler and all workers."""
         for process in (*self.workers, self.scheduler):
             process.kill()
             process.wait()
@@ -102,26 +101,26 @@ def inputs(*paths: Path) -> list[Input]:
 
 
 def on_cluster(dask: LocalDask, found: list[Input]) -> Iterator[Model | Failure | None]:
-    """Yield what the cluster makes of inputs."""
+    """Yield the results of the cluster for inputs."""
     return parallel.run_all(inspect.TASK, found, False, dask.address)
 
 
 def line(path: Path) -> bytes:
-    """Return what a worker gets of a file."""
+    """Return the line that a worker receives for a file."""
     return codec.encode(inputs(path)[0]).encode()
 
 
 def answers(*lines: bytes, version: str = VERSION, directory: str | None = None) -> list[object]:
-    """Return what a worker makes of lines."""
+    """Return a worker's answers to lines."""
     told = cluster.answer_lines(version, directory or str(Path.cwd()), HEAD, lines, [])
     return [cluster.read(one) for one in told.split(b"\n")]
 
 
 class TestAnswerLines:
-    """What runs on a worker."""
+    """Tests of the code that runs on a worker."""
 
     def test_it_answers_each_line(self, tmp_path: Path) -> None:
-        """In their order, and a path that is missing is an answer too."""
+        """A worker answers the lines in their order, including missing paths."""
         first, second = answers(line(MIXED_H5), line(tmp_path / "missing.h5"))
         assert isinstance(first, bytes)
         assert isinstance(second, bytes)
@@ -129,7 +128,7 @@ class TestAnswerLines:
         assert b"not-found" in second
 
     def test_relative_paths_are_in_the_directory(self, tmp_path: Path) -> None:
-        """The directory is that of the run, and not that of the worker."""
+        """Relative paths start in the directory of the run, and not in that of the worker."""
         shutil.copy(MIXED_H5, tmp_path / "model.h5")
         (found,) = answers(
             codec.encode({"path": "model.h5", "exact": True}).encode(), directory=str(tmp_path)
@@ -147,38 +146,38 @@ class TestAnswerLines:
     def test_a_worker_that_cannot_do_it_says_why(
         self, changes: dict[str, str], sentence: str
     ) -> None:
-        """In a sentence that ends the call."""
+        """A worker that cannot run a call ends it with an error message."""
         with pytest.raises(WorkerError, match=sentence):
             answers(line(MIXED_H5), **changes)
 
     def test_a_crash_is_an_answer(self) -> None:
-        """It comes through as it is."""
+        """A crash is returned unchanged as an answer."""
         crash = Crash(code="worker-crashed", how="was terminated by SIGSEGV", details="a\nb")
         assert cluster.read(cluster.crash_line(crash)) == crash
 
 
 class FakeFuture:
-    """A result of a hostile worker."""
+    """A result of a malicious worker."""
 
     def __init__(self, value: object) -> None:
         self.value = value
 
     def result(self, **_: object) -> object:
-        """Return it at once."""
+        """Return the result immediately."""
         return self.value
 
 
 class FakeClient:
-    """A client of a cluster whose workers answer with anything; one of a single thread."""
+    """A client of a cluster whose single-threaded worker returns a prepared answer."""
 
     def __init__(self, value: object) -> None:
         self.value, self.scheduler = value, self
 
     def ncores(self) -> None:
-        """Stand for the scheduler's function."""
+        """Replace the scheduler's function."""
 
     def sync(self, _: object, **__: object) -> dict[str, int]:
-        """Return the threads of the workers."""
+        """Return the number of threads of each worker."""
         return {"worker": 1}
 
     def submit(self, *_: object, **__: object) -> FakeFuture:
@@ -204,7 +203,10 @@ class FakeClient:
 def test_anything_but_answers_ends_the_run_with_a_sentence(
     value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a wrong type, too few or too many, or no crash; nothing is taken for another file's."""
+    """
+    An invalid answer ends the run with an error: a wrong type, too few or too many answers, or an
+    invalid crash; no answer counts for another file.
+    """
     found = cluster.Cluster("tcp://there", HEAD, together=True)
     monkeypatch.setattr(found, "_client", FakeClient(value))
     with pytest.raises(WorkerError, match="something other than the answers"):
@@ -212,7 +214,7 @@ def test_anything_but_answers_ends_the_run_with_a_sentence(
 
 
 class Harm:
-    """An object whose pickle runs a function where it is read."""
+    """An object whose pickle runs a function when it is loaded."""
 
     def __init__(self, function: object, *arguments: object) -> None:
         self.made = (function, arguments)
@@ -222,7 +224,7 @@ class Harm:
 
 
 class HarmfulError(ValueError):
-    """An exception whose pickle does."""
+    """An exception whose pickle runs a function when it is loaded."""
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return eval, ("1",)
@@ -256,7 +258,10 @@ class HarmfulError(ValueError):
     ),
 )
 def test_a_cluster_can_have_nothing_run_in_this_process(value: object) -> None:
-    """Of what its workers and scheduler send, only exceptions and plain values are unpickled."""
+    """
+    Data of workers and scheduler cannot run code in this process, because only exceptions and plain
+    values are unpickled.
+    """
     from distributed.protocol import pickle as dask_pickle
     from distributed.protocol.serialize import deserialize, serialize
 
@@ -269,7 +274,7 @@ def test_a_cluster_can_have_nothing_run_in_this_process(value: object) -> None:
 
 @pytest.mark.parametrize("value", [b"answers", KeyError("x"), ImportError("x", name="y"), [1, "a"]])
 def test_answers_and_errors_of_a_cluster_are_read(value: object) -> None:
-    """As Dask would read them."""
+    """Answers and errors of a cluster are read as Dask reads them."""
     from distributed.protocol.serialize import deserialize, serialize
 
     with cluster.restricted_unpickling():
@@ -279,7 +284,7 @@ def test_answers_and_errors_of_a_cluster_are_read(value: object) -> None:
 
 
 def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the time that a cluster may take, and not never."""
+    """A scheduler that stops answering is an error after the time limit of the cluster."""
 
     class Silent(FakeClient):
         def sync(self, _: object, **options: object) -> dict[str, int]:
@@ -294,7 +299,7 @@ def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("impatient_dask")
 def test_a_scheduler_that_is_not_there_is_a_sentence() -> None:
-    """With its address."""
+    """A missing scheduler is an error with its address."""
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "tcp://[::"):
         with pytest.raises(WorkerError, match="cannot connect to the Dask scheduler"):
             list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), False, address))
@@ -303,10 +308,10 @@ def test_a_scheduler_that_is_not_there_is_a_sentence() -> None:
 @SLOW
 @pytest.mark.xdist_group("dask")
 class TestCluster:
-    """Runs on a cluster."""
+    """Tests of runs on a cluster."""
 
     def test_results_are_those_of_this_machine(self, dask: LocalDask, tmp_path: Path) -> None:
-        """With failures and files that are no models among them."""
+        """The results equal those of local processes, including failures and skipped files."""
         (tmp_path / "broken.h5").write_bytes(MIXED_H5.read_bytes()[:3000])
         (tmp_path / "notes.txt").write_text("no model")
         found = [*inputs(FIXTURES / "tf2.3", tmp_path), *inputs(tmp_path / "missing.h5")]
@@ -315,7 +320,10 @@ class TestCluster:
         assert list(parallel.run_all(audit.TASK, found, options, dask.address)) == local
 
     def test_a_crash_costs_one_model(self, dask: LocalDask, tmp_path: Path) -> None:
-        """A library that never returns is ended with its process, and the worker goes on."""
+        """
+        A crash costs one model: a library that does not return is ended with its process, and the
+        worker continues.
+        """
         bad = endless_collection(tmp_path / "bad.h5")
         found = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
         with limits.override({"call-seconds": 1}):
@@ -325,7 +333,7 @@ class TestCluster:
         assert lost.code == "worker-timeout"
 
     def test_a_worker_that_dies_costs_nothing(self, dask: LocalDask) -> None:
-        """Others do what it had in hand."""
+        """If a worker ends, other workers repeat its tasks."""
         dask.add_workers(1)
         found = inputs(FIXTURES)
         results = on_cluster(dask, found)
@@ -335,7 +343,7 @@ class TestCluster:
         assert got == list(parallel.run_all(inspect.TASK, found, False, 2))
 
     def test_conversions_are_those_of_this_machine(self, dask: LocalDask, tmp_path: Path) -> None:
-        """Two with one output are done in their order."""
+        """Conversions equal those of local processes, and two with the same output run in order."""
         models = tmp_path / "models"
         models.mkdir()
         for source in sorted((FIXTURES / "tf2.3").glob("exp_*.h5")):
@@ -375,7 +383,7 @@ class TestCluster:
     def test_an_interrupted_run_ends_with_a_valid_report(
         self, dask: LocalDask, tmp_path: Path, number: signal.Signals
     ) -> None:
-        """Within a second, with the models that were done."""
+        """An interrupted run ends within a second with a valid report on the finished models."""
         for index in range(600):
             shutil.copy(MIXED_H5, tmp_path / f"{index:03}.h5")
         process = subprocess.Popen(

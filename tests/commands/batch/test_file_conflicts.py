@@ -1,4 +1,4 @@
-"""Tasks that have to do with the same files are done one after the other, and others at once."""
+"""Tasks that use the same files run in sequence, and others at the same time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_tasks_wait_for_earlier_ones_with_the_same_files(
     places: list[list[str]], waits: list[set[int]]
 ) -> None:
     """
-    A file in a directory is the directory's too; who waits for the last of a row waits for all of
-    it.
+    A task waits for all earlier tasks that use the same files, directly or through other tasks; a
+    file in a directory counts as the directory.
     """
     assert parallel.predecessors_of([[Path(place) for place in own] for own in places]) == [
         frozenset(one) for one in waits

@@ -1,4 +1,4 @@
-"""Architecture JSON, what ``to_json`` returns."""
+"""Architecture JSON, the output of ``to_json``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestArchitecture(FormatContract):
     ids=["plain", "byte order mark", "space", "both"],
 )
 def test_what_editors_put_before_json_is_no_matter(before: bytes, tmp_path: Path) -> None:
-    """Byte order marks and blank lines are passed over."""
+    """A byte order mark and blank lines before the JSON are ignored."""
     (tmp_path / "a.json").write_bytes(before + json.dumps(sequential()).encode())
     assert [layer.path for layer in policytool.inspect(tmp_path / "a.json").layers] == [
         "mlp",
@@ -42,7 +42,7 @@ def test_what_editors_put_before_json_is_no_matter(before: bytes, tmp_path: Path
 
 
 def test_json_stores_no_variables() -> None:
-    """An architecture has layers and no bytes."""
+    """An architecture in JSON has layers but no variables."""
     summary = policytool.inspect(MIXED_JSON).summary
     assert summary.layers
     assert (summary.parameters, summary.bytes) == (0, 0)

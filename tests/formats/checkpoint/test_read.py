@@ -1,6 +1,5 @@
 """
-TensorFlow checkpoints as weights files: what their tensors are, and what the files beside an index
-stand for.
+TensorFlow checkpoints as weights files: their tensors, and the files that are read as a checkpoint.
 """
 
 from __future__ import annotations
@@ -34,15 +33,13 @@ class TestCheckpoint(FormatContract):
 
 
 def layers(model: policytool.Model) -> dict[str, list[str]]:
-    """Return the names of each layer's variables."""
+    """Return the variable names of each layer."""
     return {layer.path: [variable.name for variable in layer.variables] for layer in model.layers}
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """
-    Return the working directory, which has a copy of a checkpoint and of the file that names it.
-    """
+    """Return the working directory with a copy of a checkpoint and its state file."""
     for file in WRITTEN.glob("training.*"):
         shutil.copy(file, tmp_path)
     (tmp_path / "checkpoint").write_text(
@@ -53,7 +50,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_object_graph_gives_layers_their_names() -> None:
-    """Layers are called what the model calls them, and what the optimizer keeps is counted."""
+    """
+    With an object graph, layers have the names of the model's attributes, and variables of the
+    optimizer are counted.
+    """
     model = policytool.inspect(WRITTEN / "training.index")
     assert layers(model) == {
         "step": ["step"],
@@ -74,7 +74,8 @@ def test_object_graph_gives_layers_their_names() -> None:
 
 def test_names_of_tf1_tell_weights_from_slots() -> None:
     """
-    Adam's slots and powers and the global step are no weights; sliced variables stand once, whole.
+    In a checkpoint of TF 1, slots and powers of Adam and the global step are not weights, and a
+    sliced variable is one variable.
     """
     model = policytool.inspect(WRITTEN / "saver.index")
     assert layers(model) == {
@@ -90,7 +91,8 @@ def test_names_of_tf1_tell_weights_from_slots() -> None:
 
 def test_weights_that_only_an_optimizer_leads_to_are_weights() -> None:
     """
-    Keras 3 gives the layers in a list no edge of their own; their kernels are not lost for that.
+    Weights count as weights even if only the optimizer refers to them, as for layers in a list of
+    Keras 3.
     """
     model = policytool.inspect(WRITTEN / "listed.index")
     assert layers(model) == {
@@ -101,7 +103,10 @@ def test_weights_that_only_an_optimizer_leads_to_are_weights() -> None:
 
 
 def test_index_alone_is_read_and_what_is_missing_told(place: Path) -> None:
-    """Shapes and dtypes stand in the index; without the object graph the keys name the objects."""
+    """
+    An index without its other files is read: shapes and dtypes are in the index, and without an
+    object graph the keys name the objects. The missing files are reported.
+    """
     (place / "training.data-00000-of-00001").unlink()
     model = policytool.inspect(place / "training.index")
     assert layers(model)["net/layer_with_weights-0"] == ["bias", "kernel"]
@@ -113,8 +118,8 @@ def test_index_alone_is_read_and_what_is_missing_told(place: Path) -> None:
 )
 def test_every_file_of_a_checkpoint_stands_for_its_index(name: str, place: Path) -> None:
     """
-    Its shards, its prefix as TensorFlow names it, and the file that says which is the newest; in a
-    directory it is one model.
+    Each file of a checkpoint is read as the checkpoint: a shard, the prefix and the state file; a
+    directory with it contains one model.
     """
     ended = run("inspect", "--format", "json", name)
     assert ended.code == 0, ended.err
@@ -126,7 +131,10 @@ def test_every_file_of_a_checkpoint_stands_for_its_index(name: str, place: Path)
 def test_parts_without_their_index_are_told_by_name_and_passed_over_when_found(
     name: str, place: Path
 ) -> None:
-    """Named, they say what is missing; found, they are no models."""
+    """
+    A part of a checkpoint without its index is an error if the user named it, and is skipped in a
+    directory.
+    """
     (place / "training.index").unlink()
     ended = run("inspect", name)
     assert ended.code == 3
@@ -136,7 +144,10 @@ def test_parts_without_their_index_are_told_by_name_and_passed_over_when_found(
 
 
 def test_state_file_leads_to_nothing_outside(place: Path) -> None:
-    """Of the path that it holds the last part alone counts."""
+    """
+    Only the last component of a path in a state file is used, so that it cannot lead outside the
+    directory.
+    """
     (place / "inner").mkdir()
     (place / "inner/checkpoint").write_text(
         'model_checkpoint_path: "../training"\n', encoding="utf-8"
@@ -145,7 +156,9 @@ def test_state_file_leads_to_nothing_outside(place: Path) -> None:
 
 
 def test_saved_model_variables_stand_for_the_saved_model() -> None:
-    """The index in a SavedModel is part of it, however it is named."""
+    """
+    The index of variables in a SavedModel is read as the SavedModel, for each form of its path.
+    """
     path = FIXTURES / "tf2.15/default_float32"
     for part in (
         "variables/variables.index",
@@ -166,7 +179,10 @@ def test_saved_model_variables_stand_for_the_saved_model() -> None:
     ],
 )
 def test_damaged_index_beside_its_values_is_told(content: bytes, code: str, place: Path) -> None:
-    """A file called like an index with a shard beside it is meant to be one."""
+    """
+    A damaged file with the suffix of an index and a shard next to it is reported as a damaged
+    checkpoint.
+    """
     (place / "training.index").write_bytes(content)
     with pytest.raises(ModelFileError, match=r"training\.index") as raised:
         policytool.inspect(place / "training.index")
@@ -174,7 +190,7 @@ def test_damaged_index_beside_its_values_is_told(content: bytes, code: str, plac
 
 
 def test_other_files_called_index_are_no_checkpoints(place: Path) -> None:
-    """The name alone says nothing."""
+    """A file with the suffix of an index but other content is not a checkpoint."""
     (place / "faiss.index").write_bytes(b"IxFI" + b"\0" * 100)
     assert run("inspect", "faiss.index").code == 3
     assert "[foreign]" in run("inspect", "faiss.index").err
@@ -182,7 +198,7 @@ def test_other_files_called_index_are_no_checkpoints(place: Path) -> None:
 
 def test_table_of_another_name_is_told(place: Path) -> None:
     """
-    An index that was renamed, and a checkpoint of the format before, have a sentence of their own.
+    A renamed index, and a checkpoint in the previous format, each have their own error message.
     """
     shutil.copy(place / "training.index", place / "model.ckpt")
     ended = run("inspect", "model.ckpt")
@@ -191,15 +207,13 @@ def test_table_of_another_name_is_told(place: Path) -> None:
 
 
 def test_magic_is_the_tables() -> None:
-    """What is recognised without importing the reader is what the reader takes."""
+    """Format detection and the reader use the same magic number."""
     assert is_table(b"\0" * 40 + MAGIC)
     assert not is_table(MAGIC)
 
 
 def test_same_names_are_told_apart_by_their_objects(tmp_path: Path) -> None:
-    """
-    Where two variables call themselves the same, or have no scope, the way to them is their name.
-    """
+    """Variables with equal names or without a scope are named by their path in the object graph."""
     graph = [
         ([("a", 1), ("b", 2)], []),
         ([("w", 3), ("own", 5)], []),
@@ -216,7 +230,7 @@ def test_same_names_are_told_apart_by_their_objects(tmp_path: Path) -> None:
 
 
 def test_objects_in_circles_and_chains_are_bounded(tmp_path: Path) -> None:
-    """A circle ends, and a chain beyond all reason is refused."""
+    """A circular object graph is read, and a chain beyond the depth limit is an error."""
     circle = [([("up", 0), ("v", 1)], []), ([("back", 0)], [("", "x")])]
     bundles.write(tmp_path / "circle", dict([bundles.object_graph(circle), ("x", FLOAT)]))
     assert layers(policytool.inspect(tmp_path / "circle.index")) == {"v": ["v"]}
@@ -228,7 +242,7 @@ def test_objects_in_circles_and_chains_are_bounded(tmp_path: Path) -> None:
 
 
 def test_tensors_that_no_object_has_keep_their_keys(tmp_path: Path) -> None:
-    """What stands in the index and not in the object graph is stored all the same."""
+    """Tensors that are in the index but not in the object graph are listed by their keys."""
     bundles.write(tmp_path / "made", dict([bundles.object_graph([([], [])]), ("scope/x", FLOAT)]))
     assert layers(policytool.inspect(tmp_path / "made.index")) == {"scope": ["x"]}
     assert OBJECT_GRAPH_KEY not in str(policytool.inspect(tmp_path / "made.index"))

@@ -1,4 +1,4 @@
-"""Files written from nothing, held against those that Keras wrote of the same content."""
+"""Newly created files, compared with files of the same content that Keras wrote."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def built(path: Path, target: Path, content: Content, **more: Any) -> Path:
 
 def described(file: h5py.File) -> dict[str, Any]:
     """
-    Return everything in a HDF5 file: attributes with their types, datasets with their types,
-    layouts and bytes.
+    Return the complete content of an HDF5 file: attributes with their types, datasets with their
+    types, layouts and bytes.
     """
     found: dict[str, Any] = {"/": _attributes(file)}
 
@@ -112,8 +112,8 @@ def _attributes(item: Any) -> Attributes:
 @pytest.mark.parametrize("name", HDF5)
 def test_hdf5_is_what_keras_wrote(name: str, tmp_path: Path) -> None:
     """
-    Every attribute, group and dataset in the type that Keras 2 has for it; at the root all texts
-    are ASCII.
+    A created HDF5 file has each attribute, group and dataset with the type that Keras 2 writes;
+    texts at the root are ASCII.
     """
     path = FIXTURES / f"{name}.h5"
     new = built(path, tmp_path / "new.h5", copy_of(path)[1])
@@ -129,8 +129,8 @@ def test_hdf5_is_what_keras_wrote(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_archives_are_what_keras_wrote(name: str, tmp_path: Path) -> None:
     """
-    Members in their order, not compressed; groups without variables, names beside ``vars``,
-    bfloat16 as two opaque bytes with its name.
+    A created archive equals the archive of Keras: order of members, no compression, empty groups
+    for layers without variables, and bfloat16 as two opaque bytes with its name.
     """
     path = FIXTURES / f"{name}.keras"
     new = built(path, tmp_path / "new.keras", copy_of(path)[1])
@@ -160,8 +160,8 @@ def _member(info: zipfile.ZipInfo) -> tuple[object, ...]:
 )
 def test_the_document_is_known_before(path: Path, tmp_path: Path) -> None:
     """
-    What reading the file gives, observations and order of variables included; and what its loaders
-    are.
+    The predicted document equals the result of reading the file, including observations, the order
+    of variables, and releases.
     """
     content = copy_of(path)[1]
     new = built(path, tmp_path / f"new{path.suffix}", content)
@@ -174,7 +174,7 @@ def test_the_document_is_known_before(path: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_input_makes_the_same_file(tmp_path: Path) -> None:
-    """No time of day gets into it."""
+    """Creating a file twice from the same input gives identical bytes, without a timestamp."""
     for path in (MIXED_H5, MIXED_KERAS):
         content = copy_of(path)[1]
         assert (
@@ -187,8 +187,8 @@ def test_the_same_input_makes_the_same_file(tmp_path: Path) -> None:
 
 def test_an_archive_has_a_date(tmp_path: Path) -> None:
     """
-    Its own where the content says one, else the same one each time: Keras' KerasFileEditor reads
-    it.
+    A created archive has the date of its content, or else a constant date, because Keras'
+    KerasFileEditor reads it.
     """
     path = h5_model(tmp_path / "model.h5", sequential())
     for spelled, date in (
@@ -214,7 +214,7 @@ def test_an_archive_has_a_date(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("container", ["h5", "keras"])
 def test_values_of_any_source(source: Path, container: str, tmp_path: Path) -> None:
-    """Bit for bit, whatever the values lie in."""
+    """Values are written unchanged from each kind of source."""
     document = format_detection.document(source, source.name)
     stored = document.tensors or [
         node.variable for node in document.nodes.values() if node.variable is not None
@@ -246,7 +246,9 @@ def test_values_of_any_source(source: Path, container: str, tmp_path: Path) -> N
 
 
 def test_a_slash_in_a_name_makes_groups(tmp_path: Path) -> None:
-    """As Keras does it: the attribute has the name, and the groups have its parts."""
+    """
+    A slash in a layer name becomes nested groups while the attribute keeps the name, as in Keras.
+    """
     path = h5_model(tmp_path / "model.h5", sequential())
     tensor = Tensor(path=("dense_a", "dense_a", "kernel:0"), shape=(6, 2), dtype="float32")
     names = ("block/dense/kernel:0",)
@@ -264,8 +266,8 @@ def test_a_slash_in_a_name_makes_groups(tmp_path: Path) -> None:
 @THOROUGH
 def test_names_beyond_an_object_header_are_split(tmp_path: Path) -> None:
     """
-    As Keras splits them: into as many even pieces as fit, each with a number behind the attribute's
-    name.
+    A list of names that exceeds an object header is split like in Keras: into equal parts in
+    numbered attributes.
     """
     path = h5_model(tmp_path / "model.h5", sequential())
     groups = tuple(StoredGroup(path=(f"layer_{number:04}_{'x' * 50}",)) for number in range(3000))
@@ -289,7 +291,7 @@ def test_names_beyond_an_object_header_are_split(tmp_path: Path) -> None:
 
 @THOROUGH
 def test_large_and_foreign_texts(tmp_path: Path) -> None:
-    """A config beyond 64 KiB is one attribute; what is not ASCII is escaped; NaN is itself."""
+    """A config above 64 KiB is one attribute, text outside ASCII is escaped, and NaN is kept."""
     path = h5_model(tmp_path / "model.h5", sequential())
     config: Any = {
         "class_name": "Sequential",
@@ -390,7 +392,7 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_file_can_hold_is_refused(content: Content, says: str, tmp_path: Path) -> None:
-    """In a sentence, and nothing is left."""
+    """A content that the format cannot store is an error message, and no file is left."""
     path = h5_model(tmp_path / "model.h5", sequential())
     before = held(tmp_path)
     with pytest.raises(ModelFileError, match=says) as caught:

@@ -1,6 +1,6 @@
 """
-Values on their way into a new file: bit for bit, cast, multiplied, filled in, and never many at
-once.
+Values that are written into a new file: unchanged, cast, multiplied or filled in, and always in
+blocks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BITS: Final = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "u
 
 
 def stored_in(path: Path, arrays: Mapping[str, Any]) -> Path:
-    """Write a model in HDF5 with these variables below the group ``layer``."""
+    """Write an HDF5 model with these variables below the group ``layer``."""
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = "{}"
         for name, array in arrays.items():
@@ -64,7 +64,7 @@ def stored_in(path: Path, arrays: Mapping[str, Any]) -> Path:
 def copied(
     source: Path, target: Path, *placements: Placement, container: str = "h5"
 ) -> dict[str, Any]:
-    """Return the values of a built file's variables, each as one flat array."""
+    """Return the values of each variable in a created file as a flat array."""
     document = format_detection.document(source, "source")
     content = Content(
         container=container, config=sequential(), keras_version="3.15.0", placements=placements
@@ -86,7 +86,7 @@ def copied(
 
 
 def tensor(name: str, array: Any, dtype: str | None = None) -> Tensor:
-    """Return the tensor of an array."""
+    """Return a tensor with the values of an array."""
     return Tensor(path=("layer", name), shape=array.shape, dtype=dtype or str(array.dtype))
 
 
@@ -97,7 +97,8 @@ def test_any_variables_come_back_bit_for_bit(
     data: st.DataObject, container: str, tmp_path: Path
 ) -> None:
     """
-    Of any shape, NaN and its payload included; of any dtype, those that HDF5 lacks in archives.
+    Variables of any shape and dtype are written unchanged, including NaN payloads, and in archives
+    also dtypes that HDF5 lacks.
     """
     dtypes = data.draw(
         st.lists(st.sampled_from(DTYPES if container == "h5" else (*DTYPES, *BITS)), max_size=4)
@@ -140,7 +141,7 @@ def test_any_variables_come_back_bit_for_bit(
 def test_cast_values_are_those_of_a_cast(
     values: Any, after: str, through: str | None, tmp_path: Path
 ) -> None:
-    """What casting does to the whole array, and its counts."""
+    """Values that are cast in blocks equal the cast of the whole array, with the same counts."""
     source = stored_in(tmp_path / "source.h5", {"v": values})
     placement = Placement(
         path=("v",), shape=values.shape, dtype=after, through=through, source=tensor("v", values)
@@ -160,7 +161,7 @@ def test_cast_values_are_those_of_a_cast(
 
 
 def test_bfloat16_is_widened_for_hdf5(tmp_path: Path) -> None:
-    """As float32 it is exact; as bfloat16 an archive alone has it."""
+    """bfloat16 becomes float32 with the same values in HDF5; only an archive can store bfloat16."""
     bits = np.arange(2**16, dtype="uint16")
     source = tmp_path / "source.h5"
     with h5py.File(source, "w") as file:
@@ -181,7 +182,8 @@ def test_multiplied_values_are_rounded_once(
     scale: tuple[float, ...], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The product in float64 becomes the stored dtype; factors follow the last axis across blocks.
+    Multiplied values are rounded once, from float64 to the stored dtype, and the factors follow the
+    last axis across blocks.
     """
     monkeypatch.setattr("policytool.formats.hdf5.datasets.BLOCK", 40)
     values = np.random.default_rng(0).normal(size=(7, 5, 3)).astype(dtype)
@@ -196,7 +198,7 @@ def test_multiplied_values_are_rounded_once(
 
 
 def test_filled_values(tmp_path: Path) -> None:
-    """One for all, or each of them, in the stored dtype."""
+    """A variable is filled with one value or with a list of values in the stored dtype."""
     source = stored_in(tmp_path / "source.h5", {})
     found = copied(
         source,
@@ -218,7 +220,7 @@ def test_filled_values(tmp_path: Path) -> None:
 
 
 def test_integers_change_their_dtype_where_all_are_in_it(tmp_path: Path) -> None:
-    """A counter of int64 becomes one of int32 or float32, unless it is too large."""
+    """Integers are cast from int64 to int32 or float32 only if each value fits exactly."""
     array = np.array([0, 3, 2**24 + 1])
     source = stored_in(tmp_path / "source.h5", {"v": array})
     narrow = Placement(path=("v",), shape=(3,), dtype="int32", source=tensor("v", array))
@@ -233,7 +235,7 @@ def test_integers_change_their_dtype_where_all_are_in_it(tmp_path: Path) -> None
 
 
 def test_another_number_of_values_is_refused(tmp_path: Path) -> None:
-    """Too few, and too many."""
+    """A source with too few or too many values is an error."""
     array = np.zeros((2, 3), dtype="float32")
     source = stored_in(tmp_path / "source.h5", {"v": array})
     for shape in ((2, 2), (7,)):
@@ -247,7 +249,7 @@ def test_another_number_of_values_is_refused(tmp_path: Path) -> None:
 
 @given(shape=hnp.array_shapes(min_dims=0, max_dims=4, max_side=5), data=st.data())
 def test_boxes_cover_a_range_in_order(shape: tuple[int, ...], data: st.DataObject) -> None:
-    """Each value of the range once, in C order."""
+    """The boxes of a range contain each value once, in C order."""
     size = math.prod(shape)
     start = data.draw(st.integers(0, size - 1))
     count = data.draw(st.integers(0, size - start))
@@ -273,7 +275,10 @@ def test_boxes_cover_a_range_in_order(shape: tuple[int, ...], data: st.DataObjec
 def test_streams_are_the_same_wherever_they_are_cut(
     data: bytes, cuts: list[int], others: list[int], spoiled: int
 ) -> None:
-    """And differ where a byte does, or the length."""
+    """
+    The digest of a stream is independent of its chunks, and changes with each byte and with the
+    length.
+    """
 
     def pieces(of: bytes, at: list[int]) -> list[Any]:
         edges = [0, *sorted(min(cut, len(of)) for cut in at), len(of)]
@@ -296,7 +301,7 @@ def test_streams_are_the_same_wherever_they_are_cut(
 def test_a_large_tensor_is_never_held_whole(
     container: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
-    """128 MiB pass through in blocks: the process grows by less than half of that."""
+    """Writing a tensor of 128 MiB in blocks needs less than half of that memory."""
     shape = (2**12, 2**13)
     source = tmp_path / "source.h5"
     with h5py.File(source, "w") as file:

@@ -1,4 +1,4 @@
-"""HDF5: whole models, weights alone, types and attributes as they are found."""
+"""HDF5: whole models, weights files, types and attributes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TestHdf5(FormatContract):
 
 @pytest.mark.parametrize("offset", [512, 1024, 2048])
 def test_user_block_before_the_signature_is_allowed(offset: int, tmp_path: Path) -> None:
-    """HDF5 may begin after a block of someone else's."""
+    """An HDF5 file is recognized after a user block."""
     path = tmp_path / "block.h5"
     with h5py.File(path, "w", userblock_size=offset) as file:
         file.attrs["model_config"] = (
@@ -67,7 +67,7 @@ def test_user_block_before_the_signature_is_allowed(offset: int, tmp_path: Path)
     ids=str,
 )
 def test_stored_types_have_keras_names(value: object, dtype: str, tmp_path: Path) -> None:
-    """Whatever NumPy wrote is called by the name that Keras has for it."""
+    """Each stored type of NumPy has its Keras name."""
     path = h5_model(tmp_path / "types.h5", sequential(), weights=False)
     with h5py.File(path, "a") as file:
         file["model_weights/dense_a/dense_a/kernel:0"] = value
@@ -75,7 +75,7 @@ def test_stored_types_have_keras_names(value: object, dtype: str, tmp_path: Path
 
 
 def test_opaque_type_with_its_name_beside_it_is_called_that(tmp_path: Path) -> None:
-    """Keras 3.4 on writes the dtype of what HDF5 has no type for as an attribute."""
+    """An opaque type has the dtype in the attribute next to it, as Keras 3.4 and later write it."""
     path = h5_model(tmp_path / "opaque.h5", sequential(), weights=False)
     with h5py.File(path, "a") as file:
         file["model_weights/dense_a/dense_a/kernel:0"] = np.zeros(2, "|V1")
@@ -86,7 +86,9 @@ def test_opaque_type_with_its_name_beside_it_is_called_that(tmp_path: Path) -> N
 
 
 def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
-    """``weight_names`` decides, not the alphabet of the file; what it does not name follows."""
+    """
+    Weights have the order of ``weight_names`` and not that of their names; unlisted weights follow.
+    """
     path = h5_model(tmp_path / "order.h5", sequential())
     with h5py.File(path, "a") as file:
         file["model_weights/dense_a"].attrs["weight_names"] = np.array(
@@ -99,7 +101,10 @@ def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
 
 
 def test_empty_step_in_a_listed_name_is_skipped(tmp_path: Path) -> None:
-    """A public model of TF 2.9 lists ``res_net//conv2d_1/kernel:0``; HDF5 finds the variable."""
+    """
+    An empty component in a listed name, such as ``res_net//conv2d_1/kernel:0`` in a public model of
+    TF 2.9, is ignored.
+    """
     path = h5_model(tmp_path / "empty_step.h5", sequential())
     with h5py.File(path, "a") as file:
         file["model_weights"].attrs["layer_names"] = np.array([b"dense_a"])
@@ -112,7 +117,7 @@ def test_empty_step_in_a_listed_name_is_skipped(tmp_path: Path) -> None:
 
 
 def test_names_in_several_attributes_are_put_together(tmp_path: Path) -> None:
-    """Keras splits lists of names beyond 64 kB into numbered attributes."""
+    """Lists of names above 64 kB, which Keras splits into numbered attributes, are joined."""
     path = tmp_path / "many.h5"
     with h5py.File(path, "w") as file:
         for number in range(3):
@@ -126,7 +131,7 @@ def test_names_in_several_attributes_are_put_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["plain", "bytes", "fixed"])
 def test_config_is_read_whatever_string_type_it_has(text: str, tmp_path: Path) -> None:
-    """Variable and fixed length, UTF-8 and ASCII: releases of h5py differ, models do not."""
+    """The config is read for each string type: variable and fixed length, UTF-8 and ASCII."""
     config = '{"class_name": "Sequential", "config": {"name": "m\\u00fcller", "layers": []}}'
     path = tmp_path / "text.h5"
     with h5py.File(path, "w") as file:
@@ -143,7 +148,7 @@ def test_config_is_read_whatever_string_type_it_has(text: str, tmp_path: Path) -
 
 
 def test_variables_of_no_layer_are_counted_among_weights(tmp_path: Path) -> None:
-    """What an optimizer and metrics keep in a weights file is told and is no layer."""
+    """Variables of optimizers and metrics in a weights file are reported, and are not layers."""
     with h5py.File(tmp_path / "a.weights.h5", "w") as file:
         for path in (
             "layers/dense/vars/0",

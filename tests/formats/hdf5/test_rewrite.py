@@ -1,6 +1,5 @@
 """
-HDF5 rewritten: texts in their own type, nothing of the old ones left, everything else as it was
-stored.
+Rewritten HDF5 files: texts keep their type, no old text is left, and other data stay unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ CONFIG: Final = json.dumps(sequential())
 
 
 def rewrite(path: Path, changes: Changes) -> Path:
-    """Write a changed copy beside a model."""
+    """Write a changed copy next to a model."""
     target = path.with_name("new.h5")
     return rewriting.write(
         path, target, changes, document_format="h5", options=WriteOptions(overwrite=True)
@@ -68,7 +67,7 @@ def _kind(path: Path, name: str = "model_config") -> tuple[object, ...]:
 
 
 def _typed(path: Path, name: bytes, text: bytes, kind: h5t.TypeID) -> None:
-    """Write a text attribute of a given type."""
+    """Write a text attribute of the specified type."""
     with h5py.File(path, "r+") as file:
         if h5a.exists(file.id, name):
             h5a.delete(file.id, name)
@@ -109,8 +108,8 @@ def test_texts_keep_their_type(
     kind: tuple[int | None, int, int], changes: Changes, tmp_path: Path
 ) -> None:
     """
-    TF 2.3 and 2.4 call ``decode`` on what h5py gives them: a text written as UTF-8 would be no
-    bytes.
+    A changed text keeps its string type, because TF 2.3 and 2.4 call ``decode`` on the value, which
+    would fail for UTF-8.
     """
     path = h5_model(tmp_path / "model.h5", sequential())
     _typed(path, b"model_config", CONFIG.encode(), _string(*kind))
@@ -125,7 +124,7 @@ def test_texts_keep_their_type(
 @BOTH
 @pytest.mark.parametrize("cset", [h5t.CSET_ASCII, h5t.CSET_UTF8])
 def test_texts_keep_their_bytes_beyond_ascii(cset: int, changes: Changes, tmp_path: Path) -> None:
-    """Whatever character set the file declares."""
+    """A changed text outside ASCII keeps its bytes for each declared character set."""
     path = h5_model(tmp_path / "model.h5", sequential())
     config = json.dumps(sequential(dense(other="é ü 層")), ensure_ascii=False)
     _typed(path, b"model_config", config.encode(), _string(None, cset, h5t.STR_NULLTERM))
@@ -141,7 +140,7 @@ def test_texts_keep_their_bytes_beyond_ascii(cset: int, changes: Changes, tmp_pa
     "release", ["tf1.15", "tf2.1", "tf2.3", "tf2.4", "tf2.9", "tf2.15", "keras3.3", "keras3.15"]
 )
 def test_every_releases_texts_keep_their_type(release: str, tmp_path: Path) -> None:
-    """Both texts of a compiled model, for a sample of the files."""
+    """Both texts of a compiled model keep their type, for a sample of each release's files."""
     files = sorted((FIXTURES / release).glob("*.h5"))
     for path in sampled(f"texts of {release}", files, share=5):
         document = document_of(path)
@@ -165,13 +164,13 @@ def test_every_releases_texts_keep_their_type(release: str, tmp_path: Path) -> N
 
 
 def _stored_texts(path: Path) -> Mapping[str, str]:
-    """Return the configs as they are stored."""
+    """Return the stored bytes of the configs."""
     with storage.reading(path) as opened:
         return texts(opened)
 
 
 def _assert_forgotten(old: Path, new: Path) -> None:
-    """No 64 bytes of an old text that are not in the new one are left anywhere in the file."""
+    """Check that the file contains no 64 bytes of an old text that are not in the new text."""
     raw, before, after = new.read_bytes(), _stored_texts(old), _stored_texts(new)
     kept = "\0".join(after.values()).encode()
     for text in before.values():
@@ -199,7 +198,8 @@ def test_nothing_of_an_old_text_is_left(
     tmp_path: Path,
 ) -> None:
     """
-    Not in a global heap, not in an object header, not in the storage of attributes beyond 64 kB.
+    No part of an old text is left in global heaps, object headers, or the storage of attributes
+    above 64 kB.
     """
     secret = "".join(f"{index:07d}" for index in range(20))
     hidden = _large_config(layers).replace("xxxxx", secret[:100] + "yyy", 1)
@@ -232,7 +232,7 @@ def test_nothing_of_an_old_text_is_left(
 def test_files_keep_their_version_and_user_block(
     libver: Any, block: int, changes: Changes, tmp_path: Path
 ) -> None:
-    """What stood before the superblock stands there still."""
+    """A rewritten file keeps its format version and user block."""
     path = tmp_path / "model.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=block) as file:
         file.attrs["model_config"] = CONFIG
@@ -252,7 +252,7 @@ def test_files_keep_their_version_and_user_block(
 
 
 def _rich(path: Path) -> Path:
-    """Write a model with everything in it that HDF5 has and Keras does not use."""
+    """Write a model that also uses the features of HDF5 that Keras does not use."""
     h5_model(path, sequential())
     values = np.random.default_rng(0).normal(size=(300, 50)).astype("float32")
     with h5py.File(path, "r+") as file:
@@ -312,8 +312,8 @@ RICH: Final = (
 
 def test_everything_else_stays_as_it_is_stored(tmp_path: Path) -> None:
     """
-    Links, chunks, filters, fill values, attributes of all types: compared by the writer, and here
-    once more by h5py.
+    Links, chunks, filters, fill values and attributes of all types are unchanged, as compared by
+    the writer and again with h5py.
     """
     path = _rich(tmp_path / "model.h5")
     new = rewrite(
@@ -349,7 +349,7 @@ def test_everything_else_stays_as_it_is_stored(tmp_path: Path) -> None:
 
 
 def test_edits_leave_the_rest_of_the_file_in_place(tmp_path: Path) -> None:
-    """Where no tensor is cast, the new file is the old one but for its attribute."""
+    """Without casts, the new file equals the old file except for the changed attribute."""
     path = _rich(tmp_path / "model.h5")
     new = rewrite(path, _edited())
     one, other = path.read_bytes(), new.read_bytes()
@@ -361,7 +361,10 @@ def test_edits_leave_the_rest_of_the_file_in_place(tmp_path: Path) -> None:
 
 
 def test_references_are_not_moved_to_a_new_file(tmp_path: Path) -> None:
-    """They would point at nothing."""
+    """
+    A file with object references is an error, because the references would be invalid in a new
+    file.
+    """
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
         file["model_weights"].attrs["reference"] = file["model_weights"].ref
@@ -372,7 +375,7 @@ def test_references_are_not_moved_to_a_new_file(tmp_path: Path) -> None:
 
 
 def test_bfloat16_is_not_written_to_hdf5_models(tmp_path: Path) -> None:
-    """No Keras reads it from there."""
+    """bfloat16 is not written into HDF5 models, because no release of Keras reads it from them."""
     path = h5_model(tmp_path / "model.h5", sequential())
     with pytest.raises(ModelFileError) as caught:
         rewrite(path, Changes(casts=(cast(KERNEL, "float32", "bfloat16"),)))
@@ -380,7 +383,7 @@ def test_bfloat16_is_not_written_to_hdf5_models(tmp_path: Path) -> None:
 
 
 def test_optimizer_tensors_are_told_from_the_root(tmp_path: Path) -> None:
-    """A cast without a layer whose tensor begins with the optimizer's group is about that group."""
+    """A cast without a layer counts for the optimizer if its tensor is in the optimizer's group."""
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
         file["optimizer_weights/m"] = np.ones(3, "float32")
@@ -398,7 +401,10 @@ def test_optimizer_tensors_are_told_from_the_root(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stored", ["opaque", "named", "float"])
 def test_bfloat16_is_widened_however_it_is_stored(stored: str, tmp_path: Path) -> None:
-    """As two opaque bytes, with and without their name, and as a float type of HDF5's."""
+    """
+    bfloat16 is converted to float32 for each stored form: two opaque bytes with or without a name,
+    and a float type of HDF5.
+    """
     path = h5_model(tmp_path / "model.h5", sequential(), weights=False)
     values = np.array([1.0, -2.5, 1e-40, np.inf], dtype=ml_dtypes.bfloat16)
     with h5py.File(path, "r+") as file:
@@ -440,7 +446,10 @@ def test_cast_tensors_hold_the_cast_values(
     chunked: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    """Any array, whole or in chunks; the counts are those of the cast."""
+    """
+    Cast tensors of any array, contiguous or chunked, have the cast values, and the counts are
+    correct.
+    """
     path = tmp_path / "model.h5"
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = CONFIG
@@ -467,7 +476,10 @@ def test_cast_tensors_hold_the_cast_values(
 def test_tensors_of_many_blocks_are_cast_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks end within rows, at chunks, and at the end."""
+    """
+    A tensor of many blocks is cast completely if blocks end within a row, at a chunk, and at the
+    end.
+    """
     monkeypatch.setattr("policytool.formats.hdf5.rebuild.BLOCK", 8 * 40)
     path = h5_model(tmp_path / "model.h5", sequential())
     values = np.random.default_rng(0).normal(size=(7, 11, 13)).astype("float32")
@@ -518,7 +530,7 @@ DIFFERENCES: Final[dict[str, Any]] = {
 def test_a_difference_anywhere_is_found(
     spoil: Callable[[h5py.File], object], tmp_path: Path
 ) -> None:
-    """Each in a copy that is otherwise the same."""
+    """The comparison of two files finds a difference at any place."""
     path = _rich(tmp_path / "model.h5")
     other = tmp_path / "other.h5"
     other.write_bytes(path.read_bytes())
@@ -535,7 +547,10 @@ def test_a_difference_anywhere_is_found(
 
 
 def test_values_in_other_files_are_not_opened(tmp_path: Path) -> None:
-    """External storage and virtual datasets stay what they are, and cannot be cast."""
+    """
+    External storage and virtual datasets stay unchanged and cannot be cast, because their values
+    are in other files.
+    """
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
         file.create_dataset(
@@ -552,7 +567,7 @@ def test_values_in_other_files_are_not_opened(tmp_path: Path) -> None:
 
 
 def test_a_fixture_is_the_same_twice(tmp_path: Path) -> None:
-    """The same input makes the same file."""
+    """Rewriting a fixture twice gives identical files."""
     path = FIXTURES / "tf2.3/global_mixed_float16.h5"
     changes = Changes(casts=casts(document_of(path)))
     one = rewriting.write(path, tmp_path / "one.h5", changes, document_format="h5").target
@@ -571,8 +586,8 @@ def test_the_last_byte_counts_behind_a_user_block(
     block: int, layout: dict[str, Any], tmp_path: Path
 ) -> None:
     """
-    Places of bytes count from the start of the file, or from the end of the block: whichever HDF5
-    means, the values are compared.
+    The last byte of a tensor is compared, for offsets from the start of the file and from the end
+    of the user block.
     """
     path, other = tmp_path / "model.h5", tmp_path / "other.h5"
     values = np.arange(1000, dtype="float32")

@@ -1,4 +1,4 @@
-"""How many bytes the texts of an attribute have, read beside the library."""
+"""The length of the texts in an attribute, read without the HDF5 library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def test_the_lengths_are_those_that_the_library_reads(
     names: list[str],
     others: int,
 ) -> None:
-    """In headers of both versions, in one part and in several, behind a user block or not."""
+    """
+    The lengths equal those that the library reads, for both header versions, split headers, and
+    files with a user block.
+    """
     path = tmp_path_factory.mktemp("texts") / "a.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=user_block) as file:
         group = file.create_group("layer")
@@ -45,7 +48,10 @@ def test_the_lengths_are_those_that_the_library_reads(
 
 
 def test_attributes_outside_of_the_header_have_an_unknown_length(tmp_path: Path) -> None:
-    """More than eight attributes of the newest format lie in a heap of their own."""
+    """
+    The length is unknown for more than eight attributes in the newest format, which stores them in
+    a separate heap.
+    """
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         for number in range(20):
@@ -55,7 +61,7 @@ def test_attributes_outside_of_the_header_have_an_unknown_length(tmp_path: Path)
 
 
 def test_a_file_in_memory_has_an_unknown_length() -> None:
-    """It has no descriptor, and only streams that the library module opens are known."""
+    """The length is unknown for a file in memory, because it has no descriptor."""
     with h5py.File(io.BytesIO(), "w") as file:
         file.attrs["names"] = ["a", "b"]
         file.flush()
@@ -64,7 +70,8 @@ def test_a_file_in_memory_has_an_unknown_length() -> None:
 
 def test_names_in_a_large_file_are_read(tmp_path: Path) -> None:
     """
-    Names of tf_keras 2.21 and Keras 3 have any length, and its files are larger than the bound.
+    Long names in a file larger than the limit are read, because tf_keras 2.21 and Keras 3 write
+    names of any length.
     """
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -75,7 +82,10 @@ def test_names_in_a_large_file_are_read(tmp_path: Path) -> None:
 
 
 def test_one_text_named_often_is_refused(tmp_path: Path) -> None:
-    """A file of some bytes names gigabytes, if each of its references leads to the same text."""
+    """
+    A small file with many references to the same text is an error, because reading it would need
+    gigabytes.
+    """
     path, text = tmp_path / "a.h5", "x" * 900
     with h5py.File(path, "w") as file:
         file.attrs["weight_names"] = [text, *("y" for _ in range(99))]

@@ -28,7 +28,7 @@ GROUPS = 400
 
 
 def write_groups(path: Path, libver: str, *, track_order: bool = False) -> Path:
-    """Write groups between datasets and links, not in name order."""
+    """Write groups between datasets and links, in an order different from that of their names."""
     with h5py.File(path, "w", libver=libver, track_order=track_order) as file:
         for number in range(GROUPS):
             group = file.create_group(f"layer_{number}")
@@ -41,7 +41,7 @@ def write_groups(path: Path, libver: str, *, track_order: bool = False) -> Path:
 
 
 def walk(path: Path | remote_path.RemotePath) -> Contents:
-    """Return what is in a file."""
+    """Return the items in a file."""
     probe = Probe(path, "a.h5")
     with library.open_checked(probe, path) as file:
         return library.walk(probe, file, attributes=True)
@@ -60,7 +60,10 @@ def remote(path: Path) -> remote_path.RemotePath:
 def test_a_remote_file_has_the_contents_of_a_local_one(
     tmp_path: Path, libver: str, *, track_order: bool
 ) -> None:
-    """In the same order, whether its index is sorted by names, by hashes or not at all."""
+    """
+    The walk through a remote file has the same items and order as through a local file, for each
+    kind of index.
+    """
     path = write_groups(tmp_path / "a.h5", libver, track_order=track_order)
     local = walk(path)
     assert walk(remote(path)) == local
@@ -75,7 +78,7 @@ def test_a_remote_file_has_the_contents_of_a_local_one(
 @THOROUGH
 @pytest.mark.parametrize("most", [10, 300, 1000])
 def test_the_bound_on_objects_holds_in_batches(tmp_path: Path, most: int) -> None:
-    """Whichever batch goes beyond it."""
+    """The limit on objects applies across batches."""
     path = write_groups(tmp_path / "a.h5", "earliest")
     for place in (path, remote(path)):
         with (
@@ -87,7 +90,10 @@ def test_the_bound_on_objects_holds_in_batches(tmp_path: Path, most: int) -> Non
 
 @THOROUGH
 def test_a_group_is_read_before_the_next_one_is_opened(tmp_path: Path) -> None:
-    """Its metadata are close together, so that one request reads them of a remote file."""
+    """
+    The items of a group are read before the next group is opened, so that one request reads their
+    metadata in a remote file.
+    """
     path = write_groups(tmp_path / "a.h5", "earliest")
     seen: list[str] = []
     opened = h5o.open

@@ -32,31 +32,31 @@ PATH: Final = "layers/dense/vars/0"
 
 
 class Marker:
-    """Makes a directory when it is unpickled."""
+    """An object whose pickle creates a directory when it is loaded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the call that the pickle makes."""
+        """Return the call for the pickle."""
         return os.mkdir, (str(self.path),)
 
 
 def npz(**arrays: Any) -> bytes:  # h5py's and NumPy's own arguments
-    """Return arrays in a zip, as NumPy saves them."""
+    """Return arrays in a zip archive, as NumPy saves them."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     return stream.getvalue()
 
 
 def npy(header: str, version: bytes = b"\x01\x00") -> bytes:
-    """Return an array's header without values."""
+    """Return the header of an array without values."""
     text = header.encode() + b"\n"
     return b"\x93NUMPY" + version + len(text).to_bytes(2 if version[0] == 1 else 4, "little") + text
 
 
 def zipped(members: dict[str, bytes]) -> bytes:
-    """Return a zip of these members."""
+    """Return a zip archive with these members."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, data in members.items():
@@ -65,7 +65,7 @@ def zipped(members: dict[str, bytes]) -> bytes:
 
 
 def model(path: Path, *files: bytes, h5: bool = False) -> Path:
-    """Write an archive with these weights, one after another under one name."""
+    """Write a model archive with these weights, as members with the same name."""
     members = keras_members()
     weights = members.pop("model.weights.h5")
     pairs = [
@@ -77,7 +77,7 @@ def model(path: Path, *files: bytes, h5: bool = False) -> Path:
 
 
 def pickled(path: Path) -> list[str]:
-    """Return what is said of pickles."""
+    """Return the messages about pickles."""
     return [
         observation.message
         for observation in policytool.inspect(str(path)).observations
@@ -86,7 +86,7 @@ def pickled(path: Path) -> list[str]:
 
 
 def test_plain_arrays_are_variables(tmp_path: Path) -> None:
-    """By the path that they are stored under, with shapes and dtypes."""
+    """Plain arrays are variables with their stored path, shape and dtype."""
     path = model(
         tmp_path / "a.keras",
         npz(**{PATH: np.zeros((6, 2), "float32"), "layers/dense/vars/1": np.zeros(2, "float16")}),
@@ -100,7 +100,7 @@ def test_plain_arrays_are_variables(tmp_path: Path) -> None:
 
 
 def test_compressed_members_are_read(tmp_path: Path) -> None:
-    """The archive's and those in it."""
+    """Compressed members are read in the archive and in its weights."""
     stream = io.BytesIO()
     arrays: dict[str, Any] = {PATH: np.ones((6, 2), "float32")}
     np.savez_compressed(stream, **arrays)
@@ -158,7 +158,7 @@ PICKLES: Final[dict[str, tuple[Any, str]]] = {
 
 @pytest.mark.parametrize("name", PICKLES)
 def test_pickles_are_observed_and_not_loaded(name: str, tmp_path: Path) -> None:
-    """Their code does not run."""
+    """Pickles are reported, and their code does not run."""
     build, where = PICKLES[name]
     path = model(tmp_path / "a.keras", build(Marker(tmp_path / "ran")))
     assert pickled(path) == [
@@ -180,7 +180,7 @@ def test_pickles_are_observed_and_not_loaded(name: str, tmp_path: Path) -> None:
 
 
 def test_each_member_of_a_name_is_looked_at(tmp_path: Path) -> None:
-    """The second one is a pickle, as in a published file, and so may be the first."""
+    """If two members have the same name, a pickle in either is reported."""
     plain, raw = npz(**{PATH: np.zeros((6, 2), "float32")}), pickle.dumps(Marker(tmp_path / "ran"))
     for files in ((plain, raw), (raw, plain)):
         with pytest.warns(UserWarning, match="Duplicate name"):
@@ -189,7 +189,10 @@ def test_each_member_of_a_name_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_pickles_beside_other_weights_are_observed(tmp_path: Path) -> None:
-    """Keras reads the HDF5 file then, which the report shows."""
+    """
+    Pickles next to HDF5 weights are reported, and the report shows the HDF5 weights, which Keras
+    reads.
+    """
     path = model(tmp_path / "a.keras", pickle.dumps(Marker(tmp_path / "ran")), h5=True)
     found = policytool.inspect(str(path))
     assert len(pickled(path)) == 1
@@ -198,7 +201,7 @@ def test_pickles_beside_other_weights_are_observed(tmp_path: Path) -> None:
 
 
 def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:
-    """Its files are those of the archive."""
+    """An unpacked model has the same weights and messages as the archive."""
     path = tmp_path / "model"
     with zipfile.ZipFile(
         model(tmp_path / "a.keras", pickle.dumps(Marker(tmp_path / "ran")))
@@ -208,7 +211,9 @@ def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:
 
 
 def test_what_shares_bytes_or_is_damaged_is_unreadable(tmp_path: Path) -> None:
-    """With exit code 3 and a sentence."""
+    """
+    Weights that share bytes or are damaged are unreadable, with exit code 3 and an error message.
+    """
     damaged = model(tmp_path / "a.keras", npz(a=np.zeros(2))[:40])
     ended = run("inspect", damaged)
     assert (ended.code, "truncated or damaged" in ended.err) == (Exit.FAILURE, True)
@@ -242,7 +247,7 @@ for name in (path, written):
 
 @SLOW
 def test_the_newest_keras_loads_no_pickles(tmp_path: Path) -> None:
-    """Not even its own; and the report says so of what it wrote."""
+    """Pickles, even those that Keras wrote, are reported as incompatible with the newest Keras."""
     layer = {**dense(), "build_config": {"input_shape": [None, 6]}}
     members = keras_members(
         {

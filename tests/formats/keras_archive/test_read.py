@@ -1,4 +1,4 @@
-"""``.keras`` archives: read in place, shards, and the window on a member."""
+"""``.keras`` archives: reading in place, shards, and the window on a member."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class TestKerasZip(FormatContract):
 
 
 def test_shards_are_one_model(tmp_path: Path) -> None:
-    """Keras 3.10 on can split weights over several members; all of them are read, in order."""
+    """
+    Weights that are split over several members, as Keras 3.10 and later do, are read in order as
+    one model.
+    """
     members = keras_members()
     data = members.pop("model.weights.h5")
     path = keras_zip(
@@ -46,7 +49,7 @@ def test_shards_are_one_model(tmp_path: Path) -> None:
 
 
 def test_weights_below_a_directory_are_no_weights_of_the_model(tmp_path: Path) -> None:
-    """Assets may hold files of any name."""
+    """Weights in a subdirectory are not weights of the model, because assets can have any name."""
     path = keras_zip(
         tmp_path / "assets.keras", {**keras_members(), "assets/other.weights.h5": weights_bytes()}
     )
@@ -54,7 +57,7 @@ def test_weights_below_a_directory_are_no_weights_of_the_model(tmp_path: Path) -
 
 
 def test_archive_without_weights_is_a_model_without_variables(tmp_path: Path) -> None:
-    """The config alone says the policies."""
+    """An archive without weights is a model with policies and without variables."""
     members = keras_members()
     del members["model.weights.h5"]
     model = policytool.inspect(keras_zip(tmp_path / "bare.keras", members))
@@ -63,8 +66,8 @@ def test_archive_without_weights_is_a_model_without_variables(tmp_path: Path) ->
 
 def test_member_with_extra_fields_is_found(tmp_path: Path) -> None:
     """
-    Where a member's bytes begin, its local header decides, whose extra field may differ from the
-    directory's.
+    The start of a member is read from its local header, whose extra field can differ from that in
+    the directory.
     """
     path = tmp_path / "extra.keras"
     with zipfile.ZipFile(path, "w") as archive:
@@ -80,7 +83,8 @@ def test_weights_where_an_hdf5_file_could_begin_make_no_hdf5_file(
     offset: int, tmp_path: Path
 ) -> None:
     """
-    They are stored as they are, and HDF5 allows a block of someone else's before its signature.
+    An archive with uncompressed weights is not recognized as HDF5, although HDF5 could start after
+    a user block there.
     """
     members = keras_members()
     missing = offset - keras_zip(tmp_path / "model.keras").read_bytes().index(b"\x89HDF")
@@ -93,7 +97,7 @@ def test_weights_where_an_hdf5_file_could_begin_make_no_hdf5_file(
 
 
 def test_archive_behind_other_bytes_is_read(tmp_path: Path) -> None:
-    """A comment at the end is allowed."""
+    """An archive with other bytes before it and a comment at its end is read."""
     path = keras_zip(tmp_path / "comment.keras")
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"made by hand" * 10
@@ -108,9 +112,7 @@ def test_archive_behind_other_bytes_is_read(tmp_path: Path) -> None:
 def test_window_reads_as_a_file_of_its_own(
     data: bytes, before: int, reads: list[tuple[int, int]]
 ) -> None:
-    """
-    Whatever is read in whatever order, a window gives the bytes between its ends and none beyond.
-    """
+    """A window on a member returns only the bytes within it, for any sequence of reads."""
     if not hasattr(os, "memfd_create"):
         pytest.skip("needs a file without a name")
     descriptor = os.memfd_create("window")

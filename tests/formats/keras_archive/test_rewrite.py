@@ -1,6 +1,6 @@
 """
-``.keras`` archives and directories rewritten: members as they were stored, the optimizer's state
-arranged again.
+Rewritten ``.keras`` archives and directories: unchanged members, and the rearranged state of the
+optimizer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPTIMIZER: Final = ("optimizer", "inner_optimizer", "vars")
 
 
 def rewrite(path: Path, changes: Changes) -> Path:
-    """Write a changed copy beside a model."""
+    """Write a changed copy next to a model."""
     return rewriting.write(
         path,
         path.with_name("new.keras"),
@@ -78,7 +78,10 @@ def test_members_keep_their_order_and_description(
     casts: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    """Times, attributes, comments and compression; those that stay are the same bytes."""
+    """
+    Members keep their order, times, attributes, comments and compression, and unchanged members
+    keep their bytes.
+    """
     path = tmp_path / "model.keras"
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.comment = b"about the archive"
@@ -111,7 +114,7 @@ def test_members_keep_their_order_and_description(
 
 
 def _local(path: Path, name: str) -> bytes:
-    """Return a member's local header."""
+    """Return the local header of a member."""
     with zipfile.ZipFile(path) as archive:
         start = archive.getinfo(name).header_offset
     data = path.read_bytes()
@@ -120,11 +123,11 @@ def _local(path: Path, name: str) -> bytes:
 
 
 def test_members_of_streams_and_large_ones_are_copied_as_they_are(tmp_path: Path) -> None:
-    """With data descriptors behind them, and with sizes of 64 bits."""
+    """Members with data descriptors or 64-bit sizes are copied unchanged."""
     path = tmp_path / "model.keras"
 
     class Pipe(io.RawIOBase):
-        """A stream that cannot be sought in."""
+        """A stream without seeking."""
 
         def __init__(self) -> None:
             self.data = b""
@@ -150,7 +153,7 @@ def test_members_of_streams_and_large_ones_are_copied_as_they_are(tmp_path: Path
 
 
 def test_a_member_that_stands_twice_is_not_replaced(tmp_path: Path) -> None:
-    """One that stays may stand twice; one that changes may not."""
+    """A duplicate member can be copied but not changed."""
     members = [*keras_members().items(), ("assets/a", b"1"), ("assets/a", b"2")]
     with pytest.warns(UserWarning, match="Duplicate"):
         path = keras_zip(tmp_path / "model.keras", members)
@@ -169,7 +172,7 @@ def test_a_member_that_stands_twice_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_config_keeps_its_byte_order_mark(tmp_path: Path) -> None:
-    """Someone's editor put it there."""
+    """A changed config keeps its byte order mark."""
     text = b"\xef\xbb\xbf" + json.dumps(sequential()).encode()
     new = rewrite(keras_zip(tmp_path / "model.keras", keras_members(text)), Changes(edits=(EDIT,)))
     assert zipfile.ZipFile(new).read("config.json") == text.replace(
@@ -179,7 +182,7 @@ def test_config_keeps_its_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_bfloat16_is_stored_as_keras_does(tmp_path: Path) -> None:
-    """Two opaque bytes, and the name beside them, in the types that Keras 3.15 writes."""
+    """bfloat16 is stored like in Keras 3.15: two opaque bytes, with the name in an attribute."""
     path = tmp_path / "default_float32.keras"
     shutil.copyfile(FIXTURES / "keras3.15/default_float32.keras", path)
     tensors = [tensor.path for tensor in document_of(path).tensors or ()]
@@ -207,8 +210,8 @@ def _slots(paths: Sequence[tuple[str, ...]], at: tuple[str, ...]) -> tuple[State
 @pytest.fixture
 def trained(tmp_path: Path) -> tuple[Path, list[tuple[str, ...]]]:
     """
-    Copy a model with an optimizer in a loss scaling one; return it with the places of the inner
-    one's variables.
+    Copy a model with a wrapped optimizer; return the copy and the paths of the inner optimizer's
+    variables.
     """
     path = tmp_path / TRAINED.name
     shutil.copyfile(TRAINED, path)
@@ -221,8 +224,8 @@ def trained(tmp_path: Path) -> tuple[Path, list[tuple[str, ...]]]:
 
 def test_state_moves_out_of_a_wrapper(trained: tuple[Path, list[tuple[str, ...]]]) -> None:
     """
-    The inner optimizer's variables replace the wrapper's unchanged; the wrapper's other variables
-    are dropped.
+    If the wrapper is removed, its inner optimizer's variables move unchanged to its place, and its
+    other variables are dropped.
     """
     path, inner = trained
     new = rewrite(path, Changes(state=_slots(inner, ("optimizer", "vars"))))
@@ -237,7 +240,10 @@ def test_state_moves_out_of_a_wrapper(trained: tuple[Path, list[tuple[str, ...]]
 def test_state_moves_into_a_wrapper_with_new_variables(
     trained: tuple[Path, list[tuple[str, ...]]],
 ) -> None:
-    """New scalars of any dtype, and casts on the way."""
+    """
+    If a wrapper is added, the optimizer's variables move into it, with new scalars of any dtype and
+    with casts.
+    """
     path, inner = trained
     floats = [
         tensor.path
@@ -280,7 +286,7 @@ def test_state_moves_into_a_wrapper_with_new_variables(
 
 
 def test_state_may_be_dropped_or_begun(trained: tuple[Path, list[tuple[str, ...]]]) -> None:
-    """No slots: no group. Slots without sources: a group where none was."""
+    """A state without slots removes the group, and slots without sources create it."""
     path, _ = trained
     without = rewrite(path, Changes(state=()))
     assert "optimizer" not in weights(without)
@@ -295,7 +301,7 @@ def test_state_may_be_dropped_or_begun(trained: tuple[Path, list[tuple[str, ...]
 
 
 def test_a_slot_without_its_source_is_refused(trained: tuple[Path, list[tuple[str, ...]]]) -> None:
-    """The plan was made for another file."""
+    """A slot whose source is missing is an error, because the plan was made for another file."""
     path, _ = trained
     before = held(path.parent)
     with pytest.raises(ModelFileError) as caught:
@@ -315,7 +321,7 @@ def test_a_slot_without_its_source_is_refused(trained: tuple[Path, list[tuple[st
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Path:
-    """Copy an unpacked model, and put an asset, a link and a backup in it."""
+    """Copy an unpacked model and add an asset, a link and a backup to it."""
     path = tmp_path / "model.keras.d"
     shutil.copytree(UNPACKED, path)
     (path / "assets").mkdir()
@@ -327,7 +333,10 @@ def unpacked(tmp_path: Path) -> Path:
 
 
 def test_a_directory_becomes_a_new_one(unpacked: Path) -> None:
-    """Assets and links included, backups not; the original stays."""
+    """
+    A rewritten copy of a directory contains assets and links but no backups, and the original is
+    unchanged.
+    """
     before = held(unpacked)
     changes = all_changes(unpacked)
     written = rewriting.write(unpacked, unpacked.with_name("new"), changes, document_format="keras")
@@ -344,7 +353,7 @@ def test_a_directory_becomes_a_new_one(unpacked: Path) -> None:
 
 
 def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
-    """The directory is renamed to its backup."""
+    """If several files change in place, the whole original directory is renamed to the backup."""
     before = held(unpacked)
     written = rewriting.write(
         unpacked,
@@ -368,7 +377,7 @@ def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
 
 
 def test_one_file_in_place_is_replaced_alone(unpacked: Path) -> None:
-    """Its backup lies beside it."""
+    """If one file changes in place, only this file is replaced, and its backup is next to it."""
     (unpacked / "config.json.bak").unlink()
     before = held(unpacked)
     config = unpacked / "config.json"
@@ -388,7 +397,9 @@ def test_one_file_in_place_is_replaced_alone(unpacked: Path) -> None:
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_directory_without_backup(in_place: bool, unpacked: Path) -> None:  # noqa: FBT001
-    """Over another one, or in its own place: nothing of the old one stays."""
+    """
+    Without a backup, no file of the old directory is left, for an output directory and in place.
+    """
     target = unpacked if in_place else unpacked.with_name("new")
     if not in_place:
         target.mkdir()
@@ -408,7 +419,7 @@ def test_a_directory_without_backup(in_place: bool, unpacked: Path) -> None:  # 
 
 
 def test_shards_change_where_their_tensors_are(unpacked: Path) -> None:
-    """Of several weights files only those that hold a tensor that is cast; the index stays."""
+    """Only the shards that contain a cast tensor change, and the index is unchanged."""
     (unpacked / "model.weights.h5").unlink()
     for index in range(2):
         with h5py.File(unpacked / f"model_{index:05d}.weights.h5", "w") as file:
@@ -427,7 +438,10 @@ def test_shards_change_where_their_tensors_are(unpacked: Path) -> None:
 
 
 def test_state_in_several_shards_is_refused(unpacked: Path) -> None:
-    """Which of them would get it is nobody's guess."""
+    """
+    A change of optimizer state in several shards is an error, because the target shard is
+    ambiguous.
+    """
     for index in range(2):
         with h5py.File(unpacked / f"model_{index:05d}.weights.h5", "w") as file:
             file["optimizer/vars/0"] = 1

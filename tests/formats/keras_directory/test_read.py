@@ -21,7 +21,7 @@ class TestKerasDirectory(FormatContract):
 
 
 def test_directory_and_archive_say_the_same(tmp_path: Path) -> None:
-    """Unpacking an archive changes nothing but the path."""
+    """The report on an unpacked archive equals that on the archive except for the path."""
     for name, data in keras_members().items():
         (tmp_path / name).write_bytes(data)
     directory, archive = (

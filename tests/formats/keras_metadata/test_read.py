@@ -26,7 +26,7 @@ SAMPLES: Final = tuple(
 
 
 def lone(path: Path, directory: Path) -> Path:
-    """Return a copy of a metadata file that lies alone."""
+    """Return a copy of a metadata file without its SavedModel."""
     target = directory / "keras_metadata.pb"
     target.write_bytes(path.read_bytes())
     return target
@@ -40,7 +40,7 @@ class TestKerasMetadata(FormatContract):
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parts[-3]}-{path.parts[-2]}")
 def test_it_says_what_the_saved_model_says(path: Path, tmp_path: Path) -> None:
-    """Every layer with its policy; a model's own layers in their order."""
+    """A metadata file has the same layers and policies as its SavedModel, in the model's order."""
     whole, alone = (
         policytool.inspect(str(path.parent)),
         policytool.inspect(str(lone(path, tmp_path))),
@@ -59,14 +59,14 @@ def test_it_says_what_the_saved_model_says(path: Path, tmp_path: Path) -> None:
 
 def policies(model: policytool.Model) -> list[tuple[str, str | None, str]]:
     """
-    Return each layer's name and policy, and where it stands; a shared layer's path may begin at
-    another of its places.
+    Return the name, policy and path of each layer; the path of a shared layer can begin at another
+    of its places.
     """
     return [(layer.name, layer.policy, str(layer.address)) for layer in model.layers]
 
 
 def with_byte(data: bytes, old: bytes, new: bytes) -> bytes:
-    """Return the data with the first of these bytes replaced."""
+    """Return the data with the first occurrence of these bytes replaced."""
     assert old in data
     return data.replace(old, new, 1)
 
@@ -82,7 +82,7 @@ DAMAGE: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("code", DAMAGE)
 def test_damage_is_named(code: str, tmp_path: Path) -> None:
-    """Each kind of damage has its code."""
+    """Each kind of damage has its own error code."""
     path = tmp_path / "keras_metadata.pb"
     path.write_bytes(DAMAGE[code](SAMPLES[0].read_bytes()))
     with pytest.raises(ModelFileError) as caught:
@@ -91,5 +91,5 @@ def test_damage_is_named(code: str, tmp_path: Path) -> None:
 
 
 def test_in_its_directory_it_stands_for_the_saved_model() -> None:
-    """The path of the part means the whole."""
+    """A metadata file in its SavedModel is read as the whole SavedModel."""
     assert policytool.inspect(str(SAMPLES[0])).format == "savedmodel"

@@ -1,1 +1,1 @@
-"""Writers, one module each, and what holds for all of them."""
+"""Tests of the writers, one module each, and of their common behaviour."""

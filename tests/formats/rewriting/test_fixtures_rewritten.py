@@ -1,7 +1,4 @@
-"""
-A sample of the fixtures that can be rewritten, rewritten: one dtype edited, then every float tensor
-cast as well.
-"""
+"""A sample of the fixtures is rewritten with one edited dtype, and with all float tensors cast."""
 
 from __future__ import annotations
 
@@ -56,8 +53,8 @@ def _rewritable(path: Path) -> Document | None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_fixtures_are_rewritten_and_read_back(release: str, tmp_path: Path) -> None:
     """
-    The edited dtype is there, every tensor has its new dtype, and nothing else is left in the
-    directory.
+    A rewritten fixture has the edited dtype and the new dtype of each tensor, and no other file is
+    left in the directory.
     """
     for path in _models(release):
         document = _rewritable(path)

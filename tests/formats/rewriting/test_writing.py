@@ -1,4 +1,4 @@
-"""From a file to its place: targets, backups, links, modes, architecture JSON."""
+"""Writing a file to its place: targets, backups, links, modes, and architecture JSON."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write(
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_an_architecture_is_edited_where_it_differs(mark: bytes, model: Path) -> None:
-    """White space, line ends and a byte order mark stay."""
+    """An edit of an architecture keeps white space, line ends and a byte order mark."""
     model.write_bytes(mark + TEXT.encode())
     written = write(model, model.with_name("new.json"))
     assert written.target.read_bytes() == mark + TEXT.replace("float32", "float64").encode()
@@ -61,7 +61,7 @@ def test_an_architecture_is_edited_where_it_differs(mark: bytes, model: Path) ->
 
 
 def test_an_architecture_has_nothing_to_cast(model: Path) -> None:
-    """The plan was made for another file."""
+    """A cast of an architecture is an error, because the plan was made for another file."""
     with pytest.raises(ModelFileError) as caught:
         rewriting.measure(model, "json", (cast(("a",), "float32", "float16"),))
     assert caught.value.code == "source-changed"
@@ -69,7 +69,7 @@ def test_an_architecture_has_nothing_to_cast(model: Path) -> None:
 
 
 def test_in_place_keeps_a_backup(model: Path) -> None:
-    """The backup is the original file itself."""
+    """A change in place keeps the original file as the backup."""
     inode = model.stat().st_ino
     written = write(model, model, in_place=True)
     assert written.backup == model.with_name("model.json.bak")
@@ -79,13 +79,13 @@ def test_in_place_keeps_a_backup(model: Path) -> None:
 
 
 def test_in_place_without_backup(model: Path) -> None:
-    """Nothing but the new file is left."""
+    """A change in place without a backup leaves only the new file."""
     assert write(model, model, in_place=True, backup=False).backup is None
     assert held(model.parent).keys() == {"model.json"}
 
 
 def test_an_older_backup_is_not_overwritten(model: Path) -> None:
-    """Unless that is asked for."""
+    """An existing backup is overwritten only on request."""
     older = model.with_name("model.json.bak")
     older.write_text("older")
     before = held(model.parent)
@@ -99,7 +99,7 @@ def test_an_older_backup_is_not_overwritten(model: Path) -> None:
 
 
 def test_a_target_is_not_overwritten(model: Path) -> None:
-    """Unless that is asked for; a dangling link is a target too."""
+    """An existing target, including a dangling link, is overwritten only on request."""
     target = model.with_name("new.json")
     target.write_text("other")
     with pytest.raises(ModelFileError) as caught:
@@ -116,7 +116,9 @@ def test_a_target_is_not_overwritten(model: Path) -> None:
 def test_a_target_that_appears_meanwhile_is_not_overwritten(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last step is the one that decides."""
+    """
+    A target that is created during the write is not overwritten, because the last step checks it.
+    """
     target = model.with_name("new.json")
     monkeypatch.setattr(atomic.Draft, "flush", lambda _: target.write_text("other"))
     with pytest.raises(ModelFileError) as caught:
@@ -126,7 +128,7 @@ def test_a_target_that_appears_meanwhile_is_not_overwritten(
 
 
 def test_a_link_is_followed_in_place(model: Path, tmp_path: Path) -> None:
-    """The file it leads to changes, the link stays."""
+    """A change in place of a link changes the file that it refers to and keeps the link."""
     folder = tmp_path / "links"
     folder.mkdir()
     link = folder / "link.json"
@@ -140,7 +142,9 @@ def test_a_link_is_followed_in_place(model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_mode_and_attributes_are_kept(in_place: bool, model: Path) -> None:  # noqa: FBT001
-    """The time of modification is now."""
+    """
+    The new file keeps the mode and attributes of the original and has a new modification time.
+    """
     model.chmod(0o640)
     os.utime(model, (1, 1))
     if sys.platform == "linux":
@@ -158,7 +162,7 @@ def test_mode_and_attributes_are_kept(in_place: bool, model: Path) -> None:  # n
 def test_paths_relative_to_the_working_directory(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names without a directory are in this one."""
+    """A path without a directory refers to the working directory."""
     monkeypatch.chdir(model.parent)
     relative = model.relative_to(model.parent)
     assert (
@@ -169,7 +173,10 @@ def test_paths_relative_to_the_working_directory(
 
 
 def test_drafts_of_killed_runs_are_removed(model: Path) -> None:
-    """Those of processes that are gone; not those of others that run, nor of other hosts."""
+    """
+    Temporary files of ended processes are removed, and those of running processes and of other
+    hosts are kept.
+    """
     host = atomic._placing.hidden_path(model).name.split(".")[-2].split("-")[0]  # noqa: SLF001
     names = [
         f".a.{host}-{pid}-00.policytool-draft" for pid in (2**22 + 1, os.getpid(), os.getppid())
@@ -190,7 +197,7 @@ def test_drafts_of_killed_runs_are_removed(model: Path) -> None:
 
 
 def test_missing_directories_and_formats_are_told(model: Path, tmp_path: Path) -> None:
-    """Each by a sentence."""
+    """A missing directory and an unsupported format each have an error message."""
     with pytest.raises(ModelFileError) as caught:
         write(model, tmp_path / "none" / "new.json")
     assert caught.value.code == "write-failed"
@@ -202,7 +209,7 @@ def test_missing_directories_and_formats_are_told(model: Path, tmp_path: Path) -
 
 
 def test_times_and_counts_are_told(tmp_path: Path) -> None:
-    """For the report."""
+    """The result contains times and counts for the report."""
     path = h5_model(tmp_path / "model.h5", sequential())
     written = rewriting.write(path, tmp_path / "new.h5", all_changes(path), document_format="h5")
     assert written.write_seconds > 0

@@ -1,5 +1,5 @@
 """
-Saved graphs: what an entry point runs, with calls, loops and branches followed, and within bounds.
+Saved graphs: the ops that an entry point runs, including calls, loops and branches, within limits.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def traces(
     bound: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Trace, ...]:
     """
-    Return the traces of a graph with one signature; ``objects`` are the names of variables, the
-    nodes of the object graph after its root.
+    Return the traces of a graph with one signature; ``objects`` are the names of variables, which
+    are the nodes of the object graph after its root.
     """
     definition: Any = protobuf_messages.parse("GraphDef", b"")
     for op in main:
@@ -92,7 +92,7 @@ def traces(
 
 
 def ops(trace: Trace) -> dict[tuple[str, str], tuple[tuple[str, ...], int]]:
-    """Return dtypes and counts by scope and op."""
+    """Return dtypes and counts, by scope and op."""
     return {("/".join(op.scope), op.op): (op.dtypes, count) for op, count in trace.ops}
 
 
@@ -117,8 +117,8 @@ def test_calls_loops_and_branches_are_followed(
     op: str, calls: Mapping[str, str | Sequence[str]]
 ) -> None:
     """
-    Whatever runs a function, its ops stand at the scope of the call, and its arguments are the
-    call's inputs.
+    The ops of a called function have the scope of the call, and its arguments are the inputs of the
+    call, for each op that runs a function.
     """
     with_condition = op in {"If", "StatelessIf", "Case"}
     main = [
@@ -142,7 +142,10 @@ def test_calls_loops_and_branches_are_followed(
 
 
 def test_whole_names_in_the_body_of_a_loop_are_not_put_below_it_again() -> None:
-    """``tf.function`` names the ops of a loop's body from the root."""
+    """
+    Ops in the body of a loop with complete names, as ``tf.function`` writes them, do not get the
+    scope of the loop a second time.
+    """
     main = [Op(name="net/rnn/while", op="While", calls={"body": "body", "cond": "body"})]
     functions: Functions = {
         "body": ([], [matmul("net/rnn/while/cell/MatMul", FLOAT), matmul("MatMul", HALF)])
@@ -156,7 +159,8 @@ def test_whole_names_in_the_body_of_a_loop_are_not_put_below_it_again() -> None:
 
 def test_only_what_outputs_need_is_counted() -> None:
     """
-    Ops of the main graph that belong to saving, or to another signature, are no part of this one.
+    Only ops that an output of the signature needs are counted, and not ops for saving or for other
+    signatures.
     """
     main = [
         matmul("a/MatMul", FLOAT),
@@ -169,8 +173,8 @@ def test_only_what_outputs_need_is_counted() -> None:
 
 def test_bound_inputs_say_which_variables_the_last_arguments_are() -> None:
     """
-    The object graph's variables are bound to the last arguments of a function, however the main
-    graph names them.
+    The bound inputs of a function identify the variables of its last arguments, regardless of their
+    names in the main graph.
     """
     main = [
         Op(name="x", op="Placeholder", types={"dtype": FLOAT}),
@@ -204,8 +208,8 @@ def test_bound_inputs_say_which_variables_the_last_arguments_are() -> None:
 
 def test_dtypes_that_attributes_do_not_say() -> None:
     """
-    A default that the file leaves out counts, an output that is always float32 counts, what a list
-    only holds does not.
+    The dtype of an op can be the default of a missing attribute or a fixed output dtype; an
+    attribute for stored elements does not count.
     """
     main = [
         Op(name="a/LeakyRelu", op="LeakyRelu"),
@@ -228,7 +232,10 @@ def test_dtypes_that_attributes_do_not_say() -> None:
     ("mode", "dtypes"), [("FP16", ("float16",)), ("fp32", ("float32",)), ("INT8", ())]
 )
 def test_engines_of_tensorrt_compute_in_their_precision(mode: str, dtypes: tuple[str, ...]) -> None:
-    """Their inputs and outputs are float32, and so is the segment that they replace."""
+    """
+    A TensorRT engine counts with its precision mode, because its inputs, outputs and original
+    segment are float32.
+    """
     engine = Op(
         name="net/engine",
         op="TRTEngineOp",
@@ -243,7 +250,7 @@ def test_engines_of_tensorrt_compute_in_their_precision(mode: str, dtypes: tuple
 
 
 def test_a_function_that_calls_itself_is_run_once() -> None:
-    """A recursive function is followed to where it meets itself."""
+    """A recursive function is followed only once."""
     call = Op(name="again", op="PartitionedCall", calls={"f": "loop"})
     (trace,) = traces(
         [Op(name="out", op="PartitionedCall", calls={"f": "loop"})],
@@ -254,7 +261,8 @@ def test_a_function_that_calls_itself_is_run_once() -> None:
 
 def test_a_graph_that_explodes_is_given_up(bounded: Bounded) -> None:
     """
-    Sixty functions that each call the next one twice are 2**60 ops: the reader stops at its bound.
+    A graph is an error if its calls exceed the step limit, such as sixty functions that each call
+    the next function twice.
     """
     bounded("trace-steps", 10_000)
     functions: Functions = {
@@ -297,14 +305,17 @@ times as many.
 
 @pytest.mark.parametrize("case", SMALL_AND_LONG)
 def test_what_a_small_file_has_done_is_counted(case: str, bounded: Bounded) -> None:
-    """Calls, inputs, arguments and names are work as ops are."""
+    """Calls, inputs, arguments and names count for the step limit like ops."""
     bounded("trace-steps", 9_000)
     with pytest.raises(_graph.GraphLimitError, match="above the trace-steps limit of 9000"):
         traces(*SMALL_AND_LONG[case])
 
 
 def test_functions_of_the_root_are_counted(bounded: Bounded) -> None:
-    """A hundred attributes of one object that stands for a hundred empty functions."""
+    """
+    The functions of the root object count for the step limit, such as a hundred attributes of an
+    object with a hundred empty functions.
+    """
     bounded("trace-steps", 9_000)
     definition: Any = protobuf_messages.parse("GraphDef", b"")
     definition.library.functions.add().signature.name = b"f"
@@ -318,14 +329,14 @@ def test_functions_of_the_root_are_counted(bounded: Bounded) -> None:
 
 
 def test_scopes_nest_within_bounds() -> None:
-    """A name of more parts than any model's is given up."""
+    """An op name with more parts than the scope limit is an error."""
     name = "a/" * (limits.SCOPE_DEPTH.value + 1) + "MatMul"
     with pytest.raises(_graph.GraphLimitError, match="above the scope-depth limit of 100"):
         traces([Op(name=name, op="MatMul")], {}, output=name)
 
 
 def test_calls_nest_within_bounds() -> None:
-    """A chain of calls deeper than any model's is given up."""
+    """A chain of calls that exceeds the depth limit is an error."""
     functions: Functions = {
         f"f{level}": ([], [Op(name="a", op="PartitionedCall", calls={"f": f"f{level + 1}"})])
         for level in range(limits.CALL_DEPTH.value + 5)
@@ -335,10 +346,7 @@ def test_calls_nest_within_bounds() -> None:
 
 
 def test_without_functions_there_is_no_trace() -> None:
-    """
-    A signature whose function is not in the file, and a call of a function that is missing, say
-    nothing.
-    """
+    """A signature or call whose function is not in the file has no trace."""
     assert (
         traces(
             [
@@ -356,7 +364,10 @@ def test_without_functions_there_is_no_trace() -> None:
 
 
 def test_variables_of_a_graph_without_objects_are_its_nodes() -> None:
-    """In TF 1 a variable is an op, and the scope that reads it is that of its reader."""
+    """
+    In a graph of TF 1 without an object graph, variables are ops, and a variable counts for the
+    scope of the op that reads it.
+    """
     main = [
         Op(name="dense/kernel", op="VariableV2", types={"dtype": FLOAT}),
         Op(name="dense/kernel/read", op="Identity", inputs=["dense/kernel"], types={"T": FLOAT}),

@@ -1,4 +1,4 @@
-"""Savers and tables in a graph whose paths are the file's own, however it writes them."""
+"""Savers and tables in a graph whose paths come from the file, in any encoding."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def node(nodes: Any, name: str, op: str, *inputs: str, **attributes: bytes) -> A
 
 def constant(nodes: Any, name: str, text: bytes, content: bytes = b"") -> None:
     """
-    Add a constant with a text, and with the bytes of another, which TensorFlow takes if there are
-    any.
+    Add a constant with a text, and with the bytes of another text, which TensorFlow prefers if they
+    are not empty.
     """
     tensor = protobuf_messages.parse("TextTensor", b"")
     tensor.texts.append(text)
@@ -38,7 +38,7 @@ def constant(nodes: Any, name: str, text: bytes, content: bytes = b"") -> None:
 
 
 def function(definition: Any, name: str) -> Any:
-    """Add a function that saves by the path that it is called with, and return it."""
+    """Add a function that saves to the path in its argument, and return the function."""
     made = definition.library.functions.add()
     made.signature.name = name.encode()
     made.signature.arguments.add(name=b"given")
@@ -54,7 +54,7 @@ def call(definition: Any, name: str, called: str, *inputs: str) -> None:
 
 
 def observed(change: Callable[[Any, Any], object]) -> list[str]:
-    """Return what is told of a graph as TF 1 writes it, with one thing changed."""
+    """Return the observations on a graph in the format of TF 1 with one change."""
     graph, definition = (protobuf_messages.parse(name, b"") for name in ("MetaGraph", "GraphDef"))
     nodes = definition.nodes
     node(nodes, "path", "Placeholder")
@@ -87,12 +87,12 @@ def named(definition: Any, name: str) -> Any:
 
 
 def separated(_: Any, definition: Any) -> None:
-    """Put the path into what stands between two texts."""
+    """Write the path as the separator between two texts."""
     named(definition, "joined").attributes[0].value.text = OTHER
 
 
 def filled_separator(_: Any, definition: Any) -> None:
-    """Let a call fill in what stands between."""
+    """Let a call fill in the separator between two texts."""
     named(definition, "joined").attributes[0].value.placeholder = b"between"
 
 
@@ -111,54 +111,53 @@ def variable(_: Any, definition: Any) -> None:
 
 
 def fed(graph: Any, definition: Any) -> None:
-    """Let a signature feed the saver's placeholder."""
+    """Let a signature feed the placeholder of the saver."""
     graph.signatures[0].value.inputs.add(key=b"path").value.name = b"path:0"
     named(definition, "y").inputs.append(b"^save")
 
 
 def sparse(graph: Any, definition: Any) -> None:
-    """Let a part of a sparse output wait for the saver."""
+    """Let the saver depend on a part of a sparse output."""
     node(definition.nodes, "indices", "Identity", "x", "^save")
     outputs(graph).name = b""
     outputs(graph).sparse.indices = b"indices:0"
 
 
 def restoring(_: Any, definition: Any) -> None:
-    """Save while variables are restored, over what they are restored from."""
+    """Save while variables are restored, to the files from which they are restored."""
     named(definition, "restore").inputs.append(b"^save")
 
 
 def restoring_by_call(_: Any, definition: Any) -> None:
-    """Do so in a function."""
+    """Save in a function while variables are restored."""
     function(definition, "saving")
     call(definition, "calls", "saving", "path")
     named(definition, "restore").inputs.append(b"^calls")
 
 
 def asset_while_restoring(_: Any, definition: Any) -> None:
-    """Read the path that stands in the place of an asset's before anyone fills that in."""
+    """Read the placeholder of an asset's path before it is filled in."""
     named(definition, "restore").inputs.append(b"^table")
 
 
 def internal_name(graph: Any, _: Any) -> None:
-    """Read it in a signature whose name begins like those of TensorFlow's own."""
+    """Read the path in a signature whose name begins like TensorFlow's internal names."""
     graph.signatures.add(key=b"__mine").value.outputs.add(key=b"y").value.name = b"table"
 
 
 def saver_is_asset(graph: Any, _: Any) -> None:
-    """Fill in the saver's path with an asset's when the model is initialised."""
+    """Fill the path of the saver with that of an asset when the model is initialized."""
     graph.assets.add(filename=b"words.txt").tensor.name = b"path:0"
 
 
 def text_is_asset(graph: Any, _: Any) -> None:
-    """Fill in a text that is joined to the saver's path with an asset's path."""
+    """Fill in a text that is joined to the saver's path with the path of an asset."""
     graph.assets.add(filename=b"words.txt").tensor.name = b"part:0"
 
 
 def named_by_an_object(graph: Any, definition: Any) -> None:
     """
-    Have a function that an object of the model names, so that whoever has it may call it with
-    anything.
+    Add a saving function that an object of the model names, so that any path can be passed to it.
     """
     function(definition, "saving")
     call(definition, "calls", "saving", "path")
@@ -166,31 +165,31 @@ def named_by_an_object(graph: Any, definition: Any) -> None:
 
 
 def named_by_a_bare_object(graph: Any, definition: Any) -> None:
-    """Do so in the other form of such an object."""
+    """Add a saving function that a bare concrete function object names."""
     function(definition, "saving")
     graph.object_graph.nodes.add().bare_function.concrete_function = b"saving"
 
 
 def called_with_another_path(_: Any, definition: Any) -> None:
-    """Call a function, which is TensorFlow's own, with a path of the file's."""
+    """Call a function of TensorFlow with a path from the file."""
     function(definition, "saving")
     constant(definition.nodes, "other", OTHER)
     call(definition, "calls", "saving", "other")
 
 
 def uncalled(_: Any, definition: Any) -> None:
-    """Have a function that nothing is seen to call."""
+    """Add a saving function without a visible caller."""
     function(definition, "saving")
 
 
 def replacing(_: Any, definition: Any) -> None:
-    """Have a function that TensorFlow may call in the place of another."""
+    """Add a saving function that TensorFlow can call instead of another function."""
     function(definition, "saving").attributes.add(key=b"api_implements").value.text = b"same"
     call(definition, "calls", "saving", "path")
 
 
 def saved_by_default(definition: Any) -> None:
-    """Save to the path that stands in the saver's place until a loader fills it in."""
+    """Save to the default value of the saver's path, before a release fills it in."""
     constant(definition.nodes, "default", b"model")
     made = named(definition, "path")
     made.op = b"PlaceholderWithDefault"
@@ -198,7 +197,7 @@ def saved_by_default(definition: Any) -> None:
 
 
 def initializing(graph: Any, definition: Any) -> None:
-    """Save when a loader initialises the model, to that path in the working directory."""
+    """Save to the default path in the working directory when a release initializes the model."""
     saved_by_default(definition)
     graph.signatures.add(key=b"__saved_model_init_op").value.outputs.add(
         key=b"__saved_model_init_op"
@@ -206,19 +205,19 @@ def initializing(graph: Any, definition: Any) -> None:
 
 
 def initializing_by_collection(graph: Any, definition: Any) -> None:
-    """Do so where no signature names the op, as TensorFlow 1 does."""
+    """Save during initialization with an op that only a collection names, as in TensorFlow 1."""
     saved_by_default(definition)
     graph.collections.add(key=b"saved_model_main_op").value.nodes.names.append(b"save")
 
 
 def initializing_as_of_old(graph: Any, definition: Any) -> None:
-    """Do so as the first releases did."""
+    """Save during initialization with the op name of the first releases."""
     saved_by_default(definition)
     graph.collections.add(key=b"legacy_init_op").value.nodes.names.append(b"save")
 
 
 def training(graph: Any, definition: Any) -> None:
-    """Save in the op that trains."""
+    """Save in the training op."""
     saved_by_default(definition)
     graph.signatures.add(key=b"__saved_model_train_op").value.outputs.add(
         key=b"__saved_model_train_op"
@@ -226,7 +225,7 @@ def training(graph: Any, definition: Any) -> None:
 
 
 def in_a_function_of_an_object(graph: Any, definition: Any) -> None:
-    """Save to a constant path in a function that loaders call for an object of the model."""
+    """Save to a constant path in a function that releases call for an object of the model."""
     saving = function(definition, "saving")
     constant(saving.nodes, "model", b"model")
     saving.nodes[0].inputs[:] = [b"model:output:0"]
@@ -234,7 +233,7 @@ def in_a_function_of_an_object(graph: Any, definition: Any) -> None:
 
 
 def passed_in_an_attribute(_: Any, definition: Any) -> None:
-    """Call the function by an attribute of another, which its call fills in."""
+    """Call the function through an attribute of another function, which its call fills in."""
     called_with_its_path(definition)
     outer = definition.library.functions.add()
     outer.signature.name = b"outer"
@@ -249,7 +248,7 @@ def passed_in_an_attribute(_: Any, definition: Any) -> None:
 
 
 def passed_by_default(_: Any, definition: Any) -> None:
-    """Do so by the default of that attribute."""
+    """Call the function through the default of an attribute of another function."""
     called_with_its_path(definition)
     outer = definition.library.functions.add()
     outer.signature.name = b"outer"
@@ -257,7 +256,7 @@ def passed_by_default(_: Any, definition: Any) -> None:
 
 
 def passed_in_a_list(_: Any, definition: Any) -> None:
-    """Do so two levels down, in a list of functions."""
+    """Call the function through two levels of lists of functions."""
     called_with_its_path(definition)
     function(definition, "middle")
     call(definition, "hidden", "middle", "path")
@@ -267,19 +266,19 @@ def passed_in_a_list(_: Any, definition: Any) -> None:
 
 
 def gradient(_: Any, definition: Any) -> None:
-    """Call the function as the gradient of another, which is called with anything."""
+    """Use the function as the gradient of another function, which is called with any path."""
     called_with_its_path(definition)
     definition.library.gradients.add(gradient=b"saving")
 
 
 def registered_gradient(_: Any, definition: Any) -> None:
-    """Do so as the gradient of an op."""
+    """Use the function as the gradient of an op."""
     called_with_its_path(definition)
     definition.library.registered_gradients.add(gradient=b"saving")
 
 
 def shifted(_: Any, definition: Any) -> None:
-    """Have an argument of several inputs before the path."""
+    """Put an argument with several inputs before the path."""
     saving = function(definition, "saving")
     saving.signature.arguments[0].name = b"many"
     saving.signature.arguments[0].number_attribute = b"N"
@@ -289,7 +288,7 @@ def shifted(_: Any, definition: Any) -> None:
 
 
 def shifted_by_types(_: Any, definition: Any) -> None:
-    """Do so with inputs of several types."""
+    """Put an argument with inputs of several types before the path."""
     saving = function(definition, "saving")
     saving.signature.arguments[0].name = b"many"
     saving.signature.arguments[0].type_list_attribute = b"T"
@@ -298,22 +297,22 @@ def shifted_by_types(_: Any, definition: Any) -> None:
 
 
 def filled_constant(_: Any, definition: Any) -> None:
-    """Let a call fill in a constant, which has a text as well."""
+    """Let a call fill in a constant that also contains a text."""
     constant(definition.nodes, "two", b"model")
     named(definition, "two").attributes[0].value.placeholder = b"v"
     node(definition.nodes, "again", "SaveV2", "two")
 
 
 def called_with_its_path(definition: Any) -> None:
-    """Have a function that the graph calls with the saver's path."""
+    """Add a function that the graph calls with the path of the saver."""
     function(definition, "saving")
     call(definition, "calls", "saving", "path")
 
 
 def test_paths_in_their_places_are_not_told() -> None:
     """
-    A saver's from its placeholder, a table's from an asset, in the graph and in functions that it
-    calls.
+    No observation is reported if the path of a saver comes from its placeholder and that of a table
+    from an asset, in the graph and in called functions.
     """
 
     def called(_: Any, definition: Any) -> None:
@@ -373,13 +372,14 @@ def test_paths_in_their_places_are_not_told() -> None:
 )
 def test_paths_of_the_files_own_are_told(change: Callable[[Any, Any], object], op: str) -> None:
     """
-    Each of these was a way past, and made TensorFlow write or read a file that the model named.
+    A saver or table with a path from the file is reported; each of these graphs made TensorFlow
+    write or read a file that the model named.
     """
     assert observed(change)[0] == op
 
 
 def test_two_functions_of_one_name_are_told() -> None:
-    """TensorFlow calls the first of them."""
+    """Two functions of the same name are reported, because TensorFlow calls the first."""
 
     def change(_: Any, definition: Any) -> None:
         for _ in range(2):
@@ -394,13 +394,14 @@ def test_two_functions_of_one_name_are_told() -> None:
 
 
 def test_a_saver_has_no_path_of_an_assets() -> None:
-    """Nothing then is in its place."""
+    """A saver whose path is that of an asset is reported."""
     assert observed(saver_is_asset) == ["SaveV2", "RestoreV2"]
 
 
 def test_attributes_that_calls_fill_in_are_told() -> None:
     """
-    An op that prints to a file where its attribute says so may be told in a call of its function.
+    An op that prints is reported if a call fills in its output stream, because the call can specify
+    a file.
     """
 
     def printing(_: Any, definition: Any) -> None:
@@ -412,7 +413,7 @@ def test_attributes_that_calls_fill_in_are_told() -> None:
 
 
 def stored(_: Any, definition: Any) -> None:
-    """Keep the asset's path in a variable until the table reads it, as TensorFlow 2 does."""
+    """Store the asset's path in a variable that the table reads, as TensorFlow 2 does."""
     node(definition.nodes, "kept", "VarHandleOp", shared_name=b"words")
     node(definition.nodes, "assigned", "AssignVariableOp", "kept", "asset")
     node(definition.nodes, "read", "ReadVariableOp", "kept")
@@ -420,21 +421,21 @@ def stored(_: Any, definition: Any) -> None:
 
 
 def second_handle(_: Any, definition: Any) -> None:
-    """Give it another value by another handle of the same name."""
+    """Assign another value with a second handle of the same name."""
     constant(definition.nodes, "other", OTHER)
     node(definition.nodes, "alias", "VarHandleOp", shared_name=b"words")
     node(definition.nodes, "again", "AssignVariableOp", "alias", "other")
 
 
 def nameless_handle(_: Any, definition: Any) -> None:
-    """Do the same by a handle whose node has the name."""
+    """Assign another value with a handle whose node has the variable's name."""
     constant(definition.nodes, "other", OTHER)
     node(definition.nodes, "words", "VarHandleOp")
     node(definition.nodes, "again", "AssignVariableOp", "words", "other")
 
 
 def two_nameless_handles(_: Any, definition: Any) -> None:
-    """Do the same by a second handle without a name: they share the variable."""
+    """Assign another value with a second handle without a name, which shares the variable."""
     del named(definition, "kept").attributes[:]
     constant(definition.nodes, "other", OTHER)
     node(definition.nodes, "alias", "VarHandleOp")
@@ -442,32 +443,34 @@ def two_nameless_handles(_: Any, definition: Any) -> None:
 
 
 def handle_in_a_function(_: Any, definition: Any) -> None:
-    """Do the same in a function, which a call gives the name."""
+    """Assign another value in a function with a handle whose name a call fills in."""
     alias = node(function(definition, "saving").nodes, "alias", "VarHandleOp")
     alias.attributes.add(key=b"shared_name").value.placeholder = b"which"
 
 
 def second_value(_: Any, definition: Any) -> None:
-    """Give it another value by the same handle."""
+    """Assign another value with the same handle."""
     constant(definition.nodes, "other", OTHER)
     node(definition.nodes, "again", "AssignVariableOp", "kept", "other")
 
 
 def given_away(_: Any, definition: Any) -> None:
-    """Give the handle to a function, which may give the variable any value."""
+    """Pass the handle to a function, which can assign any value."""
     function(definition, "saving")
     call(definition, "calls", "saving", "kept")
 
 
 def decoded(_: Any, definition: Any) -> None:
-    """Make a handle of bytes, which may name the same variable."""
+    """Create a handle from bytes, which can name the same variable."""
     node(definition.nodes, "made", "ParseTensor", "x").attributes.add(
         key=b"out_type"
     ).value.type = 20
 
 
 def test_a_table_may_read_its_asset_from_a_variable() -> None:
-    """Of TensorFlow 2's SavedModels with a table each has one."""
+    """
+    A table can read its asset from a variable, as in every SavedModel of TensorFlow 2 with a table.
+    """
     assert observed(stored) == []
 
 
@@ -484,7 +487,7 @@ def test_a_table_may_read_its_asset_from_a_variable() -> None:
     ],
 )
 def test_the_variable_may_have_no_other_value(change: Callable[[Any, Any], object]) -> None:
-    """By whatever means the graph could give it one."""
+    """A table is reported if the graph could assign another value to the variable that it reads."""
 
     def both(graph: Any, definition: Any) -> None:
         stored(graph, definition)
@@ -505,13 +508,19 @@ def of_tensorflow1(graph: Any, name: bytes = b"words.txt") -> None:
 
 
 def test_assets_of_tensorflow_1_stand_in_a_collection() -> None:
-    """Loaders fill them in if the graph lists no others."""
+    """
+    A table of TensorFlow 1 whose asset is in a collection is accepted, because releases read it if
+    the graph lists no other assets.
+    """
     assert observed(lambda graph, _: of_tensorflow1(graph)) == []
 
 
 @pytest.mark.parametrize("kind", ["nodes", "bytes", "ints", "floats"])
 def test_a_collection_of_two_kinds_holds_no_assets(kind: str) -> None:
-    """Loaders take the last of them, and would fill in nothing."""
+    """
+    A collection with a second kind of values has no assets, because releases read only the last
+    kind and would fill in no paths.
+    """
 
     def change(graph: Any, _: Any) -> None:
         of_tensorflow1(graph)
@@ -521,7 +530,10 @@ def test_a_collection_of_two_kinds_holds_no_assets(kind: str) -> None:
 
 
 def test_bytes_that_are_no_message_are_no_asset_and_no_text() -> None:
-    """And no reason to fail: TensorFlow reads such a file in no way."""
+    """
+    Invalid protobuf bytes count neither as an asset nor as a text and cause no exception, because
+    TensorFlow cannot read such a file.
+    """
 
     def change(graph: Any, definition: Any) -> None:
         of_tensorflow1(graph)

@@ -1,4 +1,4 @@
-"""SavedModels, with Keras metadata in either place and without."""
+"""SavedModels with Keras metadata in either file, and without metadata."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestSavedModel(FormatContract):
 
 @pytest.mark.parametrize("file", ["saved_model.pb", "keras_metadata.pb"])
 def test_unknown_fields_survive(file: str) -> None:
-    """Parsing and serialising loses nothing of what we do not declare."""
+    """Unknown fields are kept when a message is parsed and serialized."""
     data = (MIXED_SAVEDMODEL / file).read_bytes()
     kind = "SavedModel" if file == "saved_model.pb" else "KerasMetadata"
     again = protobuf_messages.parse(kind, data).SerializeToString()
@@ -43,7 +43,8 @@ def test_unknown_fields_survive(file: str) -> None:
 
 def test_metadata_says_the_same_in_either_place(tmp_path: Path) -> None:
     """
-    Whether the JSON is in the graph or beside it, the layers are the same but for their addresses.
+    The layers are the same, except for their addresses, for metadata in ``saved_model.pb`` and in a
+    separate file.
     """
     inner, beside = (
         policytool.inspect(small_saved_model(tmp_path / str(separate), separate=separate))
@@ -59,7 +60,9 @@ def test_metadata_says_the_same_in_either_place(tmp_path: Path) -> None:
 
 
 def test_without_keras_metadata_variables_are_listed(tmp_path: Path) -> None:
-    """A ``tf.Module`` has variables, grouped by scope, and no policy."""
+    """
+    A ``tf.Module`` without Keras metadata has its variables, grouped by scope, and no policies.
+    """
     objects = [
         Object(identifier="_generic_user_object", children=[("v", 1), ("w", 2)]),
         Object(variable=("block/kernel", 19, (2, 3))),
@@ -78,8 +81,7 @@ def test_without_keras_metadata_variables_are_listed(tmp_path: Path) -> None:
 
 def test_layers_count_once_however_many_edges_lead_to_them(tmp_path: Path) -> None:
     """
-    A layer that is listed, held by an attribute and held in a list is one layer, and each variable
-    counts once.
+    A layer and its variables count once, even if it is listed, an attribute and an item of a list.
     """
     objects = [
         keras_object(
@@ -109,7 +111,10 @@ def test_layers_count_once_however_many_edges_lead_to_them(tmp_path: Path) -> No
 def test_of_several_graphs_the_one_for_serving_is_reported(
     tags: tuple[bytes, bytes], reported: int, tmp_path: Path
 ) -> None:
-    """TF 1 exports graphs for training and evaluation too; which one is reported is told."""
+    """
+    If TF 1 exported several graphs, the one for serving is reported, and a note says which graph
+    was selected.
+    """
     path = small_saved_model(tmp_path / "two")
     saved = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
     saved.meta_graphs.append(saved.meta_graphs[0])

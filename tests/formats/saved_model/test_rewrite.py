@@ -1,4 +1,4 @@
-"""SavedModels rewritten: the metadata as planned, every other byte as it was."""
+"""Rewritten SavedModels: the metadata is as planned, and all other bytes are unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def copied(path: Path, directory: Path) -> Path:
 
 
 def messages(path: Path) -> list[object]:
-    """Return the files with metadata as parsed messages, the metadata itself taken out."""
+    """Return the files with metadata as parsed messages, without the metadata."""
     found = []
     for file, kind in ((GRAPH, "SavedModel"), (KERAS, "KerasMetadata")):
         if (path / file).is_file():
@@ -59,8 +59,8 @@ def messages(path: Path) -> list[object]:
 @pytest.mark.parametrize("where", SAMPLES)
 def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
     """
-    Files without an edit are the same byte for byte, and of the others every field but the
-    metadata; protobuf reads them as planned.
+    Files without an edit are identical, and edited files differ only in the metadata, which
+    protobuf reads as planned.
     """
     source, target = copied(SAMPLES[where], tmp_path), tmp_path / "new"
     (source / "assets").mkdir(exist_ok=True)  # often empty, and always there
@@ -84,8 +84,8 @@ def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_500, 2_100_000])
 def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> None:  # noqa: FBT001
     """
-    A length that takes more bytes than before moves all that follows; there and back again gives
-    the file as it was.
+    A text whose length needs more bytes than before is written correctly, and the reverse edit
+    restores the original file.
     """
     source = small_saved_model(tmp_path / "model", separate=separate)
     file = KERAS if separate else GRAPH
@@ -102,9 +102,7 @@ def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> N
 
 
 def test_one_changed_file_is_replaced_alone(tmp_path: Path) -> None:
-    """
-    In place, the other files are the very same, and the backup lies beside the one that changed.
-    """
+    """If one file changes in place, only this file is replaced, with its backup next to it."""
     source = copied(SAMPLES["metadata"], tmp_path)
     before = held(source)
     inodes = {name: (source / name).stat().st_ino for name in before}
@@ -123,7 +121,10 @@ def test_one_changed_file_is_replaced_alone(tmp_path: Path) -> None:
 
 
 def test_two_changed_files_make_a_new_directory(tmp_path: Path) -> None:
-    """The original is its backup then, whole."""
+    """
+    If two files change in place, the model becomes a new directory, and the complete original is
+    the backup.
+    """
     source = copied(SAMPLES["both"], tmp_path)
     before = held(source)
     written = rewriting.write(
@@ -141,8 +142,8 @@ def test_two_changed_files_make_a_new_directory(tmp_path: Path) -> None:
 
 def test_a_cache_of_links_becomes_a_whole_model(tmp_path: Path) -> None:
     """
-    Where the model's own files and folders are links, what they lead to is copied; another's link
-    stays one.
+    If files and folders of the model are links, as in a download cache, their targets are copied;
+    other links stay links.
     """
     real = copied(SAMPLES["metadata"], tmp_path / "blobs")
     source = tmp_path / "snapshot"
@@ -163,7 +164,10 @@ def test_a_cache_of_links_becomes_a_whole_model(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
-    """Casts of a checkpoint, an edit that does not fit, and a file that is no message."""
+    """
+    Casts of a checkpoint, an edit that does not fit, and an invalid message are errors, and nothing
+    is written.
+    """
     source = copied(SAMPLES["metadata"], tmp_path)
     before = held(tmp_path)
     part = f"{KERAS}#0"
@@ -191,7 +195,7 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
 def test_a_draft_that_does_not_read_back_is_refused(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that change between writing and comparing are found, wherever they lie."""
+    """A byte that changes between writing and comparing is an error at each place of the file."""
     source = copied(SAMPLES["metadata"], tmp_path)
     before, changes = held(tmp_path), all_changes(source)
 
@@ -227,7 +231,7 @@ def test_a_draft_that_does_not_read_back_is_refused(
 
 
 def test_a_lone_metadata_file_is_rewritten_alike(tmp_path: Path) -> None:
-    """Byte for byte what its SavedModel's would be."""
+    """A metadata file without its SavedModel is rewritten identically to that in the SavedModel."""
     source = tmp_path / "metadata_of_a_model.pb"
     source.write_bytes((SAMPLES["metadata"] / KERAS).read_bytes())
     alone = rewriting.write(
@@ -250,7 +254,10 @@ def test_a_lone_metadata_file_is_rewritten_alike(tmp_path: Path) -> None:
 
 
 def test_a_linked_file_is_verified_under_its_own_name(tmp_path: Path) -> None:
-    """A cache of downloads links each file of a model to one that is named by its hash."""
+    """
+    A linked file is verified under the name of the link, because download caches name the target
+    after its hash.
+    """
     model, blob = tmp_path / "model", tmp_path / "blobs" / "0123abcd"
     shutil.copytree(SAMPLES["metadata"], model)
     blob.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Keras' weights in shards: the map, and what it may name."""
+"""Keras' weights in shards: the map, and the files that it can name."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class TestShardedWeights(FormatContract):
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
-    Return the working directory, which has two shards with a layer that is spread over both, and
-    their map.
+    Return the working directory, which has a map and two shards with a layer that is split between
+    them.
     """
     for number, dtype in enumerate(("float32", "float16")):
         with h5py.File(tmp_path / f"m_0000{number}.weights.h5", "w") as file:
@@ -45,7 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(directory: Path, mapped: object) -> None:
-    """Write a map as Keras does."""
+    """Write a map like Keras."""
     (directory / "m.weights.json").write_text(
         json.dumps({"metadata": {"total_size": 14.0}, "weight_map": mapped}, indent=4),
         encoding="utf-8",
@@ -53,7 +53,7 @@ def write(directory: Path, mapped: object) -> None:
 
 
 def models(*arguments: str) -> list[dict[str, Any]]:
-    """Return the models that a call reports."""
+    """Return the models in a report."""
     ended = run("inspect", "--format", "json", *arguments)
     assert ended.code == 0, ended.err
     found: list[dict[str, Any]] = ended.json["models"]
@@ -61,7 +61,7 @@ def models(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_map_of_the_release_stands_for_its_shards() -> None:
-    """The fixture's one shard has both layers."""
+    """A map that Keras wrote is read with all layers of its shards."""
     model = policytool.inspect(MAP)
     assert model.format == "weights"
     assert [layer.path for layer in model.layers] == ["layers/dense", "layers/dense_1"]
@@ -71,7 +71,10 @@ def test_map_of_the_release_stands_for_its_shards() -> None:
 
 
 def test_layer_spread_over_shards_is_one(place: Path) -> None:
-    """Its variables come from both, and it has the name that the file gives it."""
+    """
+    A layer that is split between two shards is one layer with all its variables and its stored
+    name.
+    """
     (model,) = models("m.weights.json")
     (layer,) = model["layers"]
     assert (layer["name"], [variable["dtype"] for variable in layer["variables"]]) == (
@@ -83,7 +86,10 @@ def test_layer_spread_over_shards_is_one(place: Path) -> None:
 
 
 def test_shard_can_be_named_alone(place: Path) -> None:
-    """It is a weights file of its own; found, it stands for the map."""
+    """
+    A shard that the user names is read as a weights file, and a shard that is found in a directory
+    as its map.
+    """
     assert [model["path"] for model in models("m_00001.weights.h5")] == ["m_00001.weights.h5"]
     for found in (".", "*.h5", "*"):
         assert [model["path"] for model in models(found)] == ["m.weights.json"]
@@ -111,7 +117,9 @@ def test_shard_can_be_named_alone(place: Path) -> None:
 def test_map_names_files_beside_it_alone(
     mapped: object, code: str, words: str, place: Path
 ) -> None:
-    """Whatever else it names is refused by name."""
+    """
+    A map that names a file outside its directory, or an invalid file, is an error with the name.
+    """
     shutil.move(place / "m_00001.weights.h5", place.parent / "elsewhere.weights.h5")
     (place / "linked.weights.h5").symlink_to(place.parent / "elsewhere.weights.h5")
     (place / "damaged.weights.h5").write_bytes(b"no HDF5")
@@ -122,13 +130,13 @@ def test_map_names_files_beside_it_alone(
 
 
 def test_single_shard_may_stand_without_a_list(place: Path) -> None:
-    """Keras reads a name for a list of one."""
+    """A map can name a single shard without a list, as Keras also accepts it."""
     write(place, {"/layers/dense/vars": "m_00000.weights.h5"})
     assert models("m.weights.json")[0]["summary"]["bytes"] == 8
 
 
 def test_number_of_shards_is_bounded(place: Path, bounded: Bounded) -> None:
-    """Each costs opening a file."""
+    """The number of shards is limited, because each must be opened."""
     bounded("weights-shards", 1)
     with pytest.raises(ModelFileError, match="stores its weights in 2 files"):
         policytool.inspect(place / "m.weights.json")

@@ -1,4 +1,4 @@
-"""Stored values: the same from every storage, in blocks, and nothing from outside of the file."""
+"""Stored values: equal for each storage, read in blocks, and never read from outside the file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def opened(path: Path) -> Iterator[tuple[Values, Document]]:
 
 
 def every(path: Path) -> dict[tuple[str, ...], np.ndarray[Any, Any]]:
-    """Return every tensor of a model."""
+    """Return all tensors of a model."""
     with opened(path) as (stored, document):
         return {
             tensor.path: np.concatenate(list(stored.blocks(tensor)))
@@ -54,12 +54,12 @@ def every(path: Path) -> dict[tuple[str, ...], np.ndarray[Any, Any]]:
 
 
 def one(path: Path, name: str = "kernel:0") -> np.ndarray[Any, Any]:
-    """Return the values of the one variable of this name."""
+    """Return the values of the variable with this name."""
     return next(array for where, array in every(path).items() if where[-1] == name)
 
 
 def h5(path: Path, kernel: Any, **options: Any) -> Path:
-    """Write a whole model whose kernel is stored so."""
+    """Write a complete model with this kernel and these storage options."""
     small_models.h5_model(path, small_models.sequential(), weights=False)
     with h5py.File(path, "a") as file:
         file["model_weights"].create_dataset("dense_a/dense_a/kernel:0", data=kernel, **options)
@@ -83,7 +83,7 @@ def h5(path: Path, kernel: Any, **options: Any) -> Path:
     ],
 )
 def test_hdf5_gives_values_in_the_machines_byte_order(tmp_path: Path, dtype: str) -> None:
-    """Whatever is stored, the numbers are those that were written."""
+    """Values are returned in the native byte order for any stored byte order."""
     written = np.arange(12).reshape(6, 2).astype(dtype)
     found = one(h5(tmp_path / "model.h5", written))
     assert found.dtype == np.dtype(dtype).newbyteorder("=")
@@ -91,7 +91,10 @@ def test_hdf5_gives_values_in_the_machines_byte_order(tmp_path: Path, dtype: str
 
 
 def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
-    """Two opaque bytes with Keras 3's attribute, and without."""
+    """
+    bfloat16 is read as bfloat16 from two opaque bytes, with and without the dtype attribute of
+    Keras 3.
+    """
     written = KERNEL.astype(casting.DTYPES["bfloat16"])
     for name, attribute in (("with.h5", True), ("without.h5", False)):
         path = h5(tmp_path / name, written.view("V2"))
@@ -115,7 +118,10 @@ def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
 def test_chunks_and_filters_are_read_in_order(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C order, also where a block holds part of the tensor."""
+    """
+    Values in chunks and with filters are read in C order, also if a block contains a part of the
+    tensor.
+    """
     monkeypatch.setattr(datasets, "BLOCK", 32)
     path = h5(tmp_path / "model.h5", KERNEL, **options)
     with opened(path) as (stored, document):
@@ -129,7 +135,7 @@ def test_chunks_and_filters_are_read_in_order(
 def test_shapes_of_every_kind(
     tmp_path: Path, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scalars, empty tensors, and tensors that many blocks cover."""
+    """Scalars, empty tensors and tensors of many blocks are read completely."""
     monkeypatch.setattr(datasets, "BLOCK", 64)
     written = np.arange(math.prod(shape), dtype="f4").reshape(shape)
     path = h5(tmp_path / "model.h5", written)
@@ -141,7 +147,7 @@ def test_shapes_of_every_kind(
 
 
 def reason(path: Path) -> str:
-    """Return why the kernel of a model cannot be read."""
+    """Return the reason why the kernel of a model cannot be read."""
     with opened(path) as (stored, document), pytest.raises(ValuesError) as raised:
         list(
             stored.blocks(
@@ -152,7 +158,7 @@ def reason(path: Path) -> str:
 
 
 def test_external_storage_is_not_opened(tmp_path: Path) -> None:
-    """Bytes of another file are no values of this one."""
+    """Values in external storage are not read, because they are in another file."""
     (tmp_path / "secret").write_bytes(KERNEL.tobytes())
     path = small_models.h5_model(tmp_path / "model.h5", small_models.sequential(), weights=False)
     with h5py.File(path, "a") as file:
@@ -163,7 +169,7 @@ def test_external_storage_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_virtual_datasets_are_not_followed(tmp_path: Path) -> None:
-    """Nor those that HDF5 puts together from other files."""
+    """Values of a virtual dataset are not read, because they are in other files."""
     path = small_models.h5_model(tmp_path / "model.h5", small_models.sequential(), weights=False)
     layout = h5py.VirtualLayout((6, 2), "f4")
     layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "x", (6, 2))
@@ -173,7 +179,7 @@ def test_virtual_datasets_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_few_bytes_do_not_become_gigabytes(tmp_path: Path) -> None:
-    """A dataset that was never written, and one of compressed zeros."""
+    """A dataset of a few stored bytes that would expand to gigabytes is not read."""
     path = small_models.h5_model(tmp_path / "model.h5", small_models.sequential(), weights=False)
     with h5py.File(path, "a") as file:
         file["model_weights"].create_dataset(
@@ -185,20 +191,22 @@ def test_a_few_bytes_do_not_become_gigabytes(tmp_path: Path) -> None:
 def test_chunks_too_large_to_hold_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No release writes them."""
+    """A dataset with chunks larger than a block is not read; no release writes such chunks."""
     monkeypatch.setattr(datasets, "_ROW", 16)
     assert "chunks" in reason(h5(tmp_path / "model.h5", KERNEL, chunks=(6, 2)))
 
 
 def test_text_of_any_length_is_not_read(tmp_path: Path) -> None:
-    """Each element is an address of its own, and may be as long as it likes."""
+    """
+    A variable-length text dataset is not read, because each element refers to a text of any length.
+    """
     assert "fixed-length" in reason(
         h5(tmp_path / "model.h5", np.array(["a", "b"], dtype=h5py.string_dtype()))
     )
 
 
 def test_damage_is_told_as_a_reason(tmp_path: Path) -> None:
-    """A chunk whose checksum does not fit is not compared; the file's other variables are."""
+    """A chunk with a wrong checksum makes the variable unreadable with a reason."""
     path = h5(tmp_path / "model.h5", KERNEL, chunks=(6, 2), fletcher32=True)
     data = bytearray(path.read_bytes())
     data[data.index(KERNEL.tobytes()) + 5] ^= 1
@@ -207,7 +215,7 @@ def test_damage_is_told_as_a_reason(tmp_path: Path) -> None:
 
 
 def test_what_is_no_dataset_of_the_file_has_no_values(tmp_path: Path) -> None:
-    """A soft link on the way is none."""
+    """A path through a soft link has no values."""
     path = h5(tmp_path / "model.h5", KERNEL)
     with h5py.File(path, "a") as file:
         file["model_weights/link"] = h5py.SoftLink("/model_weights/dense_a")
@@ -221,7 +229,9 @@ def test_what_is_no_dataset_of_the_file_has_no_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_archives_give_what_their_weights_hold(tmp_path: Path, compression: int) -> None:
-    """Through a window on the archive, or inflated where someone compressed the member."""
+    """
+    The weights of an archive are read in place or, if the member is compressed, after inflating it.
+    """
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = KERNEL
@@ -234,7 +244,7 @@ def test_archives_give_what_their_weights_hold(tmp_path: Path, compression: int)
 
 
 def test_shards_are_searched_for_a_variable(tmp_path: Path) -> None:
-    """Each holds some of them."""
+    """A variable is found in any of several shards."""
     for number in range(2):
         with h5py.File(tmp_path / f"model_0000{number}.weights.h5", "w") as file:
             file[f"layers/dense{'_1' * number}/vars/0"] = KERNEL + number
@@ -247,13 +257,16 @@ def test_shards_are_searched_for_a_variable(tmp_path: Path) -> None:
 
 
 def test_an_unpacked_model_has_values() -> None:
-    """The directory that Keras 3 writes."""
+    """The directory form of ``.keras`` has values."""
     assert all(np.isfinite(array).all() for array in every(UNPACKED).values())
 
 
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15"])
 def test_a_savedmodel_has_the_values_of_its_hdf5_twin(release: str) -> None:
-    """One model, saved twice by one release: every variable of the one is in the other."""
+    """
+    Each variable of a SavedModel has the same values as in the HDF5 file that the same release
+    wrote.
+    """
     twin = {
         array.tobytes() for array in every(FIXTURES / release / "global_mixed_float16.h5").values()
     }
@@ -272,15 +285,15 @@ def test_a_savedmodel_has_the_values_of_its_hdf5_twin(release: str) -> None:
 
 def test_an_export_has_values() -> None:
     """
-    Variables of a SavedModel without Keras metadata: by nodes of the object graph, or by names as
-    TF 1 has them.
+    A SavedModel without Keras metadata has values, found by nodes of the object graph or, for TF 1,
+    by names.
     """
     for name in ("keras3.15/default_float32.export", "tf1.15/global_mixed_float16.export"):
         assert every(FIXTURES / name)
 
 
 def test_a_savedmodel_without_its_variables_says_so(tmp_path: Path) -> None:
-    """What is missing is the reason."""
+    """Values of a SavedModel without checkpoint files are an error with the missing file."""
     path = small_models.small_saved_model(tmp_path / "model")
     with opened(path) as (stored, _), pytest.raises(ValuesError, match="does not exist"):
         list(
@@ -289,7 +302,9 @@ def test_a_savedmodel_without_its_variables_says_so(tmp_path: Path) -> None:
 
 
 def test_a_savedmodels_checkpoint_may_not_contradict_its_graph() -> None:
-    """Another shape or dtype there is a reason, not a comparison."""
+    """
+    A variable whose shape or dtype in the checkpoint differs from that in the graph has no values.
+    """
     with opened(FIXTURES / "tf2.15/default_float32") as (stored, document):
         tensor = next(
             node.variable
@@ -306,14 +321,14 @@ def test_a_savedmodels_checkpoint_may_not_contradict_its_graph() -> None:
 
 @pytest.mark.parametrize("name", ["tf2.15/default_float32.json", "tf2.1/default_float32.yaml"])
 def test_an_architecture_stores_none(name: str) -> None:
-    """There is nothing to open."""
+    """An architecture has no values to open."""
     path = FIXTURES / name
     with open_values(path, format_detection.document(path, path.name)) as stored:
         assert stored is None
 
 
 def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
-    """HDF5 lists names by the alphabet; ``weight_names`` knows better."""
+    """Weights in HDF5 have the order of ``weight_names`` and not the alphabetical order."""
     path = small_models.h5_model(tmp_path / "model.h5", small_models.sequential(), weights=False)
     with h5py.File(path, "a") as file:
         group = file["model_weights"].create_group("dense_a")
@@ -328,7 +343,10 @@ def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
 
 
 def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
-    """The eleventh variable stands behind the tenth."""
+    """
+    Numbered variables in Keras files are sorted numerically, so that the eleventh variable comes
+    after the tenth.
+    """
     from policytool.formats.hdf5.datasets import KerasValues
 
     tensors = tuple(
@@ -339,7 +357,7 @@ def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
 
 
 def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
-    """None of its shards has it."""
+    """A variable that is in no shard has no values."""
     from policytool.formats.hdf5.datasets import KerasValues
 
     with pytest.raises(ValuesError, match="no values"):
@@ -352,7 +370,7 @@ def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 7, 16, 48])
 def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
-    """It is put together again."""
+    """An element that is split between two chunks of a checkpoint is read correctly."""
     data = KERNEL.tobytes()
     found = list(
         arrays_of_chunks(
@@ -363,7 +381,10 @@ def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
 
 
 def test_dtypes_that_numpy_lacks_are_told() -> None:
-    """Quantised integers of TensorFlow have none; floats of eight bits come as their bits."""
+    """
+    A dtype that NumPy lacks, such as a quantized integer, is an error with its name; 8-bit floats
+    are returned as bytes.
+    """
     assert numpy_dtype("bfloat16") == casting.DTYPES["bfloat16"]
     assert numpy_dtype("float8_e5m2") == np.dtype("u1")
     with pytest.raises(ValuesError, match="qint8"):
@@ -371,7 +392,7 @@ def test_dtypes_that_numpy_lacks_are_told() -> None:
 
 
 def test_a_checkpoint_that_may_not_be_read_is_a_reason(tmp_path: Path) -> None:
-    """The operating system's words."""
+    """A checkpoint that cannot be opened is an error with the message of the operating system."""
     path = small_models.small_saved_model(tmp_path / "model")
     (path / "variables" / "variables.index").mkdir(parents=True)
     with opened(path) as (stored, _), pytest.raises(ValuesError):
@@ -381,7 +402,7 @@ def test_a_checkpoint_that_may_not_be_read_is_a_reason(tmp_path: Path) -> None:
 
 
 def stored(path: Path) -> set[bytes]:
-    """Return the bytes of every tensor of a model."""
+    """Return the bytes of each tensor of a model."""
     return {array.tobytes() for array in every(path).values()}
 
 
@@ -394,8 +415,8 @@ def stored(path: Path) -> set[bytes]:
 )
 def test_an_export_of_keras_3_has_the_values_of_its_twin(export: Path) -> None:
     """
-    Each variable once, though the file holds copies: all that the ``.keras`` file has, and the
-    states of random layers.
+    An export of Keras 3 has each variable of the ``.keras`` file once, although it stores copies,
+    and the states of random layers.
     """
     states = {
         array.tobytes()
@@ -406,7 +427,10 @@ def test_an_export_of_keras_3_has_the_values_of_its_twin(export: Path) -> None:
 
 
 def test_a_graph_of_tf_1_has_the_values_of_its_twin() -> None:
-    """By name: there is no object graph, and a tensor's number is that of a graph node."""
+    """
+    The variables of an export of TF 1 are found by name, because it has no object graph, and equal
+    those of the HDF5 file.
+    """
     assert stored(FIXTURES / "tf1.15/global_mixed_float16.export") == stored(
         FIXTURES / "tf1.15/global_mixed_float16.h5"
     )
@@ -414,7 +438,7 @@ def test_a_graph_of_tf_1_has_the_values_of_its_twin() -> None:
 
 @pytest.mark.parametrize("name", ["saver", "training", "listed"])
 def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
-    """Every weight by its key, whatever it is called."""
+    """The values of each key in a checkpoint equal those that TensorFlow read."""
     path = FIXTURES / "checkpoints" / f"{name}.index"
     truth = json.loads((FIXTURES / "checkpoints/tensors.json").read_text(encoding="utf-8"))[name]
     with opened(path) as (values, document):
@@ -432,14 +456,17 @@ def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
 
 @pytest.mark.parametrize("release", ["tf1.15", "tf2.15"])
 def test_weights_in_a_checkpoint_are_those_in_hdf5(release: str) -> None:
-    """``save_weights`` of one model in two formats."""
+    """The weights that ``save_weights`` wrote into a checkpoint equal those in HDF5."""
     assert stored(FIXTURES / release / "weights_only.ckpt.index") == stored(
         FIXTURES / release / "weights_only.weights.h5"
     )
 
 
 def test_a_checkpoint_without_its_values_says_so(tmp_path: Path) -> None:
-    """The index alone tells shapes; what is missing is the reason."""
+    """
+    Values of a checkpoint without shards are an error with the missing file, although the index
+    contains the shapes.
+    """
     shutil.copy(FIXTURES / "checkpoints/saver.index", tmp_path)
     with (
         opened(tmp_path / "saver.index") as (values, document),
@@ -454,7 +481,7 @@ def test_a_checkpoint_without_its_values_says_so(tmp_path: Path) -> None:
 
 
 def test_weights_in_shards_have_values() -> None:
-    """The map leads to the shards beside it."""
+    """Weights in shards have values through their map."""
     assert stored(FIXTURES / "keras3.15/sharded.weights.json") == stored(
         FIXTURES / "keras3.15/sharded_00000.weights.h5"
     )
@@ -464,7 +491,7 @@ def test_weights_in_shards_have_values() -> None:
     "case", ["default_float32", "global_mixed_float16", "nested_models", "sequential", "wrappers"]
 )
 def test_tensorflow_js_models_have_the_values_they_were_made_of(case: str) -> None:
-    """Tensors one behind another."""
+    """TensorFlow.js models have the values of the models from which they were converted."""
     assert stored(FIXTURES / f"tfjs4.22/{case}/model.json") == stored(
         FIXTURES / f"tf2.15/{case}.h5"
     )
@@ -473,7 +500,7 @@ def test_tensorflow_js_models_have_the_values_they_were_made_of(case: str) -> No
 def tfjs(
     directory: Path, *weights: dict[str, Any], paths: tuple[str, ...] = ("shard.bin",)
 ) -> Path:
-    """Write a ``model.json`` whose manifest is one group of these tensors."""
+    """Write a ``model.json`` whose manifest has one group with these tensors."""
     path = directory / "model.json"
     path.write_text(
         json.dumps(
@@ -491,7 +518,10 @@ KERNEL_ENTRY: Final = {"name": "dense/kernel", "shape": [6, 2], "dtype": "float3
 def test_a_tensor_may_lie_in_several_shards(
     tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever they are cut, and read in blocks however small."""
+    """
+    A tensor that is split between several shards is read correctly, for any place of the split and
+    any block size.
+    """
     monkeypatch.setattr(tfjs_format, "BLOCK", 5)
     data = bytes(7) + KERNEL.tobytes()
     (tmp_path / "a.bin").write_bytes(data[: 7 + cut])
@@ -532,7 +562,9 @@ def test_a_tensor_may_lie_in_several_shards(
 def test_what_is_not_in_the_shards_is_a_reason(
     tmp_path: Path, weights: list[dict[str, Any]], paths: list[str], words: str
 ) -> None:
-    """Nothing outside of the model's directory is opened."""
+    """
+    A tensor outside the shards has no values, and no file outside the model's directory is opened.
+    """
     home = tmp_path / "model"
     (home / "sub").mkdir(parents=True)
     for directory in (home, tmp_path):
@@ -550,7 +582,7 @@ def test_what_is_not_in_the_shards_is_a_reason(
 
 
 def test_an_unknown_tensor_of_a_tensorflow_js_model_has_no_values(tmp_path: Path) -> None:
-    """The manifest does not list it."""
+    """A tensor that the manifest does not list has no values."""
     with (
         opened(tfjs(tmp_path, KERNEL_ENTRY)) as (values, _),
         pytest.raises(ValuesError, match="no values"),
@@ -559,7 +591,10 @@ def test_an_unknown_tensor_of_a_tensorflow_js_model_has_no_values(tmp_path: Path
 
 
 def test_numbers_in_tensorflow_js_models_are_ordered_as_numbers(tmp_path: Path) -> None:
-    """Models of Keras 3 have them; names come as the manifest has them."""
+    """
+    Numbered variables in TensorFlow.js models of Keras 3 are sorted numerically, and names in the
+    order of the manifest.
+    """
     for names, ordered in (
         (("vars/10", "vars/2"), ["2", "10"]),
         (("d/kernel", "d/bias"), ["kernel", "bias"]),

@@ -1,4 +1,4 @@
-"""Layers models for TensorFlow.js, made of other models."""
+"""Layers models for TensorFlow.js, created from other models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE = FIXTURES / "keras3.15/nested_models.keras"
 
 
 def stored(directory: Path) -> dict[str, np.ndarray]:
-    """Return the values of a layers model by their names, as TensorFlow.js reads them."""
+    """Return the values of a layers model by name, as TensorFlow.js reads them."""
     model = json.loads((directory / "model.json").read_text(encoding="utf-8"))
     (group,) = model["weightsManifest"]
     data = b"".join((directory / name).read_bytes() for name in group["paths"])
@@ -36,7 +36,10 @@ def stored(directory: Path) -> dict[str, np.ndarray]:
 
 
 def test_names_are_those_that_tensorflow_js_looks_for(tmp_path: Path) -> None:
-    """Nested models add no name; the config is one of Keras 2."""
+    """
+    Weights have the names that TensorFlow.js looks up: nested models add no prefix, and the config
+    is a Keras 2 config.
+    """
     done = policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "web")
     assert done.status is Status.WRITTEN
     assert sorted(path.name for path in (tmp_path / "web").iterdir()) == [
@@ -55,7 +58,7 @@ def test_names_are_those_that_tensorflow_js_looks_for(tmp_path: Path) -> None:
 
 
 def test_long_values_are_in_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their bytes follow one another."""
+    """Long values are split into several shards without gaps."""
     policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "whole")
     monkeypatch.setattr(tfjs, "_SHARD_BYTES", 50)
     policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "split")
@@ -69,7 +72,7 @@ def test_long_values_are_in_several_shards(tmp_path: Path, monkeypatch: pytest.M
 def test_the_output_is_named_after_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory beside it, or in the directory that is named."""
+    """The output is a directory named after the model, next to it or in the specified directory."""
     (tmp_path / "model.keras").write_bytes(SOURCE.read_bytes())
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -82,7 +85,9 @@ def test_the_output_is_named_after_the_model(
 
 
 def test_files_are_never_replaced_by_a_model_for_tensorflow_js(tmp_path: Path) -> None:
-    """Not in place, and not by the name of a file."""
+    """
+    A conversion to TensorFlow.js never replaces a file, neither in place nor by the output name.
+    """
     source = FIXTURES / "tfjs4.22/from_keras3.15/model.json"
     with pytest.raises(UsageError, match="specify the output with -o"):
         policytool.migrate(source, target="tfjs", in_place=True)
@@ -91,7 +96,10 @@ def test_files_are_never_replaced_by_a_model_for_tensorflow_js(tmp_path: Path) -
 
 
 def test_what_tensorflow_js_lacks_is_reported(tmp_path: Path) -> None:
-    """With the layer and the class; nothing is written."""
+    """
+    A class that TensorFlow.js lacks is an error with the layer and the class, and nothing is
+    written.
+    """
     for name, reason in (
         ("tf2.15/lambda.h5", "TensorFlow.js has no layer Lambda"),
         ("keras3.15/mha.keras", "TensorFlow.js has no layer MultiHeadAttention"),
@@ -106,7 +114,7 @@ def test_what_tensorflow_js_lacks_is_reported(tmp_path: Path) -> None:
 
 
 def test_architectures_have_no_weights_to_write(tmp_path: Path) -> None:
-    """TensorFlow.js loads none without."""
+    """An architecture is an error, because TensorFlow.js loads no model without weights."""
     done = policytool.migrate(
         FIXTURES / "keras3.15/default_float32.json", target="tfjs", output=tmp_path / "web"
     )
@@ -115,7 +123,7 @@ def test_architectures_have_no_weights_to_write(tmp_path: Path) -> None:
 
 
 def test_predictions_are_not_compared(tmp_path: Path) -> None:
-    """Keras runs no models of TensorFlow.js."""
+    """Predictions are not compared, because Keras cannot run models of TensorFlow.js."""
     with pytest.raises(ModelFileError, match="Keras cannot run"):
         policytool.migrate(
             FIXTURES / "tfjs4.22/default_float32/model.json",
@@ -126,14 +134,17 @@ def test_predictions_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_policies_that_tensorflow_js_does_not_have_cannot_be_asked_for(tmp_path: Path) -> None:
-    """It computes in float32 whatever a config says."""
+    """``--to`` and ``--set`` are usage errors for TensorFlow.js, which computes in float32."""
     for options in ({"to": "mixed_float16"}, {"set": {"mlp/head": "float16"}}):
         with pytest.raises(UsageError, match="computes in float32"):
             policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "web", **options)
 
 
 def test_the_reason_why_predictions_are_not_compared_is_true(tmp_path: Path) -> None:
-    """For a model of TensorFlow.js, no TensorFlow helps."""
+    """
+    The message for a TensorFlow.js model does not suggest installing TensorFlow, which could not
+    run it.
+    """
     source = FIXTURES / "tfjs4.22/default_float32/model.json"
     ended = run("migrate", source, "--target", "keras3", "-o", tmp_path / "model.keras")
     assert "not verified: Keras cannot run TensorFlow.js models" in " ".join(ended.out.split())

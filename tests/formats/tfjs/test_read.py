@@ -79,8 +79,8 @@ class TestTensorFlowJs(FormatContract):
 )
 def test_every_form_of_the_file_is_read(model: dict[str, Any], tmp_path: Path) -> None:
     """
-    Topologies with and without ``model_config``, keys in any order; the address leads to the value
-    from the file's root.
+    Each form of the file is read, with and without ``model_config`` and with keys in any order, and
+    addresses start at the root of the file.
     """
     path = written(tmp_path, model)
     assert [found for found in FORMATS if found.recognise(Probe(path, "model.json"))] == [
@@ -98,7 +98,7 @@ def test_every_form_of_the_file_is_read(model: dict[str, Any], tmp_path: Path) -
 
 
 def test_the_address_names_the_whole_way() -> None:
-    """As an editor of the file would look for it."""
+    """The address in a report is the complete path to the value in the file."""
     layer = next(
         layer for layer in policytool.inspect(MIXED_TFJS).layers if layer.name == "dense_a"
     )
@@ -107,7 +107,7 @@ def test_the_address_names_the_whole_way() -> None:
 
 
 def test_graph_models_are_refused_by_name() -> None:
-    """They have no layers."""
+    """A graph model is an error that names the format, because it has no layers."""
     ended = run("inspect", TFJS / "graph_model/model.json")
     assert ended.code == 3
     assert "tfjs-graph-model" in ended.err
@@ -115,7 +115,7 @@ def test_graph_models_are_refused_by_name() -> None:
 
 
 def test_quantised_tensors_say_what_is_stored() -> None:
-    """The stored dtype is the quantised one, and no layer is called quantised for it."""
+    """A quantized tensor has its stored dtype, and its layer is not reported as quantized."""
     model = policytool.inspect(TFJS / "quantized_uint8/model.json")
     stored = {
         variable.name: variable.dtype for layer in model.layers for variable in layer.variables
@@ -130,7 +130,10 @@ def test_quantised_tensors_say_what_is_stored() -> None:
 
 
 def test_policies_that_tensorflow_js_ignores_are_told() -> None:
-    """It computes in float32, as the real library did with these files."""
+    """
+    A note reports policies in a TensorFlow.js model as ignored, because the library computes in
+    float32 (measured).
+    """
     assert "tfjs-float32" in [item.code for item in policytool.inspect(MIXED_TFJS).observations]
     assert "tfjs-float32" not in [
         item.code for item in policytool.inspect(TFJS / "sequential/model.json").observations
@@ -138,19 +141,24 @@ def test_policies_that_tensorflow_js_ignores_are_told() -> None:
 
 
 def test_models_of_keras_3_are_told_to_load_nowhere() -> None:
-    """As the real libraries said."""
+    """
+    A TensorFlow.js model of Keras 3 is reported as failing to load (measured).
+    """
     assert "tfjs-keras3" in [
         item.code for item in policytool.inspect(TFJS / "from_keras3.15/model.json").observations
     ]
 
 
 def test_no_loader_is_said_to_take_the_file() -> None:
-    """A converter does, and no ``load_model``."""
+    """
+    A TensorFlow.js file has no verdicts on releases, because a converter reads it and
+    ``load_model`` does not.
+    """
     assert not policytool.inspect(MIXED_TFJS).releases
 
 
 def test_weights_without_a_topology_hold_no_policy(tmp_path: Path) -> None:
-    """What the converter writes of weights alone."""
+    """Weights without a topology, as the converter writes them, have no policy."""
     model = policytool.inspect(
         written(
             tmp_path, {"format": "layers-model", "modelTopology": None, "weightsManifest": MANIFEST}
@@ -160,7 +168,9 @@ def test_weights_without_a_topology_hold_no_policy(tmp_path: Path) -> None:
 
 
 def test_keras_3_names_its_tensors_by_place() -> None:
-    """The converter copies the paths of a ``.keras``."""
+    """
+    Tensors of Keras 3 are named by their path in the ``.keras`` file, as the converter writes them.
+    """
     path = TFJS / "from_keras3.15/model.json"
     document = tfjs.FORMAT.read(Probe(path, "model.json"))
     assert document.layout is Layout.OBJECT_PATHS
@@ -180,7 +190,10 @@ def test_keras_3_names_its_tensors_by_place() -> None:
     ],
 )
 def test_shards_outside_the_directory_are_told(shard: str, tmp_path: Path) -> None:
-    """They are not followed; TensorFlow.js would."""
+    """
+    Shards outside the model's directory are reported and not read, although TensorFlow.js would
+    read them.
+    """
     model = {
         "modelTopology": sequential(),
         "weightsManifest": [{"paths": [shard], "weights": WEIGHTS}],
@@ -193,7 +206,7 @@ def test_shards_outside_the_directory_are_told(shard: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("shard", ["a.bin", "./a.bin", "weights/a.bin", "a b.bin", "..a.bin"])
 def test_shards_inside_are_fine(shard: str) -> None:
-    """In a directory of their own, too."""
+    """Shards in the model's directory and below it are accepted."""
     assert not escapes(shard)
 
 
@@ -237,7 +250,7 @@ def _with(**changes: Any) -> dict[str, Any]:
 def test_malformed_file_raises_a_one_line_error_with_a_code(
     code: str, model: object, tmp_path: Path
 ) -> None:
-    """Nothing ends in a traceback."""
+    """A malformed file is an error with a code and a one-line message, and not a traceback."""
     with pytest.raises(ModelFileError) as caught:
         policytool.inspect(written(tmp_path, model))
     assert caught.value.code == code
@@ -245,7 +258,7 @@ def test_malformed_file_raises_a_one_line_error_with_a_code(
 
 
 def test_an_architecture_of_a_custom_class_is_no_tensorflow_js(tmp_path: Path) -> None:
-    """The first key decides."""
+    """An architecture with a custom class is not recognized as a TensorFlow.js model."""
     path = written(
         tmp_path,
         {"class_name": "Sequential", "config": {"layers": [dense()], "format": "layers-model"}},
@@ -254,7 +267,10 @@ def test_an_architecture_of_a_custom_class_is_no_tensorflow_js(tmp_path: Path) -
 
 
 def test_a_shard_is_known_by_the_model_beside_it(tmp_path: Path) -> None:
-    """By name, where the model can be read; nothing else is one."""
+    """
+    A file is recognized as a shard by its name in the readable model next to it, and other files
+    are not.
+    """
     shutil.copytree(FIXTURES / "tfjs4.22/sequential", tmp_path / "web")
     shard = tmp_path / "web/group1-shard1of1.bin"
     assert is_shard(shard)

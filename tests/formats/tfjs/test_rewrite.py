@@ -1,4 +1,4 @@
-"""TensorFlow.js models rewritten: the text where it differs, and the shards that a copy needs."""
+"""Rewritten TensorFlow.js models: the edited text, and the shards that a copy needs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write(source: Path, target: Path, **options: Any) -> rewriting.Written:
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.parent.name)
 def test_every_fixture_is_rewritten_and_read_back(path: Path, tmp_path: Path) -> None:
-    """One dtype differs, in the text and in nothing else; the shard beside it is the same."""
+    """An edit changes one dtype in the text of each fixture, and the shards are unchanged."""
     edit = dtype_edit(document_of(path))
     assert edit is not None
     written = rewriting.write(
@@ -68,7 +68,10 @@ def test_every_fixture_is_rewritten_and_read_back(path: Path, tmp_path: Path) ->
 
 
 def test_beside_and_in_place_the_shards_stay_where_they_are(model: Path) -> None:
-    """One file is made, or one is replaced and kept."""
+    """
+    In place or in the same directory, only the model file is written, and the shards stay
+    unchanged.
+    """
     before = held(model.parent)
     write(model, model.with_name("other.json"))
     assert held(model.parent).keys() == {"model.json", "other.json", SHARD}
@@ -79,8 +82,8 @@ def test_beside_and_in_place_the_shards_stay_where_they_are(model: Path) -> None
 
 def test_a_copy_elsewhere_gets_its_shards(model: Path, tmp_path: Path) -> None:
     """
-    Those in directories of their own too; a second run finds them there, and they are not written
-    again.
+    A copy in another directory gets its shards, including those in subdirectories, and a second run
+    does not write them again.
     """
     text = model.read_text(encoding="utf-8").replace(SHARD, f"weights/{SHARD}")
     model.write_text(text, encoding="utf-8")
@@ -100,7 +103,10 @@ def test_another_shard_of_the_same_name_is_never_replaced(
     model: Path,
     tmp_path: Path,
 ) -> None:
-    """It belongs to another model."""
+    """
+    An existing shard with the same name but other content is never replaced, because it belongs to
+    another model.
+    """
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / SHARD).write_bytes(b"another model's")
     before = held(tmp_path)
@@ -131,8 +137,8 @@ def test_a_copy_that_could_not_be_loaded_is_not_made(
     harm: Any, model: Path, tmp_path: Path
 ) -> None:
     """
-    A shard is missing, lies elsewhere, or is no file; in the model's own directory nothing changes
-    by that.
+    A copy is an error if a shard is missing, outside the directory or not a file; in the model's
+    own directory this is no error.
     """
     harm(model)
     (tmp_path / "new").mkdir()
@@ -144,7 +150,7 @@ def test_a_copy_that_could_not_be_loaded_is_not_made(
 
 
 def test_behind_a_link_the_shards_are_those_beside_the_link(model: Path, tmp_path: Path) -> None:
-    """As in a download cache, whose files are links to others."""
+    """If the model is a link, as in a download cache, its shards are those next to the link."""
     cache = tmp_path / "cache"
     cache.mkdir()
     for name, blob in (("model.json", "1"), (SHARD, "2")):
@@ -157,7 +163,7 @@ def test_behind_a_link_the_shards_are_those_beside_the_link(model: Path, tmp_pat
 
 
 def test_tensors_are_not_cast(model: Path) -> None:
-    """No plan asks for it, and no writer does it."""
+    """A cast of tensors is an error for TensorFlow.js models."""
     wanted = Changes(casts=casts(document_of(model)))
     with pytest.raises(ModelFileError) as caught:
         rewriting.write(model, model.with_name("other.json"), wanted, document_format="tfjs")
@@ -168,7 +174,7 @@ def test_tensors_are_not_cast(model: Path) -> None:
 
 
 def plan(path: Path, **options: Any) -> Plan:
-    """Return what migrating a model would change."""
+    """Return the plan of a model's migration."""
     return planning.plan(
         reading.load_model(format_detection.document(path, "model.json")), Options(**options)
     )
@@ -176,7 +182,7 @@ def plan(path: Path, **options: Any) -> Plan:
 
 @pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"])
 def test_no_policy_asks_for_a_cast(policy: str) -> None:
-    """Where variables get another dtype than they can be stored in, that is told."""
+    """No policy plans a cast; a note reports variables whose dtype cannot be stored."""
     for path in MODELS:
         made = plan(path, to=policy)
         assert made.casts == ()
@@ -189,7 +195,10 @@ def test_no_policy_asks_for_a_cast(policy: str) -> None:
 
 
 def test_inputs_that_tensorflow_js_cannot_feed_are_refused() -> None:
-    """The real library refuses to predict with an input of any other float dtype than float32."""
+    """
+    A plan with a float input other than float32 is an error, because TensorFlow.js fails to predict
+    with it (measured).
+    """
     path = TFJS / "nested_models/model.json"
     layers = [
         layer.path for layer in policytool.inspect(path).layers if layer.class_name == "InputLayer"
@@ -212,7 +221,7 @@ def test_inputs_that_tensorflow_js_cannot_feed_are_refused() -> None:
     ],
 )
 def test_a_plan_that_leaves_no_model_is_refused(pointer: str, model: Path, tmp_path: Path) -> None:
-    """A plan is a file too, and may be made by anyone."""
+    """A saved plan that would produce an invalid model is an error."""
     planned = run("migrate", model, "--preview", "--format", "json")
     plans = planned.json
     edit = plans["plans"][0]["edits"][0]
@@ -233,7 +242,7 @@ def test_a_plan_that_leaves_no_model_is_refused(pointer: str, model: Path, tmp_p
 
 
 def test_the_command_line_migrates_both_texts_and_tensors(model: Path, tmp_path: Path) -> None:
-    """Policies and the optimizer are edited where they stand in ``model.json``."""
+    """``migrate`` edits policies and the optimizer in ``model.json``."""
     (tmp_path / "new").mkdir()
     ended = run("migrate", model, "-o", tmp_path / "new", "--format", "json")
     assert ended.code == 0, ended.err

@@ -1,1 +1,1 @@
-"""The way from a draft to its name, for rewritten and for created models."""
+"""Tests of the way from a temporary file to the output, for rewritten and created models."""

@@ -1,6 +1,6 @@
 """
-Whatever fails while a model is rewritten or created, and whenever: the original byte for byte, and
-nothing else in the directory.
+A failure at any time while a model is rewritten or created leaves the original unchanged and no
+other file in the directory.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ class Scenario(ABC):
 
     @property
     def replaces_directory(self) -> bool:
-        """Whether a whole directory takes the place of another, and no backup is kept."""
+        """Whether a directory replaces another directory without a backup."""
         return self.in_place and not self.backup and self.sample.is_dir()
 
     def prepare(self, directory: Path) -> Path:
-        """Put the model, and what it shall not harm, in an empty directory."""
+        """Copy the model, and files that must not change, into an empty directory."""
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         source = directory / self.sample.name
@@ -106,15 +106,15 @@ class Scenario(ABC):
 
     @abstractmethod
     def target(self, source: Path) -> Path:
-        """Return the new file."""
+        """Return the path of the new file."""
 
     @abstractmethod
     def run(self, source: Path, verify: Callable[[Path], None] | None = None) -> Written:
-        """Write."""
+        """Write the new model."""
 
     @abstractmethod
     def texts(self, source: Path) -> tuple[bytes, ...]:
-        """Return texts that stand in the written file and are compared."""
+        """Return texts that the written file contains and that are compared."""
 
     def options(self, verify: Callable[[Path], None] | None) -> WriteOptions:
         """Return the options of the writers."""
@@ -135,7 +135,7 @@ class Rewriting(Scenario):
     spoiled = frozenset({"write-differs", "write-failed"})
 
     def prepare(self, directory: Path) -> Path:
-        """Put the model, and what it shall not harm, in an empty directory."""
+        """Copy the model, and files that must not change, into an empty directory."""
         if not self.elsewhere:
             return super().prepare(directory)
         shutil.rmtree(directory, ignore_errors=True)
@@ -145,13 +145,13 @@ class Rewriting(Scenario):
         return source
 
     def target(self, source: Path) -> Path:
-        """Return the new file."""
+        """Return the path of the new file."""
         if self.elsewhere:
             return source.parent.parent / "new/model.json"
         return source.with_name(f"other{source.suffix}")
 
     def run(self, source: Path, verify: Callable[[Path], None] | None = None) -> Written:
-        """Write."""
+        """Write the new model."""
         changes = all_changes(source)
         return rewriting.write(
             source,
@@ -168,7 +168,7 @@ class Rewriting(Scenario):
 
 @dataclass(frozen=True)
 class Creating(Scenario):
-    """The copy of a sample, or a model with its values in another container."""
+    """The creation of a copy of a sample, or of a model with its values in another container."""
 
     container: str = ""
 
@@ -178,11 +178,11 @@ class Creating(Scenario):
     spoiled = frozenset({"write-differs"})
 
     def target(self, source: Path) -> Path:
-        """Return the new file."""
+        """Return the path of the new file."""
         return source.with_name("other")
 
     def run(self, source: Path, verify: Callable[[Path], None] | None = None) -> Written:
-        """Build."""
+        """Create the new model."""
         if self.container:
             document = format_detection.document(source, source.name)
             stored = document.tensors or [
@@ -206,7 +206,7 @@ class Creating(Scenario):
         )
 
     def texts(self, source: Path) -> tuple[bytes, ...]:
-        """Return a dtype, and the name of a variable or of a layer."""
+        """Return a dtype, and the name of a variable or layer."""
         return (
             b"mixed_float16",
             b"dense_a/kernel:0" if source.suffix == ".h5" else b"probabilities",
@@ -256,7 +256,7 @@ def scenarios(*names: str) -> pytest.MarkDecorator:
 
 
 class Faults:
-    """Counts the calls of the system, and lets one of them fail."""
+    """Counts the system calls and makes one of them fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made = 0
@@ -276,19 +276,20 @@ class Faults:
         return call
 
     def start(self, failing: int, error: BaseException) -> None:
-        """Count from now on, and fail at this call."""
+        """Start counting; the call with this number fails."""
         self.made, self.failing, self.error = 0, failing, error
 
 
 def chosen(total: int) -> list[int]:
     """
-    Return which of so many calls are made to fail: some forty, and each of the last, which publish.
+    Return the numbers of the calls that fail: about forty of them, and each of the last calls,
+    which publish the file.
     """
     return sorted({*range(1, total + 1, 1 + total // 40), *range(max(1, total - 30), total + 1)})
 
 
 def fault(number: int) -> BaseException:
-    """Return what a call fails with: a full disk, a failing one, and Ctrl-C, in turn."""
+    """Return the failure of a call: full disk, I/O error or Ctrl-C, in turn."""
     return (OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "failing"), KeyboardInterrupt())[
         number % 3
     ]
@@ -304,8 +305,8 @@ def test_a_failure_at_any_call_changes_nothing(
     name: str, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A full disk, a failing one, and Ctrl-C, at each call of the system in turn; a sample of the
-    scenarios.
+    A full disk, an I/O error or Ctrl-C at any system call leaves the original unchanged, for a
+    sample of the scenarios.
     """
     del draft_kind
     scenario = SCENARIOS[name]
@@ -352,8 +353,8 @@ def _assert_replaced(
     found: dict[str, bytes], before: dict[str, bytes], after: dict[str, bytes]
 ) -> None:
     """
-    Hold a directory that was replaced when Ctrl-C came: the new one is whole, and what is left of
-    the old one is hidden, or its backup.
+    Check that the new directory is complete after Ctrl-C, and that the remains of the old one are
+    hidden or its backup.
     """
     kept = {name: data for name, data in found.items() if not name.startswith(".")}
     olds = {name.replace("/", ".bak/", 1): data for name, data in before.items()}
@@ -367,8 +368,8 @@ def test_at_every_instant_one_complete_copy_has_a_documented_name(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Before each call of the system, the model stands whole under its name or as its backup: whoever
-    pulls the plug loses nothing.
+    Before each system call the complete model exists under its name or as its backup, so that a
+    power failure loses nothing.
     """
     scenario, directory = SCENARIOS[name], tmp_path / "models"
     source = scenario.prepare(directory)
@@ -404,13 +405,13 @@ def test_at_every_instant_one_complete_copy_has_a_documented_name(
 
 
 def _named(path: Path) -> dict[str, bytes]:
-    """Return the files of a model, by their path in it."""
+    """Return the files of a model by relative path."""
     return held(path) if path.is_dir() else {"": path.read_bytes()} if path.is_file() else {}
 
 
 @contextlib.contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Let no file grow beyond so many bytes."""
+    """Limit the size of files to this number of bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -427,7 +428,7 @@ def largest_file(size: int) -> Iterator[None]:
 def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
     scenario: Scenario, tmp_path: Path
 ) -> None:
-    """The limit of the shell's ``ulimit -f`` behaves like a full disk."""
+    """A file size limit (``ulimit -f``) is reported like a full disk."""
     source = scenario.prepare(tmp_path / "models")
     before = held(source.parent)
     with largest_file(500), pytest.raises(ModelFileError) as caught:
@@ -440,7 +441,7 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
 def test_a_directory_that_takes_no_file_is_told(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a user without rights meets it, whoever runs the tests."""
+    """A directory without write permission is reported, for any user who runs the tests."""
     source = scenario.prepare(tmp_path / "models")
 
     def refuse(target: Path) -> None:
@@ -460,7 +461,7 @@ def test_a_directory_that_takes_no_file_is_told(
 def test_a_draft_that_does_not_read_back_is_refused(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that change between writing and comparing are found, wherever a value lies."""
+    """A byte that changes between writing and comparing is an error at each place of the values."""
     source = scenario.prepare(tmp_path / "models")
     before = held(source.parent)
     texts = scenario.texts(source)
@@ -483,7 +484,7 @@ def test_a_draft_that_does_not_read_back_is_refused(
 
 
 def places_of_values(written: bytes) -> list[int]:
-    """Return where the first and the last byte of each tensor of a written file lie."""
+    """Return the offsets of the first and last byte of each tensor in a written file."""
     if b"\x89HDF" not in written:
         return []
     start = written.index(b"\x89HDF")
@@ -506,7 +507,9 @@ def _ends(dataset: h5py.Dataset) -> list[int]:
 def test_a_source_that_changes_meanwhile_is_not_published(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, verifies: bool
 ) -> None:
-    """What was read would not be what is replaced, or what the new file is made of."""
+    """
+    A source that changes during the write is an error, because the new file would not match it.
+    """
     source = scenario.prepare(tmp_path / "models")
 
     def touch(_: object) -> None:
@@ -522,7 +525,10 @@ def test_a_source_that_changes_meanwhile_is_not_published(
 
 @scenarios("h5-new", "json", "created-h5-new", "created-json-in-place")
 def test_what_verify_raises_ends_the_write(scenario: Scenario, tmp_path: Path) -> None:
-    """It gets a whole file under the name that it will have."""
+    """
+    An exception of ``verify``, which receives the complete file under its final name, ends the
+    write.
+    """
     source = scenario.prepare(tmp_path / "models")
     before = held(source.parent)
 
@@ -540,7 +546,7 @@ def test_what_verify_raises_ends_the_write(scenario: Scenario, tmp_path: Path) -
 
 
 def test_a_plan_for_another_file_is_refused(tmp_path: Path) -> None:
-    """Another value than the plan's, a part and a tensor that are not there."""
+    """A plan for another file is an error: another value, a missing part or a missing tensor."""
     path = h5_model(tmp_path / "model.h5", sequential())
     before = held(tmp_path)
     cast = all_changes(path).casts[0]
@@ -564,7 +570,8 @@ def test_a_plan_for_another_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["h5-in-place", "keras-cast", "savedmodel-one-file", "json"])
 def test_a_backup_that_an_interrupted_run_made_is_no_hindrance(name: str, tmp_path: Path) -> None:
     """
-    It is the original, so the next run accepts it; any other file of that name stays.
+    An existing backup that equals the original, as after an interrupted run, is accepted; any other
+    file with its name stays.
     """
     scenario = SCENARIOS[name]
     source = scenario.prepare(tmp_path / "models")
@@ -581,8 +588,8 @@ def test_shards_stay_where_someone_else_made_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Two copy one model to one directory: the second takes the first's shards as they are, so the
-    first must not take them away when it comes too late.
+    Shards are kept if another process uses them: of two processes that copy a model to a directory,
+    the second reuses the first's shards, so the first must not remove them.
     """
     scenario = SCENARIOS["tfjs-elsewhere"]
     source = scenario.prepare(tmp_path / "models")
@@ -605,7 +612,7 @@ def test_shards_stay_where_someone_else_made_the_model(
 
 
 def test_shards_that_someone_takes_away_meanwhile_are_missed(tmp_path: Path) -> None:
-    """A model whose shards lie there already is not published without them."""
+    """A model is not published if existing shards that it uses are removed during the write."""
     scenario = SCENARIOS["tfjs-elsewhere"]
     source = scenario.prepare(tmp_path / "models")
     new = tmp_path / "models/new"
@@ -631,7 +638,7 @@ def test_shards_that_someone_takes_away_meanwhile_are_missed(tmp_path: Path) -> 
 
 def test_targets_that_exist(tmp_path: Path) -> None:
     """
-    Neither a file, nor an older backup is replaced unless that is asked for, and a directory never
+    An existing file or older backup is replaced only on request, and a directory is never replaced
     by a file.
     """
     source = Creating(MIXED_H5).prepare(tmp_path / "models")
@@ -652,7 +659,10 @@ def test_targets_that_exist(tmp_path: Path) -> None:
 
 @scenarios("created-h5-overwrite", "created-savedmodel-to-h5")
 def test_the_mode_is_that_of_the_source(scenario: Scenario, tmp_path: Path) -> None:
-    """Of a directory's files where it is one: the new file is not executable."""
+    """
+    The new file has the mode of the source; for a directory, the mode of its files, so that it is
+    not executable.
+    """
     source = scenario.prepare(tmp_path / "models")
     for file in [source] if source.is_file() else source.iterdir():
         if file.is_file():

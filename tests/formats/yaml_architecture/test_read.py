@@ -1,4 +1,4 @@
-"""Architecture YAML, what ``to_yaml`` returned."""
+"""Architecture YAML, the output of ``to_yaml``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class TestYaml(FormatContract):
     ids=["plain", "byte order mark", "prologue", "keys before", "quoted", "line ends"],
 )
 def test_every_way_to_begin_is_recognised(text: str, tmp_path: Path) -> None:
-    """What people and other dumps put first."""
+    """
+    Each valid beginning of a YAML architecture is recognized, including those of other YAML
+    writers.
+    """
     (tmp_path / "a.yaml").write_bytes(text.encode())
     assert [layer.path for layer in policytool.inspect(tmp_path / "a.yaml").layers] == [
         "mlp",
@@ -68,7 +71,7 @@ def test_every_way_to_begin_is_recognised(text: str, tmp_path: Path) -> None:
     ],
 )
 def test_other_text_files_are_not_claimed(text: str, tmp_path: Path) -> None:
-    """A settings file beside a model is none."""
+    """A settings file next to a model is not recognized as an architecture."""
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
     assert not recognise(Probe(tmp_path / "a.yaml", "a.yaml"))
 
@@ -86,7 +89,7 @@ def test_other_text_files_are_not_claimed(text: str, tmp_path: Path) -> None:
 def test_malformed_file_raises_a_one_line_error_with_a_code(
     code: str, text: str, tmp_path: Path
 ) -> None:
-    """Nothing ends in a traceback."""
+    """A malformed file is an error with a code and a one-line message, and not a traceback."""
     path = tmp_path / "a.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ModelFileError) as caught:
@@ -97,14 +100,14 @@ def test_malformed_file_raises_a_one_line_error_with_a_code(
 
 
 def test_bytes_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
-    """With the place of the first."""
+    """Bytes outside UTF-8 are an error with the offset of the first."""
     (tmp_path / "a.yaml").write_bytes(MODEL.encode() + b"x: \xff\n")
     with pytest.raises(ModelFileError, match="UTF-8"):
         policytool.inspect(tmp_path / "a.yaml")
 
 
 def test_repeated_keys_and_python_objects_are_observed(tmp_path: Path) -> None:
-    """What loaders and people should know."""
+    """Repeated keys and Python objects are reported as observations."""
     (tmp_path / "a.yaml").write_text(
         MODEL.replace("dtype: float32", "dtype: float16, dtype: float64"), encoding="utf-8"
     )
@@ -116,7 +119,7 @@ def test_repeated_keys_and_python_objects_are_observed(tmp_path: Path) -> None:
 
 
 def test_settings_files_in_a_directory_are_passed_over(tmp_path: Path) -> None:
-    """They are found, and nobody named them."""
+    """Settings files in a directory are skipped, because the user did not name them."""
     (tmp_path / "settings.yaml").write_text("class_name: Dense\nunits: 3\n", encoding="utf-8")
     (tmp_path / "model.yaml").write_text(MODEL, encoding="utf-8")
     assert run("inspect", tmp_path).code == 0

@@ -1,4 +1,4 @@
-"""Architecture YAML rewritten: what changes, and for whom."""
+"""Rewritten architecture YAML: the changed lines, and the effect of the target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOTE: Final = "yaml-layout-rewritten"
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_one_dtype_changes_one_line(path: Path, tmp_path: Path) -> None:
-    """Tags, tuples, anchors and the order of keys stay."""
+    """An edited dtype changes one line, and tags, tuples, anchors and the order of keys stay."""
     changes = all_changes(path)
     written = rewriting.write(path, tmp_path / "new.yaml", changes, document_format="yaml")
     old, new = (file.read_text(encoding="utf-8").splitlines() for file in (path, written.target))
@@ -43,7 +43,7 @@ def test_one_dtype_changes_one_line(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> None:
-    """As in JSON; comments go."""
+    """An edit keeps a byte order mark and line ends, and drops comments."""
     text = b"class_name: Sequential\r\nconfig:\r\n  name: mlp  # mine\r\n  dtype: float32\r\n"
     (tmp_path / "a.yaml").write_bytes(mark + text)
     wanted = Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))
@@ -60,8 +60,8 @@ def test_policies_become_names_and_dicts_where_a_target_needs_them(
     path: Path, tmp_path: Path
 ) -> None:
     """
-    Without a target for everyone who reads names, with TF 2.1 or 2.2 nothing is to do: it wrote the
-    file.
+    Policies become names unless the target needs dicts; for TF 2.1 and 2.2, which wrote the file,
+    no edit is needed.
     """
     new = tmp_path / "new.yaml"
     assert run("migrate", path, "-o", new).code == 0
@@ -79,7 +79,10 @@ def test_policies_become_names_and_dicts_where_a_target_needs_them(
 
 
 def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
-    """No loader reads both YAML and the bare name of a mixed policy."""
+    """
+    A plan after which no release loads the file has a note, because no release reads both YAML and
+    the name of a mixed policy.
+    """
     ended = run(
         "migrate", FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml", "-o", tmp_path / "new.yaml"
     )
@@ -88,7 +91,7 @@ def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """Casts, another value than expected, and a value that YAML cannot hold."""
+    """A cast, an edit of an unexpected value, and a value that YAML cannot store are errors."""
     path = tmp_path / "a.yaml"
     path.write_text("class_name: A\nconfig: {dtype: float64}\n", encoding="utf-8")
     for code, changes in (
@@ -104,7 +107,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", DICTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_second_plan_is_empty_and_leaves_the_file(path: Path, tmp_path: Path) -> None:
-    """The first plan has a note that the layout changes; a file that needs nothing has none."""
+    """The first plan has a note that the layout changes, and a second plan is empty."""
     new = tmp_path / "new.yaml"
     first = policytool.migrate(path, output=new)
     assert [note.code for note in first.plan.notes].count(NOTE) == 1
@@ -128,7 +131,10 @@ def test_a_second_plan_is_empty_and_leaves_the_file(path: Path, tmp_path: Path) 
 def test_only_yaml_that_is_written_has_the_note(
     options: dict[str, Any], status: str, tmp_path: Path
 ) -> None:
-    """A conversion writes JSON, and a refused plan writes nothing."""
+    """
+    The note on the layout is missing if no YAML is written: a conversion writes JSON, and a plan
+    with errors writes nothing.
+    """
     path = FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml"
     options = {**options, "output": tmp_path / options["output"]}
     ended = policytool.migrate(path, **options)

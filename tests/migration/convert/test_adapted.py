@@ -1,4 +1,4 @@
-"""What ``adapt`` found becomes arguments of layers."""
+"""Values that ``adapt`` computed become arguments of layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEEN: Final = np.array([[-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 8], 
 
 
 def model(path: Path, class_name: str, **config: Any) -> Path:
-    """Write a model of one layer behind an input, as tf_keras 2.21 does, with no weights."""
+    """Write a model with one layer after an input, as tf_keras 2.21 does, without weights."""
     start = {"batch_input_shape": [None, 1], "dtype": config.pop("takes"), "name": "x"}
     layers = [
         {"class_name": "InputLayer", "config": start},
@@ -42,7 +42,7 @@ def model(path: Path, class_name: str, **config: Any) -> Path:
 
 
 def with_variable(path: Path, name: str, values: Any) -> Path:
-    """Add a variable of the layer."""
+    """Add a variable of the layer to the file."""
     with h5py.File(path, "a") as file:
         layer = file["model_weights/layer"]
         layer.attrs["weight_names"] = [name.encode()]
@@ -51,7 +51,7 @@ def with_variable(path: Path, name: str, values: Any) -> Path:
 
 
 def converted(path: Path) -> tuple[Any, list[str]]:
-    """Return the layer's config for Keras 3, and the refusals."""
+    """Return the layer's config for Keras 3, and the messages of the conversion errors."""
     done = policytool.migrate(path, target="keras3", output=path.with_suffix(".keras"))
     assert done.plan.conversion is not None
     refusals = [one.message for one in done.plan.refusals]
@@ -65,7 +65,10 @@ def converted(path: Path) -> tuple[Any, list[str]]:
     [(2, [1.0]), (4, [-1.0, 1.0, 3.0]), (10, [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0])],
 )
 def test_bins_are_made_of_what_was_seen(tmp_path: Path, bins: int, expected: list[float]) -> None:
-    """As many values in each, or all that were seen where there are fewer than bins."""
+    """
+    Bin boundaries are computed from the values that ``adapt`` saw: equally many values per bin, or
+    one bin per value if there are fewer values than bins.
+    """
     path = model(tmp_path / "model.h5", "Discretization", takes="float32", num_bins=bins)
     config, refusals = converted(with_variable(path, "layer/summary:0", SEEN))
     assert not refusals
@@ -73,7 +76,10 @@ def test_bins_are_made_of_what_was_seen(tmp_path: Path, bins: int, expected: lis
 
 
 def test_bins_that_keras2_does_not_load_are_told(tmp_path: Path) -> None:
-    """It makes none of what an archive stores, and predicts something else (tf_keras 2.21)."""
+    """
+    A note reports stored bins that Keras 2 ignores when it loads the archive, so that its
+    predictions differ (measured with tf_keras 2.21).
+    """
     layers: list[dict[str, Any]] = [
         {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 1], "name": "x"}},
         {"class_name": "Discretization", "config": {"name": "layer", "num_bins": 2}},
@@ -102,13 +108,19 @@ def test_bins_that_keras2_does_not_load_are_told(tmp_path: Path) -> None:
 
 
 def test_bins_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
-    """The sentence says what is lacking."""
+    """
+    A Discretization without bin boundaries in the file is an error that names the missing
+    boundaries.
+    """
     path = model(tmp_path / "model.h5", "Discretization", takes="float32", num_bins=4)
     assert "does not contain its bin boundaries" in converted(path)[1][0]
 
 
 def test_weights_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
-    """A vocabulary without them gives nothing to multiply by."""
+    """
+    A tf-idf layer with a vocabulary but without weights is an error, because the weights are needed
+    as factors.
+    """
     given = {"vocabulary": ["[UNK]", "a"], "output_mode": "tf_idf"}
     path = model(tmp_path / "model.h5", "StringLookup", takes="string", **given)
     assert ["contains no idf_weights" in one for one in converted(path)[1]] == [True]
@@ -129,7 +141,10 @@ def test_weights_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
 def test_given_weights_are_stored_as_releases_store_them(
     tmp_path: Path, more: dict[str, Any], stored: list[float]
 ) -> None:
-    """Unknown words have the mean of all, what pads has none."""
+    """
+    The idf weights of a config are stored in an archive as releases store them: the unknown word
+    has the mean of all weights, and padding has zero.
+    """
     given = {"output_mode": "tf_idf", "idf_weights": [0.25, 0.5], **more}
     path = model(tmp_path / "model.h5", "StringLookup", takes="string", **given)
     assert not converted(path)[1]
@@ -138,7 +153,10 @@ def test_given_weights_are_stored_as_releases_store_them(
 
 
 def test_the_words_of_a_table_are_read() -> None:
-    """Two constants of the graph have them and their numbers."""
+    """
+    The vocabulary of a table is read from two constants of the graph, which contain the words and
+    their numbers.
+    """
     folder = FIXTURES / "tf2.15/string_lookup"
     assert format_detection.document(folder, "model").vocabularies == {("2",): "red\ngreen"}
 
@@ -160,5 +178,5 @@ def test_words_are_in_the_order_of_their_numbers(
     inverts: bool,  # noqa: FBT001
     words: list[str] | None,
 ) -> None:
-    """A table that inverts has the numbers as its keys."""
+    """The words of a table are sorted by number; in an inverted table the numbers are the keys."""
     assert graph_bodies.in_order(keys, values, inverts=inverts) == words

@@ -1,4 +1,4 @@
-"""Which releases predict with a model what the release does that it is written for."""
+"""Which releases predict the same as the target release of a conversion."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keras3(*layers: dict[str, Any]) -> Unit:
-    """Return a model as Keras 3.15 has it."""
+    """Return a model after conversion to Keras 3.15."""
     return converted(keras2(input2("x", 3, 4), *layers), "keras3.15")[1]
 
 
@@ -84,7 +84,10 @@ class TestLayers:
 
 class TestMasks:
     def test_releases_that_hand_on_another_mask_are_left_out(self) -> None:
-        """Up to 3.3 a layer that merges has no mask in Keras 3; the layer behind it is a mask's."""
+        """
+        A release that propagates another mask is left out: up to Keras 3.3 merging layers return no
+        mask, so the result of the following layer differs.
+        """
         layers = [
             layer2("Masking", "masking", [["x", 0, 0, {}]], mask_value=0.0),
             layer2("Add", "add", [["masking", 0, 0, {}], ["masking", 0, 0, {}]]),

@@ -1,6 +1,6 @@
 """
-Layers that models of keras.applications have for themselves; ``tests/compat/test_unexported.py``
-runs them in both libraries.
+Layers that only models of keras.applications use; ``tests/compat/test_unexported.py`` runs them in
+both libraries.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PAIR = [["x", 0, 0, {}], ["y", 0, 0, {}]]
 
 
 def scaled(layer: Config, module: str | None) -> Config:
-    """Return a layer as an archive has one of Keras' own that is not exported."""
+    """Return a layer of Keras that is not exported, in the format of an archive."""
     return {**layer, "module": module, "registered_name": layer["class_name"]} if module else layer
 
 
 def test_a_scaled_sum_becomes_rescaling_and_add() -> None:
-    """The second input alone is multiplied."""
+    """A CustomScaleLayer becomes a Rescaling of the second input and an Add."""
     model = keras2(
         input2("x", 4), input2("y", 4), layer2("Custom>CustomScaleLayer", "sum", PAIR, scale=0.17)
     )
@@ -54,7 +54,10 @@ def test_a_scaled_sum_becomes_rescaling_and_add() -> None:
 
 
 def test_a_class_of_that_name_which_is_someone_elses_stays() -> None:
-    """By another package, another key, or another kind of call."""
+    """
+    A CustomScaleLayer stays unchanged if it has another package, an additional key, or another
+    number of inputs.
+    """
     for own in (
         layer2("mine>CustomScaleLayer", "sum", PAIR, scale=0.17),
         layer2("Custom>CustomScaleLayer", "sum", PAIR, scale=0.17, offset=1.0),
@@ -65,7 +68,10 @@ def test_a_class_of_that_name_which_is_someone_elses_stays() -> None:
 
 
 def test_a_scale_of_channels_becomes_a_product_by_channel() -> None:
-    """Of images, which are all that ConvNeXt has."""
+    """
+    A LayerScale of ConvNeXt becomes an EinsumDense that multiplies each channel of an image by its
+    scale.
+    """
     own = scaled(
         layer3("LayerScale", "scale", tensor("x"), init_values=0.1, projection_dim=5),
         "keras.src.applications.convnext",
@@ -82,7 +88,7 @@ def test_a_scale_of_channels_becomes_a_product_by_channel() -> None:
 
 
 def test_another_layer_scale_stays() -> None:
-    """The module decides, not the name."""
+    """A LayerScale of another module stays unchanged."""
     own = scaled(
         layer3("LayerScale", "scale", tensor("x"), init_values=0.1, projection_dim=5),
         "keras_hub.src.layers",

@@ -1,6 +1,6 @@
 """
-Training configurations of compiled fixtures in the words of other releases: what is kept, what is
-told, where the state goes.
+Training configurations of compiled fixtures in the format of other releases: which keys are kept,
+which losses are reported, and the places of the optimizer's state.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ ADAM: Final = "optimizer_weights"
 
 @dataclass(frozen=True)
 class Converted:
-    """What became of one file's training configuration."""
+    """The converted training configuration of one file."""
 
     found: Compiled
     codes: frozenset[str]
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration, which there is."""
+        """The converted configuration, which must exist."""
         assert isinstance(self.found.config, dict)
         return self.found.config
 
@@ -58,8 +58,8 @@ def converted(
     file: str, loader: str, container: str, change: Callable[[Document], Document] | None = None
 ) -> Converted:
     """
-    Return what becomes of a fixture, changed if a function is given; the weights keep their places,
-    which matter to nothing here.
+    Return the converted configuration of a fixture, changed by a function if there is one; the
+    places of weights stay unchanged because no test here needs them.
     """
     document = format_detection.document(FIXTURES / file, file)
     if change is not None:
@@ -88,7 +88,7 @@ def converted(
 
 
 def in_bfloat16(document: Document) -> Document:
-    """Return a model with its floats in bfloat16."""
+    """Return a model whose float variables are in bfloat16."""
     tensors = tuple(
         replace(one, dtype="bfloat16") if one.dtype == "float32" else one
         for one in document.tensors or ()
@@ -97,21 +97,21 @@ def in_bfloat16(document: Document) -> Document:
 
 
 def with_named_optimizer(document: Document) -> Document:
-    """Return an archive as ``compile("adam")`` leaves it."""
+    """Return an archive whose optimizer is only a name, as ``compile("adam")`` writes it."""
     config: Any = copy.deepcopy(document.config)
     config["compile_config"]["optimizer"] = "adam"
     return replace(document, parts={**document.parts, document.config_part or "": config})
 
 
 def paths(found: Compiled) -> list[str]:
-    """Return the places of the state."""
+    """Return the paths of the optimizer's variables."""
     return ["/".join(one.path) for one in found.state]
 
 
 def test_slots_of_hdf5_go_to_the_places_of_an_archive() -> None:
     """
-    Keras 3 has the steps, the rate, and for each weight both slots; Keras 2.15 names its slots by
-    weights.
+    Optimizer slots of HDF5 become numbered variables of an archive: the steps, the learning rate,
+    and both slots of each weight.
     """
     one = converted(f"tf2.15/{PLAIN}.h5", "keras3.15", "keras")
     sources = [
@@ -131,7 +131,10 @@ def test_slots_of_hdf5_go_to_the_places_of_an_archive() -> None:
 
 
 def test_slots_of_an_archive_get_the_names_of_hdf5() -> None:
-    """TF 2.4 makes one kind of slot for all weights, then the next."""
+    """
+    Slots of an archive get the names of TF 2.4 in HDF5, which writes the first kind of slot for all
+    weights and then the second.
+    """
     one = converted(f"keras3.15/{PLAIN}.keras", "tf2.4", "h5")
     numbers = [int(placement.source.path[-1]) for placement in one.found.state if placement.source]
     assert numbers == [0, 2, 4, 3, 5]
@@ -160,7 +163,10 @@ def test_slots_of_an_archive_get_the_names_of_hdf5() -> None:
 def test_a_name_stands_for_the_optimizer_that_the_release_makes_of_it(
     file: str, loader: str, container: str
 ) -> None:
-    """``compile("adam")`` stores the name alone, and the state of the default optimizer."""
+    """
+    An optimizer that is only a name, as ``compile("adam")`` stores it, is converted with the state
+    of the default optimizer of that name.
+    """
     named, spelled = (
         converted(file, loader, container, change) for change in (with_named_optimizer, None)
     )
@@ -183,14 +189,20 @@ def test_a_name_stands_for_the_optimizer_that_the_release_makes_of_it(
 def test_slots_in_bfloat16_are_widened_as_weights_are(
     loader: str, container: str, stored: str
 ) -> None:
-    """Keras reads bfloat16 from archives of Keras 3 only."""
+    """
+    Slots in bfloat16 become float32 unless the target is an archive of Keras 3, the only format
+    from which Keras reads bfloat16.
+    """
     one = converted(f"keras3.15/{PLAIN}.keras", loader, container, in_bfloat16)
     slots = [placement.dtype for placement in one.found.state if placement.shape]
     assert slots == [stored] * 4
 
 
 def test_keras3_restores_no_slots_from_hdf5() -> None:
-    """They are left out, and an archive is advised."""
+    """
+    A conversion to HDF5 of Keras 3 drops the optimizer's slots, which Keras 3 does not restore, and
+    a note suggests an archive.
+    """
     one = converted(f"tf2.15/{PLAIN}.h5", "keras3.15", "h5")
     assert one.found.state == ()
     assert "optimizer-state-lost" in one.codes
@@ -202,7 +214,8 @@ def test_keras3_restores_no_slots_from_hdf5() -> None:
 
 def test_dynamic_scale_is_a_wrapper_with_state_of_its_own() -> None:
     """
-    Keras 3 has four variables of the wrapper before the optimizer's, which stand below it as well.
+    A dynamic loss scale becomes a wrapper in Keras 3, with four variables before those of the
+    optimizer, which are stored again below the wrapper.
     """
     one = converted(f"tf2.4/{SCALED}.h5", "keras3.15", "keras")
     inner = [path for path in paths(one.found) if path.startswith("optimizer/inner_optimizer/vars")]
@@ -213,7 +226,10 @@ def test_dynamic_scale_is_a_wrapper_with_state_of_its_own() -> None:
 
 
 def test_state_of_a_wrapped_optimizer_is_found_in_hdf5_of_keras3() -> None:
-    """Four variables of the wrapper precede those of the optimizer."""
+    """
+    The state of a wrapped optimizer is read from HDF5 of Keras 3, in which the wrapper's four
+    variables come first.
+    """
     one = converted(f"keras3.15/{SCALED}.h5", "keras3.15", "keras")
     sources = ["/".join(slot.source.path) for slot in one.found.state if slot.source is not None]
     own = ("iteration", "learning_rate", "step_counter", "dynamic_scale")
@@ -226,7 +242,10 @@ def test_state_of_a_wrapped_optimizer_is_found_in_hdf5_of_keras3() -> None:
 
 @pytest.mark.parametrize(("container", "scaled"), [("keras", False), ("h5", True)])
 def test_keras2_archives_without_state_have_no_wrapper(container: str, *, scaled: bool) -> None:
-    """Its ``LossScaleOptimizerV3`` fails on an archive that lacks its variables."""
+    """
+    An archive of Keras 2 without optimizer state gets no loss scale wrapper, because
+    ``LossScaleOptimizerV3`` fails to load without its variables.
+    """
     one = converted(
         f"keras3.15/{SCALED}.h5", "tf_keras2.21", container, lambda found: replace(found, state=())
     )
@@ -240,7 +259,10 @@ def test_keras2_archives_without_state_have_no_wrapper(container: str, *, scaled
 def test_an_optimizer_that_is_not_wrapped_has_the_name_it_is_registered_by(
     name: str, written: str
 ) -> None:
-    """Keras 2 wraps no Lion, and finds it in HDF5 by that name alone."""
+    """
+    An optimizer that Keras 2 cannot wrap, such as Lion, gets its registered name, because Keras 2
+    finds it in HDF5 only by this name.
+    """
     target, log = Target(loader="tf_keras2.21", container="h5"), Log()
     scaled = ConvertedOptimizer(
         class_name=name, config={}, style=Style.KERAS3, scale=Dynamic(), wrapped=True
@@ -270,5 +292,8 @@ def test_an_optimizer_that_is_not_wrapped_has_the_name_it_is_registered_by(
 def test_functions_are_called_what_a_target_calls_them(
     loader: str, kind: str, given: str, expected: Json
 ) -> None:
-    """A name that HDF5's loader finds is written; None where it finds none."""
+    """
+    A loss or metric gets the name that the target finds in HDF5; the name is None if the target
+    does not have it.
+    """
     assert compiled.name_in_target(Target(loader=loader, container="h5"), kind, given) == expected

@@ -1,4 +1,4 @@
-"""Each unit of a decoded model takes over the layer whose object it was decoded from."""
+"""Each unit of a decoded model keeps a reference to its object in the file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     ],
 )
 def test_each_layer_of_a_config_is_decoded_with_its_site(name: str) -> None:
-    """Layers that share an object in the file share a site, and all others have one each."""
+    """
+    Layers that share an object in the file have the same site, and every other layer has its own
+    site.
+    """
     loaded = load(FIXTURES / name)
     units = [unit for unit in walk(decoding.decode(loaded)) if unit.role != "operation"]
     sites = [loaded.sites[unit.site] if unit.site is not None else None for unit in units]
@@ -44,7 +47,10 @@ def test_each_layer_of_a_config_is_decoded_with_its_site(name: str) -> None:
 
 
 def test_layers_of_one_name_in_a_list_have_their_own_sites(tmp_path: Path) -> None:
-    """Cells may have one name: each is decoded from its own object."""
+    """
+    Cells with the same name in a list have different sites, so that each is decoded from its own
+    object.
+    """
     cells = [
         {
             "class_name": "LSTMCell",
@@ -63,7 +69,9 @@ def test_layers_of_one_name_in_a_list_have_their_own_sites(tmp_path: Path) -> No
 
 
 def test_layers_in_other_objects_are_no_sites(tmp_path: Path) -> None:
-    """A layer in the config of an initializer is none of the layer whose name it has."""
+    """
+    A layer in the config of an initializer does not get the site of a layer with the same name.
+    """
     initializer = {"class_name": "Own", "config": {"inner": dense("inner")}}
     inner = dense("outer", kernel_initializer=initializer, projection=dense("inner"))
     loaded = written(tmp_path / "model.json", sequential(inner))
@@ -73,7 +81,10 @@ def test_layers_in_other_objects_are_no_sites(tmp_path: Path) -> None:
 
 
 def test_layers_below_a_shared_layer_have_the_sites_of_its_first_place(tmp_path: Path) -> None:
-    """Keras 3 writes the whole config of a shared layer again, with the id of the first."""
+    """
+    Layers in a shared layer have the sites of its first place, because Keras 3 writes the config of
+    a shared layer again with the same id.
+    """
     shared = {
         "class_name": "TimeDistributed",
         "config": {"name": "steps", "trainable": True, "layer": dense("inner")},
@@ -108,7 +119,9 @@ SHORT = keras_objects.short("my_package>first", {})
 def test_a_registered_initializer_keeps_its_registered_name(
     tmp_path: Path, loader: str, container: str, expected: object
 ) -> None:
-    """The name that was registered is another than that of the class."""
+    """
+    A registered initializer keeps its registered name, which can differ from the name of its class.
+    """
     model = sequential(dense(batch_input_shape=[None, 3], kernel_initializer=FULL))
     root = decoding.decode(written(tmp_path / "model.json", model))
     config: Any = encoding.encode(root, Target(loader=loader, container=container), Log())
@@ -122,7 +135,9 @@ def test_a_registered_initializer_keeps_its_registered_name(
 def test_a_registered_layer_keeps_its_registered_name(
     tmp_path: Path, container: str, expected: str
 ) -> None:
-    """HDF5 of Keras 2 has the registered name as that of the class."""
+    """
+    A registered layer keeps its registered name, which Keras 2 writes as the class name in HDF5.
+    """
     scale = keras_objects.full(None, "Scale", {"name": "scale"}, "my_package>first")
     model = sequential(dense(batch_input_shape=[None, 3]), scale)
     root = decoding.decode(written(tmp_path / "model.json", model))

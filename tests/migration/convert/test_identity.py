@@ -1,7 +1,4 @@
-"""
-A model that is decoded and encoded for the release that wrote it is what it was: nothing gets lost
-between the two.
-"""
+"""Decoding and encoding a model for the release that wrote it returns the same model."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ MODULES: Final = frozenset({"module", "registered_name"})
 @THOROUGH
 @for_each("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_nothing_is_lost_on_the_way(path: Path) -> None:
-    """The config that is encoded for the file's own release says what the file says."""
+    """A config that is decoded and encoded for the release that wrote it is unchanged."""
     document = format_detection.document(path, path.name)
     if document.config_part is None:
         pytest.skip("weights alone")
@@ -69,7 +66,7 @@ def test_nothing_is_lost_on_the_way(path: Path) -> None:
 
 
 def differences(before: Any, after: Any, where: str) -> Iterator[tuple[str, Any, Any]]:  # JSON
-    """Yield what differs between two configs, and where."""
+    """Yield the differences between two configs, with their places."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before.keys() | after.keys()):
             if key in OTHERWISE or (key in MODULES and key not in before):

@@ -1,4 +1,4 @@
-"""Layers that one library writes otherwise than the other, and what of them is refused."""
+"""Layers that Keras 2 and Keras 3 write differently, and layers that cannot be converted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ class TestHardSigmoid:
 
     @pytest.mark.parametrize("class_name", ["Activation", "Dense"])
     def test_behind_a_mask_a_sum_keeps_the_mask_in_keras2(self, class_name: str) -> None:
-        """A Rescaling would lose it."""
+        """
+        After a mask, a sum replaces the Rescaling in Keras 2, because a Rescaling would lose the
+        mask.
+        """
         masking = layer3("Masking", "masking", tensor("x"), mask_value=0.0)
         units: Config = {} if class_name == "Activation" else {"units": 2}
         hard = layer3(class_name, "hard", tensor("masking"), activation="hard_sigmoid", **units)
@@ -66,7 +69,10 @@ class TestHardSigmoid:
 
     @pytest.mark.parametrize("wrapped", [False, True])
     def test_behind_a_mask_a_sequential_becomes_a_functional_model(self, *, wrapped: bool) -> None:
-        """One without an input, which says not what it takes, is refused."""
+        """
+        A Sequential with a mask becomes a functional model if it has an input layer; without one,
+        the conversion is an error.
+        """
         masking = layer3("Masking", "masking", mask_value=0.0)
         hard = layer3("Activation", "hard", activation="hard_sigmoid")
         if wrapped:
@@ -183,7 +189,10 @@ class TestActivations:
         ("activation", "last"), [("hard_silu", "dense_gate"), ("hard_tanh", "dense_hard_tanh")]
     )
     def test_a_sequential_becomes_a_functional_model(self, activation: str, last: str) -> None:
-        """Where several layers apply an activation together; without an input it is refused."""
+        """
+        A Sequential becomes a functional model if an activation needs several layers; without an
+        input layer, the conversion is an error.
+        """
         layers = [
             {**input3("x", 4), "inbound_nodes": []},
             layer3("Dense", "dense", None, units=2, activation=activation),
@@ -203,7 +212,10 @@ class TestActivations:
         assert f"activation to {activation}" in told(refused)
 
     def test_behind_a_mask_it_is_refused(self) -> None:
-        """Op layers of Keras 2 lose masks."""
+        """
+        An activation that needs op layers of Keras 2 is an error after a mask, because op layers
+        lose masks.
+        """
         model = keras3(
             input3("x", 3, 4),
             layer3("Masking", "masking", tensor("x"), mask_value=0.0),
@@ -336,8 +348,8 @@ class TestMasks:
 
 class TestMasksBesideStates:
     """
-    A recurrent layer of Keras 3 that is given states heeds no mask but the argument; one of Keras 2
-    heeds that of its sequences.
+    A recurrent layer of Keras 3 with initial states uses only the mask in its arguments; in Keras 2
+    it uses the mask of its sequences.
     """
 
     def decoder2(self, *between: Config, last: str = "embedding") -> Config:
@@ -389,7 +401,7 @@ class TestMasksBesideStates:
 
 
 class TestMasksOfAttention:
-    """A MultiHeadAttention uses masks that travel from TF 2.10 on."""
+    """A MultiHeadAttention uses propagated masks from TF 2.10 on."""
 
     def transformer(self, version: str, **embedding: object) -> Config:
         masked = layer2("Embedding", "embedding", ONE, input_dim=5, output_dim=4, **embedding)
@@ -471,7 +483,10 @@ class TestKeys:
     def test_open_sizes_of_an_einsum_are_said_where_a_flatten_needs_them(
         self, *, known: bool, flattened: bool, expected: list[int | None] | None
     ) -> None:
-        """Keras 3 knows them from the config alone."""
+        """
+        The output shape of an EinsumDense contains sizes only if a later Flatten needs them,
+        because Keras 3 reads the sizes only from the config.
+        """
         einsum = layer2(
             "EinsumDense",
             "e",
@@ -539,7 +554,9 @@ class TestKeys:
         ("mask_zero", "name"), [(True, "concatenate_"), (False, "concatenate")]
     )
     def test_an_operation_on_masks_keeps_its_name(self, *, mask_zero: bool, name: str) -> None:
-        """Keras 3 calls the operation that joins the masks as it calls the first such layer."""
+        """
+        The operation that joins masks has the name that Keras 3 would give to the first such layer.
+        """
         model = keras2(
             input2("x", 4),
             layer2("Embedding", "e", ONE, input_dim=9, output_dim=2, mask_zero=mask_zero),
@@ -588,7 +605,10 @@ class TestDirections:
     def test_the_backward_layer_is_given(
         self, class_name: str, config: dict[str, object], *, goes_backwards: bool
     ) -> None:
-        """Keras 3 would make one that goes backwards, or take one that it has made before."""
+        """
+        A Bidirectional is written with its backward layer, because Keras 3 would otherwise create
+        one with the wrong direction or reuse an existing layer.
+        """
         inner = layer2(class_name, "inner", go_backwards=goes_backwards, **config)
         model = keras2(input2("x", 3, 4), layer2("Bidirectional", "both", ONE, layer=inner))
         found, root, log = converted(model, K3)
@@ -604,7 +624,10 @@ class TestDirections:
     def test_inputs_say_whether_the_steps_are_known(
         self, steps: int | None, *, unrolled: bool
     ) -> None:
-        """Converted files, and those in HDF5, do not say for what a layer was built."""
+        """
+        The input shape decides whether the number of steps is known, because converted files and
+        HDF5 do not contain the shape for which a layer was built.
+        """
         layer = layer3("LSTM", "lstm", tensor("x"), units=2, unroll=True)
         config, _, _ = converted(keras3(input3("x", steps, 4), layer), K2)
         assert named(config, "lstm")["config"]["unroll"] is unrolled
@@ -614,7 +637,10 @@ class TestDirections:
     def test_unrolled_backwards_an_open_number_of_masked_steps_is_refused(
         self, steps: int | None, *, returns: bool
     ) -> None:
-        """They would be masked otherwise; the last one is not."""
+        """
+        An unrolled backward layer with a mask and an unknown number of steps is an error unless it
+        is the last, because its masks would differ.
+        """
         inner = [
             layer3(
                 *("LSTM", f"{way}_lstm"),
@@ -640,7 +666,9 @@ class TestDirections:
     def test_an_unknown_number_of_steps_is_not_unrolled(
         self, steps: int | None, *, unrolled: bool
     ) -> None:
-        """Keras 2 fails on it."""
+        """
+        A layer with an unknown number of steps is not unrolled for Keras 2, which fails on it.
+        """
         layer = layer3("LSTM", "lstm", tensor("x"), units=2, unroll=True)
         layer["build_config"] = {"input_shape": [None, steps, 4]}
         config, _, _ = converted(keras3(input3("x", steps, 4), layer), K2)
@@ -687,7 +715,7 @@ class TestProductsOfTransposedMatrices:
 
 
 class TestLookups:
-    """Counts are int64 in Keras 3, whatever the layer's dtype says, and floats in Keras 2."""
+    """Counts are int64 in Keras 3 regardless of the layer's dtype, and floats in Keras 2."""
 
     @pytest.mark.parametrize(
         ("mode", "behind"), [("multi_hot", True), ("count", True), ("int", False)]
@@ -710,7 +738,7 @@ class TestLookups:
 
 
 class TestConvLSTM:
-    """Keras 3 builds it for one size of images only."""
+    """A ConvLSTM can be built in Keras 3 only for images of a fixed size."""
 
     @pytest.mark.parametrize(
         ("size", "before", "is_refused"),
@@ -741,7 +769,10 @@ class TestConvLSTM:
     def test_those_of_a_nested_model_are_refused(
         self, inside: int | None, height: int | None, *, is_refused: bool
     ) -> None:
-        """But not where it is called on images of one size, for which Keras 3 builds it."""
+        """
+        A ConvLSTM after a nested model is an error unless the model is called on images of a fixed
+        size.
+        """
         inner = keras2(
             input2("y", None, inside, 8, 1),
             layer2("Activation", "relu", [["y", 0, 0, {}]], activation="relu"),
@@ -756,7 +787,10 @@ class TestConvLSTM:
 
     @pytest.mark.parametrize(("call", "is_refused"), [(0, True), (1, False)])
     def test_the_call_that_it_takes_counts(self, call: int, *, is_refused: bool) -> None:
-        """A layer before it may be called on images of any size elsewhere."""
+        """
+        Only the call that feeds a ConvLSTM must have a fixed image size; other calls of the layer
+        before it can have any size.
+        """
         shared = layer2(
             "Activation", "relu", [["x", 0, 0, {}]], [["y", 0, 0, {}]], activation="relu"
         )
@@ -798,7 +832,10 @@ class TestEncodersUnderMixedPolicies:
 def test_classes_that_the_target_lacks_or_does_not_load_are_refused(
     class_name: str, config: Config, said: str
 ) -> None:
-    """tf_keras 2.21 has a SpectralNormalization, and fails on its own files with one."""
+    """
+    A class is an error if the target lacks it or fails to load it: tf_keras 2.21 has
+    SpectralNormalization but fails on its own files with it.
+    """
     layer = layer3(class_name, "layer", tensor("x"), **config)
     assert said in refusals(keras3(input3("x", 4), layer), K2)
 
@@ -815,7 +852,10 @@ def test_classes_that_the_target_lacks_or_does_not_load_are_refused(
 def test_a_spectral_normalization_becomes_its_layer(
     inner: Config, *, masked: bool, converts: bool
 ) -> None:
-    """It casts what its layer gives, and hands a mask on, which a Conv1D does not."""
+    """
+    A SpectralNormalization is replaced with its layer, except a Conv1D after a mask: the wrapper
+    casts the output and propagates masks, which a Conv1D does not.
+    """
     first = layer3("Masking" if masked else "ReLU", "first", tensor("x"))
     layer = layer3("SpectralNormalization", "layer", tensor("first"), layer=inner)
     config, _, log = converted(keras3(input3("x", 3, 4), first, layer), K2)
@@ -832,7 +872,10 @@ def test_a_spectral_normalization_becomes_its_layer(
     ("outer", "inner"), [("float32", "mixed_float16"), ("mixed_float16", "float32")]
 )
 def test_wrappers_get_the_policy_of_their_layer(wrapper: str, outer: str, inner: str) -> None:
-    """Keras 3 computes outputs in the wrapper's dtype, and Keras 2 in that of the layer."""
+    """
+    A wrapper gets the policy of its layer, because Keras 3 casts outputs to the wrapper's dtype and
+    Keras 2 to that of the layer.
+    """
     policies = {name: {"class_name": "Policy", "config": {"name": name}} for name in (outer, inner)}
     class_name = "LSTM" if wrapper == "Bidirectional" else "Dense"
     config = {"name": "inner", "trainable": True, "dtype": policies[inner], "units": 2}

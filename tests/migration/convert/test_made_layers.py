@@ -1,6 +1,6 @@
 """
-Layers that a custom layer makes by itself, in HDF5: loaders fill them in the order of
-``weight_names``.
+Layers that a custom layer creates, in HDF5, from which releases load their variables in the order
+of ``weight_names``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 )
 def test_variables_of_them_stay_in_order(tmp_path: Path, names: tuple[str, ...]) -> None:
     """
-    They can have one shape: in another order they would be swapped silently.
+    Variables of layers in a custom layer keep their order, because variables of the same shape
+    could be swapped without an error.
     """
     block = layer3("Block", "block", tensor("x"), module="mine") | {"registered_name": "mine>Block"}
     path, result = tmp_path / "model.h5", tmp_path / "result.h5"

@@ -1,4 +1,4 @@
-"""Masks are written into the graph where another release would hand on others."""
+"""The conversion adds masks to the graph if another release would propagate different masks."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ NUMPY: Final = "keras.src.ops.numpy"
 
 
 def embedding2(source: str, name: str) -> Config:
-    """Return an Embedding of Keras 2 that makes a mask."""
+    """Return an Embedding of Keras 2 that creates a mask."""
     return layer2(
         "Embedding", name, [[source, 0, 0, {}]], input_dim=5, output_dim=4, mask_zero=True
     )
 
 
 def embedding3(source: str, name: str) -> Config:
-    """Return an Embedding of Keras 3 that makes a mask."""
+    """Return an Embedding of Keras 3 that creates a mask."""
     return layer3("Embedding", name, tensor(source), input_dim=5, output_dim=4, mask_zero=True)
 
 
@@ -57,7 +57,7 @@ def attention2(name: str, query: str, value: str, **call: object) -> Config:
 def attention3(
     name: str, query: str, value: str, call: Mapping[str, bool], mask: str | None = None
 ) -> Config:
-    """Return a MultiHeadAttention of Keras 3.10 on with dropout, and the masks that it is given."""
+    """Return a MultiHeadAttention of Keras 3.10 or later with dropout and its mask arguments."""
     masks = {
         "query_mask": tensor(mask or f"{query}_mask"),
         "value_mask": tensor(mask or f"{value}_mask"),
@@ -88,18 +88,21 @@ def merge2(class_name: str, *sources: str, **config: object) -> Config:
 
 
 def arguments(config: Config, name: str) -> tuple[list[Config], Config]:
-    """Return what a layer of Keras 3 is called with."""
+    """Return the arguments in the call of a layer of Keras 3."""
     node = named(config, name)["inbound_nodes"][0]
     return node["args"], node["kwargs"]
 
 
 def class_names(config: Config, *names: str) -> list[str]:
-    """Return the classes of layers of Keras 3."""
+    """Return the class names of layers of Keras 3."""
     return [named(config, name)["class_name"] for name in names]
 
 
 def joined_mask(axis: int) -> list[Config]:
-    """Return what Keras 3 writes for the mask of ``a`` and ``y`` joined, of which ``a`` has one."""
+    """
+    Return the layers that Keras 3 writes for the joined mask of ``a`` and ``y``, of which only
+    ``a`` has a mask.
+    """
     pair = [tensor("wide"), tensor("ones")]
     return [
         layer3("NotEqual", "not_equal", tensor("x"), 0, module=NUMPY),
@@ -113,13 +116,16 @@ def joined_mask(axis: int) -> list[Config]:
 
 
 def functions(config: Config) -> dict[str, str]:
-    """Return the functions of the op layers of Keras 2 by the layers' names."""
+    """Return the functions of the op layers of Keras 2, by layer name."""
     layers = config["config"]["layers"]
     return {one["name"]: one["config"].get("function") for one in layers}
 
 
 class TestSoftmax:
-    """Keras 3.10 on gives zeros where the mask of a Softmax is false, and others equal weights."""
+    """
+    If all steps of a Softmax are masked, Keras 3.10 and later return zeros, and other releases
+    return equal weights.
+    """
 
     def test_zeros_are_written_for_keras2(self) -> None:
         softmax = layer3("Softmax", "softmax", tensor("x"), kwargs={"mask": tensor("kept")})
@@ -157,7 +163,10 @@ class TestSoftmax:
         assert class_names(config, source_layer(args[0])) == ["Add"]
 
     def test_in_a_chain_it_is_refused(self) -> None:
-        """Nothing can stand beside a layer there."""
+        """
+        A Softmax in a Sequential with a mask is an error, because a Sequential has no place for
+        additional layers.
+        """
         parts = (input2("x", 3), embedding2("x", "a"), layer2("Softmax", "softmax"))
         layers = [{"class_name": one["class_name"], "config": one["config"]} for one in parts]
         model = {
@@ -216,7 +225,10 @@ class TestMerges:
         assert [functions(config)[one] for one in taken] == ["where", "where"]
 
     def test_what_keras2_cannot_be_told_is_refused(self) -> None:
-        """The dtype of ``b`` is not what the layer computes in, which casts it."""
+        """
+        A merge of masked inputs is an error if Keras 2 cannot compute the mask, here because the
+        dtype of ``b`` differs and the layer casts it.
+        """
         merged = layer3("Multiply", "merge", [tensor("a"), tensor("b")])
         model = keras3(
             input3("x", 3),
@@ -258,7 +270,10 @@ class TestMerges:
         assert "zeros_like" not in functions
 
     def test_features_joined_with_unmasked_ones_are_masked_nowhere(self) -> None:
-        """Keras 3 gives a mask of ones for them, Keras 2 that of the masked ones."""
+        """
+        Masked features that are concatenated with unmasked features have no mask in Keras 2: Keras
+        3 fills in ones for the unmasked part, and Keras 2 would use the other mask.
+        """
         merged = layer3("Concatenate", "merge", [tensor("a"), tensor("y")], axis=-1)
         lstm = layer3("LSTM", "lstm", tensor("merge"), kwargs={"mask": tensor("any")}, units=2)
         model = keras3(
@@ -272,7 +287,10 @@ class TestMerges:
 
 class TestAttention:
     def test_what_a_dropout_hands_on_is_cleared_too(self) -> None:
-        """Without training it returns the very tensor that it got."""
+        """
+        If attention clears a mask, the mask of a Dropout before it is cleared too, because without
+        training a Dropout returns its input tensor.
+        """
         dropout = layer2("Dropout", "drop", [["a", 0, 0, {}]], rate=0.5)
         mha = attention2("mha", "drop", "drop")
         mha["config"]["dropout"] = 0.0
@@ -325,7 +343,10 @@ class TestAttention:
 
     @pytest.mark.parametrize("query", ["first", "named"])
     def test_a_query_that_keras2_casts_is_cast_before(self, query: str) -> None:
-        """Else it would lose its mask."""
+        """
+        A query that Keras 2 would cast is cast before the attention, because the layer's own cast
+        loses the mask.
+        """
         mha = attention3("mha", "a", "a", {})
         mha["config"] |= {"dtype": policy("mixed_float16"), "dropout": 0.0}
         mha["inbound_nodes"][0] = (
@@ -378,7 +399,10 @@ class TestAttention:
 
 
 class TestFullyMaskedSteps:
-    """Keras 3.10 on gives zeros for them with dropout or scores, Keras 2 an average."""
+    """
+    For fully masked steps, Keras 3.10 and later return zeros with dropout or scores, and Keras 2
+    returns an average.
+    """
 
     def model(self, *behind: Config, value: str = "a", outputs: tuple[str, ...] = ()) -> Config:
         return keras2(
@@ -413,7 +437,10 @@ class TestFullyMaskedSteps:
 
     @pytest.mark.parametrize("value", ["a", "b"])
     def test_they_get_the_average_of_keras2_if_they_reach_an_output(self, value: str) -> None:
-        """A second call of the layer on the mean of the values gives it."""
+        """
+        If fully masked steps reach an output, a second call of the attention on the mean of the
+        values gives the average of Keras 2.
+        """
         dense = layer2("Dense", "dense", [["mha", 0, 0, {}]], units=2)
         config = converted_config(self.model(dense, value=value), K3)
         first, second = named(config, "mha")["inbound_nodes"]
@@ -464,7 +491,10 @@ class TestFullyMaskedSteps:
         "changed", [{"dtype": "float64"}, {"attention_axes": [2]}, {"query_shape": [None, 3, 2, 4]}]
     )
     def test_other_attentions_are_refused(self, changed: Config) -> None:
-        """Keras 2 does not give an average in float64, and other axes have other means."""
+        """
+        Other kinds of attention with fully masked steps are an error, such as float64, where Keras
+        2 returns no average, and other axes.
+        """
         model = self.model()
         named({"config": model["config"]}, "mha")["config"] |= changed
         assert "may have fully masked steps" in refusals(model, K3)
@@ -475,7 +505,10 @@ class TestFullyMaskedSteps:
     def test_keras2_weights_them_by_their_scores_in_float64(
         self, dtype: str, *, is_refused: bool
     ) -> None:
-        """Without dropout Keras 3 gives an average, as Keras 2 does in all other dtypes."""
+        """
+        Fully masked steps are an error in float64, because only there Keras 2 weights them by their
+        scores; without dropout, Keras 3 returns the same average in other dtypes.
+        """
         model = self.model()
         named({"config": model["config"]}, "mha")["config"] |= {"dtype": dtype, "dropout": 0}
         refusal = "may have fully masked steps"
@@ -486,7 +519,10 @@ class TestFullyMaskedSteps:
 
 
 class TestStepsThatAttendToNoneInKeras3:
-    """Keras 2 gives an average for them; a second call, on values without steps, gives zeros."""
+    """
+    For steps without an unmasked value Keras 2 returns an average; a second call on values without
+    steps returns the zeros of Keras 3.
+    """
 
     def model(self, *behind: Config, value: str = "a", **call: bool) -> Config:
         inputs = [input3("x", 3), input3("y", 3)]
@@ -536,7 +572,10 @@ class TestStepsThatAttendToNoneInKeras3:
         assert "may have fully masked steps" in refusals(model, K2)
 
     def test_the_mask_goes_on_behind_them(self) -> None:
-        """What an op layer gives has none, so that the next attention is given it."""
+        """
+        The mask is passed to the next attention as an argument, because an op layer returns no
+        mask.
+        """
         again = attention3("again", "dense", "dense", {}, mask="a_mask")
         dense = layer3("Dense", "dense", tensor("mha"), units=4)
         config = converted_config(self.model(dense, again), K2)
@@ -544,7 +583,10 @@ class TestStepsThatAttendToNoneInKeras3:
         assert not refusals(config, K3)
 
     def test_a_selection_by_another_mask_counts(self) -> None:
-        """The average of Keras 2 is seen where the other mask says so."""
+        """
+        A selection by an unrelated mask does not prevent the error, because the average of Keras 2
+        is visible in the selected steps.
+        """
         config, _, _ = converted(self.model(), K2)
         layers = config["config"]["layers"]
         chosen = next(one for one in layers if one["config"].get("function") == "where")
@@ -635,7 +677,10 @@ class TestOtherMasks:
         assert "(LSTM) uses no mask in TF 2.15" in text
 
     def test_masks_of_masks_are_read_once_each(self) -> None:
-        """A chain of operations that each take the one before twice is as long as the chain."""
+        """
+        A mask that is used twice is read only once, so that the work for a chain of mask operations
+        grows with its length.
+        """
         layers = [layer3("NotEqual", "mask_0", tensor("x"), 1, module=NUMPY)]
         for number in range(60):
             name = "LogicalAnd" if number % 2 else "LogicalOr"
@@ -659,7 +704,7 @@ MIXED2: Final = {"class_name": "Policy", "config": {"name": "mixed_bfloat16"}}
 
 
 def nested2(source: str, *layers: Config, name: str = "inner") -> Config:
-    """Return a model of Keras 2 as a layer of another."""
+    """Return a model of Keras 2 as a layer of another model."""
     return {
         "class_name": "Functional",
         "name": name,
@@ -669,7 +714,7 @@ def nested2(source: str, *layers: Config, name: str = "inner") -> Config:
 
 
 def nested3(source: str, *layers: Config, name: str = "inner") -> Config:
-    """Return a model of Keras 3 as a layer of another."""
+    """Return a model of Keras 3 as a layer of another model."""
     model = keras3(*layers)
     return {
         **model,
@@ -680,7 +725,10 @@ def nested3(source: str, *layers: Config, name: str = "inner") -> Config:
 
 
 class TestBordersOfNestedModels:
-    """Keras 2 casts what enters a nested model to the dtype of its input, and loses its mask."""
+    """
+    Keras 2 casts the inputs of a nested model to the dtype of its input layer and loses their
+    masks.
+    """
 
     def masking3(self) -> Config:
         return layer3(
@@ -723,7 +771,10 @@ class TestBordersOfNestedModels:
 
     @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
     def test_what_attention_clears_inside_is_cleared_outside(self, dtype: str) -> None:
-        """But for a tensor that was cast at the border, which is another inside."""
+        """
+        A mask that attention clears in a nested model is cleared outside too, unless the input was
+        cast, because the cast result is another tensor.
+        """
         mha = layer3("MultiHeadAttention", "mha", tensor("z"), tensor("z"), num_heads=2, key_dim=2)
         embedding = embedding3("x", "a")
         embedding["config"]["dtype"] = policy(dtype)
@@ -766,7 +817,10 @@ class TestBordersOfNestedModels:
         assert class_names(inner, *copies) == ["Copy", "Copy"]
 
     def test_steps_that_attend_to_none_by_a_mask_from_outside_are_refused(self) -> None:
-        """No tensor of the nested model says the mask that it is entered with."""
+        """
+        Fully masked steps in a nested model are an error if the mask comes from outside, because no
+        tensor in the nested model contains that mask.
+        """
         nested = nested2("a", input2("z", 3, 4), attention2("mha", "z", "z"))
         model = keras2(input2("x", 3), embedding2("x", "a"), nested)
         text = refusals(model, K3)
@@ -787,7 +841,7 @@ class TestBordersOfNestedModels:
 
 
 class TestOddCalls:
-    """Files say calls that no library writes."""
+    """Calls in files that no release writes."""
 
     def model(self, mha: Config, *others: Config) -> Config:
         """Return a model of Keras 3.10 or later."""
@@ -817,6 +871,9 @@ class TestOddCalls:
         assert log.refusals or named(config, "inner")
 
     def test_a_tensor_that_no_layer_gives_has_no_dtype(self) -> None:
-        """Such as the output of a nested model, if its layer has no class."""
+        """
+        A tensor has no dtype if no known layer computes it, such as the output of a nested model
+        without a class.
+        """
         network = Network(units=(), inputs=[], outputs=[])
         assert of_network(network).of(Reference(layer="missing")) is None

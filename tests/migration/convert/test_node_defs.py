@@ -1,6 +1,6 @@
 """
-Layers of TF 1.15 to 2.3 around single ops of TensorFlow, as configs; and the order that loaders
-give to a graph's layers.
+Configs of layers that contain one op of TensorFlow, from TF 1.15 to 2.3, and the order of layers in
+a loaded graph.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def op(
     constants: dict[str, Any] | None = None,
     **attributes: Any,
 ) -> dict[str, Any]:
-    """Return a layer as TF 2.3 writes it; attributes by what JSON has of their kinds."""
+    """Return an op layer as TF 2.3 writes it; attributes are in the JSON format of their kinds."""
     found = {"T": {"type": "DT_FLOAT"}, **attributes}
     node = {"name": which, "op": which, "input": [*inputs], "attr": found}
     nodes = [[layer, 0, 0, {}] for layer in inputs]
@@ -29,7 +29,8 @@ def op(
 
 def converted_op(*layers: dict[str, Any]) -> tuple[list[Any], list[str]]:
     """
-    Return what comes behind the input in Keras 3: classes, configs and arguments; and refusals.
+    Return the classes, configs and arguments of the layers after the input in Keras 3, and the
+    messages of the conversion errors.
     """
     config, _, log = converted(keras2(input2("a", 4, 6), *layers), "keras3.15")
     told = [
@@ -40,7 +41,10 @@ def converted_op(*layers: dict[str, Any]) -> tuple[list[Any], list[str]]:
 
 
 def test_an_op_becomes_an_operation_with_its_constant() -> None:
-    """Constants stand by the number of the input, before the tensor or behind it."""
+    """
+    An op becomes an operation with its constant at the position of the input, before or after the
+    tensor.
+    """
     told, refusals = converted_op(op("tf_op_layer_sub", "Sub", ["a"], {"0": 1.0}))
     assert not refusals
     assert told[0][0] == "Subtract"
@@ -49,7 +53,10 @@ def test_an_op_becomes_an_operation_with_its_constant() -> None:
 
 
 def test_attributes_become_arguments() -> None:
-    """Types, numbers in text, lists of them, flags, and bytes in base64."""
+    """
+    Attributes of ops become arguments: types, numbers in text, lists of numbers, flags, and bytes
+    in base64.
+    """
     mode = {"s": base64.b64encode(b"REFLECT").decode()}
     layers = [
         op("mean", "Mean", ["a"], {"1": [1]}, keep_dims={"b": True}),
@@ -74,7 +81,10 @@ def test_attributes_become_arguments() -> None:
 
 
 def test_a_strided_slice_becomes_an_index() -> None:
-    """``a[:, 1:3, ..., None, 0]`` by its masks, which count axes from the lowest bit."""
+    """
+    A StridedSlice with masks becomes an index such as ``a[:, 1:3, ..., None, 0]``; the lowest bit
+    of a mask is the first axis.
+    """
     bounds = {"1": [0, 1, 0, 0, 0], "2": [0, 3, 0, 0, 1], "3": [1, 1, 1, 1, 1]}
     masks = {
         "begin_mask": 1,
@@ -106,7 +116,10 @@ def test_a_strided_slice_becomes_an_index() -> None:
 
 
 def test_a_shape_that_is_packed_is_told_as_a_list() -> None:
-    """``tf.reshape(a, [tf.shape(a)[0], 24])``: what the graph made of the shape is gone."""
+    """
+    A shape that the graph packs, as in ``tf.reshape(a, [tf.shape(a)[0], 24])``, becomes a list in
+    the arguments, and its ops are dropped.
+    """
     masks = {"shrink_axis_mask": {"i": "1"}, "begin_mask": {"i": "0"}}
     layers = [
         op("shape", "Shape", ["a"], out_type={"type": "DT_INT32"}),
@@ -136,7 +149,7 @@ def test_a_shape_that_is_packed_is_told_as_a_list() -> None:
     ],
 )
 def test_what_no_operation_computes_is_refused(layer: dict[str, Any], said: str) -> None:
-    """With the op and what it is about it."""
+    """An op that no operation can replace is an error with the name of the op and the reason."""
     _, refusals = converted_op(layer)
     assert len(refusals) == 1
     assert said in refusals[0]

@@ -1,6 +1,6 @@
 """
-Configs of Keras 1, of standalone Keras 2, and of preprocessing layers of any release, in the words
-of others.
+Configs of Keras 1, of standalone Keras 2, and of preprocessing layers of any release, converted for
+other releases.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CONVOLUTION: Final = {
 
 
 def converted(path: Path, loader: str, container: str = "keras") -> tuple[Unit, Log]:
-    """Return a file's model as a loader has it, and what was told of it."""
+    """Return the root unit of a file's model in a release, and the log of the conversion."""
     log = Log()
     loaded = reading.load_model(format_detection.document(path, path.name))
     context = ConversionContext(
@@ -63,7 +63,7 @@ def converted(path: Path, loader: str, container: str = "keras") -> tuple[Unit, 
 
 
 def sequential(folder: Path, version: str, *layers: dict[str, Any]) -> Path:
-    """Write the architecture of a chain, as Keras 1 and 2 do."""
+    """Write the architecture of a Sequential, as Keras 1 and 2 do."""
     path = folder / "model.json"
     first, *others = layers
     shaped = {**first, "config": {**first["config"], "batch_input_shape": [None, 8, 8, 2]}}
@@ -77,8 +77,8 @@ def sequential(folder: Path, version: str, *layers: dict[str, Any]) -> Path:
 
 def test_a_convolution_of_keras_1_has_the_keys_of_keras_2(tmp_path: Path) -> None:
     """
-    Class, sizes, strides, penalties and the initialiser are renamed; the shape becomes an input
-    layer of its own.
+    A convolution of Keras 1 gets the class and keys of Keras 2, and its input shape becomes an
+    input layer.
     """
     root, log = converted(
         sequential(tmp_path, "1.2.2", {"class_name": "Convolution2D", "config": CONVOLUTION}),
@@ -124,7 +124,7 @@ def test_a_convolution_of_keras_1_has_the_keys_of_keras_2(tmp_path: Path) -> Non
 def test_what_keras_1_alone_computes_is_refused(
     tmp_path: Path, class_name: str, changes: dict[str, Any], said: str
 ) -> None:
-    """The refusal names the layer and what it says."""
+    """An argument that only Keras 1 supports is an error with the layer and the argument."""
     _, log = converted(
         sequential(
             tmp_path, "1.2.2", {"class_name": class_name, "config": {**CONVOLUTION, **changes}}
@@ -137,7 +137,10 @@ def test_what_keras_1_alone_computes_is_refused(
 
 
 def test_gates_are_joined_in_the_order_of_keras_2() -> None:
-    """Keras 1 stores i, c, f, o one by one, and with ``consume_less="gpu"`` all in one."""
+    """
+    Gates of an LSTM are joined in the order of Keras 2; Keras 1 stores them in the order i, c, f,
+    o, or already joined with ``consume_less="gpu"``.
+    """
     layout = keras1.weight_layout("LSTM", {}, {"lstm_1_W_i": (2, 3)}, reverses=False)
     assert layout["kernel"].parts == ("W_i", "W_f", "W_c", "W_o")
     assert keras1.weight_layout("GRU", {}, {"gru_1_W": (2, 9)}, reverses=False)["kernel"].parts == (
@@ -150,7 +153,7 @@ def test_gates_are_joined_in_the_order_of_keras_2() -> None:
 
 
 class Given:
-    """Values at hand, in blocks."""
+    """A source of values, which yields them in blocks."""
 
     def blocks(self, tensor: Tensor) -> Iterator[np.ndarray[Any, Any]]:
         """Yield the values of a tensor in two blocks."""
@@ -160,7 +163,10 @@ class Given:
 
 
 def test_what_is_only_renamed_stays_bit_for_bit(tmp_path: Path) -> None:
-    """A Dense of Keras 1 stores a kernel and a bias as ``W`` and ``b``."""
+    """
+    Variables that only get another name keep their values: the ``W`` and ``b`` of a Dense of Keras
+    1 become kernel and bias.
+    """
     path = tmp_path / "model.h5"
     dense = {"name": "dense_1", "output_dim": 2, "batch_input_shape": [None, 3], "bias": True}
     config = {"class_name": "Sequential", "config": [{"class_name": "Dense", "config": dense}]}
@@ -178,7 +184,7 @@ def test_what_is_only_renamed_stays_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_parts_are_turned_flipped_and_joined() -> None:
-    """What is written is what NumPy makes of the parts."""
+    """Parts of a variable are transposed, flipped and joined like with NumPy."""
     tensors = tuple(Tensor(path=(name,), shape=(3, 2), dtype="float32") for name in ("a", "bb"))
     assembly = Assembly(parts=tensors, axes=(1, 0), flip=(0,))
     placement = Placement(path=("kernel",), shape=(2, 6), dtype="float32", made_of=assembly)
@@ -190,7 +196,10 @@ def test_parts_are_turned_flipped_and_joined() -> None:
 
 
 def test_a_vocabulary_beside_the_config_gets_into_it() -> None:
-    """Keras 3 writes an adapted vocabulary to an asset, which no other release reads."""
+    """
+    An adapted vocabulary in an asset of Keras 3 is moved into the config, because other releases do
+    not read the asset.
+    """
     root, log = converted(FIXTURES / "keras3.15" / "text_vectorization.keras", "tf2.15", "h5")
     assert not log.refusals
     unit = next(unit for unit in walk(root) if unit.class_name == "TextVectorization")
@@ -199,13 +208,19 @@ def test_a_vocabulary_beside_the_config_gets_into_it() -> None:
 
 
 def test_a_vocabulary_that_the_config_does_not_hold_is_refused() -> None:
-    """TF 2.3 has it in a table of the SavedModel."""
+    """
+    A vocabulary that the config does not contain is an error; TF 2.3 stores it in a table of the
+    SavedModel.
+    """
     _, log = converted(FIXTURES / "tf2.3" / "string_lookup", "keras3.15")
     assert [refusal.code for refusal in log.refusals] == ["vocabulary"]
 
 
 def test_what_preprocessing_layers_compute_otherwise_is_refused(tmp_path: Path) -> None:
-    """The default salt of TF 2.3 to 2.5, and RandomCrop between the libraries."""
+    """
+    A preprocessing layer with other results in the target is an error: Hashing with the default
+    salt of TF 2.3 to 2.5, and RandomCrop between Keras 2 and 3.
+    """
     hashing = {
         "class_name": "Hashing",
         "config": {
@@ -230,7 +245,10 @@ def test_what_preprocessing_layers_compute_otherwise_is_refused(tmp_path: Path) 
 
 
 def test_a_mean_in_the_config_becomes_a_variable_for_tf_2_4(tmp_path: Path) -> None:
-    """TF 2.1 to 2.5 have the mean of a Normalization in its variables alone."""
+    """
+    The mean in the config of a Normalization becomes a variable for TF 2.4, because TF 2.1 to 2.5
+    read it only from variables.
+    """
     layer = {
         "class_name": "Normalization",
         "config": {
@@ -257,8 +275,8 @@ def test_a_mean_in_the_config_becomes_a_variable_for_tf_2_4(tmp_path: Path) -> N
 
 def test_standalone_keras_says_its_dtypes() -> None:
     """
-    Keras 2.2 writes no dtype but an input's; its file in float64 stays in float64 whatever the
-    loader's default.
+    A model of Keras 2.2 in float64 stays in float64, although Keras 2.2 writes no dtype except for
+    inputs, regardless of the target's default.
     """
     root, _ = converted(FIXTURES / "keras2.2.4" / "floatx_float64.h5", "keras3.15")
     assert {
@@ -270,8 +288,8 @@ def test_standalone_keras_says_its_dtypes() -> None:
 
 def test_variables_that_the_source_keeps_in_fewer_bits_are_widened(tmp_path: Path) -> None:
     """
-    tf_keras keeps a Normalization's mean in the compute dtype, Keras 3 in the variable dtype: the
-    values are the same, and the new file is as Keras 3 writes it.
+    A mean of a Normalization in float16 becomes float32 with the same values, because tf_keras
+    stores it in the compute dtype and Keras 3 in the variable dtype.
     """
     policy = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
     layers = [

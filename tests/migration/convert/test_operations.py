@@ -29,7 +29,7 @@ ENDS: Final = {"start": None, "stop": None, "step": None}
 
 
 def keras2(function: str, node: Any, *, dtype: str = "float32", layer: str = "TFOpLambda") -> Json:
-    """Return a model of one op layer as TF 2.4 writes it."""
+    """Return a model with one op layer as TF 2.4 writes it."""
     start = {
         "batch_input_shape": [None, 3, 4],
         "dtype": dtype,
@@ -67,7 +67,7 @@ def tensor(name: str) -> Json:
 def keras3(
     module: str, op: str, args: list[Any], *, dtype: str = "float32", config: Json | None = None
 ) -> Json:
-    """Return a model of one operation as Keras 3.15 writes it."""
+    """Return a model with one operation as Keras 3.15 writes it."""
     start = {
         "batch_shape": [None, 3, 4],
         "dtype": dtype,
@@ -109,7 +109,7 @@ def keras3(
 def converted(
     model: Json, folder: Path, loader: str, container: str = "json"
 ) -> tuple[list[Json], Log]:
-    """Return the layers behind the input as the target has them, and what was logged."""
+    """Return the converted layers after the input, and the log of the conversion."""
     path = folder / "model.json"
     path.write_text(json.dumps(model), encoding="utf-8")
     log, target = Log(), Target(loader=loader, container=container)
@@ -122,7 +122,7 @@ def converted(
 
 
 def classes(layers: list[Json]) -> list[str]:
-    """Return what each op is."""
+    """Return the class or function of each op."""
     return [layer["config"].get("function", layer["class_name"]) for layer in layers]
 
 
@@ -161,7 +161,10 @@ def classes(layers: list[Json]) -> list[str]:
 def test_an_op_layer_becomes_operations(
     tmp_path: Path, function: str, node: Any, expected: list[str]
 ) -> None:
-    """The last one has the layer's name, so that what uses it stays."""
+    """
+    An op layer becomes one or more operations, and the last one keeps the layer's name so that
+    references to it stay valid.
+    """
     layers, log = converted(keras2(function, node), tmp_path, "keras3.15")
     assert classes(layers) == expected
     assert layers[-1]["name"] == "op"
@@ -193,7 +196,7 @@ def test_an_op_layer_becomes_operations(
 def test_what_keras3_cannot_be_told_is_refused(
     tmp_path: Path, function: str, node: Any, reason: str
 ) -> None:
-    """The refusal names what is in the way."""
+    """An op layer that Keras 3 cannot express is an error with the reason."""
     log = converted(keras2(function, node), tmp_path, "keras3.15")[1]
     assert [reason in one.message for one in log.refusals] == [True]
 
@@ -212,14 +215,20 @@ def test_what_keras3_cannot_be_told_is_refused(
 def test_equations_that_are_no_products_are_refused(
     tmp_path: Path, equation: str, tensors: int
 ) -> None:
-    """Ellipses, diagonals, results that are left out or have axes of no tensor, three tensors."""
+    """
+    An einsum that is not a product of two tensors is an error, such as ellipses, diagonals, missing
+    or unknown axes in the result, and three tensors.
+    """
     model = keras3("numpy", "Einsum", [tensor("in0")] * tensors, config={"subscripts": equation})
     log = converted(model, tmp_path, "tf_keras2.21")[1]
     assert ["Einsum" in one.message for one in log.refusals] == [True]
 
 
 def test_a_dtype_in_the_call_is_read(tmp_path: Path) -> None:
-    """Keras 3.0 to 3.10 say it there, and later releases in the config."""
+    """
+    The dtype of an operation is read from its call, where Keras 3.0 to 3.10 write it; later
+    releases write it in the config.
+    """
     model = keras3("numpy", "ZerosLike", [tensor("in0")])
     model["config"]["layers"][1]["inbound_nodes"][0]["kwargs"] = {"dtype": "bool"}
     layers, log = converted(model, tmp_path, "tf_keras2.21")
@@ -228,14 +237,17 @@ def test_a_dtype_in_the_call_is_read(tmp_path: Path) -> None:
 
 
 def test_a_number_in_front_stays_in_front(tmp_path: Path) -> None:
-    """``1 - x`` is not ``x - 1``."""
+    """A number before a tensor stays the first argument, because ``1 - x`` is not ``x - 1``."""
     node = ["_CONSTANT_VALUE", -1, 1.0, {"y": ["in0", 0, 0], "name": None}]
     layers, _ = converted(keras2("math.subtract", node), tmp_path, "keras3.15")
     assert layers[0]["inbound_nodes"][0]["args"][0] == 1.0
 
 
 def test_an_array_gets_the_dtype_of_the_tensor_beside_it(tmp_path: Path) -> None:
-    """TensorFlow makes one of it; Keras 3 would promote."""
+    """
+    An array in a call gets the dtype of the other tensor, as in TensorFlow; Keras 3 would promote
+    both dtypes.
+    """
     layers, _ = converted(
         keras2("math.add", ["in0", 0, 0, {"y": [1.0, 2.0, 3.0, 4.0]}], dtype="float16"),
         tmp_path,
@@ -263,7 +275,10 @@ def test_an_array_gets_the_dtype_of_the_tensor_beside_it(tmp_path: Path) -> None
     ],
 )
 def test_a_slice_becomes_get_item(tmp_path: Path, spec: Any, expected: Any) -> None:
-    """A slice alone stands in a list: Keras 3 reads none bare."""
+    """
+    A slice becomes GetItem; a single slice is written in a list, because Keras 3 reads no slice
+    outside a list.
+    """
     model = keras2(
         "__operators__.getitem", ["in0", 0, 0, {"slice_spec": spec}], layer="SlicingOpLambda"
     )
@@ -288,7 +303,10 @@ ELLIPSIS: Final = {"class_name": "__ellipsis__", "config": {}}
 def test_an_ellipsis_stands_for_axes_that_the_file_tells(
     tmp_path: Path, shape: list[int | None], key: Any, expected: Any
 ) -> None:
-    """No archive of Keras 2 holds one; a shape of one open axis is what an unknown one is."""
+    """
+    An ellipsis is replaced with slices if the file contains the rank of the tensor; archives of
+    Keras 2 cannot contain an ellipsis.
+    """
     given = tensor("in0")
     given["config"]["shape"] = shape
     model = keras3("numpy", "GetItem", [given, key])
@@ -314,13 +332,16 @@ def test_an_ellipsis_stands_for_axes_that_the_file_tells(
 def test_what_keras_3_cannot_say_is_refused(
     tmp_path: Path, function: str, node: Any, dtype: str
 ) -> None:
-    """With the layer, and what it calls."""
+    """A call that Keras 3 cannot express is an error with the layer and the function."""
     _, log = converted(keras2(function, node, dtype=dtype), tmp_path, "keras3.15")
     assert [refusal.code for refusal in log.refusals] == ["operation"]
 
 
 def test_operations_are_refused_in_hdf5(tmp_path: Path) -> None:
-    """No release reads them back from there."""
+    """
+    A model with operations is an error if the target is HDF5, because no release loads operations
+    from it.
+    """
     _, log = converted(
         keras2("nn.relu", ["in0", 0, 0, {"name": None}]), tmp_path, "keras3.15", "h5"
     )
@@ -328,7 +349,7 @@ def test_operations_are_refused_in_hdf5(tmp_path: Path) -> None:
 
 
 def test_older_operations_have_no_name_in_their_config(tmp_path: Path) -> None:
-    """Keras 3.6's Mean takes none."""
+    """The config of an operation has no name for Keras 3.6, whose Mean does not accept it."""
     model = keras2("math.reduce_mean", ["in0", 0, 0, {"axis": 1}])
     assert converted(model, tmp_path, "keras3.6")[0][0]["config"] == {"axis": 1, "keepdims": False}
     assert converted(model, tmp_path, "keras3.15")[0][0]["config"] == {
@@ -357,7 +378,7 @@ def test_older_operations_have_no_name_in_their_config(tmp_path: Path) -> None:
 def test_an_operation_becomes_op_layers(
     tmp_path: Path, op: str, args: list[Any], config: Json, expected: list[str]
 ) -> None:
-    """In every release that has them, from TF 2.4 on."""
+    """An operation becomes op layers in every release that has them, from TF 2.4 on."""
     for loader in ("tf2.4", "tf2.15", "tf_keras2.21"):
         layers, log = converted(keras3("numpy", op, args, config=config), tmp_path, loader)
         assert classes(layers) == expected
@@ -391,7 +412,10 @@ _NORM: Final = ["math.square", "math.reduce_sum", "math.sqrt"]
 def test_an_operation_becomes_several_functions(
     tmp_path: Path, which: str, config: Json, dtype: str, expected: list[str]
 ) -> None:
-    """As the libraries compute it (``tests/compat/op_models.py``)."""
+    """
+    An operation becomes several functions that compute as in the library
+    (``tests/compat/op_models.py``).
+    """
     module, _, op = which.partition(".")
     layers, log = converted(
         keras3(module, op, [tensor("in0")], dtype=dtype, config=config), tmp_path, "tf2.15"
@@ -416,14 +440,17 @@ def test_an_operation_becomes_several_functions(
 def test_what_they_do_not_compute_is_refused(
     tmp_path: Path, which: str, config: Json, dtype: str
 ) -> None:
-    """Other norms, integers, other ways to resize."""
+    """
+    An operation is an error if the functions cannot compute it: other norms, integers, and other
+    ways to resize.
+    """
     module, _, op = which.partition(".")
     model = keras3(module, op, [tensor("in0")], dtype=dtype, config=config)
     assert "operation" in {one.code for one in converted(model, tmp_path, "tf2.15")[1].refusals}
 
 
 def test_a_tuple_of_tensors_is_a_list(tmp_path: Path) -> None:
-    """SavedModels say which it was."""
+    """A tuple of tensors, which SavedModels mark as a tuple, is converted like a list."""
     tensors = [["in0", 0, 0, {"axis": -1}], ["in0", 0, 0, {"axis": -1}]]
     node = {"class_name": "__tuple__", "items": tensors}
     layers, log = converted(keras2("concat", node), tmp_path, "keras3.15")
@@ -443,7 +470,10 @@ def test_a_tuple_of_tensors_is_a_list(tmp_path: Path) -> None:
 def test_what_keras_2_cannot_say_is_refused(
     tmp_path: Path, op: str, args: list[Any], dtype: str, loader: str
 ) -> None:
-    """A key, an operation, a dtype, a release."""
+    """
+    An operation is an error if Keras 2 does not support its key, class or dtype, or if the target
+    release does not have it.
+    """
     _, log = converted(
         keras3("numpy", op, args, dtype=dtype, config=CONFIGS.get(op)), tmp_path, loader
     )
@@ -451,7 +481,7 @@ def test_what_keras_2_cannot_say_is_refused(
 
 
 def test_promotion() -> None:
-    """As Keras 3 has it."""
+    """The dtypes of several tensors are promoted as in Keras 3."""
     assert promoted_dtype(["float16", "float32"]) == "float32"
     assert promoted_dtype(["float16", "bfloat16"]) == "float32"
     assert promoted_dtype(["int64", "float16"]) == "float16"
@@ -463,7 +493,7 @@ def test_promotion() -> None:
 
 
 def test_every_row_is_of_a_release() -> None:
-    """The newest releases have both sides of each row, with its arguments."""
+    """For each row, the newest releases have the operation, the function and the arguments."""
     for row in operation_rows():
         signature = keras_operations.signature("keras3.15", row.module, row.op)
         assert signature is not None, row.op
@@ -478,7 +508,10 @@ def test_every_row_is_of_a_release() -> None:
 
 
 def test_known_functions_resolve_somewhere() -> None:
-    """A name that no release finds is in no file."""
+    """
+    Each known function exists in tf_keras 2.21, because no file contains a name that no release
+    finds.
+    """
     assert {
         name for name in FUNCTIONS if not keras_operations.resolves("tf_keras2.21", name)
     } == set()

@@ -1,7 +1,4 @@
-"""
-The order in which a loaded model has its layers, which is that of its graph and not that of its
-config.
-"""
+"""The order of the layers in a loaded model, which follows its graph and not its config."""
 
 from __future__ import annotations
 
@@ -30,15 +27,15 @@ DEEP: Final = 5000
 
 def unit(name: str, *calls: Argument, **kwargs: Argument) -> Unit:
     """
-    Return a layer that is called once with each of ``calls``, and with ``kwargs``; an input layer
-    where there is none.
+    Return a layer with one call for each of ``calls``, and with ``kwargs``; without calls it is an
+    input layer.
     """
     made = tuple(Call(args=(argument,), kwargs=kwargs) for argument in calls)
     return Unit(class_name="Dense" if calls else "InputLayer", name=name, config={}, calls=made)
 
 
 def names(network: Network) -> list[str]:
-    """Return the names in the order of the loaded model."""
+    """Return the layer names in the order of the loaded model."""
     return [one.name for one in order(network)]
 
 
@@ -50,8 +47,8 @@ def to(name: str, call: int = 0) -> Reference:
 @st.composite
 def networks(draw: st.DrawFn, *, shared: bool) -> Network:
     """
-    Draw functional networks with branches, unconnected inputs and layers, and, where asked, layers
-    that are called again.
+    Draw functional networks with branches, unconnected inputs and layers, and optionally layers
+    with several calls.
     """
     units = [unit(f"in{number}") for number in range(draw(st.integers(1, 3)))]
     made = [to(one.name) for one in units]
@@ -84,8 +81,8 @@ def networks(draw: st.DrawFn, *, shared: bool) -> Network:
 @given(network=networks(shared=True), data=st.data())
 def test_the_order_is_that_of_the_graph(network: Network, data: st.DataObject) -> None:
     """
-    Every unit stands in it once, and where the config has those that lead to an output does not
-    matter.
+    The order contains each unit once, and the units that lead to an output keep their order if the
+    config lists the units in another order.
     """
     found = order(network)
     assert sorted(one.name for one in found) == sorted(one.name for one in network.units)
@@ -100,8 +97,8 @@ def test_the_order_is_that_of_the_graph(network: Network, data: st.DataObject) -
 @given(network=networks(shared=False))
 def test_a_layer_stands_behind_what_it_takes(network: Network) -> None:
     """
-    Where no layer is called twice, the loaded model's layers can be run in their order, those that
-    lead to no output apart.
+    If no layer is called twice, each layer that leads to an output comes after the layers that feed
+    it.
     """
     kept = _leading(network)
     found = [one for one in order(network) if one.name in kept]
@@ -115,7 +112,7 @@ def test_a_layer_stands_behind_what_it_takes(network: Network) -> None:
 
 
 def _leading(network: Network) -> set[str]:
-    """Return the units of which a call leads to an output."""
+    """Return the units that have a call that leads to an output."""
     found: set[tuple[str, int]] = set()
     outputs: Sequence[Reference] = (
         [one for one in network.outputs if isinstance(one, Reference)]
@@ -137,8 +134,8 @@ def _leading(network: Network) -> set[str]:
 
 def test_the_deeper_branch_comes_first() -> None:
     """
-    The layer that is farther from the output, whatever the config begins with; in one depth that
-    which the last call names first.
+    A layer farther from the output comes first, regardless of the config; layers of equal depth
+    follow the order of the arguments of the last call.
     """
     layers = (
         unit("in"),
@@ -155,8 +152,8 @@ def test_the_deeper_branch_comes_first() -> None:
 
 def test_keyword_arguments_come_last_and_by_their_names() -> None:
     """
-    Attention in Keras 2 is called with ``key`` and ``value`` by name, in Keras 3 perhaps by
-    position: another order, and another one of their layers.
+    Keyword arguments are sorted by name after the positional ones, so that Attention with ``key``
+    and ``value`` by name in Keras 2 can have another order of layers than in Keras 3.
     """
     layers = (unit("in"), *(unit(name, to("in")) for name in "qvk"))
     by_name = Network(
@@ -184,7 +181,8 @@ def test_keyword_arguments_come_last_and_by_their_names() -> None:
 
 def test_what_leads_to_no_output_stands_apart() -> None:
     """
-    Unconnected inputs stand first in the last depth, other layers behind all that loaders count.
+    Unconnected inputs come first in the last depth, and other layers that lead to no output come
+    after all ordered layers.
     """
     layers = (unit("lost", to("in")), unit("in"), unit("free"), unit("out", to("in")))
     assert names(Network(units=layers, inputs=[to("in"), to("free")], outputs=to("out"))) == [
@@ -196,7 +194,7 @@ def test_what_leads_to_no_output_stands_apart() -> None:
 
 
 def test_chains_keep_their_order_and_nested_models_do_not() -> None:
-    """A Sequential is what its config says; a functional model within it is sorted as any other."""
+    """A Sequential keeps the order of its config, and a functional model in it is sorted."""
     inner = Network(units=(unit("b", to("a")), unit("a")), inputs=to("a"), outputs=to("b"))
     nested = Unit(class_name="Functional", name="f", config={}, role=Role.MODEL, network=inner)
     root = order_layers(
@@ -219,7 +217,7 @@ def test_chains_keep_their_order_and_nested_models_do_not() -> None:
 @THOROUGH
 @pytest.mark.parametrize("outputs", [to("l4999"), [to("in"), to("l4999")]])
 def test_depth_has_no_limit(outputs: Argument) -> None:
-    """A chain deeper than Python's stack."""
+    """A chain of layers that is deeper than Python's stack is sorted."""
     layers = [
         unit("in"),
         *(unit(f"l{number}", to(f"l{number - 1}" if number else "in")) for number in range(DEEP)),
@@ -244,8 +242,8 @@ def test_masks_that_layers_hand_on_make_a_branch_deeper(
     class_name: str, config: dict[str, Value]
 ) -> None:
     """
-    The masks of joined tensors are long rows of operations (Keras 3.15): two embeddings of one
-    shape else change places in an archive.
+    A layer with a joined mask is deeper because of its mask operations (Keras 3.15); otherwise two
+    embeddings of the same shape would be swapped in an archive.
     """
     taken: Argument = [to("a"), to("a")] if class_name == "AdditiveAttention" else to("a")
     masked: dict[str, Value] = {"mask_zero": True}
@@ -295,7 +293,10 @@ def test_masks_that_layers_hand_on_make_a_branch_deeper(
 def test_releases_merge_masks_in_different_ways(
     class_name: str, release: str, expected: list[Edge] | None
 ) -> None:
-    """Measured with Keras 3.3.3, 3.6.0, 3.12.0 and 3.15.1: before 3.4 no mask leaves a list."""
+    """
+    The mask operations between merged layers depend on the release: before Keras 3.4 a list of
+    tensors has no mask (measured with Keras 3.3.3, 3.6.0, 3.12.0 and 3.15.1).
+    """
     network = Network(
         units=(
             *(unit("x"), unit("y")),

@@ -44,7 +44,7 @@ FILES: Final = (
 
 
 def test_rewrites_stand_behind_those_that_they_need() -> None:
-    """What a rewrite names in ``after`` is one, and runs before it."""
+    """Each name in the ``after`` of a rewrite is a rewrite that runs before it."""
     assert len(BY_NAME) == len(REWRITES)
     names = list(BY_NAME)
     for rewrite in REWRITES:
@@ -55,7 +55,7 @@ def test_rewrites_stand_behind_those_that_they_need() -> None:
 
 @THOROUGH
 def test_another_order_that_is_declared_gives_the_same() -> None:
-    """Rewrites that do not name each other can change places."""
+    """Rewrites that do not name each other can run in another order with the same result."""
     other = another_order()
     assert other[0] is not REWRITES[0]
     assert {rewrite.name for rewrite in other} == set(BY_NAME)
@@ -77,7 +77,7 @@ def test_another_order_that_is_declared_gives_the_same() -> None:
     ],
 )
 def test_a_declared_order_matters(file: str, target: Target, first: str, second: str) -> None:
-    """Before what it needs, a rewrite gives something else."""
+    """A rewrite that runs before another rewrite in its ``after`` gives a different result."""
     assert first in BY_NAME[second].after
     names = [name for name in BY_NAME if name != second]
     names.insert(names.index(first), second)
@@ -86,7 +86,7 @@ def test_a_declared_order_matters(file: str, target: Target, first: str, second:
 
 
 def another_order() -> tuple[Rewrite, ...]:
-    """Return the rewrites in an order that is allowed, the last of those listed first."""
+    """Return the rewrites in another valid order, which starts with the last ones listed."""
     *left, last = REWRITES
     found: list[Rewrite] = []
     while left:
@@ -98,7 +98,7 @@ def another_order() -> tuple[Rewrite, ...]:
 
 
 def outcome(file: str, target: Target, rewrites: Sequence[Rewrite]) -> tuple[object, ...]:
-    """Return a file's model after rewrites in an order, and what they told, in any order."""
+    """Return a file's model after rewrites in an order, and their messages, sorted."""
     loaded, log = reading.load_model(format_detection.document(FIXTURES / file, file)), Log()
     context = ConversionContext(loaded=loaded, target=target, log=log, allow_weight_rewrite=True)
     root = decoding.decode(loaded)

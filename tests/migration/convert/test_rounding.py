@@ -1,6 +1,6 @@
 """
-What a conversion says of values that the other library has in fewer bits.
-``tests/compat/test_conversion_cases.py`` asks the libraries.
+Notes on values that the other library stores or computes in fewer bits;
+``tests/compat/test_conversion_cases.py`` measures the libraries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ONE = [["x", 0, 0, {}]]
 
 
 def codes(path: Path, model: Config, **weights: tuple[int, ...]) -> set[str]:
-    """Return the codes of the notes on a model of Keras 2 that is converted for Keras 3."""
+    """Return the codes of the notes on the conversion of a Keras 2 model for Keras 3."""
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = json.dumps(model)
         file.attrs["keras_version"] = "2.15.0"
@@ -58,7 +58,10 @@ def codes(path: Path, model: Config, **weights: tuple[int, ...]) -> set[str]:
 def test_variables_that_keras3_rounds_are_warned_of(
     tmp_path: Path, policy: str, *, warned: bool
 ) -> None:
-    """Keras 2 keeps those of a BatchNormalization in float32 under any 16-bit policy."""
+    """
+    A warning reports variables that Keras 3 rounds: Keras 2 keeps those of a BatchNormalization in
+    float32 under any 16-bit policy.
+    """
     layer = layer2("BatchNormalization", "layer", ONE, axis=[-1])
     layer["config"]["dtype"] = policy
     names = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -80,7 +83,10 @@ def test_variables_that_keras3_rounds_are_warned_of(
 def test_constants_in_float32_are_noted_under_float64(
     tmp_path: Path, policy: str, class_name: str, config: Config, *, noted: bool
 ) -> None:
-    """Both libraries have those of a Rescaling of the source so."""
+    """
+    A note reports layers under float64 whose constants stay in float32 in both libraries, such as
+    those of a Rescaling.
+    """
     layer = layer2(class_name, "layer", ONE, **config)
     layer["config"]["dtype"] = policy
     found = codes(tmp_path / "model.h5", keras2(input2("x", 1), layer))
@@ -97,7 +103,10 @@ def test_constants_in_float32_are_noted_under_float64(
 def test_numbers_that_keras2_rounds_are_noted_under_float64(
     policy: str, slope: float, *, noted: bool
 ) -> None:
-    """A quarter is the same in both."""
+    """
+    A note reports numbers that Keras 2 rounds to float32 under float64; a quarter has no note
+    because float32 represents it exactly.
+    """
     layer = layer3("LeakyReLU", "layer", tensor("x"), negative_slope=slope, dtype=policy3(policy))
     _, _, log = converted(keras3(input3("x", 2), layer), "tf_keras2.21")
     assert ("float32-constant" in {note.code for note in log.notes}) is noted
@@ -114,7 +123,7 @@ def test_numbers_that_keras2_rounds_are_noted_under_float64(
 def test_inputs_that_keras3_does_not_cast_are_noted(
     class_name: str, policy: str, given: str, *, noted: bool
 ) -> None:
-    """In a graph and in a chain."""
+    """A note reports inputs that Keras 3 does not cast, in functional and in Sequential models."""
     layer = layer3(class_name, "layer", tensor("x"), dtype=policy3(policy))
     entry = input3("x", 4)
     entry["config"]["dtype"] = given
@@ -132,7 +141,7 @@ def test_inputs_that_keras3_does_not_cast_are_noted(
 def test_normalization_in_half_precision_is_noted(
     tmp_path: Path, policy: str, *, noted: bool
 ) -> None:
-    """Keras 3 has float32 in it."""
+    """A note reports normalization in a 16-bit policy, which Keras 3 computes in float32."""
     layer = layer2("LayerNormalization", "layer", ONE, axis=[-1])
     layer["config"]["dtype"] = {"class_name": "Policy", "config": {"name": policy}}
     weights = dict.fromkeys(("gamma", "beta"), (4,))
@@ -141,7 +150,10 @@ def test_normalization_in_half_precision_is_noted(
 
 
 def test_vectors_near_zero_are_noted() -> None:
-    """The libraries make vectors of different lengths of them."""
+    """
+    A note reports UnitNormalization, because the libraries scale vectors near zero to different
+    lengths.
+    """
     layer = layer3("UnitNormalization", "layer", tensor("x"), axis=[-1])
     _, _, log = converted(keras3(input3("x", 2), layer), "tf_keras2.21")
     assert "short-vectors" in {note.code for note in log.notes}

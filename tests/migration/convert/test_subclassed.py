@@ -1,6 +1,7 @@
 """
-Archives of subclassed models, whose layers stand in no config: what the other library finds of
-them, and what nobody can know. ``tests/compat/test_conversion_cases.py`` asks the libraries.
+Archives of subclassed models, whose layers are not in a config: which variables the other library
+finds, and which places are unknown. ``tests/compat/test_conversion_cases.py`` measures the
+libraries.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def write_archive(
     names: Mapping[str, str] | None = None,
     inner: Mapping[str, object] | None = None,
 ) -> None:
-    """Write a subclassed model with layers in these groups; ``__`` stands for a slash."""
+    """
+    Write a subclassed model with layers in the groups; ``__`` in a name is replaced with a slash.
+    """
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
         for place, name in (names or {}).items():
@@ -59,12 +62,15 @@ def write_archive(
 
 
 def convert(path: Path, target: str) -> policytool.Migration:
-    """Return what comes of an archive for another library."""
+    """Return the result of converting an archive for another library."""
     return policytool.migrate(path, target=target, output=path.with_name("converted.keras"))
 
 
 def test_keras3_gets_the_places_of_keras2_and_the_shape(tmp_path: Path) -> None:
-    """It looks in the list for what it does not find below an attribute."""
+    """
+    An archive for Keras 3 keeps the places of Keras 2 and gets the input shape, because Keras 3
+    searches the list for layers that are not below an attribute.
+    """
     source = tmp_path / "source.keras"
     shape = {"input_shape": [2, 4]}
     write_archive(source, "2.21.0", shape, {"layers__dense": DENSE, "norm": NORM})
@@ -100,7 +106,10 @@ def test_unknown_places_are_refused_by_the_class(
     groups: dict[str, tuple[tuple[int, ...], ...]],
     text: str,
 ) -> None:
-    """Keras 3 stores attributes before ``layers`` by their names, Keras 2 those behind it."""
+    """
+    An unknown order of attributes and ``layers`` is an error with the class, because Keras 3 stores
+    attributes before ``layers`` by name and Keras 2 stores them after it.
+    """
     source = tmp_path / "source.keras"
     write_archive(source, keras, {"input_shape": [2, 4]}, groups)
     (refusal,) = convert(source, target).plan.refusals
@@ -110,7 +119,10 @@ def test_unknown_places_are_refused_by_the_class(
 
 @pytest.mark.parametrize("build", [None, {"shapes_dict": {"a_shape": [2, 4], "b_shape": [2, 4]}}])
 def test_a_model_that_the_target_cannot_build_is_refused(tmp_path: Path, build: object) -> None:
-    """It would load no variables, and say nothing."""
+    """
+    A subclassed model without an input shape is an error, because the target could not build it and
+    would silently load no variables.
+    """
     source = tmp_path / "source.keras"
     write_archive(source, "3.15.1", build, {"": DENSE})
     (refusal,) = convert(source, "tf_keras").plan.refusals
@@ -118,7 +130,10 @@ def test_a_model_that_the_target_cannot_build_is_refused(tmp_path: Path, build: 
 
 
 def test_several_listed_layers_of_one_class_are_warned_of(tmp_path: Path) -> None:
-    """Those of a dict stand in another order in Keras 3."""
+    """
+    A warning reports several listed layers of one class, because Keras 3 stores the layers of a
+    dict in another order.
+    """
     source = tmp_path / "source.keras"
     groups = {"layers__dense": DENSE, "layers__dense_1": DENSE}
     write_archive(source, "2.21.0", {"input_shape": [2, 4]}, groups)
@@ -172,7 +187,10 @@ def test_layers_of_keras3_move_where_keras2_lists_them(
     names: dict[str, str],
     places: dict[str, str],
 ) -> None:
-    """Their default names say their classes and their order, where shapes agree."""
+    """
+    Layers of Keras 3 move to the list of Keras 2 if their default names show class and order and
+    their shapes agree.
+    """
     source = tmp_path / "source.keras"
     write_archive(source, "3.15.1", SHAPE, groups, names={".": "net", **names})
     plan = convert(source, "tf_keras").plan
@@ -209,7 +227,10 @@ def test_layers_without_default_names_are_refused(
     names: dict[str, str],
     text: str,
 ) -> None:
-    """Keras 2 would look for them elsewhere, or take one for another."""
+    """
+    Layers without default names are an error, because Keras 2 would search for them elsewhere or
+    confuse them.
+    """
     source = tmp_path / "source.keras"
     write_archive(source, "3.15.1", SHAPE, groups, names={".": "net", **names})
     (refusal,) = convert(source, "tf_keras").plan.refusals
@@ -217,7 +238,7 @@ def test_layers_without_default_names_are_refused(
 
 
 def test_an_archive_of_a_release_that_writes_no_names_is_refused(tmp_path: Path) -> None:
-    """Keras 3.0 to 3.5 write none, so its layers may be anything."""
+    """An archive of Keras 3.0 to 3.5 is an error, because these releases write no layer names."""
     source = tmp_path / "source.keras"
     write_archive(source, "3.3.0", SHAPE, {"a": DENSE})
     (refusal,) = convert(source, "tf_keras").plan.refusals
@@ -225,7 +246,10 @@ def test_an_archive_of_a_release_that_writes_no_names_is_refused(tmp_path: Path)
 
 
 def test_a_converted_archive_goes_back(tmp_path: Path) -> None:
-    """It has the places of Keras 2, and does not contain layer names that tell otherwise."""
+    """
+    An archive that was converted for Keras 3 can be converted back, because it has the places of
+    Keras 2 and no contradicting layer names.
+    """
     source = tmp_path / "source.keras"
     groups = {"layers__dense": DENSE, "layers__dense_1": DENSE, "norm": NORM}
     write_archive(source, "2.21.0", SHAPE, groups)
@@ -239,7 +263,10 @@ def test_a_converted_archive_goes_back(tmp_path: Path) -> None:
 
 
 def test_layers_that_a_model_is_given_have_no_order(tmp_path: Path) -> None:
-    """Its class can set them in another order than the one in which they were made."""
+    """
+    Layers that are arguments of the model's class are an error, because the class can assign them
+    in another order than that of their creation.
+    """
     source = tmp_path / "source.keras"
     dense = {
         "module": "keras.layers",

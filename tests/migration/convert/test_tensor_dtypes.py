@@ -35,18 +35,18 @@ def start(name: str, dtype: str) -> Unit:
 
 
 def layer(class_name: str, name: str, *args: Argument, policy: str | None = None) -> Unit:
-    """Return a layer that is called once, with a policy if the file says one."""
+    """Return a layer with one call, and with a policy if the file contains one."""
     config: dict[str, Value] = {"dtype": None if policy is None else policy_from_name(policy)}
     return Unit(class_name=class_name, name=name, config=config, calls=(Call(args=args),))
 
 
 def encoder(class_name: str, *, policy: str) -> Unit:
-    """Return a layer that counts words or numbers."""
+    """Return a layer that encodes words or numbers."""
     return layer(class_name, "e", to("whole"), policy=policy).with_config(output_mode="count")
 
 
 def operation(name: str, *args: Argument, **config: Value) -> Unit:
-    """Return an operation, named as its module and its class are, that is called once."""
+    """Return an operation with one call, named after its module and class."""
     module, _, class_name = name.partition(".")
     return Unit(
         class_name=class_name,
@@ -59,7 +59,7 @@ def operation(name: str, *args: Argument, **config: Value) -> Unit:
 
 
 def nested(name: str, network: Network, *calls: Argument) -> Unit:
-    """Return a model that is called with each of ``calls``."""
+    """Return a model that is called with each of ``calls``, as a layer."""
     return Unit(
         class_name="Sequential" if network.is_chain else "Functional",
         name=name,
@@ -71,7 +71,7 @@ def nested(name: str, network: Network, *calls: Argument) -> Unit:
 
 
 def graph(*units: Unit) -> Network:
-    """Return a functional network that gives what its last unit gives."""
+    """Return a functional network with the output of its last unit."""
     inputs: list[Argument] = [to(unit.name) for unit in units if unit.class_name == "InputLayer"]
     return Network(units=units, inputs=inputs, outputs=to(units[-1].name))
 
@@ -101,7 +101,10 @@ def graph(*units: Unit) -> Network:
     ],
 )
 def test_a_call_gives_what_the_library_gives(unit: Unit, dtype: str | None) -> None:
-    """As the symbolic tensors of Keras 3.15 have it; None where that depends on more."""
+    """
+    The result of a call has the dtype of the symbolic tensor in Keras 3.15, or None if the dtype
+    depends on more than the config.
+    """
     inputs = (start("half", "float16"), start("single", "float32"), start("whole", "int32"))
     assert of_network(graph(*inputs, unit)).of(to(unit.name)) == dtype
 
@@ -117,14 +120,19 @@ def test_a_call_gives_what_the_library_gives(unit: Unit, dtype: str | None) -> N
 def test_keras_2_interpolates_in_float32(
     interpolation: str, release: str | None, dtype: str
 ) -> None:
-    """Measured: UpSampling2D of Keras 2 does whatever its policy, that of Keras 3 does not."""
+    """
+    UpSampling2D interpolates in float32 in Keras 2 regardless of its policy, and in the policy's
+    dtype in Keras 3 (measured).
+    """
     unit = layer("UpSampling2D", "up", to("half"), policy="mixed_float16")
     network = graph(start("half", "float16"), unit.with_config(interpolation=interpolation))
     assert of_network(network, release).of(to("up")) == dtype
 
 
 def test_a_map_of_policies_counts_by_its_default() -> None:
-    """It is what a layer computes in that the map does not name."""
+    """
+    A layer with a map of policies computes in the default policy unless the map names the layer.
+    """
     policies = PolicyMap(default=policy_from_name("float16"), policies=())
     unit = replace(layer("Dense", "d", to("x")), config={"dtype": policies})
     assert of_network(graph(start("x", "float32"), unit)).of(to("d")) == "float16"
@@ -132,7 +140,7 @@ def test_a_map_of_policies_counts_by_its_default() -> None:
 
 
 def test_only_floats_are_cast() -> None:
-    """Keras hands numbers of other dtypes on to a layer as they are."""
+    """A layer casts only floats, because Keras passes tensors of other dtypes unchanged."""
     unit = layer("Activation", "a", to("x"), policy="float16")
     assert is_cast(unit, "float32")
     assert not is_cast(unit, "float16")
@@ -141,7 +149,10 @@ def test_only_floats_are_cast() -> None:
 
 
 def test_a_nested_chain_gives_what_its_last_layer_gives() -> None:
-    """It casts what it is called on to what its input layer says, if it has one."""
+    """
+    A nested Sequential has the dtype of its last layer, and casts its input to the dtype of its
+    input layer if it has one.
+    """
     chain = Network(
         units=(start("in", "float64"), replace(layer("Dense", "d", policy="float16"), calls=()))
     )
@@ -153,7 +164,10 @@ def test_a_nested_chain_gives_what_its_last_layer_gives() -> None:
 
 
 def test_a_nested_graph_gives_each_of_its_outputs() -> None:
-    """Its outputs may have different dtypes; it has no others."""
+    """
+    Each output of a nested functional model has its own dtype, and an output that does not exist
+    has none.
+    """
     inner = replace(
         graph(start("in", "int32"), layer("Dense", "d", to("in"), policy="float16")),
         outputs=[to("d"), to("in")],
@@ -167,7 +181,10 @@ def test_a_nested_graph_gives_each_of_its_outputs() -> None:
 
 
 def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
-    """Models in models, each called twice, stand for more calls than could be read."""
+    """
+    A nested model with many calls is read only once, because nested models that are each called
+    twice would have too many calls to read.
+    """
     network = graph(start("x", "float32"), layer("Dense", "d", to("x"), policy="float16"))
     for _ in range(DEPTH):
         model = nested("inner", network, to("x"), to("x"))
@@ -183,7 +200,10 @@ def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
 
 
 def test_operations_with_results_of_their_own_have_no_row() -> None:
-    """A row would say it otherwise; and each is an operation of a release."""
+    """
+    An operation with a special result dtype has no general row that contradicts it, and each such
+    operation exists in a release.
+    """
     for name in operation_results():
         module, _, class_name = name.partition(".")
         assert keras_operations.is_known(module, class_name), name
@@ -198,7 +218,10 @@ def test_operations_with_results_of_their_own_have_no_row() -> None:
     ],
 )
 def test_a_layer_casts_what_a_cast_gives(release: str, expected: list[str]) -> None:
-    """Measured: Keras 3.6.0 and 3.15.1 have the layers of this model in these orders."""
+    """
+    A layer casts the result of a Cast operation to its own dtype, which changes the order of layers
+    (measured with Keras 3.6.0 and 3.15.1).
+    """
     network = graph(
         *(start("x", "float16"), start("y", "float16")),
         layer("Dense", "d3", to("y"), policy="float16"),
@@ -214,7 +237,10 @@ def test_a_layer_casts_what_a_cast_gives(release: str, expected: list[str]) -> N
 
 
 def test_integers_of_a_discretization_are_cast_while_a_model_is_built() -> None:
-    """Measured: Keras 3.6.0 puts a cast before a layer of another dtype behind it."""
+    """
+    While building a model, Keras 3.6.0 adds a cast between a Discretization and a layer of another
+    dtype (measured).
+    """
     start_x = start("x", "float32")
     bins = layer("Discretization", "bins", to("x"), policy="float16")
     dense = layer("Dense", "dense", to("bins"), policy="float32")
@@ -236,7 +262,10 @@ def test_integers_of_a_discretization_are_cast_while_a_model_is_built() -> None:
 def test_a_chain_casts_what_it_is_called_on(
     dtype: str, inside: str, *, is_cast_around: bool
 ) -> None:
-    """Measured: Keras 3.5.0, 3.6.0 and 3.9.2 do in the graph around it; a nested graph does not."""
+    """
+    In Keras 3.5 to 3.9 a nested Sequential adds a cast of its input to the graph around it, and a
+    nested functional model does not (measured with 3.5.0, 3.6.0 and 3.9.2).
+    """
     release = Target(loader="keras3.6", container="keras")
     dense = layer("Dense", "d", to("in"), policy="float16")
     for network in (Network(units=(start("in", inside), dense)), graph(start("in", inside), dense)):
@@ -258,7 +287,10 @@ def test_a_chain_casts_what_it_is_called_on(
     ],
 )
 def test_a_chain_that_casts_gets_no_mask(release: str, inside: str, expected: list[Edge]) -> None:
-    """Measured with Keras 3.0, 3.3, 3.4, 3.6, 3.10 and 3.15: it does before 3.5."""
+    """
+    A Sequential that casts its input receives no mask from Keras 3.5 on (measured with Keras 3.0,
+    3.3, 3.4, 3.6, 3.10 and 3.15).
+    """
     masking = layer("Masking", "m", to("x"), policy="float16")
     chain = Network(units=(start("in", inside), layer("LSTM", "l", to("in"), policy="float16")))
     network = graph(start("x", "float16"), masking, nested("model", chain, to("m")))
@@ -275,7 +307,10 @@ def test_a_chain_that_casts_gets_no_mask(release: str, inside: str, expected: li
     ],
 )
 def test_a_cast_may_lose_the_mask(release: str, expected: list[Edge] | None) -> None:
-    """Measured with Keras 3.3.3, 3.6.0 and 3.15.1: a Dense of another dtype than its input's."""
+    """
+    A Dense whose dtype differs from its input's loses the mask in some releases (measured with
+    Keras 3.3.3, 3.6.0 and 3.15.1).
+    """
     masking = layer("Masking", "m", to("x"), policy="float16")
     dense = layer("Dense", "dense", to("m"), policy="float32")
     network = graph(start("x", "float16"), masking, dense)

@@ -1,4 +1,4 @@
-"""What is known of the sizes of images in a network."""
+"""Known sizes of images in a network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nested(name: str, network: Network, *sources: Reference) -> Unit:
 
 
 def graph(shape: Value, *units: Unit) -> Network:
-    """Return a network of one input, ``x``, that gives what its last layer gives."""
+    """Return a network with the input ``x`` and the output of its last layer."""
     start = layer("InputLayer", "x", batch_shape=shape)
     output = Reference(layer=units[-1].name, call=max(len(units[-1].calls), 1) - 1)
     return Network(units=(start, *units), inputs=[Reference(layer="x")], outputs=output)
@@ -53,7 +53,7 @@ def graph(shape: Value, *units: Unit) -> Network:
 def test_a_nested_model_has_the_sizes_that_it_is_called_on(
     outside: Value, inside: Value, expected: Sizes
 ) -> None:
-    """Unless its own input says them."""
+    """A nested model has the image sizes of its call unless its own input contains them."""
     x = Reference(layer="x")
     inner = graph(inside, layer("Activation", "relu", x))
     model = nested("inner", inner, x)
@@ -65,7 +65,9 @@ def test_a_nested_model_has_the_sizes_that_it_is_called_on(
 
 
 def test_a_layer_that_resizes_leaves_them_unknown() -> None:
-    """Its arguments may say the sizes."""
+    """
+    The image size after a layer that resizes is unknown, although its arguments can contain it.
+    """
     resize = layer("Resizing", "resize", Reference(layer="x"), height=8, width=8)
     after = layer("Activation", "after", Reference(layer="resize"))
     sizes = image_sizes(graph(OPEN, resize, after), "channels_last")
@@ -73,7 +75,9 @@ def test_a_layer_that_resizes_leaves_them_unknown() -> None:
 
 
 def test_a_chain_is_followed_from_its_first_layer() -> None:
-    """An input layer or the first layer itself contains the shape."""
+    """
+    The image sizes in a Sequential follow from the shape in its input layer or in its first layer.
+    """
     first = layer("Activation", "first", batch_input_shape=OPEN)
     after = layer("Activation", "after")
     sizes = image_sizes(Network(units=(first, after)), "channels_first")
@@ -84,7 +88,10 @@ def test_a_chain_is_followed_from_its_first_layer() -> None:
 
 
 def test_models_that_are_called_again_and_again_are_read_once() -> None:
-    """The way back through models in models, each called twice, would not end."""
+    """
+    A nested model with many calls is read only once, because reading every call of nested models
+    would not end.
+    """
     x = Reference(layer="x")
     network = graph(OPEN, layer("Activation", "relu", x))
     for _ in range(DEPTH):

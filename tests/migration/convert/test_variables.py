@@ -1,6 +1,6 @@
 """
-Where conversion puts variables, held against the files that the releases wrote of the same models
-themselves.
+The places of converted variables, compared with files of the same models that the target releases
+wrote.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ OTHERS: Final = frozenset({"keras3.3/wrappers"})
 
 
 def load_fixture(path: str) -> LoadedModel:
-    """Return a fixture as planning has it."""
+    """Return a loaded fixture, as planning uses it."""
     return reading.load_model(format_detection.document(FIXTURES / path, path))
 
 
 def place(
     path: str, loader: str, container: str
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...], Log]:
-    """Return where a fixture's variables go."""
+    """Return the groups and places of a fixture's variables, and the log."""
     loaded, target, log = load_fixture(path), Target(loader=loader, container=container), Log()
     root = rewrite_model(
         decoding.decode(loaded), ConversionContext(loaded=loaded, target=target, log=log)
@@ -67,7 +67,10 @@ def place(
 
 
 def pairs(suffix: str, container: str) -> list[tuple[str, str, str]]:
-    """Return each source file with a release that wrote the same model itself, and that file."""
+    """
+    Return each source file with another release and the file of the same model that this release
+    wrote.
+    """
     found = []
     for case in CASES:
         for source in SOURCES:
@@ -87,13 +90,14 @@ def pairs(suffix: str, container: str) -> list[tuple[str, str, str]]:
 @cache
 def recognised(path: str, container: str) -> bool:
     """
-    Return whether a fixture is what its name says: some releases write HDF5 under another name.
+    Return whether the format of a fixture matches its suffix, because some releases write HDF5
+    under another suffix.
     """
     return format_detection.document(FIXTURES / path, path).format == container
 
 
 def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
-    """Return the variables of a file that are no optimizer's."""
+    """Return the variables of a file, without those of the optimizer."""
     return {
         tensor.path: tensor.shape
         for tensor in load_fixture(path).document.tensors or ()
@@ -106,7 +110,10 @@ def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
 def test_an_archive_has_the_paths_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:
-    """From whatever container and release, each variable stands where the target has it."""
+    """
+    In an archive each variable has the path that the target release writes, for sources of any
+    format and release.
+    """
     _, placements, log = place(source, target, "keras")
     assert not log.refusals
     assert {placement.path: placement.shape for placement in placements} == stored(own)
@@ -118,7 +125,8 @@ def test_a_group_has_the_variables_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:
     """
-    HDF5 has the variables of a layer in its group; scopes between the two are told by no loader.
+    In HDF5 each layer's group has the variables that the target release writes; scopes between
+    group and variable are not compared because releases ignore them.
     """
     groups, placements, log = place(source, target, "h5")
     assert not log.refusals
@@ -136,8 +144,8 @@ def test_a_group_has_the_variables_that_the_release_writes(
 
 def test_frozen_variables_stand_behind_others() -> None:
     """
-    A batch normalisation's moving averages are behind what is trained, and numbered so in an
-    archive.
+    The moving averages of a BatchNormalization come after its trainable variables, also in the
+    numbers of an archive.
     """
     config = {"center": True, "scale": True}
     found = slots("BatchNormalization", "keras3.15", config) or ()
@@ -155,7 +163,8 @@ def test_frozen_variables_stand_behind_others() -> None:
 
 def test_cells_have_what_their_layers_have() -> None:
     """
-    An LSTMCell has an LSTM's variables as its own; a class of nobody's has none that are known.
+    An LSTMCell has the same variables as an LSTM, and the variables of an unknown class are
+    unknown.
     """
     assert [
         (slot.name, slot.within, slot.index)
@@ -168,7 +177,10 @@ def test_cells_have_what_their_layers_have() -> None:
 
 
 def test_bfloat16_is_widened_where_only_keras_3_archives_hold_it() -> None:
-    """float32 holds the same values, and the log says so."""
+    """
+    bfloat16 variables become float32 with a note, except in Keras 3 archives, the only format that
+    supports bfloat16.
+    """
     _, archived, _ = place("keras3.15/global_bfloat16.keras", "keras3.15", "keras")
     _, grouped, log = place("keras3.15/global_bfloat16.keras", "tf_keras2.21", "h5")
     assert {placement.dtype for placement in archived} == {"bfloat16"}
@@ -177,7 +189,7 @@ def test_bfloat16_is_widened_where_only_keras_3_archives_hold_it() -> None:
 
 
 def test_a_layer_without_its_variables_is_refused() -> None:
-    """As damaged files are."""
+    """A layer whose variables are missing, as in a damaged file, is an error."""
     document = format_detection.document(
         FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras"
     )
@@ -190,7 +202,10 @@ def test_a_layer_without_its_variables_is_refused() -> None:
 
 
 def test_layers_without_variables_have_groups_in_archives() -> None:
-    """Keras 2 looks for ``vars`` in every group that it finds, such as that of a nested model."""
+    """
+    In archives, layers without variables have an empty ``vars`` group, because Keras 2 expects it
+    in each group, such as that of a nested model.
+    """
     groups, _, _ = place("keras3.15/nested_models.keras", "tf_keras2.21", "keras")
     assert {
         ("vars",),
@@ -201,8 +216,8 @@ def test_layers_without_variables_have_groups_in_archives() -> None:
 
 def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
     """
-    Keras 3.15 writes it where it meets it first, and does not find it there when it loads the file:
-    converted, both places have it.
+    Variables of a layer that two models share are read from their first place and written to both,
+    because Keras 3.15 writes the first and does not find them when it loads the file.
     """
     loaded = reading.load_model(
         format_detection.document(

@@ -1,4 +1,4 @@
-"""Which layers follow ``--to``, which are kept, and what ``--set`` decides."""
+"""Which layers ``--to`` changes, which layers stay in float32, and the effect of ``--set``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.helpers.planned_models import (
 
 def test_layers_that_follow_the_base_change_and_exceptions_stay() -> None:
     """
-    The most common policy over layers with weights is replaced; a layer with another one was meant
-    so.
+    ``--to`` replaces the most common policy of the layers with weights; layers with another policy
+    are deliberate exceptions and keep it.
     """
     model = chain(dense("a"), dense("b", "float64"), dense("c"), dense("out"))
     assert policies(after(model, "mixed_bfloat16")) == {
@@ -44,7 +44,10 @@ def test_layers_that_follow_the_base_change_and_exceptions_stay() -> None:
 
 
 def test_inputs_of_16_bits_stay_and_are_told() -> None:
-    """What is fed is rounded to them, whatever the layers compute in; --set changes an input."""
+    """
+    Inputs in a 16-bit dtype keep it, and a note says so because input values are rounded to it;
+    ``--set`` can change an input.
+    """
     one = dense("a", "float16")
     one["inbound_nodes"] = [[["x", 0, 0, {}]]]
     model = functional(source(dtype="float16"), one, outputs=["a"])
@@ -56,7 +59,7 @@ def test_inputs_of_16_bits_stay_and_are_told() -> None:
 
 
 def test_ties_go_to_the_first() -> None:
-    """Of two policies that are as common, the first layer's is the base."""
+    """If two policies are equally common, the base policy is that of the first layer."""
     model = chain(dense("a", "mixed_float16"), dense("b", "float32"), dense("out"))
     made = plan(model, "float64")
     assert made.base_policy == "mixed_float16"
@@ -64,8 +67,8 @@ def test_ties_go_to_the_first() -> None:
 
 def test_outputs_do_not_say_what_a_models_policy_is() -> None:
     """
-    Two float32 heads of a mixed model do not make it a float32 model: going to float32 changes its
-    one hidden layer.
+    Output layers do not count for the base policy: a mixed model with two float32 heads is not a
+    float32 model, and ``--to float32`` changes its hidden layer.
     """
     model = functional(
         source(),
@@ -81,8 +84,8 @@ def test_outputs_do_not_say_what_a_models_policy_is() -> None:
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"])
 def test_outputs_and_a_last_softmax_stay_in_float32(to: str) -> None:
     """
-    The layer that computes the output, a softmax after it, and all that follows are kept; a softmax
-    in the middle is not.
+    The layer that computes the output, a softmax after it, and all following layers stay in
+    float32; a softmax in the middle of the model does not.
     """
     model = chain(
         dense("hidden"),
@@ -114,16 +117,14 @@ def test_outputs_and_a_last_softmax_stay_in_float32(to: str) -> None:
 
 @pytest.mark.parametrize("to", ["float32", "float64"])
 def test_wide_policies_keep_no_output(to: str) -> None:
-    """Outputs in float32 are a rule for 16-bit policies alone."""
+    """Output layers stay in float32 only if the target policy has 16 bits."""
     model = chain(dense("a", "mixed_float16"), dense("out", "mixed_float16", activation="softmax"))
     assert policies(after(model, to)) == {"x": "float32", "a": to, "out": to}
     assert not plan(model, to).kept
 
 
 def test_outputs_are_found_through_wrappers_and_nested_models() -> None:
-    """
-    The output layer of a nested model and the layer in a TimeDistributed make the output as well.
-    """
+    """An output layer is also recognized if it is in a nested model or in a TimeDistributed."""
     inner = functional(
         source(),
         dense("hidden", inbound=["x"]),
@@ -149,14 +150,19 @@ def test_outputs_are_found_through_wrappers_and_nested_models() -> None:
 
 
 def test_an_op_at_the_end_keeps_what_feeds_it() -> None:
-    """An op layer casts nothing: its output is as wide as its input."""
+    """
+    If an op layer is last, the layer before it stays in float32, because the op casts nothing.
+    """
     op = layer("TFOpLambda", "tf.nn.softmax", function="nn.softmax")
     changed = policies(after(chain(dense("a"), dense("b"), op), "mixed_float16"))
     assert (changed["a"], changed["b"]) == ("mixed_float16", "float32")
 
 
 def test_a_subclassed_models_outputs_are_unknown() -> None:
-    """Nothing is kept where the file does not say what makes the outputs, and that is said."""
+    """
+    If the file does not show which layers compute the outputs, no layer is kept in float32, and a
+    note reports this.
+    """
     model = {
         "class_name": "Custom>Mine",
         "config": {"name": "mine", "layers": [dense("a")], "trainable": True},
@@ -167,7 +173,9 @@ def test_a_subclassed_models_outputs_are_unknown() -> None:
 
 
 def test_an_rnn_and_its_cells_are_one_unit() -> None:
-    """Keras 2 fails where they differ, so ``--set`` on the RNN reaches its cells."""
+    """
+    ``--set`` on an RNN also changes its cells, because Keras 2 fails if their policies differ.
+    """
     cells = [layer("LSTMCell", "one", units=2), layer("GRUCell", "two", units=2)]
     stacked = layer("StackedRNNCells", "stack", cells=cells)
     model = chain(dense("a"), layer("RNN", "rnn", cell=stacked), dense("out"))
@@ -178,8 +186,8 @@ def test_an_rnn_and_its_cells_are_one_unit() -> None:
 
 def test_parts_of_a_recurrent_layer_are_set_alike() -> None:
     """
-    Keras 2 cannot build an RNN whose cell, or a Bidirectional whose backward layer, computes in
-    another dtype.
+    A policy for only one part of a recurrent layer is an error: Keras 2 cannot build an RNN whose
+    cell, or a Bidirectional whose backward layer, has another dtype.
     """
     rnn = chain(layer("RNN", "rnn", cell=layer("LSTMCell", "cell", units=2)), dense("out"))
     assert [refusal.code for refusal in plan(rnn, None, "net/rnn/cell=float16").refusals] == [
@@ -201,7 +209,10 @@ def test_parts_of_a_recurrent_layer_are_set_alike() -> None:
 
 
 def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
-    """Deciding for one of them alone is refused by name."""
+    """
+    Different policies for the two directions of a Bidirectional are an error, because both
+    directions are built from one config.
+    """
     model = chain(
         layer("Bidirectional", "both", layer=layer("GRU", "gru", units=2), merge_mode="concat"),
         dense("out"),
@@ -213,7 +224,10 @@ def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
 
 
 def test_inputs_and_integer_layers_keep_their_dtype() -> None:
-    """What holds ids or strings is no float, and the outermost inputs are the caller's."""
+    """
+    Layers for ids or strings keep their dtype because they have no floats, and the model's inputs
+    keep it because the caller provides them.
+    """
     model = functional(
         source(dtype="int32"),
         layer("IntegerLookup", "lookup", "int64", inbound=["x"]),
@@ -232,8 +246,8 @@ def test_inputs_and_integer_layers_keep_their_dtype() -> None:
 
 def test_inputs_of_nested_models_widen() -> None:
     """
-    Under float64 layers a nested float32 input would round what comes in; a narrower target leaves
-    it.
+    The input of a nested model follows a wider target, because float32 would round float64 values;
+    it does not follow a narrower target.
     """
     inner = functional(
         source("y"), dense("hidden", inbound=["y"]), outputs=["hidden"], name="inner", inputs=("y",)
@@ -274,7 +288,10 @@ def test_layers_that_are_known_to_fail_stay_in_float32(
     to: str,
     stays: bool,  # noqa: FBT001
 ) -> None:  # a case
-    """Each with its reason, and only under the policies under which it was measured."""
+    """
+    A layer that is known to fail under a policy stays in float32 with a reason, and only under the
+    policies for which the failure was measured.
+    """
     model = chain(dense("a"), entry, dense("b"), dense("out"))
     assert policies(after(model, to))["n"] == ("float32" if stays else to)
     reasons = [one.reason for one in plan(model, to).kept if one.path == "net/n"]
@@ -283,7 +300,7 @@ def test_layers_that_are_known_to_fail_stay_in_float32(
 
 
 def test_ids_on_their_way_to_a_lookup_stay_in_float32() -> None:
-    """float16 cannot tell 2049 from 2048."""
+    """Layers that pass ids to a lookup stay in float32, because float16 rounds 2049 to 2048."""
     model = chain(
         layer("Reshape", "carry", target_shape=[2]),
         layer("Embedding", "embedding", embeddings_initializer={}),
@@ -300,8 +317,8 @@ def test_ids_on_their_way_to_a_lookup_stay_in_float32() -> None:
 
 def test_ids_are_followed_into_models_and_wrappers() -> None:
     """
-    A TimeDistributed around a model casts the ids that the model looks up, and so does what feeds
-    it.
+    If a model in a TimeDistributed looks up ids, the TimeDistributed and the layer before it stay
+    in float32, because both cast the ids.
     """
     inner = {
         "class_name": "Sequential",
@@ -326,7 +343,10 @@ def test_ids_are_followed_into_models_and_wrappers() -> None:
 
 
 def test_an_exact_path_comes_before_a_pattern() -> None:
-    """``--set`` takes the layer's path first, then regular expressions that match in full."""
+    """
+    ``--set`` prefers the exact path of a layer to regular expressions, which must match the full
+    path.
+    """
     model = chain(dense("a"), dense("b"), dense("ab"))
     assert policies(after(model, None, "net/a=float16", "net/[ab]=float64")) == {
         "x": "float32",
@@ -338,7 +358,8 @@ def test_an_exact_path_comes_before_a_pattern() -> None:
 
 def test_a_pattern_means_the_layers_that_compute_in_floats() -> None:
     """
-    Inputs, ids, and what has no dtype of its own, are passed over by ``.*`` and set by name alone.
+    The pattern ``.*`` matches only layers that compute in floats; inputs, layers for ids, and
+    layers without a dtype must be named.
     """
     first = layer("Embedding", "embedding", inbound=["x"], embeddings_initializer={})
     lstm = layer("LSTM", "lstm", inbound=["embedding"], units=2)
@@ -365,7 +386,10 @@ def test_a_pattern_means_the_layers_that_compute_in_floats() -> None:
 def test_ambiguous_unmatched_and_invalid_patterns_are_usage_errors(
     sets: tuple[str, ...], says: str
 ) -> None:
-    """Each of them leaves the policy of a layer undecided."""
+    """
+    A pattern is a usage error if it is ambiguous, matches no layer, or is invalid, because the
+    policy of a layer would be undecided.
+    """
     with pytest.raises(UsageError, match=says):
         plan(chain(dense("a"), dense("b")), None, *sets)
 
@@ -384,14 +408,14 @@ def test_ambiguous_unmatched_and_invalid_patterns_are_usage_errors(
     ],
 )
 def test_what_is_no_assignment_is_an_error(text: str) -> None:
-    """``PATTERN=POLICY`` with a policy that a layer can be changed to."""
+    """A text is an error unless it is ``PATTERN=POLICY`` with a policy that migrate can set."""
     with pytest.raises(UsageError):
         assignment(text)
 
 
 @given(name=st.text(max_size=30))
 def test_any_other_policy_is_an_error(name: str) -> None:
-    """``--to`` takes six policies and says so of every other."""
+    """``--to`` accepts six policies; any other name is a usage error."""
     if name in RETARGETS:
         assert checked_policy(name, "--to") == name
     else:
@@ -401,8 +425,8 @@ def test_any_other_policy_is_an_error(name: str) -> None:
 
 def test_infer_needs_the_users_word() -> None:
     """
-    What takes its first input's dtype is refused with a sentence that shows how to decide, and then
-    respelled.
+    A layer with the policy ``infer`` needs a decision of the user: the error suggests a ``--set``
+    option, which then replaces the policy.
     """
     infer = {"class_name": "Policy", "config": {"name": "infer"}}
     model = document(chain(dense("a", infer), dense("out")), keras="2.3.0-tf")
@@ -417,33 +441,45 @@ def test_infer_needs_the_users_word() -> None:
     [("float16", "mixed_float16"), ("bfloat16", "mixed_bfloat16"), ("float32", "float32")],
 )
 def test_removed_names_get_the_one_that_computes_the_same(removed: str, current: str) -> None:
-    """``float16_with_float32_vars`` is mixed_float16 today."""
+    """
+    A removed policy name is replaced with its current equivalent: ``float16_with_float32_vars``
+    becomes ``mixed_float16``.
+    """
     model = chain(dense("a", f"{removed}_with_float32_vars"), dense("out"))
     assert policies(after(model))["a"] == current
 
 
 def test_a_removed_name_that_nothing_replaces_needs_the_users_word() -> None:
-    """No policy of today computes in float64 with float32 variables."""
+    """
+    The removed policy ``float64_with_float32_vars`` needs a decision of the user, because no
+    current policy computes in float64 with float32 variables.
+    """
     made = plan(chain(dense("a", "float64_with_float32_vars"), dense("out")))
     assert [refusal.code for refusal in made.refusals] == ["needs-decision"]
 
 
 def test_keras1_has_no_policies_to_change() -> None:
-    """Its layers take no dtype, and no library with policies loads its configs."""
+    """
+    ``--to`` on a Keras 1 model is an error: its layers have no dtype, and no release with policies
+    loads its configs.
+    """
     model = document(chain(dense("a"), dense("out")), keras="1.2.2")
     assert [refusal.code for refusal in plan(model, "mixed_float16").refusals] == ["no-policies"]
     assert plan(model).is_empty
 
 
 def test_sub_layers_that_loaders_treat_differently_are_told() -> None:
-    """Up to TF 2.13 the layers in a MultiHeadAttention take the global policy."""
+    """
+    A note reports layers whose sub-layers depend on the release: up to TF 2.13 the layers in a
+    MultiHeadAttention use the global policy.
+    """
     attention = layer("MultiHeadAttention", "mha", num_heads=2, key_dim=2, query_shape=[None, 2, 2])
     model = document(chain(dense("a"), attention, dense("out")), keras="2.9.0")
     assert "sub-layers" in {note.code for note in plan(model, "mixed_float16").notes}
 
 
 def _quantised(mode: str, to: str) -> Any:
-    """Return the plan for a quantised hidden layer of Keras 3."""
+    """Return the plan for a model of Keras 3 with a quantized hidden layer."""
     quantised = {
         "class_name": "QuantizedDTypePolicy",
         "config": {"mode": mode, "source_name": "float32"},
@@ -477,7 +513,10 @@ def _quantised(mode: str, to: str) -> Any:
     ],
 )
 def test_quantised_layers_that_keras_cannot_compute_are_refused(mode: str, to: str) -> None:
-    """int8 is not built from float16, and int4 per channel computes wrongly in it."""
+    """
+    A quantized layer is an error if Keras cannot compute it in the target: int8 cannot be built
+    from float16, and int4 per channel computes wrong results in it.
+    """
     made = _quantised(mode, to)
     refusals = [refusal for refusal in made.refusals if refusal.code == "quantized"]
     assert [refusal.path for refusal in refusals] == ["net/a"]
@@ -485,7 +524,7 @@ def test_quantised_layers_that_keras_cannot_compute_are_refused(mode: str, to: s
 
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 def test_a_quantised_layer_keeps_its_mode_and_its_tensors(mode: str) -> None:
-    """The source policy changes; what is stored of scales and integers stays."""
+    """A quantized layer changes only its source policy and keeps its mode, scales and integers."""
     made = _quantised(mode, "bfloat16")
     (edit,) = [edit for edit in made.edits if edit.path == "net/a"]
     assert edit.after["config"] == {"mode": mode, "source_name": "bfloat16"}
@@ -493,7 +532,10 @@ def test_a_quantised_layer_keeps_its_mode_and_its_tensors(mode: str) -> None:
 
 
 def test_a_policy_under_another_key_is_told_and_left() -> None:
-    """What a custom class reads from its own keys is its own business."""
+    """
+    A policy under another key of a custom layer stays unchanged with a warning, because only the
+    custom class knows its meaning.
+    """
     own = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
     made = plan(chain(layer("Mine", "mine", inner_policy=own), dense("out")))
     assert [(note.code, note.severity.value) for note in made.notes] == [
@@ -504,8 +546,8 @@ def test_a_policy_under_another_key_is_told_and_left() -> None:
 
 def test_layers_of_old_keras_get_the_key_they_lack() -> None:
     """
-    Keras 2.2 writes a dtype into the first layer alone; all layers share floatx, and --to writes
-    the key where it is missing.
+    ``--to`` adds the dtype key to layers without it: Keras 2.2 writes a dtype only for the first
+    layer, and all layers share floatx.
     """
     hidden = dense("b")
     del hidden["config"]["dtype"]
@@ -526,8 +568,8 @@ def test_layers_of_old_keras_get_the_key_they_lack() -> None:
 )
 def test_an_initialiser_without_the_dtype_is_refused(spelled: object) -> None:
     """
-    Loading an LSTM runs Orthogonal, whose Qr has no bfloat16 kernel; mixed_bfloat16 keeps the
-    variables in float32.
+    A dtype that an initializer does not support is an error: loading an LSTM runs Orthogonal, whose
+    Qr has no bfloat16 kernel. ``mixed_bfloat16`` keeps the variables in float32.
     """
     model = chain(
         dense("a"), layer("LSTM", "rnn", units=2, recurrent_initializer=spelled), dense("out")
@@ -543,7 +585,10 @@ def test_an_initialiser_without_the_dtype_is_refused(spelled: object) -> None:
 
 @pytest.mark.parametrize("to", ["float16", "mixed_float16", "float64"])
 def test_a_kernel_that_does_not_exist_is_refused(to: str) -> None:
-    """MaxPooling3D has none on the CPU but in float32 and bfloat16; --set keeps it out."""
+    """
+    A dtype without a CPU kernel is an error unless ``--set`` excludes the layer; MaxPooling3D has
+    kernels only for float32 and bfloat16.
+    """
     model = chain(
         dense("a"), layer("MaxPooling3D", "pool", pool_size=[2, 2, 2]), dense("b"), dense("out")
     )

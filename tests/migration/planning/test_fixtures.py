@@ -1,6 +1,6 @@
 """
-Plans for a sample of each release's fixtures: what they leave, that they are made once, and that
-they are what the report says.
+Plans for a sample of each release's fixtures: which values they change, that a second plan is
+empty, and that they agree with the report.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.j
 
 @cache
 def documents(release: str) -> tuple[Document, ...]:
-    """Return what migrate rewrites of a sample of a release's fixtures."""
+    """Return the documents of a sample of a release's fixtures that migrate can change."""
     found = []
     truth = json.loads((FIXTURES / release / "truth.json").read_text(encoding="utf-8"))
     for case in truth["cases"].values():
@@ -63,13 +63,13 @@ def documents(release: str) -> tuple[Document, ...]:
 
 @cache
 def loaded_models(release: str) -> tuple[LoadedModel, ...]:
-    """Return what :func:`documents` say."""
+    """Return the loaded models of :func:`documents`."""
     return tuple(map(reading.load_model, documents(release)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """A plan for a fixture, and the fixture as it then is."""
+    """A plan for a fixture, and the fixture after the plan is applied."""
 
     loaded: LoadedModel
     plan: Plan
@@ -78,7 +78,7 @@ class Planned:
 
     @property
     def document(self) -> Document:
-        """The fixture."""
+        """The original fixture."""
         return self.loaded.document
 
 
@@ -92,13 +92,16 @@ def _planned(loaded: LoadedModel, to: str | None) -> Planned:
 
 @pytest.fixture(scope="module")
 def planned(request: pytest.FixtureRequest) -> tuple[Planned, ...]:
-    """Return the plans that take a release's fixtures to a policy; tests of the same share them."""
+    """
+    Return the plans that convert a release's fixtures to a policy, shared by the tests with the
+    same parameters.
+    """
     to, release = request.param
     return tuple(_planned(loaded, to) for loaded in loaded_models(release))
 
 
 def to_each(*policies: str | None) -> pytest.MarkDecorator:
-    """Ask for the plans of every release to each of the policies."""
+    """Parametrize a test with each release and each policy."""
     return pytest.mark.parametrize(
         "planned",
         [(to, release) for to in policies for release in RELEASES],
@@ -111,8 +114,8 @@ def to_each(*policies: str | None) -> pytest.MarkDecorator:
 @to_each(None)
 def test_modernising_changes_spellings_alone(planned: tuple[Planned, ...]) -> None:
     """
-    No layer computes otherwise, nothing deprecated is left, and no stored tensor changes but those
-    that nobody reads.
+    A plan without a policy only updates the policy format: no layer computes in another dtype, no
+    deprecated format is left, and only tensors that no release reads change.
     """
     for one in planned:
         document, made = one.document, one.plan
@@ -134,7 +137,7 @@ def test_modernising_changes_spellings_alone(planned: tuple[Planned, ...]) -> No
 def test_a_second_plan_is_empty(
     planned: tuple[Planned, ...], request: pytest.FixtureRequest
 ) -> None:
-    """Migrating twice changes nothing the second time, whatever the policy."""
+    """A second migration to the same policy changes nothing."""
     to, _ = request.node.callspec.params["planned"]
     for one in planned:
         if one.changed is not None:
@@ -147,8 +150,8 @@ def test_every_layer_has_the_policy_that_was_planned(
     planned: tuple[Planned, ...], request: pytest.FixtureRequest
 ) -> None:
     """
-    A layer that followed the base has the target, a kept one computes in float32, and the others
-    are as they were.
+    After a plan, layers with the base policy have the target policy, kept layers compute in
+    float32, and all other layers are unchanged.
     """
     to, _ = request.node.callspec.params["planned"]
     for one in planned:
@@ -190,7 +193,9 @@ def test_every_layer_has_the_policy_that_was_planned(
 
 @to_each("float32")
 def test_float32_takes_nothing_from_a_mixed_model(planned: tuple[Planned, ...]) -> None:
-    """A mixed model stores float32: going to float32 casts no tensor."""
+    """
+    Converting a mixed model to float32 casts no tensor, because its variables are already float32.
+    """
     for one in planned:
         made = one.plan
         if made.base_policy in {"mixed_float16", "mixed_bfloat16"} and not made.refusals:

@@ -1,6 +1,6 @@
 """
-Which layers a 16-bit policy keeps in float32: those that compute the outputs, and those that
-shape them.
+Which layers a 16-bit policy keeps in float32: layers that compute the outputs, and layers that
+only change their shape or activation.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TO = "mixed_bfloat16"
 
 
 def kept(model: Any) -> dict[str, str]:
-    """Return the layers that stay in float32, by their paths without the model, and why."""
+    """Return the reason for each layer that stays in float32, by path without the model."""
     return {one.path.removeprefix("net/"): one.reason for one in plan(model, TO).kept}
 
 
 def called(entry: Config, *calls: list[str]) -> Config:
-    """Return a layer with its calls, each with the tensors that it takes, ``LAYER:CALL``."""
+    """Return a layer with its calls. Each call lists its input tensors as ``LAYER:CALL``."""
     nodes = []
     for call in calls:
         parts = [parent.partition(":") for parent in call]
@@ -63,7 +63,10 @@ def called(entry: Config, *calls: list[str]) -> Config:
     ids=lambda entry: entry["class_name"],
 )
 def test_a_layer_that_shapes_the_output_keeps_the_layer_that_computes_it(entry: Config) -> None:
-    """float32 in the last layer alone cannot bring back what the Dense before it rounded."""
+    """
+    If the last layer only shapes the output, the layer before it stays in float32 too, because
+    float32 cannot restore values that this layer rounded.
+    """
     found = kept(chain(dense("a"), dense("b"), entry))
     inner = {"last/inner": keep.SHAPED} if entry["class_name"] == "TimeDistributed" else {}
     assert found == {"b": keep.OUTPUT, "last": keep.SHAPED, **inner}
@@ -83,7 +86,10 @@ def test_a_layer_that_shapes_the_output_keeps_the_layer_that_computes_it(entry: 
     ids=lambda entry: entry["class_name"],
 )
 def test_a_layer_that_computes_the_output_ends_the_search(entry: Config) -> None:
-    """What feeds a sum, an average or a layer with weights may follow; so it may in custom code."""
+    """
+    Layers before a sum, an average, a layer with weights or a custom layer at the output are not
+    kept in float32.
+    """
     found = kept(chain(dense("a"), entry, layer("Activation", "tanh", activation="tanh")))
     assert "a" not in found
     assert found["last"] == keep.OUTPUT
@@ -98,7 +104,10 @@ def test_a_layer_that_computes_the_output_ends_the_search(entry: Config) -> None
 
 
 def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
-    """A sum computes the output itself."""
+    """
+    The search for output layers covers each output and each branch of a concatenation; a sum
+    computes the output itself.
+    """
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -123,7 +132,10 @@ def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
 
 
 def test_a_shared_activation_is_followed_from_its_last_call_alone() -> None:
-    """What fed its earlier calls is no output."""
+    """
+    If a shared activation makes the output, only the layer before its output call is kept; layers
+    before its earlier calls are not.
+    """
     relu = called(layer("ReLU", "relu"), ["a"], ["b"], ["c"])
     model = functional(
         source(),
@@ -140,7 +152,10 @@ def test_a_shared_activation_is_followed_from_its_last_call_alone() -> None:
 
 
 def test_a_shared_layer_that_computes_the_output_is_kept() -> None:
-    """It has one policy for all its calls, and the output needs float32."""
+    """
+    A shared layer is kept in float32 if one of its calls computes the output, because all calls
+    share one policy.
+    """
     shared = called(dense("shared"), ["x"], ["a"])
     model = functional(
         source(),
@@ -153,7 +168,10 @@ def test_a_shared_layer_that_computes_the_output_is_kept() -> None:
 
 
 def test_nested_models_are_looked_through() -> None:
-    """The layer that computes the output may be in one, or before one that only shapes."""
+    """
+    The search for output layers continues in nested models, and before nested models that only
+    shape the output.
+    """
     head = functional(
         source("y"),
         dense("hidden", inbound=["y"]),
@@ -189,7 +207,7 @@ def test_nested_models_are_looked_through() -> None:
 
 
 def test_a_sequential_model_is_looked_through() -> None:
-    """Its layers follow each other in the order of the config."""
+    """The search for output layers follows the order of the config in a Sequential model."""
     model = {
         "class_name": "Sequential",
         "config": {
@@ -214,7 +232,10 @@ def test_a_sequential_model_is_looked_through() -> None:
     ids=["reshape", "concat", "add"],
 )
 def test_an_operation_computes_as_what_feeds_it(entry: Config, computing: set[str]) -> None:
-    """It has no policy, so the layers that make its inputs are kept, behind other layers too."""
+    """
+    An operation has no policy, so the layers that compute its inputs are kept in float32, even if
+    other layers follow the operation.
+    """
     fed = ["b", "c"] if len(computing) > 1 else ["b"]
     model = functional(
         source(),
@@ -231,7 +252,10 @@ def test_an_operation_computes_as_what_feeds_it(entry: Config, computing: set[st
 
 
 def test_sums_of_sums_are_not_followed() -> None:
-    """The last sum of a residual model is fed by all of its layers."""
+    """
+    The search for output layers stops at a sum of sums, because all layers of a residual model feed
+    its last sum.
+    """
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -246,7 +270,10 @@ def test_sums_of_sums_are_not_followed() -> None:
 
 
 def test_a_cast_of_keras3_is_looked_through() -> None:
-    """A cast to float32 comes after the rounding."""
+    """
+    The search for output layers continues before a cast to float32, because the cast comes after
+    the rounding.
+    """
 
     def tensor(name: str) -> Config:
         return {
@@ -291,7 +318,10 @@ def test_a_cast_of_keras3_is_looked_through() -> None:
 
 
 def test_a_softmax_before_a_layer_that_computes_the_output_is_kept() -> None:
-    """A softmax that weighs what a last sum adds is kept as a softmax, and not as an output."""
+    """
+    A softmax whose result weights the values of a final sum is kept as a softmax and not as an
+    output.
+    """
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -308,7 +338,7 @@ def test_a_softmax_before_a_layer_that_computes_the_output_is_kept() -> None:
 
 
 def test_a_model_whose_layers_all_make_the_output_follows_on_request() -> None:
-    """With --include outputs nothing is kept."""
+    """If all layers compute or shape the output, ``--include outputs`` changes all of them."""
     model = chain(dense("a"), layer("Reshape", "out", target_shape=[2, 1]))
     assert set(kept(model)) == {"a", "out"}
     changed = policies(after(model, TO, outputs=Outputs.FOLLOW))
@@ -316,7 +346,10 @@ def test_a_model_whose_layers_all_make_the_output_follows_on_request() -> None:
 
 
 def test_a_model_that_holds_itself_ends() -> None:
-    """Files from strangers may say of a model that it is a layer of its own."""
+    """
+    The search ends for a model that lists itself as one of its layers, which a damaged or malicious
+    file can contain.
+    """
     inner: Config = {"class_name": "Functional", "config": {"name": "net", "layers": []}}
     model = functional(
         source(),
@@ -329,6 +362,9 @@ def test_a_model_that_holds_itself_ends() -> None:
 @pytest.mark.parametrize("pattern", ["net/b", "net/[ab]"])
 @pytest.mark.parametrize("policy", ["float32", TO])
 def test_no_layer_is_kept_for_which_the_user_decided(pattern: str, policy: str) -> None:
-    """The note of ``check`` on every layer relies on that."""
+    """
+    A layer with a policy from ``--set`` is never in the list of kept layers; the note of ``check``
+    on each layer relies on this.
+    """
     found = plan(chain(dense("a"), dense("b")), TO, f"{pattern}={policy}")
     assert not found.kept

@@ -1,5 +1,6 @@
 """
-Float dtypes along the edges of a graph: op layers that meet two of them, and casts that follow.
+Float dtypes along the edges of a graph: op layers with inputs of two dtypes, and casts that are
+updated.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from tests.helpers.planned_models import (
 
 def op(name: str, *inbound: str, function: str = "math.add") -> Config:
     """
-    Return a TFOpLambda whose first parent is its first argument and whose second stands in its
-    kwargs, as TF 2.4 on write them.
+    Return a TFOpLambda as TF 2.4 and later write it: the first parent is the first argument, and
+    the second parent is in its kwargs.
     """
     kwargs: dict[str, Any] = {"y": [inbound[1], 0, 0]} if len(inbound) > 1 else {}
     return {
@@ -37,8 +38,8 @@ def op(name: str, *inbound: str, function: str = "math.add") -> Config:
 
 def test_the_float32_island_is_widened_to_what_feeds_an_op() -> None:
     """
-    An op that adds a layer's output to the float32 input would get two dtypes: the layer stays in
-    float32, with the op as the reason.
+    If an op would add the float16 output of a layer to the float32 input, the layer stays in
+    float32, and the reason names the op.
     """
     model = functional(
         source(),
@@ -56,7 +57,10 @@ def test_the_float32_island_is_widened_to_what_feeds_an_op() -> None:
 
 
 def test_widening_goes_through_ops() -> None:
-    """What an op makes is as wide as what feeds it, so the layer behind it is widened."""
+    """
+    An op has the dtype of its input, so the layer before a chain of ops stays in float32 if a later
+    op needs float32.
+    """
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -69,7 +73,10 @@ def test_widening_goes_through_ops() -> None:
 
 
 def test_add_layer_casts_its_inputs_so_policies_stay() -> None:
-    """An Add layer has a policy and casts both inputs, unlike an op, so `a` need not be float32."""
+    """
+    A layer before an Add layer can be float16, because an Add layer has a policy and casts its
+    inputs, unlike an op.
+    """
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -81,7 +88,10 @@ def test_add_layer_casts_its_inputs_so_policies_stay() -> None:
 
 
 def test_what_cannot_be_widened_is_refused_by_name() -> None:
-    """A layer that the user set to float16 stays so, and the op that would fail is named."""
+    """
+    If the user sets a layer to float16 and an op then has inputs of two dtypes, the error names the
+    op and the layer.
+    """
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -96,7 +106,10 @@ def test_what_cannot_be_widened_is_refused_by_name() -> None:
 
 
 def test_float64_next_to_the_float32_input_is_refused() -> None:
-    """The outermost input is the caller's and stays float32, so an op cannot add it to float64."""
+    """
+    A plan that makes an op add float64 to the model's float32 input is an error, because the caller
+    provides the input.
+    """
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -108,7 +121,9 @@ def test_float64_next_to_the_float32_input_is_refused() -> None:
 
 
 def test_a_cast_ends_the_flow() -> None:
-    """tf.cast makes what it says, whatever feeds it."""
+    """
+    A layer before ``tf.cast`` can be float16, because the cast defines the dtype of its result.
+    """
     cast = {
         **layer("TFOpLambda", "tf.cast", function="cast"),
         "inbound_nodes": [["a", 0, 0, {"dtype": "float32"}]],
@@ -125,7 +140,7 @@ def test_a_cast_ends_the_flow() -> None:
 
 
 def test_ops_of_old_tensorflow_have_their_dtype_rewritten() -> None:
-    """TF 1.15 to 2.3 write the dtype into the op; it follows what feeds it."""
+    """The dtype in an op config of TF 1.15 to 2.3 is replaced with the new dtype of its input."""
     node = {"name": "Relu", "op": "Relu", "input": ["a"], "attr": {"T": {"type": "DT_HALF"}}}
     relu = layer("TensorFlowOpLayer", "relu", "mixed_float16", node_def=node, constants={})
     model = document(
@@ -138,8 +153,8 @@ def test_ops_of_old_tensorflow_have_their_dtype_rewritten() -> None:
 
 def test_casts_that_keras3_recorded_follow_their_layer() -> None:
     """
-    Keras 3.5 to 3.9 write a Cast before a mixed layer; left alone it would round to float16 what a
-    bfloat16 layer takes.
+    The Cast that Keras 3.5 to 3.9 write before a mixed layer is updated with the layer; an
+    unchanged Cast would round the input of a bfloat16 layer to float16.
     """
 
     def tensor(name: str, dtype: str) -> Config:
@@ -183,7 +198,7 @@ def test_casts_that_keras3_recorded_follow_their_layer() -> None:
 
 def _of_keras3(operation: str, to: str) -> dict[str, str | None]:
     """
-    Return the policies of a model of Keras 3 in which an operation takes the output of a Dense.
+    Return the new policies of a Keras 3 model in which an operation uses the output of a Dense.
     """
 
     def tensor(name: str) -> Config:
@@ -244,15 +259,19 @@ def test_operations_of_keras3_that_have_no_16_bit_kernel(
     operation: str, to: str, expected: str
 ) -> None:
     """
-    Most promote; transforms and linear algebra are wide alone, and a convolution's constant kernel
-    is float32.
+    A layer stays wide if an operation of Keras 3 cannot compute with its 16-bit output: most
+    operations promote, but transforms, linear algebra and convolutions with a float32 constant
+    kernel do not.
     """
     found = _of_keras3(operation, to)
     assert (found["a"], found["b"]) == (expected, to)
 
 
 def test_a_convolution_in_float64_with_a_constant_is_refused() -> None:
-    """Its kernel is float32, and nothing in the file can widen it."""
+    """
+    float64 before a convolution with a constant float32 kernel is an error, because no edit of the
+    file can widen the kernel.
+    """
     assert _of_keras3("Conv", "float64") == {"refused": "mixed-inputs"}
 
 
@@ -271,7 +290,10 @@ def test_a_convolution_in_float64_with_a_constant_is_refused() -> None:
 def test_the_result_of_a_function_may_not_have_the_dtype_of_its_inputs(
     function: str, kwargs: dict[str, Any], expected: str
 ) -> None:
-    """Asked of TensorFlow 2.21 with float16; what is unknown is taken to follow its inputs."""
+    """
+    The result of a function has the dtype that TensorFlow 2.21 returned for a float16 input; an
+    unknown function is expected to keep the dtype of its inputs.
+    """
     call = {
         **layer("TFOpLambda", "tf.f", function=function),
         "inbound_nodes": [["a", 0, 0, kwargs]],
@@ -288,7 +310,10 @@ def test_the_result_of_a_function_may_not_have_the_dtype_of_its_inputs(
 
 
 def test_what_is_no_float_meets_no_float() -> None:
-    """A selection of float32 tensors by a comparison of float16 ones has one dtype."""
+    """
+    A comparison of float16 tensors can select from float32 tensors, because its result is not a
+    float.
+    """
     where = {
         **layer("TFOpLambda", "tf.where", function="where"),
         "inbound_nodes": [["tf.greater", 0, 0, {"x": ["x", 0, 0], "y": ["x", 0, 0]}]],
@@ -305,7 +330,10 @@ def test_what_is_no_float_meets_no_float() -> None:
 
 
 def test_a_constant_that_comes_first_is_a_float32_tensor() -> None:
-    """``2.0 - x`` fails in Keras 2 for every x but a float32 one."""
+    """
+    A layer stays in float32 if its output is subtracted from a constant: in Keras 2 ``2.0 - x``
+    fails unless x is float32.
+    """
     minus = {
         **layer("TFOpLambda", "tf.math.subtract", function="math.subtract"),
         "inbound_nodes": [["_CONSTANT_VALUE", -1, 2.0, {"y": ["a", 0, 0]}]],
@@ -324,8 +352,8 @@ def test_a_constant_that_comes_first_is_a_float32_tensor() -> None:
 
 def test_states_that_are_given_are_not_cast() -> None:
     """
-    A recurrent layer of Keras 2 multiplies the states it is given with its own variables: the
-    outermost input's float32 keeps it in float32.
+    A recurrent layer of Keras 2 stays in float32 if its initial state is the model's float32 input,
+    because Keras 2 does not cast the state to the dtype of the variables.
     """
     rnn = {
         **layer("GRU", "rnn", units=2),
@@ -348,8 +376,8 @@ def test_states_that_are_given_are_not_cast() -> None:
 
 def test_a_cast_that_narrows_cannot_be_widened() -> None:
     """
-    What someone casts to float16 stays so, and an op that adds it to float32 is refused rather than
-    tried for ever.
+    An op that adds a float32 tensor to the result of a cast to float16 is an error, because the
+    plan never changes a cast that narrows.
     """
     half = {
         **layer("TFOpLambda", "tf.cast", function="cast"),
@@ -369,8 +397,8 @@ def test_a_cast_that_narrows_cannot_be_widened() -> None:
 
 def test_a_cast_at_the_end_comes_after_the_rounding() -> None:
     """
-    Where the model itself casts its output to float32, what feeds the cast stays in float32, too,
-    unless outputs follow.
+    If a model casts its output to float32, the layer before the cast stays in float32 too, unless
+    ``--include outputs`` is set.
     """
     cast = {
         **layer("TFOpLambda", "tf.cast", function="cast"),
@@ -385,7 +413,10 @@ def test_a_cast_at_the_end_comes_after_the_rounding() -> None:
 
 
 def test_the_wrapper_of_a_kept_layer_is_kept() -> None:
-    """Keras 3's TimeDistributed has its layer compute in the wrapper's dtype."""
+    """
+    If a layer stays in float32, its TimeDistributed does too, because in Keras 3 the layer computes
+    in the wrapper's dtype.
+    """
     wrapped = layer("TimeDistributed", "each", layer=layer("UnitNormalization", "inner"))
     changed = policies(after(chain(dense("a"), wrapped, dense("b"), dense("out")), "mixed_float16"))
     assert (changed["each"], changed["inner"]) == ("float32", "float32")

@@ -1,6 +1,6 @@
 """
-SavedModels: every copy of a policy alike, and refusals of what stays in the graph and in the
-checkpoint.
+SavedModels: all copies of a policy are changed together, and changes that the graph or the
+checkpoint prevent are errors.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def planned(
 
 
 def name(value: object) -> object:
-    """Return the name of a policy in either spelling."""
+    """Return the name of a policy in either policy format."""
     return value["config"]["name"] if isinstance(value, dict) else value
 
 
 def contradictions(loaded: LoadedModel) -> list[str]:
     """
-    Return the places that say another policy than their layer has; the input layer of a Sequential
-    and metrics are no such places.
+    Return the places whose policy differs from that of their layer, except metrics and the input
+    layer of a Sequential.
     """
     found = loaded.document
     return [
@@ -87,8 +87,8 @@ def contradictions(loaded: LoadedModel) -> list[str]:
 @for_each("path", SAMPLES)
 def test_every_place_of_a_policy_is_known(path: Path) -> None:
     """
-    In each object's metadata, in both files, every dtype is a layer's, but for metrics and the
-    input layers of Sequentials.
+    Every dtype in the metadata of both files belongs to a known layer, except those of metrics and
+    of input layers of Sequentials.
     """
     found = document(path)
     loaded = reading.load_model(found)
@@ -121,8 +121,8 @@ def _class_at(metadata: object, place: str) -> object:
 @for_each("path", sampled("planned saved models", SAMPLES, share=4))
 def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
     """
-    After the edits no place contradicts another, no variable has another dtype, and a second plan
-    is empty.
+    After the edits of a plan all places agree, no variable has another dtype, and a second plan is
+    empty.
     """
     found = document(path)
     made = planned(found, to)
@@ -141,8 +141,8 @@ def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "float64"])
 def test_a_checkpoint_keeps_its_dtypes(to: str) -> None:
     """
-    RestoreV2 refuses another dtype (asked of the real loaders), so the layer and its reason are
-    named.
+    A plan that changes the dtype of variables in a checkpoint is an error for each such layer with
+    the reason, because RestoreV2 fails (measured with the releases).
     """
     made = plan(FIXTURES / "tf2.15/sequential", to)
     refusals = {refusal.path: refusal for refusal in made.refusals}
@@ -154,7 +154,10 @@ def test_a_checkpoint_keeps_its_dtypes(to: str) -> None:
 
 
 def test_layers_revived_from_traces_are_refused() -> None:
-    """A custom class, and Keras' own layers in it; what keeps its policy is left out of it."""
+    """
+    A new policy is an error for custom layers, and for Keras layers in them, because Keras revives
+    these from traces; layers that keep their policy are not listed.
+    """
     custom = plan(FIXTURES / "tf2.15/custom_layer", "mixed_bfloat16")
     assert {refusal.code for refusal in custom.refusals} == {"revived-from-traces"}
     layers = reading.load_model(document(FIXTURES / "tf2.15/custom_layer")).model.layers
@@ -171,8 +174,8 @@ def test_layers_revived_from_traces_are_refused() -> None:
 
 def test_spellings_of_revived_layers_are_current_too() -> None:
     """
-    Nothing is computed differently, so nothing stands in the way: a revived layer takes its policy
-    by either spelling.
+    The policy format of a layer revived from traces is updated without an error, because its dtype
+    does not change.
     """
     made = plan(FIXTURES / "tf2.15/subclassed")
     assert made.edits
@@ -187,7 +190,7 @@ def small(
     class_name: str = "Functional",
     **metadata: object,
 ) -> Document:
-    """Return a SavedModel's document: a model and its layers, one after the other."""
+    """Return the document of a SavedModel whose model calls its layers in sequence."""
     children = [(f"layer-{position}", position + 1) for position in range(len(layers))]
     identifier = "_tf_keras_network" if is_functional else "_tf_keras_model"
     root = keras_object(
@@ -203,7 +206,10 @@ def small(
 
 
 def test_a_functional_model_of_another_class_is_rebuilt(tmp_path: Path) -> None:
-    """Its graph stands in its config, and its class is not needed."""
+    """
+    The layers of a functional model with a custom class can change their policy, because Keras
+    rebuilds them from the config without the class.
+    """
     layers = [keras_object("dense_a", "Dense")]
     assert not planned(
         small(tmp_path / "one", *layers, class_name="Mine"),
@@ -218,8 +224,8 @@ def test_a_functional_model_of_another_class_is_rebuilt(tmp_path: Path) -> None:
 
 def test_a_lambda_is_byte_code(tmp_path: Path) -> None:
     """
-    It is rebuilt in the Python that saved it and revived from traces elsewhere: its own policy
-    cannot change.
+    A new policy of a Lambda is an error, because its byte code loads only in the Python version
+    that saved it and is revived from traces in others.
     """
     found = small(
         tmp_path,
@@ -236,8 +242,8 @@ def test_a_lambda_is_byte_code(tmp_path: Path) -> None:
 
 def test_what_a_layer_makes_by_itself_follows_it() -> None:
     """
-    No loader looks at the metadata of MultiHeadAttention's own layers; naming one of them is
-    refused.
+    The sub-layers of a MultiHeadAttention follow its policy, because releases ignore their
+    metadata; ``--set`` on one sub-layer is an error.
     """
     path = FIXTURES / "tf2.15/mha_mixed"
     made = plan(path, None, "net/mha=mixed_bfloat16")
@@ -260,7 +266,10 @@ def test_what_a_layer_makes_by_itself_follows_it() -> None:
 
 
 def test_both_files_of_tf25_are_edited() -> None:
-    """And it is said which loader obeys which."""
+    """
+    A plan changes both metadata files of TF 2.5 alike, and a note names the file that each release
+    reads.
+    """
     path = FIXTURES / "tf2.5/global_mixed_float16"
     made = plan(path, "float32")
     edits = {
@@ -288,8 +297,8 @@ def test_both_files_of_tf25_are_edited() -> None:
 
 def test_both_files_of_tf25_get_the_same_optimizer(tmp_path: Path) -> None:
     """
-    Or they would tell it differently afterwards, numbers of objects aside; where they did before,
-    the file that TF 2.5 obeys is edited alone.
+    A plan writes the same optimizer into both metadata files of TF 2.5, without regard to object
+    ids. If the files differed before, only the file that TF 2.5 reads is edited.
     """
     path = FIXTURES / "tf2.5/exp_mf16_fixed128"
     made = plan(path)
@@ -314,8 +323,8 @@ def test_both_files_of_tf25_get_the_same_optimizer(tmp_path: Path) -> None:
 
 def test_signatures_compute_as_before() -> None:
     """
-    A plan that changes what layers compute in says that the signatures do not, with their dtypes
-    where the graph was read.
+    A plan that changes dtypes of layers warns that signatures stay unchanged, with their dtypes if
+    the graph could be read.
     """
     found = document(FIXTURES / "tf2.3/nested_models")
     signatures = found.signatures
@@ -338,7 +347,10 @@ def test_signatures_compute_as_before() -> None:
 
 
 def test_tf21_revives_every_layer() -> None:
-    """So a changed SavedModel of TF 2.1 loads there no more, and does in newer ones."""
+    """
+    A SavedModel of TF 2.1 with a changed policy fails to load in TF 2.1, which revives every layer
+    from traces, and loads in newer releases.
+    """
     made = plan(FIXTURES / "tf2.1/global_mixed_float16", "float32")
     assert not made.refusals
     before, after = (
@@ -354,8 +366,8 @@ def test_tf21_revives_every_layer() -> None:
 
 def test_optimizers_state_is_never_restored() -> None:
     """
-    Keras starts with a fresh one from any SavedModel, so a wrapper costs nothing; the training
-    config is edited in the root.
+    A wrapper can be added to the optimizer of a SavedModel without loss, because Keras never
+    restores its state; the edit is in the root's training config.
     """
     made = plan(FIXTURES / "tf2.15/adam_autowrap_mf16", "mixed_bfloat16")
     edit = next(edit for edit in made.edits if edit.kind is EditKind.TRAINING)
@@ -370,8 +382,8 @@ def test_optimizers_state_is_never_restored() -> None:
 
 def test_a_lone_file_has_no_loaders(tmp_path: Path) -> None:
     """
-    It is part of a model: verdicts on it would mean nothing, and the plan is that of its
-    SavedModel.
+    A metadata file without its SavedModel has no verdicts on releases, because it is only a part of
+    a model; its plan is that of the SavedModel.
     """
     source = FIXTURES / "tf2.15/global_mixed_float16"
     alone = tmp_path / "keras_metadata.pb"
@@ -436,8 +448,8 @@ def test_what_a_config_names_decides_whether_a_layer_is_rebuilt(
     config: dict[str, object], name: str | None, tmp_path: Path
 ) -> None:
     """
-    A layer of Keras' own class with an activation, an initialiser or the like of someone else's is
-    revived from traces.
+    A layer of a Keras class is revived from traces if its config contains a custom activation,
+    initializer or similar object.
     """
     layers = [
         keras_object("dense_a", "Dense"),
@@ -454,7 +466,10 @@ def test_what_a_config_names_decides_whether_a_layer_is_rebuilt(
 
 
 def test_a_wrapper_with_a_custom_layer_is_revived_whole(tmp_path: Path) -> None:
-    """It is built from one config, which the file's loader may not be able to read."""
+    """
+    A wrapper around a custom layer is revived as a whole, because the release that loads the file
+    may not read its config.
+    """
     wrapper = keras_object("td", "TimeDistributed", children=[("layer", 3)])
     wrapper.metadata["config"]["layer"] = {  # type: ignore[index]
         "class_name": "Mine",
@@ -480,8 +495,8 @@ def test_a_wrapper_with_a_custom_layer_is_revived_whole(tmp_path: Path) -> None:
 
 def test_a_layer_that_does_not_cast_stays_fed_alike(tmp_path: Path) -> None:
     """
-    A revived layer casts what it gets, unless it was made with autocast=False: then it was traced
-    with one dtype.
+    The input dtype of a revived layer can change only if the layer casts its input; a layer with
+    ``autocast=False`` was traced with one dtype.
     """
     for autocast in (True, False):
         layers = [
@@ -512,7 +527,10 @@ def test_a_layer_that_does_not_cast_stays_fed_alike(tmp_path: Path) -> None:
 
 
 def test_old_loaders_have_fewer_activations(tmp_path: Path) -> None:
-    """They revive the layer that has one from traces, so a changed one does not load there."""
+    """
+    A changed layer fails to load in a release that lacks its activation, because that release
+    revives it from traces.
+    """
     layer = keras_object("dense_a", "Dense")
     layer.metadata["config"]["activation"] = "mish"  # type: ignore[index]
     made = planned(small(tmp_path, layer, keras_object("last", "Dense")), "mixed_bfloat16")

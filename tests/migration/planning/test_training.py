@@ -1,4 +1,4 @@
-"""What becomes of loss scales and of the saved optimizer."""
+"""The changes to loss scales and to the saved optimizer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scaled(scale: object, name: str = "mixed_float16") -> Config:
 
 
 def model(policy: object, *, first: object = None) -> Config:
-    """Return a model under a policy; its first layer may have another."""
+    """Return a model whose layers have a policy; the first layer can have another policy."""
     return chain(dense("a", first or policy), dense("b", policy), dense("c", policy), dense("out"))
 
 
@@ -56,12 +56,12 @@ def compiled(optimizer: Config) -> Config:
 
 
 def wrapper(inner: Config, scale: object) -> Config:
-    """Return the LossScaleOptimizer of TF 2.0 to 2.3."""
+    """Return the LossScaleOptimizer of TF 2.0 to 2.3 around an optimizer."""
     return {"class_name": "LossScaleOptimizer", "config": {"optimizer": inner, "loss_scale": scale}}
 
 
 def current(inner: Config, initial: float, steps: int | None) -> Config:
-    """Return the LossScaleOptimizer of TF 2.4 on."""
+    """Return the LossScaleOptimizer of TF 2.4 and later around an optimizer."""
     settings = {
         "inner_optimizer": inner,
         "dynamic": steps is not None,
@@ -110,8 +110,8 @@ def test_what_dropping_a_loss_scale_means(
     policy: Config, optimizer: Config | None, severity: NoteSeverity, says: str
 ) -> None:
     """
-    One row of the table each: whether the optimizer has it, whether a modern compile() does it, and
-    what to write where nothing keeps it.
+    The note on a dropped loss scale depends on whether the optimizer has a scale and whether a
+    current ``compile()`` adds it; if neither does, the note says what to write.
     """
     made = plan(
         document(model(policy), training=compiled(optimizer) if optimizer else None, keras="2.4.0")
@@ -123,7 +123,10 @@ def test_what_dropping_a_loss_scale_means(
 
 
 def test_a_layers_loss_scale_is_inert() -> None:
-    """Only the model's policy scales losses."""
+    """
+    A note reports a loss scale in the policy of a layer as ineffective, because only the model's
+    policy scales losses.
+    """
     mixed = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
     made = plan(
         document(
@@ -143,7 +146,7 @@ def test_a_layers_loss_scale_is_inert() -> None:
 
 
 def test_no_loss_scale_no_note() -> None:
-    """A policy that passes none loses none."""
+    """A model whose policy has no loss scale has no note on loss scales."""
     assert not plan(
         document(
             model({"class_name": "Policy", "config": {"name": "mixed_float16"}}), keras="2.4.0"
@@ -162,7 +165,9 @@ def test_no_loss_scale_no_note() -> None:
 def test_keep_moves_the_scale_into_the_optimizer(
     scale: Config, inner: Config, expected: Config
 ) -> None:
-    """``--keep loss-scale`` wraps a plain optimizer in its own kind of wrapper."""
+    """
+    ``--keep loss-scale`` wraps a plain optimizer in the wrapper of the same kind of optimizer.
+    """
     made = plan(
         document(model(scaled(scale)), training=compiled(inner), keras="2.5.0"),
         loss_scale=LossScales.KEEP,
@@ -173,7 +178,10 @@ def test_keep_moves_the_scale_into_the_optimizer(
 
 @pytest.mark.parametrize("optimizer", [wrapper(ADAM, FIXED), wrapper(ADAM, DYNAMIC), None])
 def test_keep_leaves_an_optimizer_that_scales(optimizer: Config | None) -> None:
-    """What has a scale keeps it, and without an optimizer there is nothing to keep one in."""
+    """
+    ``--keep loss-scale`` changes nothing if the optimizer already has a scale, or if the file has
+    no optimizer.
+    """
     found = document(
         model(scaled(FIXED)), training=compiled(optimizer) if optimizer else None, keras="2.4.0"
     )
@@ -204,14 +212,20 @@ def test_keep_leaves_an_optimizer_that_scales(optimizer: Config | None) -> None:
     ],
 )
 def test_old_wrappers_are_spelled_as_later_releases_do(before: Config, after: Config) -> None:
-    """TF 2.4's spelling is read by every Keras 2 from then on."""
+    """
+    A wrapper in the format of TF 2.3 and earlier is rewritten in that of TF 2.4, which every later
+    Keras 2 reads.
+    """
     made = plan(document(model("mixed_float16"), training=compiled(before), keras="2.4.0"))
     (edit,) = made.edits
     assert (edit.before, edit.after, edit.path) == (before, after, None)
 
 
 def test_a_multiplier_other_than_two_has_no_modern_form() -> None:
-    """It is said and the optimizer left as it is."""
+    """
+    A wrapper whose multiplier is not two stays unchanged with a note, because current releases
+    support only two.
+    """
     made = plan(
         document(model("mixed_float16"), training=compiled(wrapper(ADAM, FOURFOLD)), keras="2.4.0")
     )
@@ -221,12 +235,15 @@ def test_a_multiplier_other_than_two_has_no_modern_form() -> None:
 
 @pytest.mark.parametrize("optimizer", [current(ADAM, 1.0, 1), ADAM, NEW_ADAM])
 def test_current_optimizers_stay(optimizer: Config) -> None:
-    """A file that needs nothing is left alone."""
+    """An optimizer in the current format needs no edit."""
     assert plan(document(model("mixed_float16"), training=compiled(optimizer))).is_empty
 
 
 def test_to_mixed_float16_gets_dynamic_loss_scaling() -> None:
-    """As compile() under that policy does; --keep optimizer leaves the optimizer."""
+    """
+    ``--to mixed_float16`` adds dynamic loss scaling, as ``compile()`` does under this policy;
+    ``--keep optimizer`` leaves the optimizer unchanged.
+    """
     found = document(model("float32"), training=compiled(ADAM))
     assert plan(found, "mixed_float16").edits[-1].after == current(ADAM, 32768.0, 2000)
     left = plan(found, "mixed_float16", optimizer=Optimizers.KEEP)
@@ -236,7 +253,10 @@ def test_to_mixed_float16_gets_dynamic_loss_scaling() -> None:
 
 
 def test_away_from_mixed_float16_the_wrapper_goes() -> None:
-    """bfloat16 has float32's range and needs no scaling."""
+    """
+    Converting from mixed_float16 removes the loss scale wrapper, because bfloat16 and float32 need
+    no scaling.
+    """
     found = document(model("mixed_float16"), training=compiled(current(ADAM, 32768.0, 2000)))
     assert plan(found, "mixed_bfloat16").edits[-1].after == ADAM
     assert plan(found, "float32").edits[-1].after == ADAM
@@ -244,7 +264,8 @@ def test_away_from_mixed_float16_the_wrapper_goes() -> None:
 
 def test_wrapping_a_new_optimizer_loses_its_state_in_hdf5() -> None:
     """
-    No Keras restores LossScaleOptimizerV3 from HDF5, and the plan says so, with the way around it.
+    A plan that wraps an optimizer in HDF5 warns that its state is lost, because no Keras restores
+    LossScaleOptimizerV3 from HDF5, and suggests ``--keep optimizer``.
     """
     made = plan(
         document(model("float32"), training=compiled(NEW_ADAM), keras="2.15.0"), "mixed_float16"
@@ -255,7 +276,7 @@ def test_wrapping_a_new_optimizer_loses_its_state_in_hdf5() -> None:
 
 
 def archive(optimizer: Config | None, policy: str, *, wrapped: bool) -> Any:
-    """Return a ``.keras`` of Keras 3 with the state of its optimizer."""
+    """Return a ``.keras`` archive of Keras 3 with the state of its optimizer."""
     named = {
         "module": "keras",
         "class_name": "DTypePolicy",
@@ -300,8 +321,8 @@ KERAS3_ADAM: Config = {
 
 def test_state_moves_when_keras3_gets_a_wrapper() -> None:
     """
-    The wrapper's own four variables come first, then the optimizer's, and those once more below
-    ``inner_optimizer``.
+    If Keras 3 gets a wrapper, the state has the wrapper's four variables, then the optimizer's, and
+    the optimizer's again below ``inner_optimizer``.
     """
     made = plan(archive(KERAS3_ADAM, "float32", wrapped=False), "mixed_float16")
     assert made.edits[-1].after["config"]["inner_optimizer"] == KERAS3_ADAM  # type: ignore[index,call-overload]  # an object
@@ -326,8 +347,8 @@ WRAPPED_ADAM: Config = {
 @pytest.mark.parametrize("optimizer", [KERAS3_ADAM, WRAPPED_ADAM])
 def test_state_moves_back_when_the_wrapper_goes(optimizer: Config) -> None:
     """
-    compile() wraps by itself and saves the wrapper's state with the plain optimizer's config: both
-    cases leave the plain state.
+    If the wrapper is removed, only the plain optimizer's state is left, even if ``compile()`` added
+    the wrapper and the config has only the plain optimizer.
     """
     made = plan(archive(optimizer, "mixed_float16", wrapped=True), "float32")
     assert made.state is not None
@@ -338,7 +359,10 @@ def test_state_moves_back_when_the_wrapper_goes(optimizer: Config) -> None:
 
 @pytest.mark.parametrize("name", ["Nadam", "Adafactor"])
 def test_a_state_that_fits_nowhere_is_left_out(name: str) -> None:
-    """Nadam and Adafactor of Keras 3 save fewer variables when they are wrapped."""
+    """
+    The state of Nadam and Adafactor is dropped with a note if Keras 3 wraps them, because wrapped
+    they save fewer variables.
+    """
     made = plan(
         archive({**KERAS3_ADAM, "class_name": name}, "float32", wrapped=False), "mixed_float16"
     )
@@ -348,8 +372,8 @@ def test_a_state_that_fits_nowhere_is_left_out(name: str) -> None:
 
 def test_state_of_keras2_archives_stays_in_its_place() -> None:
     """
-    They hold the optimizer's own variables, wrapped or not; the copy below ``inner_optimizer`` goes
-    with the wrapper.
+    The optimizer's state in a Keras 2 archive keeps its place with or without a wrapper; the copy
+    below ``inner_optimizer`` is removed with the wrapper.
     """
     config = chain(
         dense("a", "mixed_float16"), dense("b", "mixed_float16"), dense("out", "mixed_float16")
@@ -394,7 +418,10 @@ def test_bfloat16_slots_that_nobody_reads_are_told(
     optimizer: Config,
     warned: bool,  # noqa: FBT001
 ) -> None:  # a case
-    """Optimizers of the old kind have no way to read them from HDF5."""
+    """
+    A warning reports optimizer slots in bfloat16 if the optimizer is of the old kind, which cannot
+    read them from HDF5.
+    """
     made = plan(document(model("float32"), training=compiled(optimizer)), "bfloat16")
     assert ("optimizer-state" in {note.code for note in made.notes}) is warned
 
@@ -408,7 +435,10 @@ def test_optimizers_that_the_wrapper_refuses_stay_plain(
     keras: str,
     wraps: bool,  # noqa: FBT001
 ) -> None:  # a case
-    """TF 2.15 refuses AdamW, every Keras 2 Lion and Adafactor: it is said that nothing scales."""
+    """
+    An optimizer that the release cannot wrap stays plain with a note on the missing scale: TF 2.15
+    cannot wrap AdamW, and no Keras 2 wraps Lion or Adafactor.
+    """
     made = plan(
         document(
             model("float32"),
@@ -423,8 +453,8 @@ def test_optimizers_that_the_wrapper_refuses_stay_plain(
 
 def test_a_wrapper_that_keras3_did_not_write_is_fixed() -> None:
     """
-    compile() wraps by itself, save() writes the plain optimizer with the wrapper's state, and
-    loading finds it does not fit.
+    ``--keep loss-scale`` adds the wrapper that Keras 3 omits: ``compile()`` wraps the optimizer,
+    but ``save()`` writes the plain config with the wrapper's state, which fails to load.
     """
     found = archive(KERAS3_ADAM, "mixed_float16", wrapped=True)
     assert [note.code for note in plan(found).notes] == ["wrapper-lost"]
@@ -436,7 +466,10 @@ def test_a_wrapper_that_keras3_did_not_write_is_fixed() -> None:
 
 
 def test_keras3_has_no_fixed_scale() -> None:
-    """It becomes the optimizer's own factor, and its state stays."""
+    """
+    A fixed loss scale becomes the optimizer's ``loss_scale_factor`` in Keras 3, and the state is
+    unchanged.
+    """
     from policytool.migration.planning.optimizers import Dialect, wrap
     from policytool.releases.policy import Fixed
 
@@ -445,7 +478,10 @@ def test_keras3_has_no_fixed_scale() -> None:
 
 
 def test_a_factor_stays_where_it_does_no_harm() -> None:
-    """Keras 3's loss_scale_factor is the user's own."""
+    """
+    A plan never changes ``loss_scale_factor`` of Keras 3, because the user set it; it adds a note
+    if the factor no longer matters.
+    """
     factor = {**KERAS3_ADAM, "config": {"name": "adam", "loss_scale_factor": 128.0}}
     made = plan(archive(factor, "mixed_float16", wrapped=False), "float32")
     assert "loss-scale-factor" in {note.code for note in made.notes}

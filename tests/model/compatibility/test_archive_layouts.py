@@ -1,4 +1,7 @@
-"""The archive layout of TF 2.12 to 2.14, whose group of layers later releases do not read."""
+"""
+The archive layout of TF 2.12 to 2.14, in which layers are in a group that later releases do not
+read.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ TWICE = ("dense", "dense_2")
 
 
 def relaid(target: Path, names: tuple[str, str], version: str) -> Path:
-    """Return a Sequential archive with two Dense layers as TF 2.13 or 2.14 lays it out."""
+    """Return a Sequential archive with two Dense layers in the layout of TF 2.13 or 2.14."""
     with zipfile.ZipFile(FIXTURES / "tf2.15/sequential.keras") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     weights = io.BytesIO(members["model.weights.h5"])
@@ -48,7 +51,10 @@ def relaid(target: Path, names: tuple[str, str], version: str) -> Path:
 def test_verdicts_agree_with_measured_loads(
     names: tuple[str, str], version: str, loading: dict[str, bool], tmp_path: Path
 ) -> None:
-    """Sequential models with several layers of one class, saved by TF 2.13.1 and 2.14.1."""
+    """
+    The verdicts on Sequential models with several layers of one class agree with measured loads of
+    files that TF 2.13.1 and 2.14.1 wrote.
+    """
     releases = policytool.inspect(relaid(tmp_path / "m.keras", names, version)).releases
     assert {name: releases[name].reason is None for name in loading} == loading
     assert DEPENDENCIES in str(releases["tf2.15"].reason)
@@ -61,7 +67,7 @@ def test_verdicts_agree_with_measured_loads(
 def test_conversion_moves_variables_to_the_group_that_later_releases_read(
     names: tuple[str, str], version: str, target: str, tmp_path: Path
 ) -> None:
-    """The values stay with their layers."""
+    """Conversion moves the variables of each layer to the group that later releases read."""
     source = relaid(tmp_path / "m.keras", names, version)
     output = tmp_path / "converted.keras"
     policytool.migrate(source, target=target, output=output, verify=False)

@@ -48,8 +48,8 @@ BY_NAME: Final[Config] = {
 
 def with_states(layer: Config) -> Config:
     """
-    Return a model with a recurrent layer on a sequence and a state, as Keras 2.3.1 writes it; Keras
-    3.6 and 3.15 refuse it so, and 3.0 and 3.3 for another reason.
+    Return a model with a recurrent layer on a sequence and a state, as Keras 2.3.1 writes it. Keras
+    3.6 and 3.15 fail to load it because of the state, and 3.0 and 3.3 for another reason.
     """
     state = {
         "class_name": "InputLayer",
@@ -249,13 +249,16 @@ loaders, and why.
 
 
 def verdicts_on(config: Config, path: Path) -> Mapping[str, Verdict]:
-    """Return what the report says of a config in HDF5, by loader."""
+    """Return the verdict of each release on a config in HDF5."""
     return policytool.inspect(str(h5_model(path, config))).releases
 
 
 @pytest.mark.parametrize(("config", "reason"), REFUSED_CONFIGS)
 def test_what_keras_3_refuses_of_keras_2(config: Config, reason: str, tmp_path: Path) -> None:
-    """Every Keras 3 refuses it, and for this reason alone; what wrote it loads it."""
+    """
+    A config that only Keras 2 supports is incompatible with every release of Keras 3 for the
+    expected reason, and with no other release for this reason.
+    """
     found = verdicts_on(config, tmp_path / "model.h5")
     refusing = {
         loader
@@ -270,7 +273,10 @@ def test_what_keras_3_refuses_of_keras_2(config: Config, reason: str, tmp_path: 
 def test_what_keras_3_may_refuse_of_keras_2(
     config: Config, loaders: str, reason: str, tmp_path: Path
 ) -> None:
-    """It is left open for these loaders, and no other Keras is doubted."""
+    """
+    A config that some releases of Keras 3 may not load is unknown for these releases, and no other
+    release has this doubt.
+    """
     found = verdicts_on(config, tmp_path / "model.h5")
     doubted = {
         loader
@@ -289,7 +295,10 @@ def test_what_keras_3_may_refuse_of_keras_2(
 def test_an_axis_that_keras_3_keeps_or_takes_anyway_is_no_doubt(
     axis: object, tmp_path: Path
 ) -> None:
-    """A list of one is read as its number; -1 is the default, and 3 the last axis of images."""
+    """
+    An axis of BatchNormalization that Keras 3 reads correctly raises no doubt: a list with one
+    number, the default -1, and 3 as the last axis of images.
+    """
     layer = {
         "class_name": "BatchNormalization",
         "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": axis},
@@ -302,8 +311,8 @@ def test_an_axis_that_keras_3_keeps_or_takes_anyway_is_no_doubt(
 
 def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) -> None:
     """
-    Keras 3.15 loads them as TF 1.15 to 2.15 and tf_keras 2.21 write them; with a Dense behind a
-    functional model it does not, and 3.3 and 3.6 do.
+    A Sequential in a Sequential of Keras 2 loads in Keras 3.15, because it has no graph; a
+    functional model followed by a Dense in a Sequential does not.
     """
     inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [FLOATS, dense()]}}
     found = verdicts_on(sequential(FLOATS, inner), tmp_path / "model.h5")
@@ -331,8 +340,8 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
 
 def test_network_is_a_class_of_old_releases(tmp_path: Path) -> None:
     """
-    TF 1.15 loads a model with a Network in it; TF 2.3, 2.4, 2.15, tf_keras 2.21, Keras 3.0, 3.6 and
-    3.15 do not have the class.
+    A model with a Network is incompatible with releases that lack this class: TF 1.15 loads it, and
+    TF 2.3 and later and Keras 3 do not.
     """
     inner = {
         "class_name": "Network",
@@ -362,7 +371,10 @@ def test_network_is_a_class_of_old_releases(tmp_path: Path) -> None:
 def test_the_names_of_old_batch_normalizations_are_no_custom_classes(
     name: str, tmp_path: Path
 ) -> None:
-    """TF 1.15 to tf_keras 2.21 have both."""
+    """
+    The names of old BatchNormalization classes are not custom classes, because TF 1.15 to tf_keras
+    2.21 have them.
+    """
     layer = {
         "class_name": name,
         "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": [1]},
@@ -373,8 +385,8 @@ def test_the_names_of_old_batch_normalizations_are_no_custom_classes(
 
 def test_a_sequential_that_was_never_built_has_nothing_to_load_into(tmp_path: Path) -> None:
     """
-    Without an input's shape it is refused for its variables, and taken where there are none:
-    tf_keras 2.21 loads what TF 1.15 wrote.
+    A Sequential without an input shape is incompatible if the file contains variables, and loads if
+    it has none, as in tf_keras 2.21 for a file of TF 1.15.
     """
     config = sequential(dense())
     refused, taken = (
@@ -389,7 +401,8 @@ def test_a_sequential_that_was_never_built_has_nothing_to_load_into(tmp_path: Pa
 
 def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: Path) -> None:
     """
-    Keras 2 writes ``[1]``, which Keras 3.0 to 3.15 cannot make a number of; in HDF5 they unpack it.
+    A BatchNormalization with the axis ``[1]`` in an archive of Keras 2 is incompatible with Keras
+    3.0 to 3.15, which unpack the list only in HDF5.
     """
     normal = {"class_name": "BatchNormalization", "module": "keras.layers", "registered_name": None}
     config = sequential(
@@ -410,7 +423,7 @@ def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: P
 def with_constant(
     dtype: str, constant: object, *, before: bool = True, cast: bool = False
 ) -> Config:
-    """Return a model that adds a number to an input, as TF 2.15 writes it."""
+    """Return a model that adds a number to its input, as TF 2.15 writes it."""
     entries: list[Config] = [
         {
             "class_name": "InputLayer",
@@ -440,7 +453,7 @@ def with_constant(
 
 
 def op_layer(function: str, nodes: list[object]) -> Config:
-    """Return an op layer, whose dtype says nothing of its function's."""
+    """Return an op layer whose dtype is independent of the dtype of its function."""
     config = {"name": function, "trainable": True, "dtype": "float32", "function": function}
     return {
         "class_name": "TFOpLambda",
@@ -466,7 +479,10 @@ def op_layer(function: str, nodes: list[object]) -> Config:
 def test_number_before_a_tensor_has_its_own_dtype(
     config: Config, *, is_listed: bool, tmp_path: Path
 ) -> None:
-    """Each model was saved by TF 2.15.1 and loaded there; in Keras 2, the code is ``1.0 + x``."""
+    """
+    A number before a tensor, such as ``1.0 + x``, is incompatible with Keras 2 in the cases that
+    failed in TF 2.15.1, which saved the models.
+    """
     releases = policytool.inspect(h5_model(tmp_path / "m.h5", config)).releases
     for name in ("tf2.4", "tf2.15", "tf_keras2.21"):
         assert ("number" in str(releases[name].reason)) is is_listed
@@ -475,8 +491,8 @@ def test_number_before_a_tensor_has_its_own_dtype(
 @pytest.mark.parametrize("version", [b"2.6.0", b"2.7.0", b"2.8.0"])
 def test_release_without_fixtures_has_separate_metadata(version: bytes, tmp_path: Path) -> None:
     """
-    A public SavedModel of TF 2.6.0 has no metadata in ``saved_model.pb``, and TF 1.15, 2.4 and 2.5
-    fail to load it (``fixtures/public_files.json``).
+    A SavedModel of TF 2.6.0 has its metadata in a separate file, so it is incompatible with TF
+    1.15, 2.4 and 2.5 (measured with a public file, ``fixtures/public_files.json``).
     """
     copy = Path(shutil.copytree(FIXTURES / "tf2.9" / "default_float32", tmp_path / "model"))
     metadata = copy / "keras_metadata.pb"

@@ -30,7 +30,7 @@ MEASURED: Final = tuple(loader for loader in LOADERS if family_of(loader) == KER
 
 
 def tensor(layer: str) -> Config:
-    """Return an argument that is a layer's output."""
+    """Return an argument that is the output of a layer."""
     config = {"shape": [None, 4, 8], "dtype": "float32", "keras_history": [layer, 0, 0]}
     return {"class_name": "__keras_tensor__", "config": config}
 
@@ -42,7 +42,7 @@ FULL: Final = {"class_name": "__slice__", "config": {"start": None, "stop": None
 def operation(
     class_name: str, *args: object, config: object = None, module: str = "numpy", **kwargs: object
 ) -> Config:
-    """Return an operation in a graph, called once."""
+    """Return an operation in a graph, with one call."""
     return {
         "module": f"keras.src.ops.{module}",
         "class_name": class_name,
@@ -54,7 +54,7 @@ def operation(
 
 
 def verdicts(path: Path, entry: Config) -> Mapping[str, Verdict]:
-    """Return what the report says of a model of an input and an operation."""
+    """Return the verdict of each release on a model with an input and an operation."""
     inputs: Config = {
         "module": "keras.layers",
         "class_name": "InputLayer",
@@ -96,13 +96,19 @@ PLAIN: Final = {
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_calls_with_known_arguments_load_in_the_newest_release(tmp_path: Path, name: str) -> None:
-    """Residual models, slices and reductions are judged by the arguments of their calls."""
+    """
+    An operation whose arguments the newest release has loads in it: residual models, slices and
+    reductions.
+    """
     verdict = verdicts(tmp_path, PLAIN[name])[NEWEST]
     assert (verdict.loads, verdict.reason, verdict.not_judged) == (True, None, None)
 
 
 def test_an_operation_without_differences_loads_in_every_release(tmp_path: Path) -> None:
-    """``x + y`` has the same two arguments from Keras 3.0 on."""
+    """
+    ``x + x`` loads in every measured release, because its two arguments are unchanged since Keras
+    3.0.
+    """
     found = verdicts(tmp_path, PLAIN["x + x"])
     assert [loader for loader in MEASURED if found[loader].loads] == list(MEASURED)
 
@@ -163,13 +169,18 @@ FAILING: Final = {
 
 @pytest.mark.parametrize("name", FAILING)
 def test_failing_operations_are_named_with_their_argument(tmp_path: Path, name: str) -> None:
-    """The reason names the operation and the argument that the release does not accept."""
+    """
+    The reason of a failure names the operation and the argument that the release does not have.
+    """
     entry, loader, reason = FAILING[name]
     assert reason in [cause.reason for cause in verdicts(tmp_path, entry)[loader].causes]
 
 
 def test_functions_and_unmeasured_operations_are_unknown_by_name(tmp_path: Path) -> None:
-    """What an operation calls is not in the file; an operation of a later release is not known."""
+    """
+    The verdict is unknown if an operation calls a function that is not in the file, or if no
+    release has been measured with the operation.
+    """
     function = {"module": "builtins", "class_name": "function", "config": "scale"}
     called = verdicts(tmp_path, operation("Map", function, X, module="core"))[NEWEST]
     assert (
@@ -180,13 +191,16 @@ def test_functions_and_unmeasured_operations_are_unknown_by_name(tmp_path: Path)
 
 
 def test_activations_that_operations_call_are_found_by_name(tmp_path: Path) -> None:
-    """Keras finds its own activations without code."""
+    """
+    An operation that calls an activation by name loads, because Keras finds its own activations
+    without code.
+    """
     function = {"module": "builtins", "class_name": "function", "config": "relu"}
     assert verdicts(tmp_path, operation("Map", function, X, module="core"))[NEWEST].loads
 
 
 def test_audit_reports_nothing_unknown_of_plain_operations(tmp_path: Path) -> None:
-    """``audit --target keras3`` has no finding about the newest release."""
+    """``audit --target keras3`` has no finding on unknown operations for sums, slices and means."""
     for name in ("x + x", "x[:, 0]", "mean"):
         verdicts(tmp_path, PLAIN[name])
         report = run("audit", tmp_path / "model.keras", "--target", "keras3", "--format", "json")
@@ -195,7 +209,10 @@ def test_audit_reports_nothing_unknown_of_plain_operations(tmp_path: Path) -> No
 
 
 def test_every_measured_release_accepts_its_own_signatures() -> None:
-    """An operation with all its arguments, given by name, is accepted where they were measured."""
+    """
+    An operation with all its arguments by name is accepted in each release in which they were
+    measured.
+    """
     table: Mapping[str, list[Any]] = data.read("operations")["operations"]
     number = frozenset({"number"})
     for name, entries in table.items():

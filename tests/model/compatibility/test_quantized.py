@@ -1,6 +1,6 @@
 """
 Verdicts on quantized layers, on policies of unknown releases and on custom objects, for configs
-that no fixture has.
+that are not in any fixture.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def test_scale_of_an_int8_kernel_has_its_last_size(
     size: int,
     loads: bool,  # noqa: FBT001
 ) -> None:
-    """The scale has a number for each unit, whichever policy was quantized."""
+    """
+    The scale of an int8 kernel must have one number per unit, regardless of the source policy.
+    """
     path = _archive(tmp_path, _layer(policy), {"0": (6, 2), "1": (2,), "2": (size,)})
     reason = f"the variable kernel_scale of Dense dense_a has the shape (2,), but ({size},)"
     assert (_reason(path) or "").startswith("" if loads else reason)
@@ -77,7 +79,10 @@ def test_scale_of_an_int8_kernel_has_its_last_size(
 
 
 def test_quantized_policy_without_source_has_the_global_policy(tmp_path: Path) -> None:
-    """Layers and entries of maps keep their mode, and their source is that of the program."""
+    """
+    A quantized policy without a source keeps its mode and uses the global policy as its source, in
+    a layer and in a policy map.
+    """
     entry: Config = {"default_policy": None, "policy_map": {"dense_a": WITHOUT_SOURCE}}
     in_map = {"class_name": "DTypePolicyMap", "config": entry, "module": "keras.dtype_policies"}
     for number, policy in enumerate((WITHOUT_SOURCE, in_map)):
@@ -100,7 +105,10 @@ def test_quantized_policy_without_source_has_the_global_policy(tmp_path: Path) -
     ],
 )
 def test_policy_of_a_later_release_is_named(tmp_path: Path, policy: Config, part: str) -> None:
-    """No known release loads it, and none is assumed for its layer."""
+    """
+    A policy of a later release is incompatible with all known releases, and the layer has no policy
+    in the report.
+    """
     path = _archive(tmp_path, _layer(policy), {"0": (6, 2), "1": (2,)})
     report = policytool.inspect(path)
     assert not any(report.releases[loader].loads for loader in LOADERS)
@@ -109,7 +117,10 @@ def test_policy_of_a_later_release_is_named(tmp_path: Path, policy: Config, part
 
 
 def test_registered_initializer_is_a_custom_class(tmp_path: Path) -> None:
-    """tf_keras 2.21 fails to find it in its own HDF5 file unless it is in custom_objects."""
+    """
+    A registered initializer is reported as a custom class, because tf_keras 2.21 finds it in HDF5
+    only with custom_objects.
+    """
     initializer: Config = {
         "module": None,
         "class_name": "Init",
@@ -122,7 +133,10 @@ def test_registered_initializer_is_a_custom_class(tmp_path: Path) -> None:
 
 
 def test_call_on_a_layer_that_is_listed_later(tmp_path: Path) -> None:
-    """Keras 3.0 to 3.6 fail: they come back only to calls that are stored as in Keras 2."""
+    """
+    A call on a layer that is listed later fails in Keras 3.0 to 3.6, which postpone only calls in
+    the format of Keras 2.
+    """
 
     def call(*names: str) -> Config:
         tensors = [

@@ -93,8 +93,8 @@ def _by_loader(row: Mapping[str, str]) -> dict[str, str]:
 
 def _cells(name: str) -> Iterator[tuple[str, dict[str, bool]]]:
     """
-    Yield each compiled file, and for each loader that takes its model whether it refuses the
-    training configuration.
+    Yield each compiled file with each release that loads its model, and whether the release fails
+    on the training configuration.
     """
     for file, row in _record(name).items():
         if "compiled" in row:
@@ -114,8 +114,8 @@ def _cells(name: str) -> Iterator[tuple[str, dict[str, bool]]]:
 @pytest.mark.parametrize("name", RECORDS)
 def test_refusals_are_what_the_real_loaders_said(name: str) -> None:
     """
-    Of every compiled fixture, as it is and migrated, and every loader that takes its model, the
-    verdict is the loader's own.
+    The verdict on the training configuration agrees with the measured load for every compiled
+    fixture, original and migrated, and every release that loads the model.
     """
     wrong, cells, refused = [], 0, 0
     for file, measured in _cells(name):
@@ -136,8 +136,8 @@ def test_refusals_are_what_the_real_loaders_said(name: str) -> None:
 @THOROUGH
 def test_lost_state_is_what_the_real_loaders_lost() -> None:
     """
-    Of every compiled fixture and every loader that takes its training configuration, the state is
-    lost where the rows say so.
+    The optimizer's state is reported as lost exactly if the measured release lost it, for every
+    compiled fixture and release that loads its training configuration.
     """
     wrong, lost = [], 0
     for file, row in STATE.items():
@@ -159,8 +159,8 @@ def test_lost_state_is_what_the_real_loaders_lost() -> None:
 @THOROUGH
 def test_every_row_applies_to_some_fixture() -> None:
     """
-    A row whose mark no fixture shows was not measured; what other losses show is tried below, what
-    other optimizers show in tests/compat/test_training.py.
+    Each row on training configurations applies to at least one fixture, except the rows on losses
+    and optimizers that have separate tests.
     """
     unseen = [*REFUSALS, *LOST_STATE]
     for name in RECORDS:
@@ -181,8 +181,8 @@ def test_every_row_applies_to_some_fixture() -> None:
 
 def test_schedules() -> None:
     """
-    Keras 3 does not find a schedule of Keras 2 in HDF5, and finds its own, which say their module
-    (TF 1.15, 2.4, Keras 3.15 in Keras 3.15).
+    A Keras 2 learning rate schedule in HDF5 is incompatible with Keras 3, which finds only
+    schedules with a module (measured with TF 1.15, 2.4 and Keras 3.15).
     """
     found = _evidence(_document("keras2.3.1/default_float32_compiled.h5", migrated=False))
     rate: dict[str, Any] = {
@@ -227,7 +227,9 @@ def test_schedules() -> None:
     ],
 )
 def test_losses(loss: Any, *, refused: bool) -> None:
-    """Which losses Keras 3 takes from HDF5, as tried with 3.0, 3.3, 3.6 and 3.15."""
+    """
+    A loss in HDF5 is incompatible with Keras 3 if Keras 3.0, 3.3, 3.6 and 3.15 failed to load it.
+    """
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
     found = replace(_evidence(document), configuration={"loss": loss})
     assert (verdict(found, "keras3.15").reason is not None) is refused
@@ -236,7 +238,10 @@ def test_losses(loss: Any, *, refused: bool) -> None:
 
 @pytest.mark.parametrize("name", ["focal_loss_fixed", "loss_fn", "<lambda>"])
 def test_losses_and_metrics_of_the_users_own_leave_it_open(name: str) -> None:
-    """Keras 3 alone does not look metrics of HDF5 up."""
+    """
+    A custom loss or metric makes the verdict unknown, except a metric in Keras 3, which does not
+    look up metrics in HDF5.
+    """
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
     loss = replace(_evidence(document), configuration={"loss": {"dense": name}})
     assert [verdict(loss, loader).doubt is None for loader in ("tf2.15", "keras3.15")] == [
@@ -254,7 +259,10 @@ def test_losses_and_metrics_of_the_users_own_leave_it_open(name: str) -> None:
     ("place", "refusing"), [(2, ["keras3.15"]), (4, ["keras3.0", "keras3.3", "keras3.6"])]
 )
 def test_the_product_of_nadam_moved(place: int, refusing: list[str]) -> None:
-    """Files of Keras 3.0, 3.6 and 3.9 fail in 3.10 and 3.15, and one of 3.10 in 3.6 and 3.9."""
+    """
+    A Nadam state is incompatible between Keras 3.9 and 3.10, because the place of its product of
+    momentums changed.
+    """
     document = _document("keras3.15/loss_scale_factor128.keras", migrated=False)
     shapes: list[tuple[int, ...]] = [(), (), (3,), (3,)]
     shapes.insert(place, ())
@@ -276,7 +284,10 @@ def test_the_product_of_nadam_moved(place: int, refusing: list[str]) -> None:
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_keras_2_rebuilds_nadam_for_a_trained_weight(trained: bool) -> None:  # noqa: FBT001
-    """TF 2.12 to 2.15 and tf_keras 2.21 fail with an IndexError where there is none."""
+    """
+    Nadam without a trained weight is incompatible with TF 2.12 to 2.15 and tf_keras 2.21, which
+    fail with an IndexError.
+    """
     found = _evidence(_document("tf_keras2.21/lso_fixed128.h5", migrated=False))
     found = replace(
         found,
@@ -290,7 +301,10 @@ def test_keras_2_rebuilds_nadam_for_a_trained_weight(trained: bool) -> None:  # 
     ("file", "loads"), [("loss_scale_factor128.keras", True), ("loss_scale_factor128.h5", False)]
 )
 def test_the_one_loss_without_a_function_is_not_found_in_hdf5(file: str, *, loads: bool) -> None:
-    """CategoricalGeneralizedCrossEntropy of Keras 3.15."""
+    """
+    The loss CategoricalGeneralizedCrossEntropy is incompatible in HDF5 with Keras 3.15, which finds
+    losses there only by their functions.
+    """
     found = _evidence(_document(f"keras3.15/{file}", migrated=False))
     loss: Json = {"class_name": "CategoricalGeneralizedCrossEntropy", "config": {"q": 0.5}}
     found = replace(found, configuration={"loss": loss})
@@ -298,7 +312,10 @@ def test_the_one_loss_without_a_function_is_not_found_in_hdf5(file: str, *, load
 
 
 def test_an_archive_that_does_not_name_its_optimizer_is_left_open() -> None:
-    """Keras 3.15.1 writes so if it saved the model as HDF5 before."""
+    """
+    An archive with optimizer state but without an optimizer, as Keras 3.15.1 writes after saving
+    HDF5, has an unknown verdict.
+    """
     document = _document("keras3.15/loss_scale_factor128.keras", migrated=False)
     found = replace(_evidence(document), optimizer=None)
     assert verdict(found, "keras3.15").doubt is not None

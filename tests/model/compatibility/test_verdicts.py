@@ -97,7 +97,7 @@ PUBLISHED: Final = ROOT.parent / "shared" / "reference" / "load-matrix.md"
 
 
 def actual(path: str) -> dict[str, bool]:
-    """Return for each loader whether it took the file."""
+    """Return for each release whether it loaded the file."""
     found = {}
     for result, loaders in MEASURED["loads"][path].items():
         if result != "compiled":
@@ -109,12 +109,12 @@ FILES: Final = sorted(path for path in MEASURED["loads"] if (FIXTURES / path).ex
 
 
 def verdicts(path: str) -> Mapping[str, Verdict]:
-    """Return what the report says of a fixture, by loader."""
+    """Return the verdicts on a fixture, by release."""
     return report(str(FIXTURES / path)).releases
 
 
 def disagreements(path: str, found: Iterable[Verdict], said: Mapping[str, bool]) -> list[str]:
-    """Return the loaders that are judged, and not as they said."""
+    """Return the releases whose verdict is known and differs from the measured result."""
     return [
         (
             f"{path} in {verdict.loader}: {verdict.reason or 'loads'}, but really "
@@ -129,7 +129,7 @@ def disagreements(path: str, found: Iterable[Verdict], said: Mapping[str, bool])
 
 @THOROUGH
 def test_verdicts_are_what_the_real_loaders_said() -> None:
-    """Of all pairs of a file and a loader not one that is judged differs."""
+    """No known verdict differs from the measured result, for all pairs of a file and a release."""
     wrong = [
         text
         for path in FILES
@@ -141,8 +141,7 @@ def test_verdicts_are_what_the_real_loaders_said() -> None:
 @THOROUGH
 def test_most_pairs_are_judged() -> None:
     """
-    To leave everything open would be no answer: that a file is not judged is rare, and the newest
-    loader of its own family is sure of most.
+    Most verdicts are known, so that ``unknown`` is rare and cannot hide errors of the other tests.
     """
     pairs = [
         verdicts(path)[loader]
@@ -155,8 +154,8 @@ def test_most_pairs_are_judged() -> None:
 
 def _said_of_migrated(path: str) -> tuple[list[str], list[str]]:
     """
-    Return where the verdict on a migrated file is not what its loader said, and which loaders
-    refuse it for its policies.
+    Return the verdicts on a migrated file that differ from the measured results, and the releases
+    that fail on its policies.
     """
     made = planning.plan(
         reading.load_model(format_detection.document(FIXTURES / path, path)), planning.Options()
@@ -180,10 +179,9 @@ def _said_of_migrated(path: str) -> tuple[list[str], list[str]]:
 @THOROUGH
 def test_policies_stand_in_no_modern_loaders_way_after_migrate() -> None:
     """
-    Every cell of file and loader that failed for its policy alone loads; what else stands in the
-    way is what the report says.
-
-    What the real loaders said of the migrated fixtures is in ``fixtures/loads_migrated.json``.
+    After migration no newer release fails on the policies of a file, and other failures agree with
+    the verdicts. The measured results of the migrated fixtures are in
+    ``fixtures/loads_migrated.json``.
     """
     found = [_said_of_migrated(path) for path in MIGRATED["loads"]]
     assert len(found) > 200
@@ -193,8 +191,8 @@ def test_policies_stand_in_no_modern_loaders_way_after_migrate() -> None:
 
 def _published() -> Iterator[tuple[str, str, bool]]:
     """
-    Yield the published cells that some fixture stands for: file, loader, and whether it loads
-    without its training configuration.
+    Yield the published results that a fixture represents: file, release, and whether the model
+    loads without its training configuration.
     """
     suffix, loaders = "", []
     for line in PUBLISHED.read_text(encoding="utf-8").splitlines():
@@ -249,10 +247,7 @@ def _release(version: str) -> str:
     not PUBLISHED.exists(), reason="the published matrix is not beside the checkout"
 )
 def test_verdicts_agree_with_the_published_matrix() -> None:
-    """
-    What was published of files of the same release and case is what the report says of ours, as far
-    as it judges them.
-    """
+    """Known verdicts agree with published results on files of the same release and case."""
     cells = [
         (path, loader, loads)
         for path, loader, loads in _published()
@@ -270,7 +265,10 @@ def test_verdicts_agree_with_the_published_matrix() -> None:
 
 @THOROUGH
 def test_every_row_applies_to_some_fixture() -> None:
-    """A row whose mark no fixture shows was not measured."""
+    """
+    Each row of the compatibility table applies to at least one fixture, because a row without a
+    fixture was not measured.
+    """
     unseen = list(REFUSALS)
     for path, migrated in [
         *((path, False) for path in MEASURED["loads"]),
@@ -316,10 +314,8 @@ def test_every_row_applies_to_some_fixture() -> None:
 @pytest.mark.parametrize("missing", ["variables.index", "variables.data-00000-of-00001", ""])
 def test_a_savedmodel_without_its_values_loads_nowhere(tmp_path: Path, missing: str) -> None:
     """
-    A file of the checkpoint that is missing, or all of them: TF 2.3, 2.9 and tf_keras 2.21, which
-    were given such models, fail to restore it.
-
-    Downloads and version control lose the large files first.
+    A SavedModel loads in no release if a file of its checkpoint or the whole checkpoint is missing,
+    as after an incomplete download (measured with TF 2.3, 2.9 and tf_keras 2.21).
     """
     model = tmp_path / "model"
     shutil.copytree(MIXED_SAVEDMODEL, model)
@@ -342,8 +338,8 @@ def test_a_savedmodel_without_its_values_loads_nowhere(tmp_path: Path, missing: 
 @pytest.mark.parametrize("name", ["endless_graph.h5", "endless_graph.keras"])
 def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
     """
-    Nor does any of the loaders that were given such a file come to an end with it, but by refusing
-    it.
+    A model with a circular dependency between layers is incompatible with every release, and no
+    measured release loaded it.
     """
     measured = json.loads((FIXTURES / "attacks.json").read_text(encoding="utf-8"))["attacks"][name][
         "outcomes"
@@ -356,13 +352,16 @@ def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
 
 
 def test_rows_stand_for_measured_releases() -> None:
-    """Each row's range holds a release that was asked."""
+    """The range of each row contains a measured release."""
     for row in REFUSALS:
         assert row.releases.intersection(LOADERS), row.reason
 
 
 def test_neighbours_are_told_as_a_range() -> None:
-    """Loaders of one family in a row are joined, families are not."""
+    """
+    The text on verdicts joins consecutive releases of one library into a range, and does not join
+    releases of different libraries.
+    """
     verdicts = [
         Verdict(
             loader=loader,
@@ -378,8 +377,8 @@ def test_neighbours_are_told_as_a_range() -> None:
 
 def test_what_is_left_open_is_told_and_never_called_loading() -> None:
     """
-    A verdict with a doubt is neither that it loads nor that it refuses, and has its own line; a
-    refusal stands whatever else is open.
+    A verdict with a doubt counts neither as loading nor as failing and has its own line, but a
+    failure stays a failure despite other doubts.
     """
     doubt = Cause(
         kind=Obstacle.CLASS, reason="Pair is a custom class, so the result depends on its code"
@@ -406,8 +405,8 @@ def test_what_is_left_open_is_told_and_never_called_loading() -> None:
 @pytest.mark.parametrize("name", ["default_float32.json", "global_mixed_float16.json"])
 def test_json_that_was_converted_says_which_family_it_is_of(name: str, tmp_path: Path) -> None:
     """
-    ``to_json`` of Keras 3 has no version, and a converted config lacks keys that every release with
-    its others writes; all of them are read by one release, so it is no mixture.
+    A JSON config that was converted for Keras 3 is recognized as a Keras 3 config, although it has
+    no version and lacks keys, and not as a mixture of formats.
     """
     assert (
         run(

@@ -1,1 +1,1 @@
-"""Tests of what was measured, as values."""
+"""Tests of the values for measured results."""

@@ -1,4 +1,4 @@
-"""What was fed, from the child's words to a value."""
+"""The inputs of a run, converted from the child's answer to a value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from policytool.support.text import codec
 
 
 def test_synthetic_inputs_are_told_with_their_seed() -> None:
-    """And with what is to be said of them."""
+    """Synthetic inputs are reported with their seed and notes."""
     found = codec.read(
         CheckInputs,
         {
@@ -31,7 +31,7 @@ def test_synthetic_inputs_are_told_with_their_seed() -> None:
 
 
 def test_given_inputs_have_no_seed() -> None:
-    """And a shape that nobody knows is none."""
+    """Inputs from the user have no seed, and an unknown shape is None."""
     inputs = [{"name": "x", "shape": None, "dtype": "string", "how": "x of the file"}]
     found = codec.read(
         CheckInputs,

@@ -1,4 +1,4 @@
-"""What is derived from reductions: each metric, and what it is where it has no ordinary meaning."""
+"""Metrics that are computed from reductions, including their special cases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ FLOATS: Final = st.lists(
 
 
 def reductions(reference: Any, candidate: Any, **changed: Any) -> TensorReductions:
-    """Return what a device would find in finite values, none of them subnormal."""
+    """
+    Return the reductions of finite values without subnormal values, as a device would compute them.
+    """
     one, other = np.asarray(reference, "float64"), np.asarray(candidate, "float64")
     error = np.abs(one - other)
     place = int(np.argmax(error)) if error.size else None
@@ -65,18 +67,18 @@ def reductions(reference: Any, candidate: Any, **changed: Any) -> TensorReductio
 
 
 def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
-    """Return the metrics of values, the candidate's in float16."""
+    """Return the metrics of values, with the candidate in float16."""
     return metrics(reductions(reference, candidate, **changed), "float16")
 
 
 def test_the_child_tells_every_reduction() -> None:
-    """Under the names that the value has."""
+    """The child returns each reduction under the name of its attribute."""
     assert tuple(field.name for field in fields(TensorReductions)) == tensor_errors.FIELDS
 
 
 @pytest.mark.parametrize("dtype", sorted(LARGEST_FINITE))
 def test_the_largest_finite_value_is_that_of_the_dtype(dtype: str) -> None:
-    """The next one up is infinite."""
+    """The largest finite value of each dtype is correct: the next larger value is infinite."""
     largest = DTYPES[dtype].type(LARGEST_FINITE[dtype])
     assert float(largest) == LARGEST_FINITE[dtype]
     with np.errstate(over="ignore"):
@@ -87,7 +89,7 @@ def test_the_largest_finite_value_is_that_of_the_dtype(dtype: str) -> None:
 @given(FLOATS)
 def test_metrics_are_what_numpy_makes_of_the_values(pairs: list[tuple[float, float]]) -> None:
     """
-    The distance, the norm of the error over that of the reference, the same in decibels, and the
+    The metrics equal those computed with NumPy: distance, relative error, SNR in decibels, and
     cosine.
     """
     one, other = np.array(pairs).T
@@ -103,7 +105,7 @@ def test_metrics_are_what_numpy_makes_of_the_values(pairs: list[tuple[float, flo
 
 
 def test_equal_tensors_have_no_error() -> None:
-    """And a signal with no noise; of zeros, too."""
+    """Equal tensors have no error and an infinite SNR, also if all values are zero."""
     for values in ([1.0, -2.0], [0.0, 0.0]):
         value = found(values, values)
         assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (
@@ -116,7 +118,10 @@ def test_equal_tensors_have_no_error() -> None:
 
 
 def test_anything_is_infinitely_far_from_a_reference_of_zeros() -> None:
-    """Its direction is no direction."""
+    """
+    Any candidate has an infinite relative error from a reference of zeros, and the cosine is
+    undefined.
+    """
     value = found([0.0, 0.0], [0.0, 3.0])
     assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (
         3.0,
@@ -128,7 +133,10 @@ def test_anything_is_infinitely_far_from_a_reference_of_zeros() -> None:
 
 
 def test_a_candidate_of_zeros_is_as_far_as_the_reference_is_long() -> None:
-    """It has all of the headroom, and everything was flushed."""
+    """
+    A candidate of zeros has an error as large as the reference, full headroom, and all values
+    flushed.
+    """
     value = found([3.0, 4.0], [0.0, 0.0])
     assert (value.relative, value.snr_db, value.cosine, value.flushed, value.headroom) == (
         1.0,
@@ -140,7 +148,7 @@ def test_a_candidate_of_zeros_is_as_far_as_the_reference_is_long() -> None:
 
 
 def test_a_wrong_value_is_seen() -> None:
-    """tf_keras 2.21 makes 2 of an average of tens in float16."""
+    """A wrong value is visible in the metrics: tf_keras 2.21 averages tens to 2 in float16."""
     value = found([10.0, 10.0], [10.0, 2.0])
     assert (value.pair, value.max_abs, value.largest, value.largest_reference) == (
         (10.0, 2.0),
@@ -152,7 +160,10 @@ def test_a_wrong_value_is_seen() -> None:
 
 
 def test_an_overflow_has_the_headroom_of_the_reference() -> None:
-    """The values that are left are the small ones, and may all be zero."""
+    """
+    After an overflow the headroom is that of the reference, because the remaining values of the
+    candidate are the small ones.
+    """
     spoiled = {"overflowed": 1, "infinite_candidate": 1}
     value = found([10.0, 71000.0], [10.0, 0.0], **spoiled, largest_candidate=10.0)
     assert value.headroom == 65504 / 71000
@@ -160,7 +171,7 @@ def test_an_overflow_has_the_headroom_of_the_reference() -> None:
 
 
 def test_counts_are_shares_of_all_elements() -> None:
-    """Those that no pair is made of included."""
+    """Shares are relative to all elements, including those without a finite pair."""
     changed = {
         "elements": 8,
         "overflowed": 2,
@@ -183,7 +194,9 @@ def test_counts_are_shares_of_all_elements() -> None:
 
 
 def test_without_a_pair_of_finite_values_there_is_no_distance() -> None:
-    """Sums of 0 over nothing are not called equal."""
+    """
+    Without a pair of finite values the distance is unknown, and the tensors do not count as equal.
+    """
     value = found(
         [], [], elements=4, nan_reference=1, infinite_reference=1, overflowed=2, nan_candidate=4
     )
@@ -192,7 +205,7 @@ def test_without_a_pair_of_finite_values_there_is_no_distance() -> None:
 
 
 def test_a_tensor_without_elements_is_equal() -> None:
-    """Its shares are 0."""
+    """A tensor without elements is equal to another, with shares of 0."""
     value = found([], [])
     assert (
         value.elements,
@@ -214,7 +227,10 @@ def test_a_tensor_without_elements_is_equal() -> None:
     ],
 )
 def test_sums_that_left_float64_say_nothing(changed: dict[str, float]) -> None:
-    """Squares of values beyond 1e154, or of errors below 1e-162."""
+    """
+    Sums that exceed the range of float64 are unknown: squares of values above 1e154, or of errors
+    below 1e-162.
+    """
     value = metrics(reductions([1.0], [2.0], **changed), "float64")
     assert (value.relative, value.snr_db, value.cosine) == (None, None, None)
     assert value.max_abs == changed.get("largest_error", 1.0)
@@ -222,8 +238,8 @@ def test_sums_that_left_float64_say_nothing(changed: dict[str, float]) -> None:
 
 def test_what_was_not_measured_stays_unknown() -> None:
     """
-    A brief comparison has sums and counts of what is not finite; one of integers has the elements
-    that differ.
+    Metrics that were not measured are unknown: a short comparison has only sums and counts, and
+    integers have only the number of differing elements.
     """
     brief = dict.fromkeys(tensor_errors.FIELDS[9:])
     value = found([3.0, 4.0], [3.0, 4.5], **brief)
@@ -250,17 +266,17 @@ def test_what_was_not_measured_stays_unknown() -> None:
 
 
 def test_a_dtype_without_a_largest_value_has_no_headroom() -> None:
-    """Nothing is known of the dtypes of eight bits here."""
+    """A dtype without a known largest value, such as an 8-bit float, has no headroom."""
     assert metrics(reductions([1.0], [1.0]), "float8_e4m3fn").headroom is None
 
 
 def vector(**known: float) -> Any:
-    """Return a child's vector: 0 for what is not given, NaN for what is given as None."""
+    """Return the vector of a child: 0 for missing values, and NaN for None."""
     return np.array([known.get(name, 0.0) for name in tensor_errors.FIELDS])
 
 
 def test_batches_are_added_and_the_largest_of_them_kept() -> None:
-    """With the pair of the batch that has the largest error, the first of several."""
+    """Sums of batches are added, and the largest error is kept with the first pair that has it."""
     one = vector(
         elements=3,
         squared_error=2,
@@ -299,7 +315,8 @@ def test_batches_are_added_and_the_largest_of_them_kept() -> None:
 
 def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
     """
-    Nothing in it was finite, or it had no elements; both are told as None where neither has one.
+    A batch without a finite pair or without elements keeps the pair of the other batch, and the
+    pair is None if both have none.
     """
     none = vector(reference_at_largest=math.nan, candidate_at_largest=math.nan)
     one = vector(reference_at_largest=4, candidate_at_largest=4)

@@ -1,4 +1,4 @@
-"""How much of what is allowed a run uses, as one number."""
+"""The share of the allowed error that a run uses, as one number."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ GIVEN = (ToleranceOption(pattern=None, value=0.01),)
 
 
 def errors(*found: float, **along: Any) -> Any:
-    """Return a run of outputs with these errors."""
+    """Return a run with outputs that have these errors."""
     outputs = tuple(output(f"y{number}", one, **along) for number, one in enumerate(found))
     return run(outputs=outputs, tolerances=GIVEN)
 
 
 def test_the_output_farthest_from_its_tolerance_counts() -> None:
-    """As a multiple of it."""
+    """The output with the largest error relative to its tolerance decides."""
     found = errors(0.001, 0.025)
     assert objective_excess(found, objective(GIVEN)) == pytest.approx(2.5)
     assert largest_error(found) == pytest.approx(0.025)
 
 
 def test_nan_breaks_every_objective() -> None:
-    """Also one that allows any error."""
+    """NaN fails each objective, even one that allows any error."""
     found = errors(0.001, overflowed=3)
     for wanted in (objective(GIVEN), Objective(tolerances=None, agreement=0.5)):
         assert objective_excess(found, wanted) == math.inf
@@ -51,7 +51,7 @@ def test_nan_breaks_every_objective() -> None:
 
 @pytest.mark.parametrize(("share", "excess"), [(1.0, 0.0), (0.99, 1.0), (0.95, 5.0)])
 def test_agreement_counts_the_rows_that_differ(share: float, excess: float) -> None:
-    """Of those that may; errors do not matter beside."""
+    """The agreement objective is the share of the allowed differing rows, regardless of errors."""
     found = errors(0.9, changed=changes(round(1000 * (1 - share))))
     wanted = objective(metric="agreement")
     assert wanted.tolerances is None
@@ -59,7 +59,7 @@ def test_agreement_counts_the_rows_that_differ(share: float, excess: float) -> N
 
 
 def test_full_agreement_allows_no_row() -> None:
-    """Where nothing is allowed, anything is too much."""
+    """An agreement of 100 % allows no differing row."""
     assert (
         objective_excess(
             errors(0.1, changed=changes(1)), objective(metric="agreement", max_drop=0.0)
@@ -70,7 +70,7 @@ def test_full_agreement_allows_no_row() -> None:
 
 
 def test_agreement_needs_scores_of_classes() -> None:
-    """Outputs of a regression have no largest value to compare."""
+    """The agreement objective needs class scores and rejects outputs of a regression."""
     with pytest.raises(UsageError, match="an output with a score for each class"):
         objective_excess(
             errors(0.1, changed=changes(class_changes=None)),
@@ -79,7 +79,7 @@ def test_agreement_needs_scores_of_classes() -> None:
 
 
 def metric(drop: float | None, allowed: float, *, passed: bool) -> TaskMetric:
-    """Return the metric of one output."""
+    """Return the metric of an output."""
     return TaskMetric(
         name="accuracy",
         higher_is_better=True,
@@ -107,7 +107,10 @@ def metric(drop: float | None, allowed: float, *, passed: bool) -> TaskMetric:
     ],
 )
 def test_a_metric_counts_its_drop(found: TaskMetric, excess: float) -> None:
-    """A better metric uses nothing of what is allowed; NaN is never good enough."""
+    """
+    The metric objective is the drop relative to the allowed drop; a better metric uses nothing, and
+    NaN always fails.
+    """
     measured = errors(0.3)
     measured = replace(measured, verdict=replace(measured.verdict, metric=found))
     wanted = Objective(tolerances=None)
@@ -115,7 +118,7 @@ def test_a_metric_counts_its_drop(found: TaskMetric, excess: float) -> None:
 
 
 def test_a_metric_that_fails_by_a_hair_fails() -> None:
-    """However its drop is rounded."""
+    """A metric that drops slightly more than allowed fails, despite rounding in the report."""
     measured = errors(0.3)
     found = metric(0.01, 0.01, passed=False)
     measured = replace(measured, verdict=replace(measured.verdict, metric=found))
@@ -137,14 +140,14 @@ def gradients(*totals: GradientReductions) -> Any:
 
 
 def reductions(error: float, overflow: int = 0) -> GradientReductions:
-    """Return what was summed of gradients with a relative error."""
+    """Return the reductions of gradients with a relative error."""
     return GradientReductions(
         elements=10, overflow=overflow, squared_error=error**2, squared_reference=1.0
     )
 
 
 def test_gradients_count_at_the_best_scale() -> None:
-    """Among those at which they are finite."""
+    """Gradients are compared at the best of the loss scales at which they are finite."""
     found = gradients(reductions(0.0, overflow=1), reductions(0.5), reductions(0.05))
     assert gradient_error(found) == pytest.approx(0.05)
     measured = replace(errors(0.001), gradients=found)
@@ -154,7 +157,10 @@ def test_gradients_count_at_the_best_scale() -> None:
 
 
 def test_gradients_that_are_never_finite_break_the_objective() -> None:
-    """And a model that has nothing to train has no gradients to break."""
+    """
+    Gradients that are not finite at any scale fail the objective; a model without trainable
+    variables passes.
+    """
     wanted = objective(GIVEN, gradients=True)
     spoilt = replace(errors(0.001), gradients=gradients(reductions(0.0, overflow=1)))
     assert objective_excess(spoilt, wanted) == math.inf
@@ -163,7 +169,7 @@ def test_gradients_that_are_never_finite_break_the_objective() -> None:
 
 
 def test_defaults() -> None:
-    """A tolerance where nothing else is asked for, and for outputs that no pattern names."""
+    """The default objective is the tolerance, also for outputs that no pattern matches."""
     assert objective().tolerances == Tolerances(
         given=(ToleranceOption(pattern=None, value=TOLERANCE),)
     )
@@ -174,7 +180,7 @@ def test_defaults() -> None:
 
 
 def test_a_function_needs_no_labels() -> None:
-    """A metric of the library does."""
+    """A metric function of the user needs no labels, and a metric of the library does."""
     wanted = objective(metric="own:score", max_drop=0.5).metric
     assert wanted is not None
     assert (wanted.labels, str(wanted.metric), wanted.max_drop) == (None, "own:score", 0.5)

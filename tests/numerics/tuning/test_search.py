@@ -1,6 +1,6 @@
 """
-The search for layers to keep, with models whose error is a formula: what it returns passes, what it
-calls minimal or a minimum is one, and it ends within its budget.
+The search for layers to keep in float32, with models whose error is a formula: its result passes,
+is minimal as reported, and is found within the budget.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OVERFLOW: Final = math.inf
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """A model whose error is that of the layers that it converts."""
+    """A model whose error is the sum of the errors of its converted layers."""
 
     errors: Mapping[str, Sequence[float]]
     """What each layer adds to the output in 16 bits; infinity overflows."""
@@ -46,7 +46,7 @@ class Model:
         return tuple(self.errors)
 
     def excess(self, kept: Kept) -> float:
-        """Return the length of the sum of what the converted layers add."""
+        """Return the length of the sum of the errors of the converted layers."""
         converted = [path for path in self.layers if path not in kept]
         if any(pair <= set(converted) for pair in self.pairs):
             return OVERFLOW
@@ -56,7 +56,7 @@ class Model:
         return math.hypot(*map(math.fsum, zip(*added, strict=True)))
 
     def trial(self, kept: Kept) -> Trial:
-        """Return the trial of a set."""
+        """Return the trial of a set of layers."""
         excess = self.excess(kept)
         return Trial(
             kept=tuple(path for path in self.layers if path in kept),
@@ -68,14 +68,14 @@ class Model:
         )
 
     def smallest(self, limit: float = 1.0) -> int | None:
-        """Return the size of the smallest of all sets that pass; None if none does."""
+        """Return the size of the smallest set that passes, or None."""
         passing = (len(kept) for kept in subsets(self.layers) if self.excess(kept) <= limit)
         return min(passing, default=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Searched:
-    """A search that ended."""
+    """The result of a search."""
 
     search: Search
     ending: Ending
@@ -118,7 +118,7 @@ def subsets(layers: Sequence[str]) -> Iterator[Kept]:
 
 
 def named(errors: Sequence[float | Sequence[float]]) -> Mapping[str, Sequence[float]]:
-    """Return errors by the names of layers: l0, l1, and so on."""
+    """Return errors by layer names: l0, l1, and so on."""
     return {
         f"l{place}": [one] if isinstance(one, int | float) else one
         for place, one in enumerate(errors)
@@ -126,7 +126,7 @@ def named(errors: Sequence[float | Sequence[float]]) -> Mapping[str, Sequence[fl
 
 
 def planted(count: int, weak: Sequence[int], error: float = OVERFLOW) -> Model:
-    """Return a model of so many layers, of which only these lose much."""
+    """Return a model with this number of layers, of which only some have large errors."""
     return Model(errors=named([error if place in weak else 0.001 for place in range(count)]))
 
 
@@ -137,7 +137,7 @@ MAGNITUDES: Final = st.one_of(
 
 @st.composite
 def monotone_models(draw: st.DrawFn, most: int = 8) -> Model:
-    """Draw a model in which each further layer that is converted adds to the error."""
+    """Draw a model in which each additional converted layer increases the error."""
     errors = named(draw(st.lists(MAGNITUDES, min_size=1, max_size=most)))
     pairs = st.frozensets(st.sampled_from(list(errors)), min_size=2, max_size=2)
     return Model(
@@ -148,7 +148,7 @@ def monotone_models(draw: st.DrawFn, most: int = 8) -> Model:
 
 @st.composite
 def models(draw: st.DrawFn, most: int = 8) -> Model:
-    """Draw a model whose errors have directions, so that they may cancel."""
+    """Draw a model whose errors have directions, so that they can cancel."""
     part = st.floats(-2, 2, allow_nan=False)
     vectors = st.tuples(part, part, part)
     errors = st.lists(st.one_of(vectors, st.just((OVERFLOW,) * 3)), min_size=1, max_size=most)
@@ -158,7 +158,7 @@ def models(draw: st.DrawFn, most: int = 8) -> Model:
 
 @st.composite
 def hints(draw: st.DrawFn, model: Model) -> dict[str, Any]:
-    """Draw what a diagnosis might say of a model, right or wrong."""
+    """Draw a possible diagnosis of a model, correct or wrong."""
     some = st.frozensets(st.sampled_from(model.layers))
     return {
         "losses": {path: draw(MAGNITUDES) for path in model.layers},
@@ -171,7 +171,7 @@ def hints(draw: st.DrawFn, model: Model) -> dict[str, Any]:
 @settings(max_examples=examples(300))
 @given(data=st.data(), model=models())
 def test_returned_set_passes(data: st.DataObject, model: Model) -> None:
-    """No error that cancels, and no wrong hint, makes a failing set the result."""
+    """The returned set passes, even if errors cancel or the diagnosis is wrong."""
     found = searched(model, **data.draw(hints(model)))
     if found.ending is Ending.IMPOSSIBLE:
         assert not model.excess(frozenset(model.layers)) <= 1
@@ -187,7 +187,7 @@ def test_returned_set_passes(data: st.DataObject, model: Model) -> None:
 def test_each_removal_from_a_minimal_set_was_tried_and_fails(
     data: st.DataObject, model: Model
 ) -> None:
-    """With errors that cancel, a set is minimal if no single layer can be removed."""
+    """A set is reported as minimal only if each removal of a single layer was tried and fails."""
     found = searched(model, **data.draw(hints(model)))
     assert found.ending in {Ending.MINIMAL, Ending.IMPOSSIBLE}
     for path in found.kept or ():
@@ -201,7 +201,10 @@ def test_each_removal_from_a_minimal_set_was_tried_and_fails(
 @settings(max_examples=examples(200))
 @given(data=st.data(), model=monotone_models())
 def test_minimum_is_the_smallest_of_all_sets(data: st.DataObject, model: Model) -> None:
-    """It is one whenever the search says so, if no errors cancel."""
+    """
+    A set that is reported as a minimum is the smallest of all sets; the search reports it if no
+    errors cancel.
+    """
     found = searched(model, **data.draw(hints(model)))
     if found.search.is_minimum:
         assert found.kept is not None
@@ -212,7 +215,7 @@ def test_minimum_is_the_smallest_of_all_sets(data: st.DataObject, model: Model) 
 @settings(max_examples=examples(200))
 @given(data=st.data(), model=models(), trials=st.integers(1, 12))
 def test_budget_is_not_exceeded(data: st.DataObject, model: Model, trials: int) -> None:
-    """The best set so far passes, however early the search ends."""
+    """The search uses at most its budget of trials and returns the best set so far."""
     found = searched(model, trials=trials, **data.draw(hints(model)))
     assert len(found.runs) <= trials
     assert len(set(found.runs)) == len(found.runs)
@@ -223,7 +226,7 @@ def test_budget_is_not_exceeded(data: st.DataObject, model: Model, trials: int) 
 @settings(max_examples=examples(100))
 @given(data=st.data(), model=models())
 def test_same_search_has_the_same_result(data: st.DataObject, model: Model) -> None:
-    """The trials are the same too, and in the same order."""
+    """The same search has the same trials in the same order and the same result."""
     known = data.draw(hints(model))
     one, other = (searched(model, **known) for _ in range(2))
     assert one.search.trials.made == other.search.trials.made
@@ -235,7 +238,10 @@ def test_same_search_has_the_same_result(data: st.DataObject, model: Model) -> N
 def test_continued_search_has_the_result_of_one_that_was_not_interrupted(
     data: st.DataObject, model: Model, trials: int
 ) -> None:
-    """It runs only what the record does not have."""
+    """
+    A continued search has the result of an uninterrupted one, and runs only trials that are not
+    recorded.
+    """
     known = data.draw(hints(model))
     whole = searched(model, **known)
     first = searched(model, trials=trials, **known)
@@ -248,7 +254,7 @@ def test_continued_search_has_the_result_of_one_that_was_not_interrupted(
 @pytest.mark.parametrize("weak", [(0,), (19,), (3, 4), (0, 7, 19), (2, 5, 11, 17)])
 @pytest.mark.parametrize("error", [OVERFLOW, 40.0, 3.0])
 def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
-    """The diagnosis ranks them first."""
+    """Layers with large errors are found if the diagnosis ranks them first."""
     model = planted(20, weak, error)
     losses = {path: error if int(path[1:]) in weak else 0.001 for path in model.layers}
     found = searched(model, losses=losses)
@@ -259,7 +265,10 @@ def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
 
 @pytest.mark.parametrize("weak", [(0,), (19,), (3, 4), (0, 7, 19), (2, 5, 11, 17)])
 def test_planted_layers_are_found_without_a_diagnosis(weak: tuple[int, ...]) -> None:
-    """By halves, with a number of trials that grows with the logarithm of that of the layers."""
+    """
+    Without a diagnosis, layers with large errors are found by bisection, with a number of trials
+    that grows logarithmically.
+    """
     model = planted(20, weak)
     found = searched(model)
     assert set(found.kept or ()) == {f"l{place}" for place in weak}
@@ -267,7 +276,7 @@ def test_planted_layers_are_found_without_a_diagnosis(weak: tuple[int, ...]) -> 
 
 
 def test_one_of_two_layers_that_overflow_together_is_kept() -> None:
-    """Either is enough."""
+    """If two layers overflow only together, one of them is kept."""
     errors = named([0.001] * 6)
     found = searched(Model(errors=errors, pairs=frozenset({frozenset({"l1", "l4"})})))
     assert set(found.kept or ()) in ({"l1"}, {"l4"})
@@ -275,7 +284,7 @@ def test_one_of_two_layers_that_overflow_together_is_kept() -> None:
 
 
 def test_nothing_is_kept_if_everything_can_be_converted() -> None:
-    """The first trial decides."""
+    """If all layers can be converted, the first trial shows it and no layer is kept."""
     found = searched(planted(9, ()))
     assert found.kept == frozenset()
     assert found.runs == (frozenset(),)
@@ -283,7 +292,7 @@ def test_nothing_is_kept_if_everything_can_be_converted() -> None:
 
 
 def test_objective_that_float32_does_not_meet_is_impossible() -> None:
-    """Two trials show it."""
+    """An objective that float32 does not meet is reported as impossible after two trials."""
     never = Model(errors=named([0.0] * 5))
     found = searched(
         never,
@@ -306,7 +315,9 @@ def test_objective_that_float32_does_not_meet_is_impossible() -> None:
 
 
 def test_set_that_fails_on_other_inputs_is_judged_by_all() -> None:
-    """The search goes on until its set passes on the validation inputs too."""
+    """
+    A set that fails on the validation inputs is rejected, and the search continues with all inputs.
+    """
     found = searched(Model(errors=named([0.9, 0.05]), validation=1.2))
     best = found.search.best
     assert best is not None
@@ -316,7 +327,10 @@ def test_set_that_fails_on_other_inputs_is_judged_by_all() -> None:
 
 
 def test_set_that_overflows_on_other_inputs_only_is_judged_by_both() -> None:
-    """The search uses all inputs."""
+    """
+    A set that overflows only on the validation inputs is rejected, and the search continues with
+    all inputs.
+    """
     safe = Model(errors=named([0.1, 0.1, 0.1]))
 
     class Rows(Model):
@@ -338,7 +352,7 @@ def test_set_that_overflows_on_other_inputs_only_is_judged_by_both() -> None:
 
 
 def test_time_limit_ends_the_search_with_the_best_set() -> None:
-    """No trial begins after it."""
+    """The search ends at its time limit with the best set, and starts no trial after it."""
     found = searched(planted(20, (3, 9)), seconds=-1)
     assert found.ending is Ending.TIME
     assert found.runs == ()
@@ -362,7 +376,7 @@ def smallest_share(draw: Callable[[np.random.Generator], Model], count: int) -> 
 
 
 def random_errors(generator: np.random.Generator) -> Model:
-    """Return a model of three to eight layers whose errors have any size and direction."""
+    """Return a model of three to eight layers with errors of random size and direction."""
     count = int(generator.integers(3, 9))
     sizes = 10 ** generator.uniform(-3, 0.3, count)
     vectors = generator.normal(size=(count, 8)) * sizes[:, None] / math.sqrt(8)
@@ -371,13 +385,19 @@ def random_errors(generator: np.random.Generator) -> Model:
 
 @THOROUGH
 def test_small_models_get_the_smallest_set_nearly_always() -> None:
-    """Only errors that cancel can hide one, in at most one of twenty models."""
+    """
+    The search finds a smallest set for at least 19 of 20 small models; only cancelling errors can
+    hide it.
+    """
     assert smallest_share(random_errors, 150) >= 0.95
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_the_first_or_last_layers_are_a_start(*, is_reversed: bool) -> None:
-    """Also if each of them is expected to lose little, and the trials are too few to shrink."""
+    """
+    Keeping only the first or the last layers is tried, even if their expected errors are small and
+    few trials are left.
+    """
     errors = [0.5] * 20 + [0.001] * 180
     model = Model(errors=named(errors[::-1] if is_reversed else errors))
     losses = {

@@ -1,4 +1,4 @@
-"""The bounds of shares and of mean errors."""
+"""The confidence bounds of shares and of mean errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from policytool.numerics.verdicts import safety
 
 
 def tail(changed: int, samples: int, chance: float) -> float:
-    """Return the chance of at most so many changes."""
+    """Return the probability of at most this number of changes."""
     return sum(
         math.comb(samples, one) * chance**one * (1 - chance) ** (samples - one)
         for one in range(changed + 1)
@@ -23,7 +23,10 @@ def tail(changed: int, samples: int, chance: float) -> float:
 
 @given(st.integers(1, 200).flatmap(lambda most: st.tuples(st.integers(0, most), st.just(most))))
 def test_bounds_of_a_share_are_those_of_clopper_and_pearson(pair: tuple[int, int]) -> None:
-    """At the upper bound, so few changes have a chance of 5 %; at the lower one, so many."""
+    """
+    The bounds of a share are those of Clopper and Pearson: at each bound, the observed number or a
+    more extreme one has a probability of 5 %.
+    """
     changed, samples = pair
     found = safety.of_share(changed, samples)
     assert found.lower <= found.value <= found.upper
@@ -34,7 +37,7 @@ def test_bounds_of_a_share_are_those_of_clopper_and_pearson(pair: tuple[int, int
 
 
 def test_known_bounds() -> None:
-    """Of the numbers of samples that people have."""
+    """The bounds for common numbers of samples have their known values."""
     assert safety.of_share(0, 299).upper <= 0.01 < safety.of_share(0, 298).upper
     assert safety.of_share(880, 10234).lower == pytest.approx(0.0815, abs=1e-4)
     assert safety.of_share(123_456, 1_000_000).upper == pytest.approx(0.1240, abs=1e-4)
@@ -45,7 +48,7 @@ def test_known_bounds() -> None:
 @pytest.mark.parametrize("share", [0.003, 0.02, 0.3])
 @pytest.mark.parametrize("samples", [100, 1000])
 def test_a_bound_holds_nineteen_times_of_twenty(share: float, samples: int) -> None:
-    """For rows that change by chance, and for samples with many rows of their own shares."""
+    """A bound holds in 95 % of cases, for independent rows and for samples with many rows."""
     random = np.random.default_rng(1)
     missed = mean_missed = 0
     for _ in range(300):
@@ -71,7 +74,10 @@ def test_a_bound_holds_nineteen_times_of_twenty(share: float, samples: int) -> N
     [(0, 60, 299), (0, 298, 299), (5, 1000, 1183), (1, 90, None), (0, 2, 299)],
 )
 def test_how_many_samples_would_decide(changed: int, samples: int, expected: int | None) -> None:
-    """If the others are like those that were seen; none where the share is too large as it is."""
+    """
+    The number of samples for a decision assumes the same share in further samples; it is None if
+    the share is too large.
+    """
     seen = Shares(
         samples=samples, changed=changed, total=changed, squares=changed, worst=min(changed, 1)
     )

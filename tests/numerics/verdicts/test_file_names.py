@@ -1,4 +1,4 @@
-"""The paths of the file for layers that have other names once they are loaded."""
+"""The paths in the file of layers that have other names after loading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ STORED: Layers = [
 
 
 def test_layers_are_paired_in_the_order_of_their_numbers() -> None:
-    """Although some of the new names are old names of others."""
+    """
+    Layers are paired in the order of their numbers, even if a new name equals the old name of
+    another layer.
+    """
     running: Layers = [
         ("net_1/dense_10", "Dense"),
         ("net_1/dense_9", "Dense"),
@@ -38,7 +41,7 @@ def test_layers_are_paired_in_the_order_of_their_numbers() -> None:
 
 
 def test_layers_below_a_renamed_one_keep_their_names() -> None:
-    """Also ops, which the file does not have."""
+    """Layers and ops in a renamed layer keep their names."""
     running: Layers = [
         ("net/block_4/out", "Dense"),
         ("net/block_4/log", "Log"),
@@ -63,13 +66,15 @@ def test_layers_below_a_renamed_one_keep_their_names() -> None:
     ],
 )
 def test_what_cannot_be_paired_keeps_its_name(running: Layers) -> None:
-    """A layer that was not called leaves open which of its siblings were."""
+    """
+    A layer keeps its name if the pairing is ambiguous because one of its siblings was not called.
+    """
     assert file_paths(running, STORED) == {}
 
 
 @given(st.sets(st.integers(0, 99), min_size=1, max_size=6), st.integers(1, 50))
 def test_names_that_count_on_are_found_again(numbers: set[int], more: int) -> None:
-    """Whatever the numbers were."""
+    """Names with consecutive numbers are paired, for any first number."""
     stored: Layers = [("m", "M"), *((f"m/x_{number}", "X") for number in sorted(numbers))]
     running: Layers = [(f"m/x_{number + more}", "X") for number in numbers]
     found = file_paths([*running, ("m", "M")], stored)
@@ -80,5 +85,5 @@ def test_names_that_count_on_are_found_again(numbers: set[int], more: int) -> No
 
 
 def test_a_file_without_layers_has_no_names() -> None:
-    """A graph."""
+    """A file without layers, such as a graph, has no names to pair."""
     assert file_paths([("net", "Net")], []) == {}

@@ -1,4 +1,4 @@
-"""How calls of layers are judged that take no floats."""
+"""The verdicts on calls of layers with integer inputs or outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def hashing(differing: int, *inputs: str) -> LayerCall:
-    """Return a call that makes integers, of which some are others by itself."""
+    """Return a call with integer outputs, some of which differ because of the call itself."""
     made = whole(differing)
     return replace(
         call("net/hashing", None, inputs=inputs),
@@ -33,24 +33,32 @@ def judged(*calls: LayerCall, tolerances: tuple[str, ...] = ()) -> CheckVerdict:
     ("differing", "ruling"), [(0, Ruling.PASSED), (1, Ruling.DIFFERING), (80, Ruling.DIFFERING)]
 )
 def test_integers_of_the_same_integers_are_the_same(differing: int, ruling: Ruling) -> None:
-    """Nothing was rounded that had to be: one that is another is a miss."""
+    """
+    A call with integer inputs fails if an integer output differs, because nothing has to be
+    rounded.
+    """
     (found,) = judged(hashing(differing)).judgements
     assert found.ruling is ruling
     assert found.is_missed is (differing > 0)
 
 
 def test_integers_of_floats_may_differ() -> None:
-    """The place of the largest of two values that are nearly equal, for one."""
+    """
+    Integer outputs of float inputs can differ, such as the index of the larger of two nearly equal
+    values.
+    """
     assert not judged(hashing(3, "float16")).missed
 
 
 def test_integers_that_differ_come_before_errors() -> None:
-    """They are what the errors behind them come from."""
+    """Calls with differing integers are reported before errors in later calls, which they cause."""
     missed = judged(call("net/dense", 0.5), hashing(3)).missed
     assert [one.path for one in missed] == ["net/hashing", "net/dense"]
 
 
 def test_a_tolerance_is_held_against_the_share_that_differs() -> None:
-    """Who gives one knows that some do: 3 of 80 are 3.75 %."""
+    """
+    A tolerance of the user is compared with the share of differing integers: 3 of 80 are 3.75 %.
+    """
     assert not judged(hashing(3), tolerances=("net/hashing=0.04",)).missed
     assert judged(hashing(3), tolerances=("net/hashing=0.03",)).missed

@@ -1,4 +1,4 @@
-"""What a run comes to where its outputs are no plain floats, or the reference's are no numbers."""
+"""The verdict on a run with outputs that are not floats, or with a reference that is not finite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def judged(found: CheckedOutput, *tolerances: str) -> Judgement:
-    """Return how the one output of a model is judged."""
+    """Return the verdict on the output of a model."""
     (judgement,) = judge_run(
         [call("net/dense", None)],
         [found],
@@ -29,7 +29,7 @@ def judged(found: CheckedOutput, *tolerances: str) -> Judgement:
 
 
 def of_integers(differing: int, elements: int) -> CheckedOutput:
-    """Return an output of integers, some of which differ."""
+    """Return an integer output of which some elements differ."""
     found = output(
         "classes", 0.0, dtype="int32", elements=elements, differing=differing, squared_error=None
     )
@@ -41,7 +41,7 @@ def of_integers(differing: int, elements: int) -> CheckedOutput:
     "counts", [{"nan_reference": 1000}, {"nan_reference": 400, "infinite_reference": 600}]
 )
 def test_a_reference_without_a_number_proves_nothing(counts: dict[str, Any]) -> None:
-    """What is NaN in float32 already is no pass, whatever tolerance is given."""
+    """An output whose reference is NaN does not pass for any tolerance."""
     lost = output(
         "scores",
         0.0,
@@ -57,15 +57,15 @@ def test_a_reference_without_a_number_proves_nothing(counts: dict[str, Any]) -> 
 
 
 def test_some_values_that_are_no_numbers_leave_the_others() -> None:
-    """The rest is compared and judged."""
+    """If some reference values are not finite, the other values are compared."""
     assert judged(output("scores", 1e-4, nan_reference=999)).ruling is Ruling.PASSED
     assert judged(output("scores", 0.5, nan_reference=999)).ruling is Ruling.MISSED
 
 
 def test_integers_are_held_against_a_given_tolerance_alone() -> None:
     """
-    Roundings explain no share of ids that differ, so that nothing is said where nobody says how
-    many may.
+    An integer output has a verdict only with a tolerance of the user, because rounding does not
+    explain a share of differing ids.
     """
     assert (judged(of_integers(80, 80)).ruling, judged(of_integers(80, 80)).error) == (
         Ruling.PASSED,
@@ -79,7 +79,7 @@ def test_integers_are_held_against_a_given_tolerance_alone() -> None:
 
 
 def of_signature(name: str, *, missing: bool = False) -> dict[str, Any]:
-    """Return what the child says of a signature with one output that was not compared."""
+    """Return the child's answer for a signature with an output that was not compared."""
     device = {
         **dict.fromkeys(("model", "compute_capability", "memory", "driver", "cuda", "cudnn")),
         "name": "cpu:0",
@@ -112,7 +112,10 @@ def of_signature(name: str, *, missing: bool = False) -> dict[str, Any]:
 
 
 def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
-    """It is wrong usage where none of them has it."""
+    """
+    A tolerance can name an output of one of several signatures, and is a usage error if no
+    signature has it.
+    """
     both = [of_signature("scores"), of_signature("lowered")]
     assert len(
         answers.runs_from_json(
@@ -126,7 +129,10 @@ def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
 
 
 def test_a_tolerance_may_name_anything_where_nothing_ran() -> None:
-    """Of a model whose kernels are missing no names are known: the kernels are the news."""
+    """
+    A tolerance can name any output if no model ran because kernels are missing, which is then
+    reported.
+    """
     (found,) = answers.runs_from_json(
         [of_signature("scores", missing=True)],
         Tolerances(given=(parse_tolerance("scores=0.1"),)),

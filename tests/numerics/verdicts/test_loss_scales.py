@@ -1,5 +1,5 @@
 """
-What is said of loss scales follows from what was measured; how one is found is Keras' rule, and a
+The report on loss scales follows from measurements; a scale is found by the rule of Keras and by a
 search.
 """
 
@@ -38,7 +38,7 @@ EXPONENTS: Final = st.integers(backward.LOWEST, backward.HIGHEST)
 def row(
     underflow: float = 0, overflow: float = 0, error: float = 0.0, undefined: float = 0
 ) -> list[float]:
-    """Return the reductions of one variable as the child tells them; ``error`` is relative."""
+    """Return the reductions of one variable in the child's format; ``error`` is relative."""
     values = {
         "elements": ELEMENTS,
         "undefined": undefined,
@@ -56,7 +56,7 @@ def row(
 def answer(
     trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any
 ) -> dict[str, Any]:
-    """Return a child's answer with these rows, one for each variable, under each scale."""
+    """Return a child's answer with these rows under each scale, one row per variable."""
     count = len(next(iter(trials.values()), []))
     variables = [
         {
@@ -104,7 +104,7 @@ def answer(
 def decided(
     trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any
 ) -> LossScaleDecision:
-    """Return what is decided of an answer."""
+    """Return the decision on an answer."""
     return loss_scales.loss_scale_decision(
         gradients.gradients_from_json(answer(trials, recorded, **more))
     )
@@ -115,7 +115,10 @@ DYNAMIC: Final = {"kind": "dynamic", "initial": 2.0**15, "growth_steps": 2000, "
 
 
 def test_the_answer_becomes_values() -> None:
-    """Counts are whole, shares are of what they say, and totals are over all variables."""
+    """
+    The child's answer becomes values: counts are integers, shares are relative to their counts, and
+    totals cover all variables.
+    """
     found = gradients.gradients_from_json(
         answer(
             {1.0: [row(100, 0, 0.5), row(0, 50)], 128.0: [row(), row()], 2.0**15: [row(), row()]},
@@ -139,7 +142,7 @@ def test_the_answer_becomes_values() -> None:
 
 
 def test_a_dynamic_scale_is_recorded_as_one() -> None:
-    """Its number is what it settles at."""
+    """A dynamic scale is reported as dynamic with the scale at which it settles."""
     found = gradients.gradients_from_json(answer({1.0: [row()]}, DYNAMIC))
     assert found.recorded == Dynamic()
     assert found.recorded_scale == 2.0**15
@@ -147,8 +150,7 @@ def test_a_dynamic_scale_is_recorded_as_one() -> None:
 
 def test_nothing_has_no_shares() -> None:
     """
-    A variable without elements divides by nothing; where the reference is zero, any difference is
-    infinitely far.
+    A variable without elements has no shares, and a difference from a zero reference is infinite.
     """
     nothing = GradientReductions()
     assert (
@@ -162,7 +164,10 @@ def test_nothing_has_no_shares() -> None:
 
 
 def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
-    """The share without it and with it, and the variable that loses the most, are told."""
+    """
+    Dropping a scale that preserves gradients is a finding with the share without and with the
+    scale, and with the most affected variable.
+    """
     made = decided(
         {1.0: [row(400, error=0.6), row(20)], 128.0: [row(1), row()], 2.0**15: [row(), row()]},
         FIXED,
@@ -183,7 +188,7 @@ def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
 
 
 def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
-    """What is zero under every scale is no loss of scaling's."""
+    """Dropping a scale is no finding if the same gradients are zero under each scale."""
     made = decided({1.0: [row(30)], 128.0: [row(30)], 2.0**15: [row(30)]}, FIXED)
     assert not made.matters
     assert made.need is ScaleNeed.NONE
@@ -199,7 +204,7 @@ def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
 
 
 def test_one_variable_is_enough() -> None:
-    """A small share of all elements may be most of one layer's."""
+    """A small share of all elements is a finding if it is most of one variable."""
     quiet = [row() for _ in range(199)]
     made = decided({1.0: [row(900), *quiet], 2.0**15: [row(), *quiet]})
     assert made.need is ScaleNeed.SCALE
@@ -208,7 +213,9 @@ def test_one_variable_is_enough() -> None:
 
 
 def test_subnormal_gradients_are_lost_too() -> None:
-    """Nothing is zero, and the gradient is off by a tenth of its length."""
+    """
+    Subnormal gradients count as lost: no value is zero, but the gradient has an error of a tenth.
+    """
     made = decided(
         {1.0: [row(error=0.1)], 128.0: [row(error=0.001)], 2.0**15: [row(error=0.001)]}, FIXED
     )
@@ -217,7 +224,10 @@ def test_subnormal_gradients_are_lost_too() -> None:
 
 
 def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
-    """Dropping it is right; where some overflow without it as well, that is said."""
+    """
+    Dropping a recorded scale that overflows is no loss, and the report mentions gradients that
+    overflow without it as well.
+    """
     made = decided({1.0: [row(500)], 128.0: [row(0, 10)], 2.0**15: [row()]}, FIXED)
     assert not made.matters
     assert made.need is ScaleNeed.SCALE
@@ -238,7 +248,10 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
 
 
 def test_dynamic_scaling_is_always_told() -> None:
-    """Where it settles and after how many skipped steps, or that it does not."""
+    """
+    The report on dynamic scaling has the final scale and the number of skipped steps, or says that
+    it does not settle.
+    """
     rule = {"initial": 2.0**15, "multiplier": 2.0, "floor": 1.0, "scale": 2.0**13, "skipped": 2}
     trials = {1.0: [row(500)], 2.0**13: [row(5)], 2.0**15: [row()]}
     assert (
@@ -281,7 +294,9 @@ def test_dynamic_scaling_is_always_told() -> None:
 def test_what_no_scale_fixes_is_said(
     trials: dict[float, list[list[float]]], loss: float, told: str
 ) -> None:
-    """The reference, the loss, or the gradients are not finite."""
+    """
+    The report says that no scale helps if the reference, the loss or the gradients are not finite.
+    """
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
     made = loss_scales.loss_scale_decision(gradients.gradients_from_json(found))
@@ -291,14 +306,17 @@ def test_what_no_scale_fixes_is_said(
 
 
 def test_a_model_without_trainable_variables() -> None:
-    """One sentence."""
+    """A model without trainable variables has a one-line report."""
     made = decided({}, FIXED)
     assert made.need is ScaleNeed.NOTHING_TO_TRAIN
     assert made.sentences == ("the model has no trainable variables, so no loss is scaled",)
 
 
 def test_what_the_numbers_hold_for_is_told() -> None:
-    """Losses that stand in, layers that were quiet, ops that drew, variables without a gradient."""
+    """
+    The report lists the limits of the measurement: replaced losses, inactive layers, random ops,
+    and variables without a gradient.
+    """
     output = {
         "output": "b",
         "loss": "MeanSquaredError",
@@ -347,7 +365,7 @@ def test_what_the_numbers_hold_for_is_told() -> None:
 
 
 def test_a_scale_that_is_no_power_of_two_is_written_as_it_is() -> None:
-    """Recorded scales can be anything."""
+    """A recorded scale that is not a power of two is printed unchanged."""
     rule = {"initial": 1000.5, "multiplier": 2.0, "floor": 1.0, "scale": 1000.5, "skipped": 0}
     assert (
         decided({1.0: [row()], 1000.5: [row()], 2.0**15: [row()]}, dynamic=rule)
@@ -373,8 +391,8 @@ def test_a_file_records_what_it_was_trained_with(
     name: str, loss: str | None, scale: dict[str, Any] | None
 ) -> None:
     """
-    The loss of its training configuration, and the loss scale of its optimizer or of the model's
-    policy.
+    The training settings are read from the file: the loss from its training configuration, and the
+    loss scale from its optimizer or the model's policy.
     """
     found = recorded.recorded_training(
         reading.load_model(format_detection.document(FIXTURES / name, name))
@@ -387,7 +405,7 @@ COUNTS: Final = st.integers(0, ELEMENTS)
 
 @st.composite
 def measurements(draw: st.DrawFn) -> Gradients:
-    """Return a measurement in which the recorded scale is in the range that a search found."""
+    """Return a measurement whose recorded scale is in the range that the search found."""
     number = draw(st.integers(1, 4))
     trials = {}
     for scale in (1.0, 128.0, 2.0**15):
@@ -399,7 +417,7 @@ def measurements(draw: st.DrawFn) -> Gradients:
 
 @given(measurements())
 def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradients) -> None:
-    """And it is in the range; dropping what the file does not record does not matter."""
+    """A scale from the range is suggested only if a scale is needed and the file records none."""
     made = loss_scales.loss_scale_decision(found)
     assert (made.suggested is not None) == (made.need is ScaleNeed.SCALE)
     assert found.workable is not None
@@ -410,7 +428,9 @@ def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradie
 
 @given(measurements())
 def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
-    """Whatever is zero or wrong without a scale, if it is so with every one."""
+    """
+    No scale is needed if gradients are equal under all scales, even if values are zero or wrong.
+    """
     same = tuple(
         dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
     )
@@ -420,13 +440,16 @@ def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
 
 
 def below(limit: int) -> Callable[[float], bool]:
-    """Return what is finite where everything up to a power of two is."""
+    """Return a function that is finite for scales up to a power of two."""
     return lambda scale: scale <= 2.0**limit
 
 
 @given(EXPONENTS, st.integers(-2, 24))
 def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: int) -> None:
-    """Keras 3 goes on below 1, Keras 2 stays there; each halving is a step that is skipped."""
+    """
+    A dynamic scale is halved until gradients are finite, with one skipped step each; Keras 3
+    continues below 1 and Keras 2 stops there.
+    """
     rule = backward.dynamic(
         "keras3",
         {"kind": "dynamic", "initial": 2.0**start, "growth_steps": 2000, "multiplier": 4.0},
@@ -450,7 +473,7 @@ def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: in
 
 
 def test_a_scale_that_does_not_move_ends_the_search() -> None:
-    """A multiplier of 1 is no rule."""
+    """The search ends if the scale does not change, as with a multiplier of 1."""
     rule = backward.dynamic(
         "keras2", {"kind": "dynamic", "initial": 8.0, "growth_steps": 2000, "multiplier": 1.0}
     )
@@ -460,7 +483,10 @@ def test_a_scale_that_does_not_move_ends_the_search() -> None:
 
 @given(EXPONENTS, EXPONENTS, st.sampled_from([0.0, 0.2]))
 def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: float) -> None:
-    """Both ends do and their neighbours do not; few scales are tried for it."""
+    """
+    The range is the widest that passes: both ends pass and their neighbours fail, found with few
+    trials.
+    """
     tried = set()
 
     def finite(scale: float) -> bool:
@@ -479,5 +505,5 @@ def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: floa
 
 
 def test_there_is_no_range_where_everything_overflows() -> None:
-    """Not even the lowest scale is finite."""
+    """There is no range if the gradients overflow even at the lowest scale."""
     assert backward.ranged(lambda _: False, lambda _: 0.0) == (None, None)

@@ -1,4 +1,4 @@
-"""Which call is to blame for an error, and which layers of the file then stay in float32."""
+"""The call that causes an error, and the layers of the file that must stay in float32."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def traced(
     **other: Any,
 ) -> Any:
     """
-    Return a call of a diagnosis; ``own`` and ``rounding`` are the parts of its error, ``rounded``
-    the reductions of the latter.
+    Return a call of a diagnosis; ``own`` and ``rounding`` are the parts of its error, and
+    ``rounded`` contains the reductions of ``rounding``.
     """
     spoiled, rounded = other.pop("gets_nonfinite", False), other.pop("rounded", {})
     made = call(path, other.pop("isolated", 1e-4), **other)
@@ -42,7 +42,7 @@ def traced(
 
 
 def model(*calls: Any, wrong: dict[str, Any] | None = None) -> Any:
-    """Return a run of these calls in a model, whose output is wrong."""
+    """Return a run of these calls in a model with a wrong output."""
     root = replace(
         traced("net", isolated=None, begun=-1, is_model=True, children=len(calls)),
     )
@@ -64,7 +64,7 @@ def places(found: Any) -> list[tuple[str, Blame, bool]]:
 
 
 def test_what_gets_infinity_does_not_make_it() -> None:
-    """The layer that makes it is to blame, and not the one that shows it."""
+    """A layer that receives infinity is not charged; the layer that produces it is."""
     found = model(
         traced("net/a", begun=0),
         traced("net/b", (0,), begun=1, along=SPOILED),
@@ -75,7 +75,7 @@ def test_what_gets_infinity_does_not_make_it() -> None:
 
 
 def test_code_between_two_layers_is_to_blame_for_what_enters_the_second() -> None:
-    """``net/block`` makes infinity after its first layer, before its second."""
+    """If ``net/block`` produces infinity between its two layers, ``net/block`` is charged."""
     found = model(
         traced("net/block/one", within=2, begun=1),
         traced("net/block/two", (0,), within=2, begun=2, along=SPOILED, gets_nonfinite=True),
@@ -86,7 +86,10 @@ def test_code_between_two_layers_is_to_blame_for_what_enters_the_second() -> Non
 
 
 def test_infinity_that_no_output_shows_is_not_to_blame() -> None:
-    """An attention mask holds it, and the outputs are only imprecise."""
+    """
+    Infinity that no output shows, as in an attention mask, is not charged if the outputs are only
+    imprecise.
+    """
     found = model(
         traced("net/mask", begun=0, along=SPOILED),
         traced("net/weak", (0,), begun=1, isolated=0.4),
@@ -95,7 +98,10 @@ def test_infinity_that_no_output_shows_is_not_to_blame() -> None:
 
 
 def test_rounding_is_charged_to_what_rounds() -> None:
-    """A layer that is exact for its rounded inputs only shows the error."""
+    """
+    A rounding error is charged to the layer that rounds, and not to a layer that is exact for its
+    rounded inputs.
+    """
     found = model(
         traced("net/weak", begun=0),
         traced("net/reshape", (0,), begun=1, isolated=0.0),
@@ -107,7 +113,10 @@ def test_rounding_is_charged_to_what_rounds() -> None:
 
 
 def test_rounding_before_many_exact_blocks_is_found() -> None:
-    """A residual stream of 100 blocks has 2**100 paths, of which each call is looked at once."""
+    """
+    Rounding before a residual stream of 100 blocks, which has 2**100 paths, is found by visiting
+    each call once.
+    """
     stream = [traced("net/weak", begun=0)]
     for number in range(100):
         last = len(stream) - 1
@@ -121,7 +130,9 @@ def test_rounding_before_many_exact_blocks_is_found() -> None:
 
 
 def test_an_error_of_its_own_is_charged_to_a_layer_whatever_is_rounded() -> None:
-    """Both parts are above the tolerance."""
+    """
+    An error of the layer itself is charged to it even if its inputs are also rounded too coarsely.
+    """
     found = model(
         traced("net/a", begun=0),
         traced("net/weak", (0,), begun=1, isolated=0.6, own=0.5, rounding=0.3),
@@ -130,7 +141,7 @@ def test_an_error_of_its_own_is_charged_to_a_layer_whatever_is_rounded() -> None
 
 
 def test_the_innermost_call_with_an_error_is_charged() -> None:
-    """The layer around it shows the same error."""
+    """The innermost call with an error is charged, and not the layer around it."""
     found = model(
         traced("net/block/weak", within=1, begun=1, isolated=0.4),
         traced("net/block", begun=0, children=1, isolated=0.4),
@@ -139,7 +150,7 @@ def test_the_innermost_call_with_an_error_is_charged() -> None:
 
 
 def test_a_run_that_was_not_traced_charges_nothing() -> None:
-    """There is nothing to go by."""
+    """A run without traces charges no layer."""
     assert origins.charges(run(call("net/a", 0.5), outputs=(output("y", 0.5),))) == ()
 
 
@@ -151,7 +162,9 @@ CHOICES = Choices(paths=("net", "net/a", "net/b", "net/block", "net/block/inner"
     [("net/b", {"net/b"}), ("net/square", {"net/a"}), ("net/unknown", {"net/a"})],
 )
 def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str]) -> None:
-    """A layer that can be chosen stands for itself."""
+    """
+    An op is represented by the layers that produce its inputs, and a selectable layer by itself.
+    """
     found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4))
     assert origins.propose(found, CHOICES) == kept
 
@@ -162,7 +175,10 @@ def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str
 def test_the_receiver_of_values_out_of_range_is_kept_with_their_layer(
     rounded: dict[str, Any], kept: set[str]
 ) -> None:
-    """It would cast to infinity what the layer then computes in float32."""
+    """
+    If the values of a kept layer exceed float16, the layer that receives them is kept too, because
+    it would cast them to infinity.
+    """
     found = model(
         traced("net/a", begun=0, alone=SPOILED, along=SPOILED),
         traced("net/b", (0,), begun=1, own=1e-4, rounding=0.4, rounded=rounded, along=SPOILED),
@@ -173,7 +189,10 @@ def test_the_receiver_of_values_out_of_range_is_kept_with_their_layer(
 
 
 def test_a_layer_inside_a_custom_one_is_kept_with_all_of_it() -> None:
-    """The custom layer casts what its inner layers get."""
+    """
+    If a layer in a custom layer must be kept, the whole custom layer is kept, because it casts the
+    inputs of its layers.
+    """
     found = model(
         traced("net/block/weak", within=1, begun=1, isolated=0.4),
         traced("net/block", begun=0, children=1),
@@ -182,7 +201,7 @@ def test_a_layer_inside_a_custom_one_is_kept_with_all_of_it() -> None:
 
 
 def test_neighbours_are_what_kept_layers_get_and_give() -> None:
-    """One step in both directions."""
+    """The neighbours of kept layers are the layers one step before and after them."""
     found = model(
         traced("net/a", begun=0),
         traced("net/b", (0,), begun=1),
@@ -192,7 +211,7 @@ def test_neighbours_are_what_kept_layers_get_and_give() -> None:
 
 
 def test_layers_are_ranked_by_what_they_lose() -> None:
-    """By their error, or by the values that become zero."""
+    """Layers are ranked by their error, or by the number of values that become zero."""
     found = model(
         traced("net/a", begun=0, isolated=0.01),
         traced("net/b", (0,), begun=1, along={"flushed": 500}),
@@ -201,7 +220,9 @@ def test_layers_are_ranked_by_what_they_lose() -> None:
 
 
 def test_traces_of_a_diagnosis_are_those_of_a_later_run() -> None:
-    """Without the calls that only one of them makes."""
+    """
+    The traces of a diagnosis equal those of a later run, without calls that only one of them has.
+    """
     diagnosis = model(
         traced("net/a", begun=0),
         traced("net/cast", (0,), begun=1),

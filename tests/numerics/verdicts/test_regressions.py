@@ -1,4 +1,4 @@
-"""A check compared with the report of an earlier one."""
+"""Comparing a check with the report of an earlier check."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def report(found: Checks) -> bytes:
 
 def model(name: str, *layers: float, outputs: float = 1e-3, **other: Any) -> CheckRun:
     """
-    Return a run of a model whose layers and output have these errors; their tolerances are 0.008
-    and 0.05.
+    Return a run of a model whose layers and output have these errors, with the tolerances 0.008 and
+    0.05.
     """
     calls = [call(f"{name}/dense_{place}", error) for place, error in enumerate(layers)]
     last = call(name, None, class_name="Functional", is_model=True, children=len(calls))
@@ -56,14 +56,14 @@ def with_metric(found: CheckRun, candidate: float, *, name: str = "accuracy") ->
 
 
 def compared(before: CheckRun, now: CheckRun) -> Comparison:
-    """Return what changed from one run to another."""
+    """Return the changes from one run to another."""
     found = check(now).check
     assert found is not None
     return compare(found, earlier_check(FILE, report(check(before))))
 
 
 def changes(found: Comparison) -> list[tuple[str, str]]:
-    """Return each change with what it is about."""
+    """Return each change with its subject."""
     return [(one.path, one.change.value) for one in found.differences]
 
 
@@ -87,7 +87,10 @@ def changes(found: Comparison) -> list[tuple[str, str]]:
 def test_an_error_counts_if_it_is_twice_as_large_and_above_the_rounding(
     before: float, now: float, change: Change | None
 ) -> None:
-    """A quarter of the tolerance, 0.002 here, is expected of the dtypes."""
+    """
+    An error is a regression if it doubles and exceeds a quarter of the tolerance, 0.002, which
+    rounding explains.
+    """
     found = compared(model("net", before), model("net", now))
     assert found.paired == 2
     assert [one.change for one in found.differences] == ([] if change is None else [change])
@@ -95,7 +98,7 @@ def test_an_error_counts_if_it_is_twice_as_large_and_above_the_rounding(
 
 
 def test_nan_in_one_of_the_two_is_a_change() -> None:
-    """And in both it is none."""
+    """NaN in only one of two checks is a change, and NaN in both is not."""
     spoilt = run(
         call("net/dense_0", 1e-4, alone={"overflowed": 5}),
         call("net", None, is_model=True),
@@ -109,7 +112,7 @@ def test_nan_in_one_of_the_two_is_a_change() -> None:
 
 
 def test_outputs_are_compared_too() -> None:
-    """By their accumulated errors."""
+    """Outputs are compared by their accumulated errors."""
     found = compared(model("net", 1e-4), model("net", 1e-4, outputs=0.06))
     (one,) = found.differences
     assert (one.about, one.path, one.change) == (Subject.OUTPUT, "probabilities", Change.EXCEEDS)
@@ -117,7 +120,10 @@ def test_outputs_are_compared_too() -> None:
 
 
 def test_models_with_other_names_have_the_same_layers() -> None:
-    """Keras numbers models that the user did not name; nothing below is stripped."""
+    """
+    Layers are paired despite different model names, because Keras numbers unnamed models; names in
+    the model are unchanged.
+    """
     found = compared(model("sequential_1", 1e-4), model("sequential", 0.01))
     assert changes(found) == [("sequential/dense_0", "exceeds")]
     assert not found.only_before
@@ -125,7 +131,7 @@ def test_models_with_other_names_have_the_same_layers() -> None:
 
 
 def test_what_only_one_check_has_is_listed() -> None:
-    """And fails nothing."""
+    """Layers that only one check has are listed, and are no failure."""
     found = compared(model("net", 1e-4, 1e-4), model("net", 1e-4, 1e-4, 0.01))
     assert (found.only_before, found.only_now) == ((), ("net/dense_2",))
     assert found.passed
@@ -134,7 +140,7 @@ def test_what_only_one_check_has_is_listed() -> None:
 
 
 def test_repeated_calls_of_a_layer_are_paired_by_their_number() -> None:
-    """As their places name them."""
+    """Repeated calls of a layer are paired by the number in their places."""
 
     def shared(first: float, second: float) -> CheckRun:
         calls = [call("net/a", first), call("net/a", second, number=1)]
@@ -159,7 +165,7 @@ def test_repeated_calls_of_a_layer_are_paired_by_their_number() -> None:
 def test_a_metric_that_dropped_is_a_regression(
     before: float, now: float, change: str | None
 ) -> None:
-    """Of the candidate, by more than the run allows."""
+    """A candidate metric that drops by more than the run allows is a regression."""
     plain = model("net", 1e-4)
     found = compared(with_metric(plain, before), with_metric(plain, now))
     assert changes(found) == ([] if change is None else [("accuracy", change)])
@@ -167,7 +173,7 @@ def test_a_metric_that_dropped_is_a_regression(
 
 
 def test_other_conditions_are_told() -> None:
-    """Policies, devices, inputs and metrics."""
+    """Differences in policies, devices, inputs and metrics are reported."""
     plain = model("net", 1e-4)
     given_inputs = replace(DRAWN, kind=InputKind.GIVEN, seed=None)
     found = compared(
@@ -182,7 +188,7 @@ def test_other_conditions_are_told() -> None:
 
 
 def test_runs_are_paired_by_signature_and_device() -> None:
-    """The same device first, else any."""
+    """Runs are paired by signature, and by device if possible."""
     before = check(model("net", 1e-4), model("net", 0.01, device=GPU))
     earlier = earlier_check(FILE, report(before))
     now = check(model("net", 0.01, device=GPU)).check
@@ -195,7 +201,9 @@ def test_runs_are_paired_by_signature_and_device() -> None:
 
 
 def test_a_check_of_another_model_cannot_be_compared() -> None:
-    """With nothing in common nothing could fail."""
+    """
+    A check of another model cannot be compared, because without common layers nothing could fail.
+    """
     one, other = (
         run(call(f"{name}/{name}", 1e-4), outputs=(output(name, 1e-3), output(f"{name}2", 1e-3)))
         for name in ("a", "b")
@@ -252,7 +260,7 @@ FOREIGN = {
 
 @for_each("name", FOREIGN)
 def test_anything_else_is_one_sentence(name: str) -> None:
-    """Whatever it is, with what was expected."""
+    """A file that is not a check report is a one-line error with the expected content."""
     with pytest.raises(ModelFileError) as caught:
         earlier_check(FILE, FOREIGN[name])
     assert "expected the output of `policytool check --format json`" in caught.value.message
@@ -261,7 +269,7 @@ def test_anything_else_is_one_sentence(name: str) -> None:
 
 
 def test_numbers_that_json_lacks_are_read() -> None:
-    """They are strings in a report."""
+    """Numbers that JSON lacks, such as NaN, are read from strings in a report."""
     text = edited(
         lambda values: values["check"]["runs"][0]["calls"][0]["verdict"].update(error="Infinity")
     )
@@ -270,7 +278,7 @@ def test_numbers_that_json_lacks_are_read() -> None:
 
 
 def test_reports_without_the_later_keys_are_read() -> None:
-    """Those of an earlier policytool have no metric."""
+    """Reports of earlier versions of policytool, which have no metric, are read."""
     text = edited(lambda values: values["check"]["runs"][0].pop("metric"))
     assert earlier_check(FILE, text).runs[0].metric is None
 
@@ -288,7 +296,7 @@ _JSON = st.recursive(
 
 @given(value=_JSON, key=st.sampled_from(["device", "inputs", "outputs", "calls", "metric"]))
 def test_any_value_is_read_or_refused(value: object, key: str) -> None:
-    """No value anywhere raises anything else."""
+    """Any value in a report is read or is an error of policytool."""
     for text in (
         json.dumps(value).encode(),
         edited(lambda values: values["check"]["runs"][0].update({key: value})),

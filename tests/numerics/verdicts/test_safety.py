@@ -1,4 +1,4 @@
-"""Three answers: safe, not safe, undecided."""
+"""The three answers of a check: safe, not safe and undecided."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from policytool.tf_runtime.engine.output_changes import OutputChanges
 
 
 def changes(one: Any, other: Any) -> metrics.OutputChanges:
-    """Return what became of an output of one batch."""
+    """Return the changes of an output with one batch."""
     found = OutputChanges()
     found.update(np.asarray(one), np.asarray(other))
     return codec.read(metrics.OutputChanges, found.to_json())
@@ -44,12 +44,12 @@ def checked_output(name: str, one: Any, other: Any) -> CheckedOutput:
 
 
 def normal(*shape: int, seed: int = 1) -> Any:
-    """Return normal numbers."""
+    """Return normally distributed numbers."""
     return np.random.default_rng(seed).normal(size=shape)
 
 
 def answer(one: Any, other: Any, kind: OutputKind) -> tuple[Answer, Open | None]:
-    """Return the answer of an output of a known kind, and why it is open."""
+    """Return the answer for an output of a known kind, and the reason if it is undecided."""
     found = safety.answer_output("y", changes(one, other), (frozenset({kind}),))
     return found.answer, found.why
 
@@ -72,7 +72,10 @@ def answer(one: Any, other: Any, kind: OutputKind) -> tuple[Answer, Open | None]
 def test_classes_may_change_in_one_of_a_hundred_rows(
     changed: int, rows: int, expected: Answer
 ) -> None:
-    """The bounds decide, so that few rows seldom do."""
+    """
+    A classifier is safe if at most one of a hundred rows changes class, decided by the bounds, so
+    that few rows rarely suffice.
+    """
     one = np.eye(3)[np.arange(rows) % 3]
     other = one.copy()
     other[:changed] = np.roll(one[:changed], 1, 1)
@@ -93,13 +96,16 @@ def test_classes_may_change_in_one_of_a_hundred_rows(
 def test_numbers_may_change_by_a_share_of_their_spread(
     error: float, rows: int, expected: Answer, offset: float
 ) -> None:
-    """An offset says nothing of how far numbers spread."""
+    """
+    A regression is safe if errors are a small share of the spread of the values; an offset does not
+    count as spread.
+    """
     one = normal(rows, 1) + offset
     assert answer(one, one + error * normal(rows, 1, seed=2), OutputKind.REGRESSION)[0] is expected
 
 
 def test_one_channel_is_enough() -> None:
-    """However large the others are."""
+    """One channel with large errors is not safe, even if other channels have larger values."""
     one = normal(1000, 3) * [100, 1, 100]
     found = safety.answer_output(
         "y",
@@ -112,7 +118,9 @@ def test_one_channel_is_enough() -> None:
 
 
 def test_a_seldom_error_is_not_overlooked() -> None:
-    """One row of 1,000 that is far off may stand for three."""
+    """
+    One row of 1,000 with a large error is not ignored, because the true share may be three rows.
+    """
     one = normal(1000, 1)
     other = one.copy()
     other[7] += 0.25
@@ -120,7 +128,7 @@ def test_a_seldom_error_is_not_overlooked() -> None:
 
 
 def test_new_nan_is_never_safe() -> None:
-    """In a single row."""
+    """New NaN values are never safe, even in a single row."""
     one = normal(5000, 2)
     other = one.copy()
     other[4999, 1] = np.inf
@@ -136,18 +144,21 @@ def test_new_nan_is_never_safe() -> None:
     ],
 )
 def test_an_output_that_says_nothing_is_undecided(one: Any, why: Open) -> None:
-    """With the reason."""
+    """An output without information is undecided, with the reason."""
     assert answer(one, one, OutputKind.CLASSES) == (Answer.UNDECIDED, why)
 
 
 def test_a_value_that_only_rounding_changes_is_constant() -> None:
-    """A spread of the size of float32's rounding is none."""
+    """An output whose spread is only the rounding of float32 is constant."""
     one = 1000 + 1e-5 * normal(1000, 1)
     assert answer(one, one + 0.01, OutputKind.REGRESSION) == (Answer.UNDECIDED, Open.CONSTANT)
 
 
 def test_readings_that_disagree_leave_it_open() -> None:
-    """The user knows which is right."""
+    """
+    If the possible kinds of an output give different answers, it is undecided, and the user can
+    specify the kind.
+    """
     one = normal(2000, 3) * [1, 1, 1] + [10, 10, 10]
     other = one + 0.005 * one.std()
     other[:100] = other[:100, [1, 2, 0]]
@@ -200,7 +211,7 @@ SIGMOID = 1 / (1 + np.exp(-normal(50, 1)))
 def test_kinds_are_recognised(
     values: Any, activation: str | None, loss: str | None, expected: list[set[str]]
 ) -> None:
-    """By activation, loss, shape and values."""
+    """The kind of an output is detected from activation, loss, shape and values."""
     facts = OutputFacts(shape=(None, *values.shape[1:]), activation=activation, loss=loss)
     assert list(possible_readings(facts, changes(values, values))) == [
         frozenset(one) for one in expected
@@ -222,12 +233,12 @@ def test_kinds_are_recognised(
     ],
 )
 def test_losses_of_files_are_read(recorded: object, expected: dict[str, str]) -> None:
-    """In each form that Keras writes."""
+    """The loss in a file is read in each form that Keras writes."""
     assert losses_by_output(recorded, ["a", "b"]) == expected
 
 
 def test_kinds_that_the_user_names() -> None:
-    """Other words are an error."""
+    """The user can specify the kind of an output; an unknown kind is an error."""
     assert parse_output_kinds(["y=classes", "a=b=mask"]) == {
         "y": OutputKind.CLASSES,
         "a=b": OutputKind.MASK,
@@ -262,8 +273,8 @@ def test_labels_decide_for_numbers_and_count_for_all(
     kind: OutputKind, changed: float, bounds: tuple[float, float] | None, expected: Answer
 ) -> None:
     """
-    A metric does not see predictions that change where they are as often right as wrong; and of too
-    few rows with labels nothing is known.
+    Labels decide for numbers; for other kinds changed predictions count too, because a metric does
+    not show them, and too few rows with labels are undecided.
     """
     one = normal(1000, 3)
     output = checked_output("y", one, one + changed * normal(1000, 3, seed=2))
@@ -277,14 +288,20 @@ def test_labels_decide_for_numbers_and_count_for_all(
 
 
 def test_a_channel_that_is_constant_in_the_reference_counts() -> None:
-    """Relative to the spread of the others."""
+    """
+    Errors in a channel that is constant in the reference count relative to the spread of the other
+    channels.
+    """
     one = normal(1000, 4) * [1, 1, 1, 0]
     for size, expected in ((5.0, Answer.NOT_SAFE), (1e-4, Answer.SAFE)):
         assert answer(one, one + np.array([0, 0, 0, size]), OutputKind.REGRESSION)[0] is expected
 
 
 def test_probabilities_have_bounds_of_their_mean() -> None:
-    """Differences in few samples may be in more of the others."""
+    """
+    Probabilities use the bounds of the mean difference, because differences in few samples may be
+    more frequent in others.
+    """
     one = np.full((1000, 1), 0.5) + 0.1 * normal(1000, 1)
     other = one.copy()
     other[:20] += 0.24
@@ -297,13 +314,16 @@ def test_probabilities_have_bounds_of_their_mean() -> None:
 
 
 def test_a_kind_that_an_output_has_not_is_said_to_be_so() -> None:
-    """It is no constant output."""
+    """
+    If the user specifies a kind that does not fit an output, the message says so instead of calling
+    it constant.
+    """
     one = normal(1000, 1)
     assert answer(one, one, OutputKind.CLASSES) == (Answer.UNDECIDED, Open.UNFIT)
 
 
 def test_percentages_are_checked() -> None:
-    """NaN is none."""
+    """Percentages are checked; NaN is an error."""
     assert safety.share_of(1) == 0.01
     for percent in (0, -1, 101, float("nan")):
         with pytest.raises(UsageError, match="--max-change"):
@@ -312,7 +332,7 @@ def test_percentages_are_checked() -> None:
 
 @pytest.mark.parametrize(("drop", "expected"), [(math.inf, Answer.NOT_SAFE), (None, None)])
 def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: Answer) -> None:
-    """Infinity is worse; NaN leaves it open."""
+    """A metric that is not finite does not pass: infinity is worse, and NaN is undecided."""
     one = normal(1000, 3)
     output = checked_output("y", one, one)
     bounds = None if drop is None else (drop, drop)
@@ -328,7 +348,7 @@ def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: An
 
 
 def test_a_metric_is_of_its_own_outputs() -> None:
-    """An output without labels is answered by its values."""
+    """A metric decides only for outputs with labels; other outputs are decided by their values."""
     one = normal(1000, 3)
     outputs = [checked_output(name, one, -one) for name in ("a", "b", "c")]
     labelled = replace(LABELLED, output=None, names=("a", "b"), bounds=(0.0, 0.001))
@@ -339,7 +359,10 @@ def test_a_metric_is_of_its_own_outputs() -> None:
 
 
 def test_outputs_that_say_nothing_are_not_safe_by_labels() -> None:
-    """The classes of NaN are as often right in both models."""
+    """
+    Outputs of NaN are not safe because of labels, although the classes of NaN are equally often
+    correct in both models.
+    """
     for one in (np.full((1000, 4), np.nan), np.ones((1000, 4))):
         output = checked_output("y", one, one)
         metric = TaskMetric(

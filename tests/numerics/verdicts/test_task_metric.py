@@ -1,4 +1,4 @@
-"""What is asked of the task's own metric, and how its values are judged."""
+"""The options for the metric of the user's task, and the verdict on its values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABELS = Path("y.npy")
 def measured(
     *values: tuple[float, float], max_drop: float | None = None, higher: bool = True
 ) -> TaskMetric:
-    """Return the metric of outputs with these values of the reference and the candidate."""
+    """Return the metric of outputs with these reference and candidate values."""
     found: dict[str, Any] = {
         "name": "accuracy",
         "higher_is_better": higher,
@@ -58,7 +58,10 @@ def measured(
 def test_a_metric_may_get_worse_by_the_largest_drop(
     reference: float, candidate: float, max_drop: float | None, *, passed: bool
 ) -> None:
-    """The default is one percentage point; NaN is never good enough."""
+    """
+    A metric can drop by the largest allowed drop, by default one percentage point; NaN always
+    fails.
+    """
     assert measured((reference, candidate), max_drop=max_drop).passed is passed
 
 
@@ -77,20 +80,23 @@ def test_a_metric_may_get_worse_by_the_largest_drop(
 def test_an_error_may_grow_by_a_share_of_the_reference(
     reference: float, candidate: float, max_drop: float | None, *, passed: bool
 ) -> None:
-    """Its size depends on the task; a number that is given is absolute."""
+    """
+    An error metric can grow by a share of the reference, because its size depends on the task; a
+    number of the user is absolute.
+    """
     found = measured((reference, candidate), max_drop=max_drop, higher=False)
     assert found.passed is passed
     assert found.worst.max_drop == pytest.approx(max_drop or MAX_DROP * reference)
 
 
 def test_rounding_of_the_metric_itself_is_no_drop() -> None:
-    """Libraries compute metrics in float32, in which 0.9 - 0.89 is more than 0.01."""
+    """The rounding of the metric itself is no drop: in float32, 0.9 - 0.89 is more than 0.01."""
     assert MAX_DROP < 0.9 - 0.89
     assert measured((0.8999999761581421, 0.8899999856948853)).passed
 
 
 def test_the_worst_output_comes_first_and_decides() -> None:
-    """As the one of which the verdict speaks."""
+    """The output with the worst metric comes first and decides the verdict."""
     found = measured((0.5, 0.6), (0.9, 0.7), (0.9, 0.85), (0.4, 0.4))
     assert [one.output for one in found.outputs] == ["output_1", "output_2", "output_3", "output_0"]
     assert found.worst.drop == pytest.approx(0.2)
@@ -98,12 +104,12 @@ def test_the_worst_output_comes_first_and_decides() -> None:
 
 
 def test_no_values_are_no_metric() -> None:
-    """As in a run in which nothing was asked for."""
+    """A run without metric values has no metric."""
     assert metric_from_json(None, 0.1) is None
 
 
 def test_a_metric_has_a_name_or_is_a_function() -> None:
-    """Of the library or of the user."""
+    """A metric is the name of a library metric or a function of the user."""
     assert metric_options(LABELS, "auc", None, has_inputs=True) == MetricOptions(
         labels=LABELS, metric="auc"
     )
@@ -136,7 +142,7 @@ def test_a_metric_has_a_name_or_is_a_function() -> None:
 def test_what_makes_no_sense_is_a_usage_error(
     labels: Path | None, metric: str | None, max_drop: float | None, told: str, *, has_inputs: bool
 ) -> None:
-    """With the option to add or to change."""
+    """Contradicting options are a usage error that names the option to add or change."""
     with pytest.raises(UsageError) as caught:
         metric_options(labels, metric, max_drop, has_inputs=has_inputs)
     assert told in str(caught.value)

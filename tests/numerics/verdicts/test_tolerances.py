@@ -1,6 +1,4 @@
-"""
-Default tolerances come from the coarsest thing that a call computes in, wherever in it that is.
-"""
+"""Default tolerances follow the coarsest dtype in a call, including nested layers."""
 
 from __future__ import annotations
 
@@ -16,27 +14,29 @@ from tests.helpers.example_checks import call
 
 
 def of_layer(compute: str, **other: Any) -> float:
-    """Return the tolerance of a call that adds up nothing."""
+    """Return the tolerance of a call without sums."""
     return tolerances.layer_tolerance(call("mlp/dense", 0.0, compute=compute, depth=0, **other))
 
 
 @pytest.mark.parametrize("dtype", UNIT_ROUNDOFF)
 def test_a_call_may_be_off_by_a_few_roundings_of_its_dtype(dtype: str) -> None:
-    """The reference's count too: what it rounds is no fault of the candidate's."""
+    """A call can differ by a few roundings of its dtype, including the reference's."""
     assert of_layer(dtype) == 4 * max(UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF["float32"])
 
 
 def test_roundings_of_a_sum_add_up_slowly() -> None:
     """
-    With the logarithm of the number of terms, as those of kernels that add up in blocks or in
-    float32.
+    The tolerance of a sum grows with the logarithm of the number of terms, like the errors of
+    kernels that add in blocks or in float32.
     """
     deep = tolerances.layer_tolerance(call("mlp/dense", 0.0, depth=4095))
     assert deep == pytest.approx(of_layer("float16") * (1 + math.log2(4096) / 4))
 
 
 def test_rounded_weights_add_their_step() -> None:
-    """As random errors add up; the depth of sums adds nothing to what float8 rounds."""
+    """
+    Rounded weights add their step like random errors; for float8, the depth of sums adds nothing.
+    """
     plain = tolerances.layer_tolerance(call("mlp/dense", 0.0, depth=4095))
     rounded = replace(call("mlp/dense", 0.0, depth=4095), weight_rounding=0.07)
     assert tolerances.layer_tolerance(rounded) == pytest.approx(math.hypot(plain, 4 * 0.07))
@@ -51,8 +51,8 @@ def test_rounded_weights_add_their_step() -> None:
 @pytest.mark.parametrize("inner", ["float16", "bfloat16", "int8", "int4", "float8"])
 def test_layers_in_a_layer_count(inner: str) -> None:
     """
-    A wrapper in float32 around a layer in float16 is as coarse as that, and a quantised layer as
-    coarse as its integers.
+    A layer in a wrapper counts: a float32 wrapper of a float16 layer is as coarse as float16, and a
+    quantized layer as coarse as its integers.
     """
     assert of_layer("float32", within=("float32", inner)) > 1000 * of_layer("float32")
     assert of_layer("float32", within=("float32",)) == of_layer("float32")
@@ -60,7 +60,7 @@ def test_layers_in_a_layer_count(inner: str) -> None:
 
 def test_outputs_get_the_layers_tolerances_together() -> None:
     """
-    Of calls that hold others, only those inside count; no output is held to less than a layer is.
+    The tolerance of an output adds those of the innermost calls, and is at least that of a layer.
     """
     calls = [call(f"mlp/{number}", 0.0) for number in range(16)]
     together = tolerances.outputs_tolerance([*calls, call("mlp", 0.0, children=16)])

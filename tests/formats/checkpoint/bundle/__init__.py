@@ -1,1 +1,1 @@
-"""The reader of TensorFlow's checkpoints."""
+"""Tests of the reader of TensorFlow checkpoints."""

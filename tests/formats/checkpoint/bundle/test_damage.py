@@ -1,7 +1,4 @@
-"""
-Damaged, foreign and hostile checkpoints: each is read to the same effect or refused with a code,
-whatever stands in it.
-"""
+"""Damaged, foreign and malicious checkpoints are read correctly or are an error with a code."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ pytestmark = THOROUGH
 
 
 def reading(prefix: Path) -> Any:
-    """Return everything that a checkpoint says, or the code that it is refused with."""
+    """Return the content of a checkpoint, or the code of the error."""
     try:
         bundle = open_bundle(prefix)
         return dict(bundle.entries), bundle.objects(), summary(bundle)
@@ -53,7 +50,7 @@ def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_truncated_indexes_are_refused(copied: Path) -> None:
-    """No beginning of an index is one; every third of them is tried."""
+    """A truncated index is an error; every third length is tried."""
     index = copied.with_name(f"{copied.name}.index")
     data = index.read_bytes()
     for length in range(0, len(data), 3):
@@ -62,7 +59,7 @@ def test_truncated_indexes_are_refused(copied: Path) -> None:
 
 
 def test_flipped_bytes_are_found_or_harmless(copied: Path) -> None:
-    """A byte of the index is covered by a checksum, or does not count."""
+    """A changed byte of an index is detected by a checksum or has no effect."""
     index = copied.with_name(f"{copied.name}.index")
     data = index.read_bytes()
     whole = reading(copied)
@@ -79,7 +76,7 @@ def test_flipped_bytes_are_found_or_harmless(copied: Path) -> None:
 
 
 def test_flipped_bytes_of_values_are_found(copied: Path) -> None:
-    """Every byte that belongs to a tensor is covered by its checksum."""
+    """A changed byte of a tensor is detected by its checksum."""
     shard = copied.with_name(f"{copied.name}.data-00000-of-00001")
     data = shard.read_bytes()
     for place in range(0, len(data), 7):
@@ -91,7 +88,7 @@ def test_flipped_bytes_of_values_are_found(copied: Path) -> None:
 def test_any_bytes_in_a_sound_table_are_read_or_refused(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whoever makes the checksums right gets no further: any keys and values of any bytes."""
+    """Arbitrary keys and values with correct checksums are read or are an error with a code."""
     prefix = tmp_path_factory.mktemp("any") / "made"
     real = (WRITTEN / "saver.index").read_bytes()
     keys = data.draw(st.lists(st.binary(max_size=12) | st.just(b"") | st.just(b"v"), max_size=4))
@@ -113,7 +110,7 @@ def _made(change: Callable[[Any], None]) -> bytes:
 
 
 def _sliced(*extents: tuple[int, int], shape: tuple[int, ...] = (4,)) -> list[tuple[bytes, bytes]]:
-    """Return a variable of slices along its first axis, and the slices."""
+    """Return a variable in slices along its first axis, and the slices."""
     full = bundles.entry("uint8", shape, b"", checksum=0)
     pairs, place = [], 0
     for start, length in extents:
@@ -224,7 +221,7 @@ FORGED: Final[dict[str, tuple[list[tuple[bytes, bytes]], str, str]]] = {
 
 @pytest.mark.parametrize("name", sorted(FORGED))
 def test_forged_indexes_are_refused(name: str, tmp_path: Path) -> None:
-    """Each way of being wrong has a code and a sentence that names the file."""
+    """Each kind of malformed index is an error with its own code and the name of the file."""
     pairs, code, words = FORGED[name]
     bundles.write_index(tmp_path / "made", [pairs])
     with pytest.raises(BundleError, match=words) as raised:
@@ -234,14 +231,17 @@ def test_forged_indexes_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_compressed_blocks_are_refused(tmp_path: Path) -> None:
-    """TensorFlow writes none."""
+    """Compressed blocks, which TensorFlow never writes, are an error."""
     bundles.write_index(tmp_path / "made", [[bundles.header()]], compression=1)
     with pytest.raises(BundleError, match="Snappy"):
         open_bundle(tmp_path / "made")
 
 
 def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
-    """Else a small file would take for ever."""
+    """
+    An index that lists a block many times is an error, because a small file could otherwise be read
+    forever.
+    """
     data = bundles.block([bundles.header()])
     handle = bundles.varint(0) + bundles.varint(len(data) - 5)
     (tmp_path / "made.index").write_bytes(
@@ -255,7 +255,10 @@ def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
 def test_keys_that_prefix_compression_multiplies_are_bounded(
     length: int, tmp_path: Path, bounded: Bounded
 ) -> None:
-    """A file of a few hundred kB that stands for a GB of keys is refused before it is that."""
+    """
+    An index of a few hundred kB whose prefix-compressed keys expand to a GB is an error before the
+    keys are expanded.
+    """
     bounded("checkpoint-index-bytes", 8 * 2**20)
     pairs = [bundles.header(), *((b"k" * length + b"%06d" % index, b"") for index in range(300))]
     data = bundles.block(pairs, restart_every=10**9)
@@ -270,7 +273,7 @@ def test_keys_that_prefix_compression_multiplies_are_bounded(
 
 
 def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, bounded: Bounded) -> None:
-    """The keys that tell blocks apart count as well, whatever is in the blocks."""
+    """The keys of empty blocks count for the limit on the size of keys."""
     bounded("checkpoint-index-bytes", 2**20)
     data = bundles.block([bundles.header()])
     handles = [(b"", bundles.varint(0) + bundles.varint(len(data) - 5))]
@@ -288,14 +291,14 @@ def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, bounded: Bounded) -> N
 
 
 def test_number_of_tensors_is_bounded(tmp_path: Path, bounded: Bounded) -> None:
-    """Each costs an object."""
+    """The number of tensors in an index is limited, because each needs an object."""
     bounded("checkpoint-entries", 1)
     bundles.write_index(tmp_path / "made", [[bundles.header(), ENTRY]])
     assert reading(tmp_path / "made") == "checkpoint-limit"
 
 
 def test_index_beyond_the_bounds_is_not_read(tmp_path: Path) -> None:
-    """Its size is looked at first."""
+    """An index above the size limit is an error before it is read."""
     with (tmp_path / "made.index").open("wb") as stream:
         stream.truncate(limits.CHECKPOINT_INDEX_BYTES.value + 1)
     assert reading(tmp_path / "made") == "checkpoint-limit"
@@ -304,13 +307,16 @@ def test_index_beyond_the_bounds_is_not_read(tmp_path: Path) -> None:
 def opened(
     directory: Path, tensors: dict[str, tuple[str, Sequence[int], bytes]] | None = None
 ) -> Bundle:
-    """Return a small checkpoint that was just written."""
+    """Return a small checkpoint that was written and opened."""
     bundles.write(directory / "made", tensors or {"v": ("uint8", (4,), b"abcd")})
     return open_bundle(directory / "made")
 
 
 def test_shards_are_looked_for_beside_the_index(tmp_path: Path) -> None:
-    """A missing shard is told without reading values, and when they are asked for."""
+    """
+    A missing shard is reported when the checkpoint is opened, without reading values, and when
+    values are read.
+    """
     bundle = opened(tmp_path)
     shard = tmp_path / "made.data-00000-of-00001"
     shard.unlink()
@@ -329,7 +335,7 @@ def test_shards_are_looked_for_beside_the_index(tmp_path: Path) -> None:
     ],
 )
 def test_short_shards_are_told(content: bytes, code: str | None, tmp_path: Path) -> None:
-    """A shard that ends before its tensors do is truncated, or what a failed download left."""
+    """A shard that is too short is reported as truncated or as the remains of a failed download."""
     bundle = opened(tmp_path)
     (tmp_path / "made.data-00000-of-00001").write_bytes(content)
     expected = ["lfs-pointer"] if content.startswith(b"version") else [code] if code else []
@@ -343,7 +349,10 @@ def test_short_shards_are_told(content: bytes, code: str | None, tmp_path: Path)
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_links_are_followed_inside_the_directory_alone(inside: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """A shard that is a link out of the directory is refused by name."""
+    """
+    A shard that is a link within the directory is read, and a link out of the directory is an
+    error.
+    """
     (tmp_path / "here").mkdir()
     bundle = opened(tmp_path / "here")
     shard = tmp_path / "here/made.data-00000-of-00001"
@@ -358,7 +367,7 @@ def test_links_are_followed_inside_the_directory_alone(inside: bool, tmp_path: P
 
 
 def test_a_pipe_in_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
-    """Reading it would never end."""
+    """A pipe in place of a file is an error, because reading it would not end."""
     bundle = opened(tmp_path)
     for name in ("made.data-00000-of-00001", "pipe.index"):
         (tmp_path / name).unlink(missing_ok=True)
@@ -369,7 +378,7 @@ def test_a_pipe_in_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
-    """A variant holds what only a program can read."""
+    """Tensors of the dtype variant are an error, because only a program can read their values."""
     bundle = opened(tmp_path, {"v": ("variant", (), b"abcd")})
     with pytest.raises(BundleError, match="variant"):
         list(bundle.chunks(bundle.entries["v"]))
@@ -378,7 +387,10 @@ def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
 
 
 def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
-    """Its size and its objects are counted before they are made."""
+    """
+    The size and the number of objects of an object graph are checked before the objects are
+    created.
+    """
     bundle = opened(tmp_path, dict([bundles.object_graph([([("a", 1)], []), ([], [])])]))
     assert bundle.objects() is not None
     for name in ("checkpoint-graph-bytes", "object-nodes"):
@@ -394,12 +406,12 @@ def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_index_is_told(tmp_path: Path) -> None:
-    """With a code of its own."""
+    """A missing index is an error with its own code."""
     assert reading(tmp_path / "nothing") == "not-found"
 
 
 def test_real_indexes_take_little_memory() -> None:
-    """Reading one costs tens of its own size, no more."""
+    """Reading a real index needs memory of at most tens of times its size."""
     prefix = SAVED_MODELS[0] / "variables/variables"
     open_bundle(prefix)
     tracemalloc.start()

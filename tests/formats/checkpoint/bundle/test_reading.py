@@ -1,6 +1,6 @@
 """
-Checkpoints of real releases against what TensorFlow read of them, and of any content against what
-was written.
+Checkpoints of real releases compared with the values that TensorFlow read, and written checkpoints
+compared with their source.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SAVED_MODELS: Final = sorted(
 
 
 def summary(bundle: Bundle) -> dict[str, list[Any]]:
-    """Return a checkpoint's tensors in the words of the record."""
+    """Return a checkpoint's tensors in the format of the record."""
     found = {}
     for key, entry in bundle.entries.items():
         plain = (
@@ -58,7 +58,8 @@ def summary(bundle: Bundle) -> dict[str, list[Any]]:
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tensors_are_those_that_tensorflow_reads(name: str) -> None:
     """
-    Keys, dtypes, shapes and values, also of sliced variables, strings, bfloat16 and empty tensors.
+    Keys, dtypes, shapes and values equal those that TensorFlow reads, also for sliced variables,
+    strings, bfloat16 and empty tensors.
     """
     bundle = open_bundle(WRITTEN / name)
     recorded = {
@@ -71,7 +72,7 @@ def test_tensors_are_those_that_tensorflow_reads(name: str) -> None:
 
 
 def test_records_have_every_kind_of_tensor() -> None:
-    """What the record is held against is not only plain float32."""
+    """The recorded checkpoints have tensors of each kind, not only plain float32."""
     entries = open_bundle(WRITTEN / "saver").entries
     assert [len(entries[f"encoder/{name}"].slices) for name in ("rows", "columns")] == [3, 2]
     assert entries["decoder/empty"].size == 0
@@ -87,8 +88,7 @@ def test_records_have_every_kind_of_tensor() -> None:
 @for_each("path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix())
 def test_variables_of_saved_models_have_their_keys(path: Path) -> None:
     """
-    Every variable of an object graph is found, with the name, dtype and shape that the other graph
-    has for it.
+    Each variable of an object graph is found with the name, dtype and shape of the metadata graph.
     """
     bundle = open_bundle(path / "variables/variables")
     nodes = (
@@ -125,7 +125,7 @@ def test_variables_of_saved_models_have_their_keys(path: Path) -> None:
 
 
 def test_checkpoint_of_tf1_has_no_objects() -> None:
-    """Its keys are names."""
+    """A checkpoint of TF 1 has no object graph, and its keys are variable names."""
     bundle = open_bundle(WRITTEN / "saver")
     assert bundle.objects() is None
     assert keys_of(bundle, {0: [("encoder", 1)]}) == {}
@@ -151,7 +151,7 @@ def test_what_is_written_is_read(
     per_block: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Any keys, shapes and values come back, whatever the blocks."""
+    """Any keys, shapes and values are read as they were written, for any size of blocks."""
     prefix = tmp_path_factory.mktemp("any") / "made"
     written = {}
     for key, (dtype, shape, random) in tensors.items():
@@ -169,7 +169,7 @@ def test_what_is_written_is_read(
 
 
 def test_large_tensors_come_in_bounded_chunks(tmp_path: Path) -> None:
-    """No chunk is larger than a MiB, and together they are the tensor."""
+    """A large tensor is read in chunks of at most one MiB that add up to the tensor."""
     data = bytes(range(256)) * (CHUNK // 100)
     bundles.write(tmp_path / "large", {"a": ("uint8", (len(data),), data)})
     bundle = open_bundle(tmp_path / "large")
@@ -183,8 +183,8 @@ def test_large_tensors_come_in_bounded_chunks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("inner", [3, CHUNK // 2 + 1])
 def test_slices_along_any_axis_make_the_whole(axis: int, inner: int, tmp_path: Path) -> None:
     """
-    Parts of a partitioned variable are put together in the order of the whole, also where one row
-    is larger than a chunk.
+    The slices of a partitioned variable are joined in the order of the whole, also if a row is
+    larger than a chunk.
     """
     shape = [2, 3, inner]
     data = bytes(index * 7 % 251 for index in range(6 * inner))
@@ -224,7 +224,7 @@ def test_slices_along_any_axis_make_the_whole(axis: int, inner: int, tmp_path: P
 
 
 def _slice(data: bytes, shape: list[int], axis: int, start: int, length: int) -> bytes:
-    """Return what a slice along one axis holds, element by element."""
+    """Return the elements of a slice along one axis."""
     strides = [shape[1] * shape[2], shape[2], 1]
     return bytes(
         byte
@@ -235,14 +235,14 @@ def _slice(data: bytes, shape: list[int], axis: int, start: int, length: int) ->
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_ordered_code_sorts_as_numbers_do(one: int, other: int) -> None:
-    """That is what the encoding is for."""
+    """Encoded numbers sort as the numbers do."""
     assert (ordered_code.encode_signed(one) < ordered_code.encode_signed(other)) == (one < other)
 
 
 def test_partners_are_the_first_that_meet(tmp_path: Path) -> None:
     """
-    A variable that several edges lead to has one key; edges of one graph alone, circles and missing
-    nodes are harmless.
+    A variable that several edges lead to has one key; edges that only one graph has, circles and
+    missing nodes cause no error.
     """
     graph = [
         ([("a", 1), ("b", 2), ("only_here", 3), ("up", 0), ("gone", 99)], []),
