@@ -93,7 +93,7 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
     """
     Return a file's optimizer.
 
-    :raises LostError: if there is none, or if no release writes optimizers in its format.
+    :raises UnsupportedOptimizerError: if there is none, or if no release writes its format.
     """
     try:
         stored_optimizer = optimizer_variables.read_optimizer(context.loaded, value)
@@ -134,7 +134,8 @@ def optimizer_for_target(
     Return the optimizer with the keys that a target accepts. Changes that affect training are
     logged as warnings.
 
-    :raises LostError: if the target does not have the optimizer or its learning rate schedule.
+    :raises UnsupportedOptimizerError: if the target lacks the optimizer or its learning rate
+        schedule.
     """
     style = _style(optimizer, target)
     if not known_arguments.is_known(_KIND, optimizer.class_name):

@@ -1,11 +1,11 @@
 """
 What is written otherwise on the way from one library or release to another, one concern each.
 
-A rewrite gets the whole model and returns it changed; it logs what it did, and refuses what it
-cannot do. They run in this order, before the keys are judged
-(:mod:`policytool.migration.convert.encoding`). To add one, write its function below the
-decorator ``rewrite`` (or ``layer_rewrite`` if it changes single layers), and add one line behind
-those that it names in ``after``; all others can change places.
+A rewrite gets the whole model and returns the changed model; it logs its changes and refusals. The
+rewrites run in this order, before the keys are checked
+(:mod:`policytool.migration.convert.encoding`). To add a rewrite, write its function below the
+decorator ``rewrite`` (or ``layer_rewrite`` if it changes single layers), and add a line after the
+rewrites that it names in ``after``; the order of all others does not matter.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     activations.activations,
     shapes.builds,
     layers.tensorflow_js,
-    layers.measured,  # last: it says nothing of layers that another refuses
+    layers.measured,  # last: it does not report layers that another rewrite refuses
 )
 
 __all__ = ["REWRITES", "ConversionContext", "Rewrite"]
