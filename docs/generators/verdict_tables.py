@@ -32,7 +32,10 @@ copy with a damaged variable, and the script can also damage optimizer slots and
 SavedModels. Files are loaded in several releases, without and with their training configuration. A
 claim is the verdict of `inspect` on one file in one release. It agrees if the verdict is *loads*
 and the release loads the file, or *fails* and the release fails. Wrong verdicts on these files were
-corrected, so that the table is about the corrected verdicts.
+corrected, so that the table is about the corrected verdicts. The files with the seeds 55001 to
+55004 were compared before the last corrections: of 1,847 claims about 680 files, 1,802 agreed, 35
+were *loads* for files that fail (most of them SavedModels with a damaged checkpoint), 5 were
+*fails* for files that load, and 5 were unknown.
 """
 
 _BETWEEN: Final = """
