@@ -165,6 +165,9 @@ class ConfigTraits:
     unknown_policies: set[str] = field(default_factory=set)
     """Policy classes and quantization modes that no known release has."""
 
+    quantization_modes: set[str] = field(default_factory=set)
+    """The quantization modes of policies that known releases have."""
+
     later_calls: bool = False
     """Whether an input of a call is the output of a layer later in the list."""
 
@@ -373,6 +376,7 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
         traits.bfloat16_policies |= dtype == "bfloat16"
     elif isinstance(dtype, dict):
         traits.unknown_policies.update(generations.unknown_parts(dtype))
+        traits.quantization_modes.update(generations.quantization_modes(dtype))
         class_name, config = str(keras_objects.class_of(dtype)), dtype.get("config")
         traits.policy_classes.add(class_name)
         if "module" in dtype:

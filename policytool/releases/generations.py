@@ -409,6 +409,19 @@ def unknown_parts(value: Json) -> Iterator[str]:
         yield f"the quantization mode {short(mode)}"
 
 
+def quantization_modes(value: Json) -> Iterator[str]:
+    """Yield the quantization modes of a Keras 3 policy, including those in a policy map."""
+    serialized = keras_objects.read(value)
+    if serialized is None or not f"{serialized.module}.".startswith("keras."):
+        return
+    entries = serialized.arguments.get("policy_map")
+    for entry in entries.values() if isinstance(entries, dict) else ():
+        yield from quantization_modes(entry)
+    mode = serialized.arguments.get("mode")
+    if isinstance(mode, str) and mode.partition("/")[0] in _QUANTIZED_CLASSES:
+        yield mode
+
+
 def _parse_map(config: dict[str, Json]) -> PolicyMap:
     entries, default = config.get("policy_map"), config.get("default_policy")
     if not isinstance(entries, dict):

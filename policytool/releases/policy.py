@@ -217,6 +217,16 @@ _QUANTIZED_LIVES: Final = {
     "awq": Lifecycle(introduced="Keras 3.14"),
 }
 
+
+def mode_lifecycle(mode: str) -> Lifecycle:
+    """
+    Return the releases that have a quantization mode.
+
+    :raises KeyError: if no known release has the mode.
+    """
+    return _QUANTIZED_LIVES["int4/" if mode.startswith("int4/") else mode.partition("/")[0]]
+
+
 _INT8_FLOAT16_LIFE: Final = Lifecycle(
     introduced="Keras 3.1",
     removed="Keras 3.3",
@@ -312,7 +322,7 @@ def lifecycle(policy: Policy) -> Lifecycle:
         mode = policy.quantization.mode
         if mode == "int8" and policy.compute_dtype == "float16":
             return _INT8_FLOAT16_LIFE
-        return _QUANTIZED_LIVES["int4/" if mode.startswith("int4/") else mode.partition("/")[0]]
+        return mode_lifecycle(mode)
     if policy.name in _LIVES:
         return _LIVES[policy.name]
     if policy.name.endswith(WITH_VARS):

@@ -38,7 +38,7 @@ from policytool.releases.layer_variables import (
     slots,
     variable_shape,
 )
-from policytool.releases.releases import KERAS2, family_of
+from policytool.releases.releases import KERAS2, family_of, is_since
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -85,6 +85,13 @@ _BEFORE_NAMES: Final = frozenset({"0", "1"})
 """The major versions of Keras whose HDF5 files later releases convert while they read them."""
 
 
+_PACKS_COLUMNS: Final = "keras3.14"
+"""
+The release from which two columns of an int4 kernel share a byte (measured in 3.15); in Keras 3.12,
+two rows do.
+"""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Mismatch:
     """A layer that cannot be restored, and the reason."""
@@ -104,14 +111,18 @@ class StoredVariables:
     _causes: dict[tuple[object, ...], Cause | None] = field(default_factory=dict)
     """The cause of each group of releases that create the same variables."""
 
-    own: dict[tuple[int, int | None], LayerVariables | None] = field(default_factory=dict)
+    own: dict[tuple[int, bool, int | None], LayerVariables | None] = field(default_factory=dict)
     """The variables of layers, by site and by the group of releases with equal variables."""
 
     def cause(self, loader: str) -> Cause | None:
         """Return the cause why a release fails to restore variables; None if no cause is known."""
         if self._file_cause is not None or not self._is_comparable:
             return self._file_cause
-        key = (family_of(loader), *(record_number(name, loader) for name in self._classes))
+        key = (
+            family_of(loader),
+            is_since(loader, _PACKS_COLUMNS),
+            *(record_number(name, loader) for name in self._classes),
+        )
         if key not in self._causes:
             self._causes[key] = _cause(list(_Comparison(stored=self, loader=loader).mismatches()))
         return self._causes[key]
@@ -323,7 +334,8 @@ class _Comparison:
         """
         Return the variables of a layer and of the layers that it creates; None if unknown.
         """
-        key = index, record_number(self._sites[index].class_name, self.loader)
+        number = record_number(self._sites[index].class_name, self.loader)
+        key = index, is_since(self.loader, _PACKS_COLUMNS), number
         if key not in self.stored.own:
             self.stored.own[key] = self._created(index)
         return self.stored.own[key]
@@ -374,7 +386,7 @@ class _Comparison:
         3.12 packs rows instead, so that later releases fail to load it.
         """
         site = self._sites[index]
-        if site.class_name != "Dense":
+        if site.class_name != "Dense" or not is_since(self.loader, _PACKS_COLUMNS):
             return None
         build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
         rows, units = variable_shape(site.class_name, slot, build) or (None, None)

@@ -26,10 +26,11 @@ from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.releases import KERAS3, LOADERS, family_of
+from policytool.releases.policy import mode_lifecycle
+from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.compatibility.stored_variables import StoredVariables
@@ -89,6 +90,7 @@ def _verdict(
             Cause(kind=Obstacle.CLASS, reason=f"no release known to policytool has {part}")
             for part in sorted(evidence.traits.unknown_policies)
         ]
+        causes += _later_modes(loader, evidence.traits.quantization_modes)
     objections = tuple(_objections(loader, groups))
     left = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
@@ -116,6 +118,15 @@ def _verdict(
         causes=tuple(causes),
         doubts=tuple(left),
     )
+
+
+def _later_modes(loader: str, modes: Iterable[str]) -> Iterator[Cause]:
+    """Yield the quantization modes that were introduced after a Keras 3 release."""
+    for mode in sorted(modes):
+        introduced = mode_lifecycle(mode).introduced
+        if not is_since(loader, introduced.lower().replace(" ", "")):
+            reason = f"the quantization mode {mode} needs {introduced} or later"
+            yield Cause(kind=Obstacle.CLASS, reason=reason)
 
 
 def _with_variables(verdict: Verdict, stored: StoredVariables) -> Verdict:

@@ -165,3 +165,21 @@ def test_call_on_a_layer_that_is_listed_later(tmp_path: Path) -> None:
     reason = "a shared layer is called on the result of a layer that is listed later"
     assert _reason(path, "keras3.6") == reason
     assert _reason(path) != reason
+
+
+def test_int4_of_keras_3_12_fails_for_different_reasons(tmp_path: Path) -> None:
+    """
+    Keras 3.6 does not have the mode, and Keras 3.15 packs columns of kernels; Keras 3.12 packs
+    rows, and loads the file.
+    """
+    policy = {
+        "module": "keras.dtype_policies",
+        "class_name": "QuantizedDTypePolicy",
+        "config": {"mode": "int4", "source_name": "float32"},
+        "registered_name": None,
+    }
+    path = _archive(tmp_path, _layer(policy), {"0": (3, 2), "1": (2,), "2": (2,)})
+    assert _reason(path, "keras3.6") == "the quantization mode int4 needs Keras 3.11 or later"
+    assert _reason(path) == (
+        "the variable kernel of Dense dense_a has the shape (6, 1), but (3, 2) is stored"
+    )
