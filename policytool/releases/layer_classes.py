@@ -163,6 +163,7 @@ class LayerFacts:
     opens: Mapping[str, str] = field(default_factory=_nothing)
     output_shape: tuple[str, ...] = ()
     predicts_as: str | None = None
+    predicts_with: Mapping[str, bool | float | str] = field(default_factory=_nothing)
     public_name: str | None = None
     rank: int | Literal["input"] | None = None
     renamed_arguments: Mapping[str, str] = field(default_factory=_nothing)

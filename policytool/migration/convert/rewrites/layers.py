@@ -107,12 +107,10 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
     if unit.class_name == "ThresholdedReLU":
         return _thresholded_relu(unit, context)
     if facts.predicts_as is not None:
-        context.log.change(
-            "class-renamed",
-            unit,
-            f"{unit.class_name} becomes the equivalent {facts.predicts_as} with synchronized=True",
-        )
-        return replace(unit.with_config(synchronized=True), class_name=facts.predicts_as)
+        arguments = "".join(f" with {key}={value}" for key, value in facts.predicts_with.items())
+        text = f"{unit.class_name} becomes the equivalent {facts.predicts_as}{arguments}"
+        context.log.change("class-renamed", unit, text)
+        return replace(unit.with_config(**facts.predicts_with), class_name=facts.predicts_as)
     return unit
 
 
