@@ -2,8 +2,8 @@
 Every release of Keras that is known: one row each, and the only place where the newest are named;
 and the loaders that ``--target`` names, with the generation whose spelling each reads.
 
-To add a release, add its row, and measure it if it is to be a target: a test in
-``tests/releases/test_releases.py`` names the records that lack it. Facts that hold from a release
+``make release-data`` adds the row of a release and measures it. A row without measurements is not a
+target: a test in ``tests/releases/test_releases.py`` names the records that lack a release. Facts that hold from a release
 on are written as open ranges (:func:`releases_in`), which include releases that are added later.
 """
 

@@ -208,6 +208,6 @@ def test_what_was_not_measured_has_no_rule() -> None:
 
 
 def test_every_class_is_measured_or_left_out_for_a_reason() -> None:
-    """A class that a release adds needs a case in ``fixtures/writer/mask_cases.py``."""
+    """A class that a release adds needs a case in ``fixtures/writer/layer_cases.py``."""
     left_out = {name for names in NOT_MEASURED.values() for name in names}
     assert builtin_classes() - set(facts()["classes"]) == left_out
