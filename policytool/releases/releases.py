@@ -3,8 +3,9 @@ Every release of Keras that is known: one row each, and the only place where the
 and the loaders that ``--target`` names, with the generation whose spelling each reads.
 
 ``make release-data`` adds the row of a release and measures it. A row without measurements is not a
-target: a test in ``tests/releases/test_releases.py`` names the records that lack a release. Facts that hold from a release
-on are written as open ranges (:func:`releases_in`), which include releases that are added later.
+target: a test in ``tests/releases/test_releases.py`` names the records that lack a release. Facts
+that hold from a release on are written as open ranges (:func:`releases_in`), which include releases
+that are added later.
 """
 
 from __future__ import annotations
