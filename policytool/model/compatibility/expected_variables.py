@@ -152,8 +152,6 @@ def hdf5_reason(
     if variables.count is None:
         missing = variables.expected and not found
         return _count_reason(site, len(variables.expected), 0) if missing else None
-    if keras2 and site.is_model and variables.count:
-        found = found[: variables.count]  # Keras 2 converts the variables that its layers need
     if variables.count != len(found):
         return _count_reason(site, variables.count, len(found))
     if variables.more:
