@@ -42,6 +42,7 @@ CHANGED: Final = {
         "policy_map": _NO_MAPS,
         "policy_map_no_default": _NO_MAPS,
         "wrappers": _PREFIX,
+        "wrappers_mixed": "the wrapper gets the policy of its layer on the way back to Keras 3",
     },
     "tf_keras2.21": {
         "rnn": "weights before hard_sigmoid are multiplied, and back, with a rounding each",
