@@ -390,36 +390,37 @@ def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
         raise SpellingError(str(error)) from error
 
 
+def _serialized_policies(value: Json) -> Iterator[keras_objects.KerasObject]:
+    """Yield a policy of Keras as it is serialized, after the policies in its policy map."""
+    serialized = keras_objects.read(value)
+    if serialized is None or not f"{serialized.module}.".startswith("keras."):
+        return
+    entries = serialized.arguments.get("policy_map")
+    for entry in entries.values() if isinstance(entries, dict) else ():
+        yield from _serialized_policies(entry)
+    yield serialized
+
+
 def unknown_parts(value: Json) -> Iterator[str]:
     """
     Yield the classes and quantization modes of a policy that no known release has, such as those of
     a later release; nothing for classes of users.
     """
-    serialized = keras_objects.read(value)
-    if serialized is None or not f"{serialized.module}.".startswith("keras."):
-        return
-    entries = serialized.arguments.get("policy_map")
-    for entry in entries.values() if isinstance(entries, dict) else ():
-        yield from unknown_parts(entry)
-    mode, is_custom = serialized.arguments.get("mode"), serialized.registered_name is not None
     known = {*policy_formats.KERAS2_CLASSES, *_PLAIN_CLASSES, _MAP, *_QUANTIZED_CLASSES.values()}
-    if not is_custom and serialized.class_name not in known:
-        yield f"the policy class {short(serialized.class_name)}"
-    elif isinstance(mode, str) and mode.partition("/")[0] not in _QUANTIZED_CLASSES:
-        yield f"the quantization mode {short(mode)}"
+    for policy in _serialized_policies(value):
+        mode = policy.arguments.get("mode")
+        if policy.registered_name is None and policy.class_name not in known:
+            yield f"the policy class {short(policy.class_name)}"
+        elif isinstance(mode, str) and mode.partition("/")[0] not in _QUANTIZED_CLASSES:
+            yield f"the quantization mode {short(mode)}"
 
 
 def quantization_modes(value: Json) -> Iterator[str]:
     """Yield the quantization modes of a Keras 3 policy, including those in a policy map."""
-    serialized = keras_objects.read(value)
-    if serialized is None or not f"{serialized.module}.".startswith("keras."):
-        return
-    entries = serialized.arguments.get("policy_map")
-    for entry in entries.values() if isinstance(entries, dict) else ():
-        yield from quantization_modes(entry)
-    mode = serialized.arguments.get("mode")
-    if isinstance(mode, str) and mode.partition("/")[0] in _QUANTIZED_CLASSES:
-        yield mode
+    for policy in _serialized_policies(value):
+        mode = policy.arguments.get("mode")
+        if isinstance(mode, str) and mode.partition("/")[0] in _QUANTIZED_CLASSES:
+            yield mode
 
 
 def _parse_map(config: dict[str, Json]) -> PolicyMap:
