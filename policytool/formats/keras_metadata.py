@@ -16,7 +16,6 @@ from policytool.formats.base import Format, parse_json
 from policytool.formats.document import Document, ObjectNode, Observation, Writer
 from policytool.formats.saved_model import KERAS, KERAS_PREFIX
 from policytool.support import limits
-from policytool.support.text import protobuf_splice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.base import Probe
     from policytool.formats.writers import Changes, FileChange
+    from policytool.support.text.protobuf_splice import Span
 
 _NODES_TAG: Final = b"\n"
 """The first byte of the file: field 1 of Keras' SavedMetadata, delimited by its length."""
@@ -89,6 +89,8 @@ def read(probe: Probe) -> Document:
 
 def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each object's number with its path, identifier and metadata."""
+    from policytool.support.text import protobuf_splice  # only for files of this format
+
     data = probe.content(limits.PROTO_BYTES, "proto-limit", "has")
     try:
         for count, span in enumerate(protobuf_splice.spans(data, _NODES), 1):
@@ -108,7 +110,9 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
         ) from error
 
 
-def _node(data: bytes, span: protobuf_splice.Span) -> tuple[int, dict[str, Any]]:
+def _node(data: bytes, span: Span) -> tuple[int, dict[str, Any]]:
+    from policytool.support.text import protobuf_splice  # only for files of this format
+
     number = 0
     node = dict.fromkeys(_TEXTS.values(), b"")
     for field in protobuf_splice.fields(data, span.start, span.end):

@@ -99,9 +99,18 @@ def slots(
             for key, value in condition.items()
         ):
             absent.update(positions)
+    return _present_slots(class_name, _measured_release(release), frozenset(absent))
+
+
+@cache
+def _present_slots(
+    class_name: str, release: str, absent: frozenset[int]
+) -> tuple[VariableSlot, ...]:
+    """Return the variables of a known class without those at some positions of its record."""
+    rows = (_record(class_name, release) or {})["slots"]
     renamed = layer_facts(class_name).renamed_variables
     numbered_slots = _number_slots(
-        [row for position, row in enumerate(record["slots"]) if position not in absent]
+        [row for position, row in enumerate(rows) if position not in absent]
     )
     return tuple(
         replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in numbered_slots
@@ -187,7 +196,13 @@ def _number_slots(rows: Sequence[Sequence[Any]]) -> tuple[VariableSlot, ...]:
 
 
 def _record(class_name: str, release: str) -> dict[str, Any] | None:
-    records = data.read("layer_variables")["classes"].get(class_name, ())
+    is_known = class_name in data.read("layer_variables")["classes"]
+    return _record_of_known(class_name, release) if is_known else None
+
+
+@cache
+def _record_of_known(class_name: str, release: str) -> dict[str, Any] | None:
+    records = data.read("layer_variables")["classes"][class_name]
     exact_record = next((record for record in records if release in record["releases"]), None)
     if exact_record is not None or release not in LOADERS:
         return exact_record
@@ -312,18 +327,27 @@ def _sizes(item: str, build: LayerBuild) -> Sequence[int | None] | None:
 
 
 def _factor(text: str, build: LayerBuild) -> int | None:
-    if text.isdecimal():
-        return int(text)
-    match = _FACTOR.fullmatch(text)
-    if match is None:
-        raise ValueError(f"a size cannot have the factor {text}")
-    name, place = match["name"], match["place"]
+    factor = _parsed_factor(text)
+    if isinstance(factor, int):
+        return factor
+    name, place = factor
     if name in _INPUTS and place is not None:
         return _input_size(build.inputs.get(name), place, build.config)
     value = build.config.get(name, _UNGROUPED.get(name))
     if place is not None and isinstance(value, list | tuple):
         value = value[int(place)] if int(place) < len(value) else None
     return integer(value)
+
+
+@cache
+def _parsed_factor(text: str) -> int | tuple[str, str | None]:
+    """Return a number, or the name of an argument or an input with the axis of its size."""
+    if text.isdecimal():
+        return int(text)
+    match = _FACTOR.fullmatch(text)
+    if match is None:
+        raise ValueError(f"a size cannot have the factor {text}")
+    return match["name"], match["place"]
 
 
 def _input_size(

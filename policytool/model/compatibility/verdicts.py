@@ -68,8 +68,13 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
     groups = serialized_objects.objects(placed.sites)
     open_questions = doubts.of(evidence, origins, placed.sites, groups)
     compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
+    built_in = [
+        group
+        for group in groups
+        if not group.custom and known_arguments.is_known(group.kind, group.class_name)
+    ]
     loader_verdicts = [
-        _with_variables(_verdict(loader, evidence, showing, groups, open_questions), stored)
+        _with_variables(_verdict(loader, evidence, showing, built_in, open_questions), stored)
         for loader in LOADERS
     ]
     if compiled is None:
@@ -81,7 +86,7 @@ def _verdict(
     loader: str,
     evidence: Evidence,
     showing: Sequence[Incompatibility],
-    groups: Sequence[ObjectGroup],
+    built_in: Sequence[ObjectGroup],
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
     causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
@@ -91,7 +96,7 @@ def _verdict(
             for part in sorted(evidence.traits.unknown_policies)
         ]
         causes += _later_modes(loader, evidence.traits.quantization_modes)
-    objections = tuple(_objections(loader, groups))
+    objections = tuple(_objections(loader, built_in))
     left = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
     ]
@@ -190,12 +195,10 @@ def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
         )
 
 
-def _objections(loader: str, groups: Sequence[ObjectGroup]) -> Iterator[Cause]:
-    """Yield the classes and the keys that a release does not support."""
+def _objections(loader: str, built_in: Sequence[ObjectGroup]) -> Iterator[Cause]:
+    """Yield the classes of the libraries and their keys that a release does not support."""
     gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
-    for group in groups:
-        if group.custom or not known_arguments.is_known(group.kind, group.class_name):
-            continue
+    for group in built_in:
         objection = known_arguments.objection(
             loader, group.kind, group.class_name, group.config, module=group.module
         )
