@@ -336,7 +336,9 @@ class _Planner:
 
     def _left(self, preview: Preview, attempt: _Attempt) -> tuple[Finding, ...]:
         """Return the findings because of which a planned result fails the audit."""
-        loaded = reading.load_model(_result(self._case.document, preview))
+        plan = preview.plan
+        known = plan.loaders_after if plan.conversion is not None else None
+        loaded = reading.load_model(_result(self._case.document, preview), known)
         result = RuleInput(
             model=loaded.model, document=loaded.document, loaded=loaded, is_planned=True
         )

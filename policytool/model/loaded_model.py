@@ -49,6 +49,9 @@ class LoadedModel:
     description: Model
     """The description of the model for reports, without the verdicts, which few commands use."""
 
+    known_loaders: tuple[Verdict, ...] | None = None
+    """The verdicts of the releases, if they were computed before."""
+
     @property
     def family(self) -> str:
         """The family of the releases that write and load the file: Keras 1 and 2, or Keras 3."""
@@ -77,6 +80,8 @@ class LoadedModel:
     @cached_property
     def loaders(self) -> tuple[Verdict, ...]:
         """The verdict of each release on the file."""
+        if self.known_loaders is not None:
+            return self.known_loaders
         return compatibility.verdicts(self.stored)
 
     @cached_property

@@ -69,10 +69,11 @@ def sized_model(document: Document) -> Model:
     return load_model(document).sized_model
 
 
-def load_model(document: Document) -> LoadedModel:
+def load_model(document: Document, known_loaders: tuple[Verdict, ...] | None = None) -> LoadedModel:
     """
     Return the model of a document with a config, together with the document.
 
+    :param known_loaders: the verdicts on the document, if they are known
     :raises ModelFileError: for a config that is not a serialised model.
     """
     traits = _traits(document)
@@ -112,7 +113,12 @@ def load_model(document: Document) -> LoadedModel:
         ),
     )
     return LoadedModel(
-        document=document, origins=origins, traits=traits, placed=placed, description=description
+        document=document,
+        origins=origins,
+        traits=traits,
+        placed=placed,
+        description=description,
+        known_loaders=known_loaders,
     )
 
 

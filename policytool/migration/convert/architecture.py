@@ -139,7 +139,7 @@ class Network:
         return self.by_name[name]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Unit:
     """A layer, a model, or an op of a graph."""
 
@@ -201,6 +201,11 @@ class Unit:
     The recipe of each variable, by its name; empty if the variables of the source already have the
     right names and shapes.
     """
+
+    @cached_property
+    def inner(self) -> tuple[Unit, ...]:
+        """The units in the config, such as the layer of a wrapper."""
+        return tuple(_in_value(dict(self.config)))
 
     def with_config(self, **changes: Value) -> Unit:
         """Return the unit with keys of its config set."""
@@ -300,7 +305,7 @@ def below(unit: Unit) -> Iterator[Unit]:
     """Yield the direct children of a unit: in its network, then in its config."""
     if unit.network is not None:
         yield from unit.network.units
-    yield from _in_value(dict(unit.config))
+    yield from unit.inner
 
 
 def walk(unit: Unit) -> Iterator[Unit]:
@@ -341,7 +346,7 @@ def map_units(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
         units = tuple(map_units(inner, change) for inner in network.units)
         if any(after is not before for after, before in zip(units, network.units, strict=True)):
             network = replace(network, units=units)
-    changed = _changed_items(unit.config, change)
+    changed = _changed_items(unit.config, change) if unit.inner else {}
     # Most rewrites change few units; copying all other units took a third of the planning time.
     if changed or network is not unit.network:
         unit = replace(unit, network=network, config={**unit.config, **changed})
