@@ -214,7 +214,6 @@ def library_and_version(versions: Mapping[str, str]) -> tuple[str, str | None]:
     return "tf", versions.get("tensorflow")
 
 
-@cache
 def newest(family: str) -> Release:
     """Return the newest measured release of :data:`KERAS2` or :data:`KERAS3`."""
     return next(
@@ -222,7 +221,6 @@ def newest(family: str) -> Release:
     )
 
 
-@cache
 def newest_known(family: str) -> Release:
     """Return the newest release of a family in the table, whether it was measured or not."""
     return next(release for release in reversed(RELEASES) if release.family == family)
