@@ -306,6 +306,10 @@ def detect_format(probe: Probe) -> Format:
             "no-model",
             f"is a directory that does not contain a model; {EXPECTED}",
         )
+    from policytool.formats import other_models  # only for files that are not read
+
+    if probe.head and (what := other_models.describe(probe)) is not None:
+        raise probe.failure("foreign", what)
     raise probe.failure(*foreign_file(probe.head))
 
 

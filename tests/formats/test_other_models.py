@@ -1,0 +1,113 @@
+"""
+Models of other libraries are named, with the dtypes of their tensors, and not read. The fixtures
+and the truth about them are from the libraries themselves (fixtures/other_models.py).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.formats import format_detection
+from policytool.support.errors import ModelFileError
+from tests.conftest import run
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER: Final = FIXTURES / "other"
+TRUTH: Final = json.loads((FOLDER / "truth.json").read_text())
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_the_sentence_has_the_title_and_the_dtypes_of_the_library(name: str) -> None:
+    """The dtypes are those that the library reads from the same file."""
+    said = run("inspect", FOLDER / name)
+    tensors = ", ".join(f"{count} {dtype}" for dtype, count in TRUTH[name]["tensors"].items())
+    assert said.code == 3
+    title = TRUTH[name]["title"]
+    assert f"{title} (stored tensors: {tensors})," in said.err or not tensors
+    assert f" {title}" in said.err
+    assert "has no layers with policies" in said.err
+    assert "[foreign]" in said.err
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_the_suffix_does_not_matter(name: str, tmp_path: Path) -> None:
+    """Formats are recognized by their content."""
+    copy = tmp_path / "model.h5"
+    shutil.copy(FOLDER / name, copy)
+    assert TRUTH[name]["title"] in run("inspect", copy).err
+
+
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        pytest.param(b"ftrt" + bytes(20), "a TensorRT engine", id="tensorrt"),
+        pytest.param(b"GGUF" + struct.pack("<I", 3), "a GGUF model", id="gguf"),
+        pytest.param(
+            struct.pack("<Q", 2**62) + b'{"a":', "a safetensors file,", id="header-of-exbibytes"
+        ),
+        pytest.param(
+            struct.pack("<Q", 12) + b'{"a": [1, 2]', "a safetensors file,", id="header-not-json"
+        ),
+        pytest.param(
+            b"\x10\0\0\0TFL3" + bytes(40), "a TensorFlow Lite model,", id="tflite-of-zeros"
+        ),
+    ],
+)
+def test_damaged_headers_give_no_dtypes(content: bytes, title: str, tmp_path: Path) -> None:
+    """The format is named, and no number is invented."""
+    file = tmp_path / "model"
+    file.write_bytes(content)
+    said = run("inspect", file)
+    assert said.code == 3
+    assert title in said.err
+
+
+def test_lists_that_contain_each_other_end_at_a_limit(tmp_path: Path) -> None:
+    """A FlatBuffer whose graphs share one long list of tensors is not counted without end."""
+    count = 90_000
+    # a table with five fields, all of which are the same list; each of its items is the table
+    fields = struct.pack("<HH5H", 14, 8, 4, 4, 4, 4, 4)
+    table = 8 + len(fields) + 2
+    start = table + 8
+    items = struct.pack("<I", count) + b"".join(
+        struct.pack("<I", (table - position) % 2**32)
+        for position in range(start + 4, start + 4 + 4 * count, 4)
+    )
+    content = (
+        struct.pack("<I", table)
+        + b"TFL3"
+        + fields
+        + bytes(2)
+        + struct.pack("<iI", table - 8, start - table - 4)
+        + items
+    )
+    file = tmp_path / "model.tflite"
+    file.write_bytes(content)
+    said = run("inspect", file)
+    assert said.code == 3
+    assert said.err.count("error:") == 1
+
+
+@given(name=st.sampled_from(sorted(TRUTH)), data=st.data())
+def test_changed_bytes_never_end_in_a_traceback(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each variant of a file is refused with a sentence."""
+    content = bytearray((FOLDER / name).read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(1, len(content)))
+    file = tmp_path_factory.mktemp("variant") / "model"
+    file.write_bytes(content[:end])
+    with pytest.raises(ModelFileError):
+        format_detection.document(file, str(file))
