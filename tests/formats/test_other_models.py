@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER: Final = FIXTURES / "other"
-TRUTH: Final = json.loads((FOLDER / "truth.json").read_text())
+TRUTH: Final = json.loads((FOLDER / "tensors.json").read_text())
 
 
 @pytest.mark.parametrize("name", TRUTH)
