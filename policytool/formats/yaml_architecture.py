@@ -123,8 +123,8 @@ def apply(text: str, edits: Sequence[Change]) -> str:
         root = yamltext.compose(text)
     except yamltext.YamlError as error:
         raise EditError(f"the text {error}") from error
-    expected = _edit(yamltext.value(root), edits)
-    if same(expected, yamltext.value(root)):
+    expected = _edit(yamltext.node_value(root), edits)
+    if same(expected, yamltext.node_value(root)):
         return text
     edited = yaml_emitter.write(expected, root, "\r\n" if "\r\n" in text else "\n")
     try:

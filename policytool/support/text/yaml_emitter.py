@@ -139,8 +139,8 @@ def _parts(value: Json, node: YamlNode | None) -> Iterator[tuple[Json, YamlNode 
         last = {key: below for key, _, below in members}  # the last of duplicate keys counts
         for key, name, below in members:
             if key in value:
-                yield yamltext.value(name), name
-                yield value[key] if below is last[key] else yamltext.value(below), below
+                yield yamltext.node_value(name), name
+                yield value[key] if below is last[key] else yamltext.node_value(below), below
         for key in value:
             if key not in last:
                 yield key, None

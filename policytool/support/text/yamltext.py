@@ -136,7 +136,7 @@ def parse(text: str) -> Parsed:
     spend(root.size, walk="YAML values")
     wrappers = (node.tag.rpartition(":")[2] for node in _nodes(root) if node.tag in _WRAPPERS)
     return Parsed(
-        value=value(root),
+        value=node_value(root),
         repeated=tuple(dict.fromkeys(_repeated_keys(root))),
         wrappers=tuple(dict.fromkeys(wrappers)),
     )
@@ -169,15 +169,15 @@ def compose(text: str) -> YamlNode:
         raise _invalid(" ".join(str(error).split())[:200]) from error
 
 
-def value(node: YamlNode) -> Json:
+def node_value(node: YamlNode) -> Json:
     """
     Return the JSON value of a node, with aliases expanded. Each alias becomes a separate object.
     """
     node = node.content
     if node.kind == "mapping":
-        return {key: value(below) for key, _, below in node.members}
+        return {key: node_value(below) for key, _, below in node.members}
     if node.kind == "sequence":
-        return [value(item) for item in node.items]
+        return [node_value(item) for item in node.items]
     return node.scalar
 
 
