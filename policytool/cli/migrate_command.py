@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from policytool.cli import completion, fleets, messages, options, report_option, settings
 from policytool.cli.arguments import TABLE, MigrateCommandLine
 from policytool.cli.command import declare_command
-from policytool.cli.declared_options import Positional
+from policytool.cli.declared_options import AUTO, Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.messages import left_out, steps, track
-from policytool.cli.value_types import AUTO
 from policytool.commands import remote_migration, tensorflow
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.batch import task

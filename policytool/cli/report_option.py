@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import click
 
 from policytool.cli import options, settings
-from policytool.cli.value_types import STDOUT_IS_RESERVED, FormatType
+from policytool.cli.declared_options import STDOUT_IS_RESERVED, FormatType
 from policytool.commands.inspect import is_passed_over
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input, display_path
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from policytool.cli.arguments import ReportArguments
-    from policytool.cli.value_types import ReportFile
+    from policytool.cli.declared_options import ReportFile
     from policytool.commands.inspect import Failure
     from policytool.support.files.remote_path import AnyPath
 
