@@ -279,7 +279,7 @@ def _print_lines(run: _Run) -> int:
 def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditCommandLine) -> None:
     """Print the report, or the diff of the planned fixes."""
     color = terminal.color
-    view = options.view(color, suppressed=bool(terminal.verbose))
+    view = options.terminal_view(color, suppressed=bool(terminal.verbose))
     if changes is None:
         report_option.print_report(_REPORTERS, terminal.stdout_format, audit, view, color)
     else:

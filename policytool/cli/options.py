@@ -25,7 +25,7 @@ PIPE_WIDTH: Final = 120
 """The width of reports that are not printed on a terminal, unless COLUMNS is set."""
 
 
-def view(color: str, *, variables: bool = False, suppressed: bool = True) -> View:
+def terminal_view(color: str, *, variables: bool = False, suppressed: bool = True) -> View:
     """Return the display options of reports on stdout."""
     return View(
         width=width(),

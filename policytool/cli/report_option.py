@@ -22,8 +22,7 @@ from policytool.cli.declared_options import STDOUT_IS_RESERVED, FormatType
 from policytool.commands.inspect import is_passed_over
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input, display_path
-from policytool.reports import View
-from policytool.reports.layout import clean
+from policytool.reports.layout import View, clean
 from policytool.reports.page import INDEX
 from policytool.reports.reporter import BinaryReporter
 from policytool.support.errors import ModelFileError, ReportError, UsageError
@@ -253,7 +252,7 @@ def publish(
     error message, which is printed too, for each report that could not be written.
     """
     unwritten = write_reports(terminal.report_files, reporters, report_data, variables=variables)
-    view = options.view(terminal.color, variables=variables)
+    view = options.terminal_view(terminal.color, variables=variables)
     print_report(reporters, terminal.stdout_format, report_data, view, terminal.color)
     options.print_errors(failures, unwritten)
     return unwritten
