@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.cli import completion, fleets, messages, options, report_option
+from policytool.cli import completion, fleets, messages, options
 from policytool.cli.arguments import InspectCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -38,7 +38,7 @@ _PAGES = {"table", "markdown", "html"}
 _WITHOUT_SIZES = {"table", "markdown"}
 """Reports with the sizes of layers only if the terminal is wide."""
 
-_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
+_REPORTERS: Final[tuple[options.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
 
 
 @declare_command(
@@ -57,7 +57,7 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(_REPORTERS, [json_lines.FORMAT]),
+    changes=options.attributes(_REPORTERS, [json_lines.FORMAT]),
 )
 def command(
     _arguments: InspectArguments, terminal: InspectCommandLine, *, paths: tuple[str, ...]
@@ -66,7 +66,7 @@ def command(
     Show the dtype policy of each layer, and the releases that can load the model.
     """
     _check_options(terminal)
-    report_option.check_binary(terminal.report_files, _REPORTERS, terminal.stdout_format)
+    options.check_binary(terminal.report_files, _REPORTERS, terminal.stdout_format)
     selection = inspection.Selection(
         layer=terminal.layer,
         only=terminal.only,
@@ -74,7 +74,7 @@ def command(
         every_release=terminal.releases == "all",
     )
     every = options.expand_inputs(paths, remote=True)
-    report_option.check(terminal.report_files, every)
+    options.check(terminal.report_files, every)
     cache = fleets.open_cache(terminal.cache)
     fleet = Fleet(command="inspect", terminal=terminal, every=every, cache=cache)
     if terminal.summary:
@@ -88,7 +88,7 @@ def command(
     inspected = inspection.collect(results)
     selected = replace(inspection.select(inspected, selection), fixes=fixes)
     failures = inspected.failures
-    unwritten = report_option.publish(
+    unwritten = options.publish(
         terminal, _REPORTERS, selected, failures, variables=terminal.variables
     )
     codes = [failure.code for failure in failures]
@@ -138,7 +138,7 @@ def _print_lines(
     with LinesReport("inspect", names, codec.encode(selection), terminal.shard) as lines:
         kept = inspection.collect(result for result in printed(lines) if terminal.report_files)
         selected = inspection.select(kept, selection)
-        unwritten = report_option.write_reports(
+        unwritten = options.write_reports(
             terminal.report_files, _REPORTERS, selected, variables=terminal.variables
         )
         options.print_errors((), unwritten)

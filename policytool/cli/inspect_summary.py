@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.cli import report_option
+from policytool.cli import options
 from policytool.commands import summary as summaries
 from policytool.reports.summaries import PARQUET_REPORTER, SUMMARY_REPORTERS, WITH_ROWS
 from policytool.support.errors import UsageError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from policytool.cli.fleets import Fleet
     from policytool.formats.discovery import Input
 
-REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*SUMMARY_REPORTERS, PARQUET_REPORTER)
+REPORTERS: Final[tuple[options.Renders[Any], ...]] = (*SUMMARY_REPORTERS, PARQUET_REPORTER)
 
 
 def run(
@@ -37,6 +37,6 @@ def run(
         request,
         keeps_records=bool(WITH_ROWS & terminal.formats),
     )
-    unwritten = report_option.publish(terminal, REPORTERS, summary, summary.failures)
+    unwritten = options.publish(terminal, REPORTERS, summary, summary.failures)
     codes = [failure.code for failure in summary.failures]
     return summary.models, summary.passed_over, codes, unwritten
