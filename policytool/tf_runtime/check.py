@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from . import devices, model_calls, op_placement
 from .engine import layer_operations, overflow_probe, tensor_errors
 from .engine.call_pairs import Pair
-from .engine.comparisons import exponents_to_json
 from .engine.layer_hooks import Tape, layer_paths_by_id
-from .engine.measurements import LayerRows
+from .engine.measurements import LayerRows, exponents_to_json
 from .engine.output_trials import Trials
 from .engine.sides import Sides, weight_rounding
 from .engine.task_metrics import Task
