@@ -78,9 +78,7 @@ def command(
     cache = fleets.open_cache(terminal.cache)
     fleet = Fleet(command="inspect", terminal=terminal, every=every, cache=cache)
     if terminal.summary:
-        from policytool.cli import inspect_summary  # only for this option
-
-        return _finish(fleet, *inspect_summary.run(fleet, terminal))
+        return print_summary(fleet, terminal)
     fixes: dict[str, inspection.SuggestedFix] = {}
     results = inspection.check_selection(_models(fleet, terminal, fixes), selection)
     if terminal.stdout_format == json_lines.FORMAT:
@@ -93,6 +91,31 @@ def command(
     )
     codes = [failure.code for failure in failures]
     return _finish(fleet, len(inspected.models), inspected.passed_over, codes, unwritten)
+
+
+def print_summary(fleet: Fleet[Input], terminal: InspectCommandLine) -> int:
+    """
+    Print the summary of models, and return the exit code.
+
+    :raises UsageError: for a format that is not available for a summary.
+    """
+    # only this option needs these modules
+    from policytool.commands.summary import TASK, SummaryRequest, summarize
+    from policytool.reports import summaries
+
+    reporters: tuple[options.Renders[Any], ...] = (
+        *summaries.SUMMARY_REPORTERS,
+        summaries.PARQUET_REPORTER,
+    )
+    names = [reporter.name for reporter in reporters]
+    if missing := terminal.formats - {*names}:
+        raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
+    request = SummaryRequest(every_release=terminal.releases == "all")
+    keeps_records = bool(summaries.WITH_ROWS & terminal.formats)
+    summary = summarize(fleet.results(TASK, request), request, keeps_records=keeps_records)
+    unwritten = options.publish(terminal, reporters, summary, summary.failures)
+    codes = [failure.code for failure in summary.failures]
+    return _finish(fleet, summary.models, summary.passed_over, codes, unwritten)
 
 
 def _models(

@@ -3,9 +3,9 @@ Records the calls of layers while a model is traced, and reads their operations.
 
 Hooks record all calls, including those of nested and shared layers, with their inputs and outputs.
 Both Kerases call a layer through ``Layer.__call__``, and Keras 3 its ops through
-``Operation.__call__``; both are wrapped during a trace. Calls inside another graph, such as the body
-of a loop, are not recorded, because their tensors do not exist outside of it. They are measured
-through the layer around them.
+``Operation.__call__``; both are wrapped during a trace. Calls inside another graph, such as the
+body of a loop, are not recorded, because their tensors do not exist outside of it. They are
+measured through the layer around them.
 
 The operations of a layer determine its reduction depth, the number of terms that it adds up: with
 random signs, rounding errors grow with its square root. They also show whether a layer draws random
