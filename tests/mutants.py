@@ -143,14 +143,17 @@ def _contexts(package: str, python: str) -> Contexts:
 
 
 def _statement(mutant: Mutant) -> range:
-    """Return the lines of the statement of a mutant, without those of its body."""
+    """Return the lines of the statement or handler of a mutant, without those of its body."""
     tree = ast.parse(Path(mutant.module).read_text(encoding="utf-8"))
     spans = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.stmt):
+        if isinstance(node, (ast.stmt, ast.ExceptHandler)):
             body = getattr(node, "body", None)
             end = body[0].lineno if body else (node.end_lineno or node.lineno) + 1
-            spans.append(range(node.lineno, max(end, node.lineno + 1)))
+            first = min(
+                [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]
+            )
+            spans.append(range(first, max(end, node.lineno + 1)))
     return min((span for span in spans if mutant.line in span), key=len)
 
 

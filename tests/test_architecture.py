@@ -69,7 +69,7 @@ HOMES: Final = {
     "ml_dtypes": {"formats.casting"},
     "google": {"support.text.protobuf_messages"},
     "google_crc32c": {"formats.checkpoint.bundle._index"},
-    "yaml": {"support.text.yamltext", "support.text.yaml_emitter"},
+    "yaml": {"support.text.yamltext"},
     "rich": {"reports", "cli.messages"},
     "click": {"cli"},
     "tensorflow": {CHILD},

@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal
 import click
 
 from policytool.cli import settings
-from policytool.cli.declared_options import CommandLineOption
-from policytool.cli.value_types import (
+from policytool.cli.declared_options import (
+    CommandLineOption,
     JobsType,
     LocalPath,
     ReportFile,

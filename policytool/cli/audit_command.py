@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool import rules
-from policytool.cli import audit_lines, completion, fleets, messages, options, report_option
+from policytool.cli import audit_lines, completion, fleets, messages, options
 from policytool.cli.audit_arguments import AuditCommandLine
 from policytool.cli.command import Command, declare_command
 from policytool.cli.declared_options import Positional
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.rules import AuditOptions
 
-_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*FINDING_REPORTERS, PARQUET_REPORTER)
+_REPORTERS: Final[tuple[options.Renders[Any], ...]] = (*FINDING_REPORTERS, PARQUET_REPORTER)
 
 
 NEVER: Final = "never"
@@ -93,7 +93,7 @@ class AuditCommand(Command):
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(_REPORTERS, [json_lines.FORMAT]),
+    changes=options.attributes(_REPORTERS, [json_lines.FORMAT]),
     cls=AuditCommand,
 )
 def command(
@@ -111,7 +111,7 @@ def command(
     audit = _with_question(audit, run.question)
     passing, unwritten = _write_baseline(terminal.write_baseline, audit, passing)
     audit = _with_suppressions(audit, passing, run.question)
-    unwritten += report_option.write_reports(
+    unwritten += options.write_reports(
         terminal.report_files, _REPORTERS, audit, suppressed=bool(terminal.verbose)
     )
     _print(audit, migrations if terminal.diff else None, terminal)
@@ -147,7 +147,7 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
     :raises UsageError: if options and paths contradict each other.
     """
     on_stdout = None if terminal.diff else terminal.stdout_format
-    report_option.check_binary(terminal.report_files, _REPORTERS, on_stdout)
+    options.check_binary(terminal.report_files, _REPORTERS, on_stdout)
     baseline = baselines.read(terminal.baseline) if terminal.baseline is not None else Baseline()
     question = _question(arguments, terminal, baseline)
     every = _inputs(terminal, paths)
@@ -192,10 +192,10 @@ def _inputs(terminal: AuditCommandLine, paths: tuple[str, ...]) -> list[Input]:
     every = options.expand_inputs(paths, remote=not (terminal.fix or terminal.diff))
     baseline, written = terminal.baseline, terminal.write_baseline
     if written is not None:
-        named = report_option.named_files(every)
-        report_option.check_place(f"--write-baseline {written}", written, named)
+        named = options.named_files(every)
+        options.check_place(f"--write-baseline {written}", written, named)
     files = [file for file in (baseline, written) if file is not None]
-    report_option.check(terminal.report_files, every, files)
+    options.check(terminal.report_files, every, files)
     if terminal.skip_unrecognized:  # named files count as those found in directories
         return [replace(source, exact=False) for source in every]
     return every
@@ -245,7 +245,7 @@ def _write_baseline(
         return passing, []
     baseline = baselines.baseline_from(audit.audited, passing)
     text = baselines.text(baseline, file)
-    unwritten = report_option.write_text(f"--write-baseline {file}", file, text)
+    unwritten = options.write_text(f"--write-baseline {file}", file, text)
     return replace(passing, known=baseline.fingerprints), unwritten
 
 
@@ -266,9 +266,7 @@ def _print_lines(run: _Run) -> int:
         stream = audit_lines.stream(lines, results, run.question, known, tally)
         kept = auditing.collect(result for result in stream if files)
         audit, shows_suppressed = _with_question(kept, run.question), bool(terminal.verbose)
-        unwritten = report_option.write_reports(
-            files, _REPORTERS, audit, suppressed=shows_suppressed
-        )
+        unwritten = options.write_reports(files, _REPORTERS, audit, suppressed=shows_suppressed)
         options.print_errors((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)
         code = _finish(run, tally, lines.counts["skipped"], failure)
@@ -279,12 +277,12 @@ def _print_lines(run: _Run) -> int:
 def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditCommandLine) -> None:
     """Print the report, or the diff of the planned fixes."""
     color = terminal.color
-    view = options.view(color, suppressed=bool(terminal.verbose))
+    view = options.terminal_view(color, suppressed=bool(terminal.verbose))
     if changes is None:
-        report_option.print_report(_REPORTERS, terminal.stdout_format, audit, view, color)
+        options.print_report(_REPORTERS, terminal.stdout_format, audit, view, color)
     else:
         migrations = Migrations(migrations=changes, failures=())
-        report_option.print_report([diffs.REPORTER], diffs.REPORTER.name, migrations, view, color)
+        options.print_report([diffs.REPORTER], diffs.REPORTER.name, migrations, view, color)
 
 
 def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptions) -> Audit:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool.cli import completion, messages, report_option, settings
+from policytool.cli import completion, messages, options, settings
 from policytool.cli.arguments import CheckCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -64,7 +64,7 @@ _LIST: Final = "list"
         ),
     ],
     changes={
-        **report_option.attributes(CHECK_REPORTERS),
+        **options.attributes(CHECK_REPORTERS),
         "device": {
             "metavar": f"auto|cpu|gpu:N|all|{_LIST}",
             "help": "Device to run on; all uses every GPU in parallel, and list prints all devices "
@@ -106,7 +106,7 @@ def command(
         tools = tensorflow.tools(arguments, worker)
         everything = bool(terminal.verbose)
         checks = _run_checks(paths, request, tools, arguments.compare_to, everything=everything)
-    unwritten = report_option.publish(terminal, CHECK_REPORTERS, checks, checks.failures)
+    unwritten = options.publish(terminal, CHECK_REPORTERS, checks, checks.failures)
     if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE
     if checks.check.is_regressed:
@@ -130,10 +130,10 @@ def _check_files(
     files = (request.inputs, arguments.labels, arguments.compare_to, request.weights)
     needed = [path for path in files if isinstance(path, Path)]
     if request.save_inputs is not None:
-        named = report_option.named_files(paths)
-        report_option.check_place("--save-inputs", request.save_inputs, [*named, *needed])
+        named = options.named_files(paths)
+        options.check_place("--save-inputs", request.save_inputs, [*named, *needed])
         needed.append(request.save_inputs)
-    report_option.check(terminal.report_files, paths, needed)
+    options.check(terminal.report_files, paths, needed)
 
 
 def _paths(model: str | None, other: str | None, planned: Options) -> list[Input]:

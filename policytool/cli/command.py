@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from policytool.cli import settings
-from policytool.cli.declared_options import click_options, structured_keys
+from policytool.cli.declared_options import click_options, python_value, structured_keys
 from policytool.cli.exit_codes import Exit
-from policytool.cli.value_types import python_value
 from policytool.commands.arguments.declaration import LimitArguments
 from policytool.support import limits
 

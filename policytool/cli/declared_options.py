@@ -1,21 +1,363 @@
-"""The options of the command line, created from declarations, and its positional arguments."""
+"""
+The options and positional arguments of the command line, created from declarations, and the types
+of their values.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from policytool.cli import completion
-from policytool.cli.value_types import AUTO, click_type
-from policytool.commands.arguments.declaration import Kind, Option
+from policytool.commands.arguments.declaration import DeclaredOption, Kind, Option
+from policytool.commands.batch.task import MOST, Shard
+from policytool.support import limits
+from policytool.support.errors import UsageError, short
+from policytool.support.files.remote_path import check_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from policytool.commands.arguments.declaration import Arguments, DeclaredOption
+    from policytool.commands.arguments.declaration import Arguments
+    from policytool.support.limits import Limit
+
+AUTO: Final = "auto"
+"""The value of a switch with which the call decides."""
+
+STDOUT_IS_RESERVED: Final = "stdout is reserved for a FORMAT without a file; specify a file"
+
+_SHARD: Final = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+_SIDES: Final = ("source", "target")
+
+
+class LocalPath(click.Path):
+    """A path that is not a URL."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  # as in Click
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path."""
+        if isinstance(value, str):
+            check_local(value, f"{param.opts[0] if param is not None else 'path'} ")
+        return super().convert(value, param, ctx)
+
+
+class Inputs(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """A file, or a function as ``MODULE:FUNCTION``."""
+
+    name = "inputs"
+
+    def convert(
+        self, value: str, _param: click.Parameter | None, _ctx: click.Context | None
+    ) -> str:
+        """Return the text, which is no URL."""
+        check_local(value, "--inputs ")
+        return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer files."""
+        return completion.files(ctx, param, incomplete)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportFile:
+    """One further report: its format, and where it goes."""
+
+    format: str
+    path: Path
+    is_directory: bool = False
+    """Whether it becomes several files in this directory, which is created."""
+
+    def __str__(self) -> str:
+        return f"{self.format}={self.path}"
+
+
+class FormatType(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """``FORMAT`` for the report on stdout, or ``FORMAT=FILE`` for one in a file."""
+
+    name = "format[=file]"
+    envvar_list_splitter = os.pathsep
+
+    def __init__(
+        self, formats: Sequence[str], directories: Sequence[str], on_stdout: Sequence[str]
+    ) -> None:
+        """
+        Create the type.
+
+        :param formats: the formats of files
+        :param directories: those that can be several files in a directory
+        :param on_stdout: the formats of stdout
+        """
+        self._formats, self._directories, self._on_stdout = formats, directories, on_stdout
+
+    def convert(
+        self,
+        value: str | ReportFile,
+        parameter: click.Parameter | None,
+        context: click.Context | None,
+    ) -> str | ReportFile:
+        """Return the format of stdout, or the format and the file."""
+        if isinstance(value, ReportFile) or value in self._on_stdout:
+            return value
+        name, _, file = value.partition("=")
+        if name not in self._formats or not file:
+            self.fail(
+                f"{short(value)!r} does not have the form FORMAT, such as json, or FORMAT=FILE, "
+                f"such as json=report.json; FORMAT is one of {', '.join(self._on_stdout)}.",
+                parameter,
+                context,
+            )
+        if file == "-":
+            self.fail(f"{value!r}: {STDOUT_IS_RESERVED}.", parameter, context)
+        check_local(file, f"--format {name}=")
+        names_directory = file.endswith(("/", os.sep))  # which Path forgets
+        if names_directory and name not in self._directories:
+            self.fail(f"{value!r} is a directory; specify a file in it.", parameter, context)
+        is_directory = name in self._directories and (names_directory or os.path.isdir(file))  # noqa: PTH112  # which raises nothing
+        return ReportFile(format=name, path=Path(file), is_directory=is_directory)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the formats."""
+        del ctx, param
+        return [CompletionItem(name) for name in self._on_stdout if name.startswith(incomplete)]
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """A number of bytes: ``8G``, ``512M``, ``100000``."""
+
+    name = "size"
+    _units: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> int:
+        """Return the bytes that a text says."""
+        match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if match is None or not int(match[1]):
+            self.fail(
+                (
+                    f"{value!r} is not a size; expected a number followed by K, M, G or T, such "
+                    "as 8G"
+                ),
+                parameter,
+                context,
+            )
+        return int(match[1]) * self._units[match[2].upper()]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """What ``--limit`` says."""
+
+    limit: Limit
+    value: int
+
+    def toml(self) -> str:
+        """Return it as a settings file has it."""
+        return f'"{self.limit.name}={self.limit.amount(self.value, gap="")}"'
+
+
+class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """``NAME=VALUE``: a limit, and the bytes or the number that it is raised to."""
+
+    name = "limit"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> Bound:
+        """Return what a text says."""
+        if isinstance(value, Bound):
+            return value
+        name, equals, text = str(value).strip().partition("=")
+        if not equals:
+            self.fail(
+                f"{value!r} does not have the form NAME=VALUE; `policytool explain limits` lists "
+                "the names",
+                parameter,
+                context,
+            )
+        limit = limits.limit_from_name(name)
+        if limit.unit == limits.BYTES:
+            return Bound(limit=limit, value=limit.check(Size().convert(text, parameter, context)))
+        if not re.fullmatch(r"[0-9]{1,18}", text):
+            self.fail(f"{text!r} is not a number of {limit.unit}", parameter, context)
+        return Bound(limit=limit, value=limit.check(int(text)))
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value, or a text, is a number without a sign."""
+    return str(value).isdecimal()
+
+
+class JobsType(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """A number of processes, or the address of a Dask scheduler."""
+
+    name = "number|address"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> int | str:
+        """Return the number, or the address."""
+        text = str(value)
+        if is_number(text) and int(text):
+            return int(text)
+        if ":" not in text:
+            self.fail(
+                f"{short(text)!r} is neither a number of processes nor the address of a Dask "
+                "scheduler, such as tcp://10.0.0.5:8786",
+                parameter,
+                context,
+            )
+        return text
+
+
+class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """``I/N``, such as ``3/16``."""
+
+    name = "shard"
+
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> Shard:
+        """Return the shard for a text such as 3/16."""
+        if isinstance(value, Shard):
+            return value
+        match = _SHARD.fullmatch(str(value).strip())
+        index, count = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+        if not 1 <= index <= count <= MOST:
+            self.fail(
+                f"{value!r} does not have the form I/N with 1 <= I <= N <= {MOST:,}, such as 3/16",
+                parameter,
+                context,
+            )
+        return Shard(index=index, count=count)
+
+
+class Side(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """
+    An interpreter for both sides of a conversion, or for one: ``PYTHON``, ``source=PYTHON`` or
+    ``target=PYTHON``.
+    """
+
+    name = "python"
+    envvar_list_splitter = os.pathsep
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return the side, which is empty for both, and the interpreter."""
+        if isinstance(value, tuple):
+            return value
+        side, _, python = value.partition("=")
+        if side not in _SIDES:
+            return "", value
+        if not python:
+            self.fail(f"{value!r} does not specify an interpreter", param, ctx)
+        return side, python
+
+
+class SwitchOrAuto(click.types.BoolParamType):
+    """A switch that settings and variables may also set to ``auto``."""
+
+    name = "boolean|auto"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:  # noqa: ANN401  # Click's class says bool
+        """Return True, False or :data:`AUTO`."""
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
+
+
+_TYPES: Final[Mapping[Kind, click.ParamType[Any]]] = {
+    Kind.FILE: LocalPath(path_type=Path),
+    Kind.LOCAL_OUTPUT: LocalPath(readable=False),
+    Kind.OUTPUT: click.Path(readable=False),
+    Kind.INPUTS: Inputs(),
+    Kind.LIMITS: BoundOption(),
+    Kind.SIDES: Side(),
+    Kind.SWITCH_OR_AUTO: SwitchOrAuto(),
+}
+
+
+def click_type(declared: DeclaredOption) -> click.ParamType[Any]:
+    """Return the type of an option's values on the command line."""
+    declaration = declared.declaration
+    if declaration.kind is not None:
+        return _TYPES[declaration.kind]
+    if declared.choices:
+        return click.Choice(declared.choices)
+    if bool in declared.types:
+        return click.BOOL
+    if int in declared.types and str not in declared.types:
+        least = declaration.minimum
+        return click.INT if least is None else click.IntRange(min=least)
+    if declared.types == (float,):
+        bound = declaration.more_than
+        return click.FLOAT if bound is None else click.FloatRange(min=bound, min_open=True)
+    return click.STRING
+
+
+def _limits(bounds: tuple[Bound, ...]) -> dict[str, int]:
+    return {bound.limit.name: bound.value for bound in bounds}
+
+
+def _by_side(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """
+    Return interpreters by side, which is empty for both.
+
+    :raises UsageError: for two interpreters of one side.
+    """
+    sides = dict(pairs)
+    if len(sides) != len(pairs):
+        raise UsageError(
+            "--python specifies an interpreter twice: use PYTHON, source=PYTHON and "
+            "target=PYTHON at most once each"
+        )
+    return sides
+
+
+_PYTHON_VALUES: Final[Mapping[Kind, Callable[[Any], object]]] = {
+    Kind.LIMITS: _limits,
+    Kind.SIDES: _by_side,
+    Kind.SWITCH_OR_AUTO: lambda value: None if value == AUTO else value,
+}
+
+
+def python_value(declared: DeclaredOption, value: object) -> object:
+    """Return the value that the Python function has for a value of the command line."""
+    kind = declared.declaration.kind
+    convert = _PYTHON_VALUES.get(kind) if kind is not None else None
+    return value if convert is None else convert(value)
+
+
+def check_cache(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    """
+    Return the directory.
+
+    :raises UsageError: for an empty name, and a URL.
+    """
+    if value is not None and not value:
+        raise UsageError("--cache has an empty value; specify a directory")
+    if value is not None:
+        check_local(value, "--cache ")
+    return value
+
 
 FromFile = Callable[[object, Path], object]
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from policytool.cli import completion, messages, report_option
+from policytool.cli import completion, messages, options
 from policytool.cli.arguments import DiffCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -25,7 +25,7 @@ from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
         )
         for name, which in (("a", "first"), ("b", "second"))
     ],
-    changes=report_option.attributes(DIFFERENCE_REPORTERS),
+    changes=options.attributes(DIFFERENCE_REPORTERS),
 )
 def command(arguments: DiffArguments, terminal: DiffCommandLine, *, a: str, b: str) -> int:
     """
@@ -35,13 +35,13 @@ def command(arguments: DiffArguments, terminal: DiffCommandLine, *, a: str, b: s
     releases. Values that are written differently but have the same meaning count as equal. A note
     lists the parts that one of the file formats cannot store.
     """
-    report_option.check(terminal.report_files, comparison.inputs(a, b))
+    options.check(terminal.report_files, comparison.inputs(a, b))
     differences = Differences(
         outcome=comparison.try_diff(a, b, values=arguments.values, layer=arguments.layer),
         everything=terminal.all,
     )
     failures = differences.outcome.failures
-    unwritten = report_option.publish(terminal, DIFFERENCE_REPORTERS, differences, failures)
+    unwritten = options.publish(terminal, DIFFERENCE_REPORTERS, differences, failures)
     compared = differences.outcome.comparison
     if compared is not None and terminal.verbose:
         messages.note(

@@ -6,7 +6,7 @@ import codecs
 import sys
 from typing import TYPE_CHECKING
 
-from policytool.cli import completion, messages, report_option
+from policytool.cli import completion, messages, options
 from policytool.cli.arguments import ReportArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
             shell_complete=completion.topics,
         )
     ],
-    changes=report_option.attributes(EXPLANATION_REPORTERS),
+    changes=options.attributes(EXPLANATION_REPORTERS),
 )
 def command(
     _arguments: ExplainArguments, terminal: ReportArguments, *, text: tuple[str, ...]
@@ -51,12 +51,12 @@ def command(
     (rules, policies, limits, releases).
     """
     name = text[0].strip() if len(text) == 1 else ""
-    report_option.check(terminal.report_files, ())
+    options.check(terminal.report_files, ())
     is_word = name not in ("", "-") and not any(map(str.isspace, name))
     if is_word and (code := _print_topic(name, terminal)) is not None:
         return code
     explanation = explain_text(_read_stdin() if text == ("-",) else " ".join(text))
-    unwritten = report_option.publish(terminal, EXPLANATION_REPORTERS, explanation)
+    unwritten = options.publish(terminal, EXPLANATION_REPORTERS, explanation)
     if not explanation.matches:
         if is_word:
             _check_spelling(name)
@@ -79,7 +79,7 @@ def _print_topic(name: str, terminal: ReportArguments) -> int | None:
     names = [reporter.name for reporter in topics.TOPIC_REPORTERS]
     if missing := terminal.formats - {*names}:
         raise UsageError(f"the topic {name} has no format {min(missing)}; use {' or '.join(names)}")
-    unwritten = report_option.publish(terminal, topics.TOPIC_REPORTERS, topic)
+    unwritten = options.publish(terminal, topics.TOPIC_REPORTERS, topic)
     return Exit.FAILURE if unwritten else Exit.CLEAN
 
 

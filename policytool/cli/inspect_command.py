@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.cli import completion, fleets, messages, options, report_option
+from policytool.cli import completion, fleets, messages, options
 from policytool.cli.arguments import InspectCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -38,7 +38,7 @@ _PAGES = {"table", "markdown", "html"}
 _WITHOUT_SIZES = {"table", "markdown"}
 """Reports with the sizes of layers only if the terminal is wide."""
 
-_REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
+_REPORTERS: Final[tuple[options.Renders[Any], ...]] = (*REPORTERS, PARQUET_REPORTER)
 
 
 @declare_command(
@@ -57,7 +57,7 @@ _REPORTERS: Final[tuple[report_option.Renders[Any], ...]] = (*REPORTERS, PARQUET
             shell_complete=completion.files,
         )
     ],
-    changes=report_option.attributes(_REPORTERS, [json_lines.FORMAT]),
+    changes=options.attributes(_REPORTERS, [json_lines.FORMAT]),
 )
 def command(
     _arguments: InspectArguments, terminal: InspectCommandLine, *, paths: tuple[str, ...]
@@ -66,7 +66,7 @@ def command(
     Show the dtype policy of each layer, and the releases that can load the model.
     """
     _check_options(terminal)
-    report_option.check_binary(terminal.report_files, _REPORTERS, terminal.stdout_format)
+    options.check_binary(terminal.report_files, _REPORTERS, terminal.stdout_format)
     selection = inspection.Selection(
         layer=terminal.layer,
         only=terminal.only,
@@ -74,13 +74,11 @@ def command(
         every_release=terminal.releases == "all",
     )
     every = options.expand_inputs(paths, remote=True)
-    report_option.check(terminal.report_files, every)
+    options.check(terminal.report_files, every)
     cache = fleets.open_cache(terminal.cache)
     fleet = Fleet(command="inspect", terminal=terminal, every=every, cache=cache)
     if terminal.summary:
-        from policytool.cli import inspect_summary  # only for this option
-
-        return _finish(fleet, *inspect_summary.run(fleet, terminal))
+        return print_summary(fleet, terminal)
     fixes: dict[str, inspection.SuggestedFix] = {}
     results = inspection.check_selection(_models(fleet, terminal, fixes), selection)
     if terminal.stdout_format == json_lines.FORMAT:
@@ -88,11 +86,36 @@ def command(
     inspected = inspection.collect(results)
     selected = replace(inspection.select(inspected, selection), fixes=fixes)
     failures = inspected.failures
-    unwritten = report_option.publish(
+    unwritten = options.publish(
         terminal, _REPORTERS, selected, failures, variables=terminal.variables
     )
     codes = [failure.code for failure in failures]
     return _finish(fleet, len(inspected.models), inspected.passed_over, codes, unwritten)
+
+
+def print_summary(fleet: Fleet[Input], terminal: InspectCommandLine) -> int:
+    """
+    Print the summary of models, and return the exit code.
+
+    :raises UsageError: for a format that is not available for a summary.
+    """
+    # only this option needs these modules
+    from policytool.commands.summary import TASK, SummaryRequest, summarize
+    from policytool.reports import summaries
+
+    reporters: tuple[options.Renders[Any], ...] = (
+        *summaries.SUMMARY_REPORTERS,
+        summaries.PARQUET_REPORTER,
+    )
+    names = [reporter.name for reporter in reporters]
+    if missing := terminal.formats - {*names}:
+        raise UsageError(f"--summary has no format {min(missing)}; use one of {', '.join(names)}")
+    request = SummaryRequest(every_release=terminal.releases == "all")
+    keeps_records = bool(summaries.WITH_ROWS & terminal.formats)
+    summary = summarize(fleet.results(TASK, request), request, keeps_records=keeps_records)
+    unwritten = options.publish(terminal, reporters, summary, summary.failures)
+    codes = [failure.code for failure in summary.failures]
+    return _finish(fleet, summary.models, summary.passed_over, codes, unwritten)
 
 
 def _models(
@@ -109,7 +132,7 @@ def _models(
         and not isinstance(inputs[0].path, RemotePath)  # a plan would repeat the requests for it
         and _PAGES & terminal.formats
     )
-    view = options.view(terminal.color, variables=terminal.variables)
+    view = options.terminal_view(terminal.color, variables=terminal.variables)
     with_sizes = has_sizes(view) or bool(terminal.formats - _WITHOUT_SIZES)
     if with_fix:
         results = fleet.results(suggested_conversion.TASK, with_sizes)
@@ -138,7 +161,7 @@ def _print_lines(
     with LinesReport("inspect", names, codec.encode(selection), terminal.shard) as lines:
         kept = inspection.collect(result for result in printed(lines) if terminal.report_files)
         selected = inspection.select(kept, selection)
-        unwritten = report_option.write_reports(
+        unwritten = options.write_reports(
             terminal.report_files, _REPORTERS, selected, variables=terminal.variables
         )
         options.print_errors((), unwritten)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from policytool.cli import completion, fleets, messages, options, report_option, settings
+from policytool.cli import completion, fleets, messages, options, settings
 from policytool.cli.arguments import TABLE, MigrateCommandLine
 from policytool.cli.command import declare_command
-from policytool.cli.declared_options import Positional
+from policytool.cli.declared_options import AUTO, Positional
 from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.messages import left_out, steps, track
-from policytool.cli.value_types import AUTO
 from policytool.commands import remote_migration, tensorflow
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.batch import task
@@ -71,7 +70,7 @@ _OR_ALL: Final = ", or use a quoted glob for all of them"
         )
     ],
     changes={
-        **report_option.attributes(PLAN_REPORTERS, [json_lines.FORMAT]),
+        **options.attributes(PLAN_REPORTERS, [json_lines.FORMAT]),
         "preview": {
             "help": "Show the changes without writing files, and exit 1 if a file would change."
         },
@@ -104,7 +103,7 @@ def command(
         if not paths and terminal.plan is None:
             inputs = the_one_model(discovery.inputs([]), planned, destination, _OR_ALL)
         files = [path for path in (terminal.plan, destination.output) if path is not None]
-        report_option.check(terminal.report_files, inputs, files)
+        options.check(terminal.report_files, inputs, files)
         if terminal.plan is None:
             work = _work_of_models(inputs, planned, destination, tools, terminal)
         elif planned == Options():
@@ -258,7 +257,7 @@ def _print_lines(work: _Work, request: Sequence[object], terminal: MigrateComman
 
     with lines:
         kept, _ = _collect(result for result in printed() if terminal.report_files)
-        unwritten = report_option.write_reports(terminal.report_files, PLAN_REPORTERS, kept)
+        unwritten = options.write_reports(terminal.report_files, PLAN_REPORTERS, kept)
         options.print_errors((), unwritten)
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
@@ -285,7 +284,7 @@ def _migrations(result: Result) -> Migrations:
 
 def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
     """Print the reports and messages, and return the exit code."""
-    unwritten = report_option.publish(terminal, PLAN_REPORTERS, migrations)
+    unwritten = options.publish(terminal, PLAN_REPORTERS, migrations)
     _print_errors(migrations, refusals=terminal.stdout_format != TABLE)
     _print_notes(migrations.migrations, quiet=terminal.verbose is False)
     counts = Counter(migration.status for migration in migrations.migrations)

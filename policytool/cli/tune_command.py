@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import completion, messages, report_option
+from policytool.cli import completion, messages, options
 from policytool.cli.arguments import ReportArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         )
     ],
     changes={
-        **report_option.attributes(TUNE_REPORTERS),
+        **options.attributes(TUNE_REPORTERS),
         "metric": {
             "help": "Metric of the task or your own MODULE:FUNCTION, and the largest drop, such as "
             "accuracy=0.002. agreement is the share of rows with the same largest output.  "
@@ -95,7 +95,7 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
         everything=bool(terminal.verbose),
         arguments=click.get_current_context().find_root().obj or (),
     )
-    unwritten = report_option.publish(terminal, TUNE_REPORTERS, results, results.failures)
+    unwritten = options.publish(terminal, TUNE_REPORTERS, results, results.failures)
     return _exit(results, is_unwritten=bool(unwritten))
 
 
@@ -114,9 +114,9 @@ def _check_files(
     files = (request.inputs, arguments.labels, request.weights, destination.output)
     needed = [path for path in files if isinstance(path, Path)]
     if request.record is not None:
-        report_option.check_place("--resume", request.record, [models[0].local_path, *needed])
+        options.check_place("--resume", request.record, [models[0].local_path, *needed])
         needed.append(request.record)
-    report_option.check(terminal.report_files, models, needed)
+    options.check(terminal.report_files, models, needed)
 
 
 def _run(

@@ -346,49 +346,20 @@ def _run(
     SavedModel's classes is not available, run it as a graph.
     """
     job = check_job(sides, original, options, tools)
-    notes: list[CheckNote] = []
     if options.gradients and len({side.job.get("family") for side in sides}) > 1:
         raise UsageError(
             "--measure gradients cannot compare "
             f"{' with '.join(model.display_path for model in inputs)}, a Keras 2 model with "
             "a Keras 3 model; check each model separately"
         )
-    if any(side.is_graph for side in sides):
-        answer = tools.worker.run({**job, **graph_job(inputs, sides, options)})
-    else:
-        try:
-            answer = tools.worker.run(job)
-        except WorkerError as error:
-            if (
-                error.code not in _NO_CODE
-                or inputs[0] is not inputs[1]
-                or sides[1].job["how"] != "rebuilt"
-                or options.candidate.to is None
-            ):
-                raise
-            notes.append(
-                CheckNote(
-                    code="graph",
-                    message=f"the model runs as the graph in the file, because {error}",
-                )
-            )
-            answer = _run_as_graph(error, {**job, **graph_job(inputs, sides, options)}, tools)
+    answer, notes = _answer(job, inputs, sides, options, tools)
     notes += [CheckNote(code=note["code"], message=note["message"]) for note in answer["notes"]]
-    notes += (
-        _unmeasured_notes(options)
-        if any(run.get("rewrite") is not None for run in answer["runs"])
-        else ()
-    )
+    if any(run.get("rewrite") is not None for run in answer["runs"]):
+        notes += _unmeasured_notes(options)
     runs = answers.runs_from_json(
         [_with_file_paths(run, sides[0]) for run in answer["runs"]],
         options.tolerances,
-        SafetyRule(
-            max_change=options.max_change,
-            kinds=options.output_kinds,
-            loss=check_sides.recorded_training(original.loaded)["loss"]
-            if original.loaded is not None
-            else None,
-        ),
+        _safety_rule(original, options),
         options.metric.max_drop if options.metric is not None else None,
     )
     reference, candidate = (
@@ -404,6 +375,37 @@ def _run(
         runs=runs,
         notes=tuple(notes),
         is_same_model=not answer["unquantized"],
+    )
+
+
+def _answer(
+    job: Mapping[str, Any],
+    inputs: tuple[Input, Input],
+    sides: tuple[PreparedSide, PreparedSide],
+    options: CheckOptions,
+    tools: TensorFlowTools,
+) -> tuple[Mapping[str, Any], list[CheckNote]]:
+    """Return the answer of the child process, and a note if it ran the graph in the file."""
+    if any(side.is_graph for side in sides):
+        return tools.worker.run({**job, **graph_job(inputs, sides, options)}), []
+    try:
+        return tools.worker.run(job), []
+    except WorkerError as error:
+        has_graph = inputs[0] is inputs[1] and sides[1].job["how"] == "rebuilt"
+        if error.code not in _NO_CODE or not has_graph or options.candidate.to is None:
+            raise
+        message = f"the model runs as the graph in the file, because {error}"
+        answer = _run_as_graph(error, {**job, **graph_job(inputs, sides, options)}, tools)
+        return answer, [CheckNote(code="graph", message=message)]
+
+
+def _safety_rule(original: CheckSource, options: CheckOptions) -> SafetyRule:
+    """Return the rule that decides whether predictions changed."""
+    loaded = original.loaded
+    return SafetyRule(
+        max_change=options.max_change,
+        kinds=options.output_kinds,
+        loss=check_sides.recorded_training(loaded)["loss"] if loaded is not None else None,
     )
 
 

@@ -27,7 +27,7 @@ from policytool.support.files.remote_path import local
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.destinations import Destination
@@ -82,8 +82,8 @@ def _search(
     means: tuple[TensorFlowTools, HandOver],
     report: Report,
 ) -> Tuning:
+    """Search the layers to keep in float32, and return the result."""
     start = time.monotonic()
-    model = source.input
     record = (
         tune_run.record_of(options.record, source.copy, candidates, options)
         if options.record is not None
@@ -91,16 +91,6 @@ def _search(
     )
     known = record.read() if record is not None else ()
     with TrialRuns(source, candidates, options, *means) as runs:
-        report("reference")
-        everything = frozenset(candidates.paths)
-        first = runs.measure(everything)  # a failure here does not depend on the set
-        notes = _about_outputs(model, runs.not_comparable)
-        check, more = _diagnosis(model, candidates, options, *means)
-        measured = candidate_layers.evidence(check, candidates.paths) if check is not None else {}
-        decided = (
-            candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
-        )
-        known_trials = {frozenset(known_trial.kept): known_trial for known_trial in (*known, first)}
 
         def run(kept: frozenset[str]) -> Trial:
             best = search.best
@@ -111,24 +101,27 @@ def _search(
                 record.write((*trials.made, trial))
             return trial
 
-        trials = Trials(run, options.budget, tuple(known_trials.values()), start=start)
+        report("reference")
+        first = runs.measure(frozenset(candidates.paths))  # a failure does not depend on the set
+        notes = _about_outputs(source.input, runs.not_comparable)
+        check, more = _diagnosis(source.input, candidates, options, *means)
+        trials = Trials(run, options.budget, (*known, first), start=start)
         search = Search(_hints(check, candidates), trials)
-        try:
-            ending = search.run()
-        except KeyboardInterrupt:
-            crash_guard.finish()
-            ending = Ending.INTERRUPTED
+        ending = _run_to_end(search)
+        seconds = time.monotonic() - start
+        notes = (*notes, *more, *_about_margin(search))
         return _tuning(
-            search,
-            ending,
-            runs,
-            options,
-            measured=measured,
-            decided=decided,
-            resumed=len(known),
-            notes=(*notes, *more),
-            seconds=time.monotonic() - start,
+            search, ending, runs, check, notes=notes, resumed=len(known), seconds=seconds
         )
+
+
+def _run_to_end(search: Search) -> Ending:
+    """Run a search, and return why it ended."""
+    try:
+        return search.run()
+    except KeyboardInterrupt:
+        crash_guard.finish()
+        return Ending.INTERRUPTED
 
 
 def tune_and_write(
@@ -296,20 +289,20 @@ def _tuning(
     search: Search,
     ending: Ending,
     runs: TrialRuns,
-    options: TuneOptions,
+    check: Check | None,
     *,
-    measured: Mapping[str, LayerEvidence],
-    decided: Mapping[str, tuple[str, ...]],
-    resumed: int,
     notes: tuple[CheckNote, ...],
+    resumed: int,
     seconds: float,
 ) -> Tuning:
     best, candidates = search.best, runs.candidates
+    measured = candidate_layers.evidence(check, candidates.paths) if check is not None else {}
+    decided = candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
     best_or_closest = best or search.closest
     assert runs.last is not None  # noqa: S101  # the first trial was run
     return Tuning(
         policy=candidates.options.to or "",
-        objective=options.objective,
+        objective=runs.options.objective,
         reference=runs.side(),
         device=runs.last.device,
         inputs=runs.last.inputs,
@@ -337,8 +330,8 @@ def _tuning(
         ending=ending,
         is_minimum=search.is_minimum,
         seconds=seconds,
-        seed=options.seed,
-        notes=(*notes, *_about_margin(search)),
+        seed=runs.options.seed,
+        notes=notes,
     )
 
 

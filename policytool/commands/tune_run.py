@@ -27,7 +27,9 @@ from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import CheckSide
 from policytool.numerics.check_sides import file_or_function, parse_batches
 from policytool.numerics.tuning.candidate_layers import tuned_policy
-from policytool.numerics.tuning.objectives import (
+from policytool.numerics.tuning.results import (
+    Split,
+    Trial,
     gradient_error,
     largest_error,
     not_comparable,
@@ -35,7 +37,6 @@ from policytool.numerics.tuning.objectives import (
     objective_excess,
     smallest_agreement,
 )
-from policytool.numerics.tuning.results import Split, Trial
 from policytool.numerics.tuning.search import Budget, parse_budget
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.safety import SafetyRule
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from policytool.numerics.hand_over import HandOver, PrivateCopy
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidate_layers import Candidates
-    from policytool.numerics.tuning.objectives import Objective
+    from policytool.numerics.tuning.results import Objective
 
 SYNTHETIC_BATCHES: Final = 4
 """Number of synthetic batches: two for the search, and two to validate its result."""

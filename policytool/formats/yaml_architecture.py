@@ -116,17 +116,17 @@ def apply(text: str, edits: Sequence[Change]) -> str:
     :raises WriteError: if the new text does not parse to the edited value, for example because it
         exceeds a limit.
     """
-    from policytool.support.text import yaml_emitter, yamltext
+    from policytool.support.text import yamltext
     from policytool.support.text.jsonedit import EditError, same
 
     try:
         root = yamltext.compose(text)
     except yamltext.YamlError as error:
         raise EditError(f"the text {error}") from error
-    expected = _edit(yamltext.value(root), edits)
-    if same(expected, yamltext.value(root)):
+    expected = _edit(yamltext.node_value(root), edits)
+    if same(expected, yamltext.node_value(root)):
         return text
-    edited = yaml_emitter.write(expected, root, "\r\n" if "\r\n" in text else "\n")
+    edited = yamltext.write(expected, root, "\r\n" if "\r\n" in text else "\n")
     try:
         parsed = yamltext.parse(edited).value
     except yamltext.YamlError as error:

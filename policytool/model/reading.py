@@ -21,7 +21,7 @@ from policytool.support.errors import LimitError, ModelFileError, SpellingError
 from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.model.model import Verdict
     from policytool.model.traced_dtypes import Tally
@@ -280,20 +280,48 @@ def _without_config(document: Document) -> Model:
     names.
     """
     groups = group_variables(document)
-    others = (
-        len(document.state)
-        + len(document.tensors or ())
-        - sum(len(tensors) for tensors in groups.values())
+    layers = _layers_of_groups(document, groups)
+    stored = len(document.state) + len(document.tensors or ())
+    others = stored - sum(len(tensors) for tensors in groups.values())
+    stored_variables = compatibility.StoredVariables(
+        document=document,
+        placed=storage.NO_VARIABLES,
+        origins=(),
+        traits=writer_version.of(None),
     )
+    return Model(
+        path=document.path,
+        format=document.format,
+        generation=None,
+        writer=document.writer,
+        layers=layers,
+        signatures=traced_dtypes.signatures(document),
+        observations=(
+            _no_policies(document, layers),
+            *_about_others(others),
+            *document.observations,
+        ),
+        loaders=compatibility.verdicts(stored_variables),
+    )
+
+
+def _layers_of_groups(
+    document: Document, groups: Mapping[tuple[str, ...], Sequence[Tensor]]
+) -> tuple[Layer, ...]:
+    """
+    Return the layers and scopes of variables, and the scopes of operations.
+
+    :raises ModelFileError: if there are too many.
+    """
     numbers = {
         names: [tensor.node for tensor in tensors if tensor.node is not None]
         for names, tensors in groups.items()
     }
     tallies = traced_dtypes.of_scopes(document, numbers, numbered=document.numbered)
-    held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
-    if excess := limits.LAYERS.exceeded_message(len(held_in)):
+    scopes = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
+    if excess := limits.LAYERS.exceeded_message(len(scopes)):
         raise ModelFileError(document.path, BEYOND, f"contains (including scopes) {excess}")
-    layers = tuple(
+    return tuple(
         _with_trace(
             Layer(
                 path=path_of(names),
@@ -311,38 +339,20 @@ def _without_config(document: Document) -> Model:
             ),
             tallies.get(names),
         )
-        for names in held_in
+        for names in scopes
     )
-    stored = sorted({variable.dtype for layer in layers for variable in layer.variables})
-    storage_summary = (
-        f"its variables are stored as {', '.join(stored)}" if stored else "it contains no variables"
+
+
+def _no_policies(document: Document, layers: Iterable[Layer]) -> Observation:
+    """Return the observation that a file has no policies, with the dtypes of its variables."""
+    dtypes = sorted({variable.dtype for layer in layers for variable in layer.variables})
+    variables = (
+        f"its variables are stored as {', '.join(dtypes)}" if dtypes else "it contains no variables"
     )
-    what = (
-        "a weights file contains no policies"
-        if document.format == "weights"
-        else "a SavedModel without Keras metadata contains no policies"
+    file = (
+        "a weights file" if document.format == "weights" else "a SavedModel without Keras metadata"
     )
-    return Model(
-        path=document.path,
-        format=document.format,
-        generation=None,
-        writer=document.writer,
-        layers=layers,
-        signatures=traced_dtypes.signatures(document),
-        observations=(
-            Observation(code="no-policy", message=f"{what}; {storage_summary}"),
-            *_about_others(others),
-            *document.observations,
-        ),
-        loaders=compatibility.verdicts(
-            compatibility.StoredVariables(
-                document=document,
-                placed=storage.NO_VARIABLES,
-                origins=(),
-                traits=writer_version.of(None),
-            )
-        ),
-    )
+    return Observation(code="no-policy", message=f"{file} contains no policies; {variables}")
 
 
 def _about_others(count: int) -> Iterator[Observation]:

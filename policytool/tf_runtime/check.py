@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import devices, model_calls, op_placement
-from .engine import layer_operations, overflow_probe, tensor_errors
+from .engine import overflow_probe, tensor_errors
 from .engine.call_pairs import Pair
-from .engine.comparisons import exponents_to_json
-from .engine.layer_hooks import Tape, layer_paths_by_id
-from .engine.measurements import LayerRows
+from .engine.layer_hooks import Tape, call_depth, drawing_layers, layer_paths_by_id
+from .engine.measurements import LayerRows, exponents_to_json
 from .engine.output_trials import Trials
 from .engine.sides import Sides, weight_rounding
 from .engine.task_metrics import Task
@@ -171,7 +170,7 @@ class DeviceRun:
             "missing": self.lacking,
             "fallbacks": [op for op in self.missing if op["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
-            "random": layer_operations.layers(self.pair),
+            "random": drawing_layers(self.pair),
         }
         if measured is None:
             return {
@@ -233,7 +232,7 @@ class DeviceRun:
                     for name in _computed(inner)
                 }
             ),
-            "depth": layer_operations.depth(self.pair.graph, row.reference),
+            "depth": call_depth(self.pair.graph, row.reference),
             "weight_rounding": weight_rounding(row.reference.layer, layer),
             "children": len(row.reference.children),
             "is_model": isinstance(layer, self.libraries[1].keras.Model),

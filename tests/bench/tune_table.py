@@ -31,7 +31,7 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning.candidate_layers import candidates
-from policytool.numerics.tuning.objectives import objective
+from policytool.numerics.tuning.results import objective
 from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import ToleranceOption
 from policytool.numerics.workers import Interpreter, Worker

@@ -19,8 +19,8 @@ import click
 import pytest
 
 from policytool.cli import settings
+from policytool.cli.declared_options import BoundOption
 from policytool.cli.main import cli
-from policytool.cli.value_types import BoundOption
 from policytool.commands.batch import parallel
 from tests.conftest import FIXED_SCALE_H5, run, run_process
 from tests.helpers.marks import THOROUGH

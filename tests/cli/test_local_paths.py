@@ -8,7 +8,7 @@ from typing import Final
 import click
 import pytest
 
-from policytool.cli.value_types import LocalPath
+from policytool.cli.declared_options import LocalPath
 from tests.conftest import MIXED_H5, run
 from tests.helpers.public_api import commands
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from policytool.cli import report_option
+from policytool.cli import options
 from policytool.formats import format_detection
 from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS
@@ -581,7 +581,7 @@ def test_a_signal_waits_for_the_end_of_a_printed_report(
     before = signal.signal(signal.SIGINT, interrupts.interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
-            report_option.print_report((reporter,), "json", None, View(), "never")
+            options.print_report((reporter,), "json", None, View(), "never")
     finally:
         interrupts.resume()
         signal.signal(signal.SIGINT, before)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
-from policytool.cli import inspect_summary
+from policytool.cli import inspect_command
 from policytool.cli.arguments import InspectCommandLine
 from policytool.cli.fleets import Fleet
 from policytool.support.errors import UsageError
@@ -23,6 +23,7 @@ from tests.helpers.marks import THOROUGH
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from policytool.formats.discovery import Input
     from tests.conftest import Ended
 
 pytestmark = THOROUGH
@@ -93,8 +94,9 @@ def test_a_part_of_the_layers_cannot_be_summarized(arguments: tuple[str, ...], n
 def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
     """Nothing is read for it."""
     terminal = InspectCommandLine(format=("jsonl",), jobs=1, color="never", verbose=False)
+    fleet: Fleet[Input] = Fleet(command="inspect", terminal=terminal, every=[])
     with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
-        inspect_summary.run(Fleet(command="inspect", terminal=terminal, every=[]), terminal)
+        inspect_command.print_summary(fleet, terminal)
 
 
 def test_a_directory_of_html_is_an_index_only(tmp_path: Path) -> None:

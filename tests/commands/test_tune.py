@@ -19,8 +19,7 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.hand_over import HandOver
 from policytool.numerics.tensorflow_run import TensorFlowTools
-from policytool.numerics.tuning.objectives import Objective, objective
-from policytool.numerics.tuning.results import Ending, Split, Tuning
+from policytool.numerics.tuning.results import Ending, Objective, Split, Tuning, objective
 from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 from policytool.numerics.workers import Interpreter, Worker

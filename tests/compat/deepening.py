@@ -43,7 +43,7 @@ def depth(function: Any) -> int:
         .get_concrete_function(tf.TensorSpec([BATCH, LENGTH, WIDTH]))
         .graph
     )
-    return int(runtime("engine.layer_operations").total(graph.get_operations()))
+    return int(runtime("engine.layer_hooks").reduction_depth(graph.get_operations()))
 
 
 if __name__ == "__main__":

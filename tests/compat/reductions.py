@@ -246,7 +246,7 @@ def others(reducing: Reducing) -> Iterator[dict[str, Any]]:
 
 def histograms(reducing: Reducing) -> Iterator[dict[str, Any]]:
     """Yield counts of binary exponents, beside those that NumPy finds in float32."""
-    counting = runtime("engine.comparisons")
+    counting = runtime("engine.measurements")
     random = np.random.default_rng(9)
     for dtype, made in DTYPES.items():
         count = reducing.tf.function(

@@ -30,7 +30,7 @@ from policytool.commands.tune_run import TuneOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics.tuning.candidate_layers import candidates
-from policytool.numerics.tuning.objectives import objective
+from policytool.numerics.tuning.results import objective
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import ROOT

@@ -21,9 +21,9 @@ from policytool.numerics.check_results.checks import (
     CheckSide,
     InputKind,
 )
-from policytool.numerics.tuning.objectives import Objective
 from policytool.numerics.tuning.results import (
     Ending,
+    Objective,
     Split,
     Trial,
     TunedLayer,

@@ -18,8 +18,7 @@ from policytool.commands.migrate import Migration, Status
 from policytool.commands.saved_plans import read_plans
 from policytool.migration.plan import Refusal
 from policytool.migration.planning.options import Options, Outputs
-from policytool.numerics.tuning.objectives import Objective
-from policytool.numerics.tuning.results import Ending, Split
+from policytool.numerics.tuning.results import Ending, Objective, Split
 from policytool.numerics.verdicts.task_metric import MetricOptions
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from policytool.reports import View, html

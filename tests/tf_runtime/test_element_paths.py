@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding.element_paths import (
-    MOST_ELEMENTS,
-    elements_after,
-    elements_of_input,
-)
 from policytool.tf_runtime.feeding.reached_layers import (
     CHANGED,
     WHOLE,
     ReachedLayer,
     input_statistics,
 )
-from policytool.tf_runtime.feeding.slots import Slot
+from policytool.tf_runtime.feeding.slots import (
+    MOST_ELEMENTS,
+    Slot,
+    elements_after,
+    elements_of_input,
+)
 
 COUNTED = np.arange(6).reshape(2, 3)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.engine.comparisons import measure_extremes
+from policytool.tf_runtime.engine.measurements import measure_extremes
 from policytool.tf_runtime.engine.tensor_errors import FIELDS
 from policytool.tf_runtime.feeding.batches import (
     CONSTANT,

@@ -267,68 +267,58 @@ def _metadata(
     reads.
     """
     probe.check_limit(limits.OBJECT_NODES, len(graph.nodes), "proto-limit", "has")
-    texts = {
-        index: (GRAPH, node.user_object.metadata)
+    in_graph = {
+        index: node.user_object.metadata
         for index, node in enumerate(graph.nodes)
         if node.user_object.identifier.startswith(KERAS_PREFIX.encode())
         and node.user_object.metadata
     }
-    others: dict[int, bytes] = {}
-    if KERAS in probe.names:
-        for node in _message(probe, KERAS, "KerasMetadata").nodes:
-            inner = texts.get(node.node_id)
-            if inner and inner[0] == GRAPH:
-                others[node.node_id] = inner[1]
-            # Keras builds the described object before it looks for the node, which may be missing
-            texts[node.node_id] = (
-                KERAS,
-                node.metadata,
-            )
-    probe.check_limit(
-        limits.JSON_BYTES,
-        sum(len(text) for _, text in texts.values()),
-        "json-limit",
-        "has JSON metadata of",
+    # Keras builds the described object before it looks for the node, which may be missing
+    in_file = (
+        {node.node_id: node.metadata for node in _message(probe, KERAS, "KerasMetadata").nodes}
+        if KERAS in probe.names
+        else {}
     )
+    texts = {**in_graph, **in_file}
+    size = sum(len(text) for text in texts.values())
+    probe.check_limit(limits.JSON_BYTES, size, "json-limit", "has JSON metadata of")
+    places = {index: f"{KERAS if index in in_file else GRAPH}#{index}" for index in texts}
     parts = {
-        f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
-        for index, (file, text) in texts.items()
+        places[index]: parse_json(probe, text, places[index], observations)
+        for index, text in texts.items()
     }
-    for index, metadata in others.items():
-        same = parts[f"{KERAS}#{index}"] if metadata == texts[index][1] else None
-        parts[f"{GRAPH}#{index}"] = (
-            same
-            if same is not None
-            else parse_json(probe, metadata, f"{GRAPH}#{index}", observations)
-        )
-        if same is None and _without_numbers(parts[f"{GRAPH}#{index}"]) != _without_numbers(
-            parts[f"{KERAS}#{index}"]
-        ):
-            observations.append(
-                Observation(
-                    code="metadata-differs",
-                    message=(
-                        f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
-                        f"use {KERAS}, and TF 2.4 uses {GRAPH}"
-                    ),
-                    where=f"{KERAS}#{index}",
-                )
-            )
-    observations += [
-        Observation(
-            code="stray-metadata",
-            message=f"{KERAS} describes the object {index}, which is missing from the graph; "
-            "Keras builds the object anyway",
-            where=f"{KERAS}#{index}",
-        )
-        for index in texts
-        if not 0 <= index < len(graph.nodes)
-    ]
-    return parts, {
-        index: f"{file}#{index}"
-        for index, (file, _) in texts.items()
-        if 0 <= index < len(graph.nodes)
-    }
+    for index, metadata in in_file.items():
+        if index in in_graph:
+            keras, place = parts[places[index]], f"{GRAPH}#{index}"
+            if in_graph[index] == metadata:
+                parts[place] = keras
+                continue
+            parts[place] = parse_json(probe, in_graph[index], place, observations)
+            if _without_numbers(parts[place]) != _without_numbers(keras):
+                observations.append(_different_metadata(index))
+    count = len(graph.nodes)
+    observations += [_stray_metadata(index) for index in texts if not 0 <= index < count]
+    return parts, {index: place for index, place in places.items() if 0 <= index < count}
+
+
+def _different_metadata(index: int) -> Observation:
+    """Return the observation that the two files describe a node differently."""
+    return Observation(
+        code="metadata-differs",
+        message=f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
+        f"use {KERAS}, and TF 2.4 uses {GRAPH}",
+        where=f"{KERAS}#{index}",
+    )
+
+
+def _stray_metadata(index: int) -> Observation:
+    """Return the observation that the graph does not contain an object with metadata."""
+    return Observation(
+        code="stray-metadata",
+        message=f"{KERAS} describes the object {index}, which is missing from the graph; "
+        "Keras builds the object anyway",
+        where=f"{KERAS}#{index}",
+    )
 
 
 def _without_numbers(value: Json) -> Json:

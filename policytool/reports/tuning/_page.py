@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
-from policytool.numerics.tuning.objectives import TOLERANCE
-from policytool.numerics.tuning.results import Ending, Split
+from policytool.numerics.tuning.results import TOLERANCE, Ending, Split
 from policytool.releases.policy import policy_from_name
 from policytool.reports import checks, plans
 from policytool.reports.page import (

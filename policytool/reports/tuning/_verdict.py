@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from policytool.commands.destinations import default_name
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
-from policytool.numerics.tuning.objectives import GRADIENT_ERROR
-from policytool.numerics.tuning.results import Ending
+from policytool.numerics.tuning.results import GRADIENT_ERROR, Ending
 from policytool.reports import checks, layout
 from policytool.reports.page import Sentence, Tone, Verdict
 from policytool.reports.words import figure, many, share
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
-    from policytool.numerics.tuning.objectives import Objective
-    from policytool.numerics.tuning.results import Trial, Tuning
+    from policytool.numerics.tuning.results import Objective, Trial, Tuning
     from policytool.numerics.verdicts.task_metric import MetricOptions
     from policytool.numerics.verdicts.tolerances import Tolerances
 

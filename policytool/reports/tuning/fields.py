@@ -38,8 +38,7 @@ from policytool.reports.tuning._page import caveats
 from policytool.reports.tuning._verdict import command, headline
 
 if TYPE_CHECKING:
-    from policytool.numerics.tuning.objectives import Objective
-    from policytool.numerics.tuning.results import CurvePoint, Trial, TunedLayer
+    from policytool.numerics.tuning.results import CurvePoint, Objective, Trial, TunedLayer
     from policytool.numerics.verdicts.task_metric import MetricOptions
     from policytool.reports.tuning._verdict import Tunings
 

@@ -17,9 +17,17 @@ from .. import model_calls
 from ..feeding.inputs import forget_states
 from ..library import Refused
 from . import tensor_errors
-from .comparisons import EXPONENT_BINS, Comparisons, Steps, count_exponents, measure_extremes
 from .layer_hooks import MASK, Tape, layer_paths_by_id
-from .measurements import Measured, OutputRun, measure_batches
+from .measurements import (
+    EXPONENT_BINS,
+    Comparisons,
+    Measured,
+    OutputRun,
+    Steps,
+    count_exponents,
+    measure_batches,
+    measure_extremes,
+)
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Mapping, Sequence

@@ -9,7 +9,7 @@ summed up by sample.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,77 +43,79 @@ _OPEN = (0.1, 0.9)
 _CHUNK = 512
 
 
+@dataclass(eq=False)
 class OutputChanges:
     """The counts and sums of one output."""
 
-    def __init__(self) -> None:
-        self.samples = 0
-        self.rows = 0
-        """Values of the last axis are one row; each value is one if it stands alone."""
+    samples: int = 0
+    rows: int = 0
+    """Rows of values along the last axis; without such an axis, each value is a row."""
 
-        self.compared = 0
-        """Samples that are finite in the reference."""
+    compared: int = 0
+    """Samples that are finite in the reference."""
 
-        self.spoiled = 0
-        """Samples with NaN or infinity in the candidate where the reference is finite."""
+    spoiled: int = 0
+    """Samples that are finite in the reference, and have NaN or infinity in the candidate."""
 
-        self.first_spoiled: int | None = None
-        """The place of the first of them in the last batch; None if it has none."""
+    first_spoiled: int | None = None
+    """The index of the first spoiled sample of the last batch; None if it has none."""
 
-        self.range: list[float] | None = None
-        """The lowest and the highest finite value of the reference."""
+    range: list[float] | None = None
+    """The lowest and the highest finite value of the reference."""
 
-        self.varies = False
-        """Whether two samples of the reference differ."""
+    varies: bool = False
+    """Whether two samples of the reference differ."""
 
-        self.is_probability = True
-        """Whether all finite values of the reference are from 0 to 1."""
+    is_probability: bool = True
+    """Whether all finite values of the reference are from 0 to 1."""
 
-        self.sums_to_one = True
-        """Whether the values of each row of the reference do."""
+    sums_to_one: bool = True
+    """Whether the values of each row of the reference add up to 1."""
 
-        self.has_unit_norm = True
-        """Whether each row of the reference does."""
+    has_unit_norm: bool = True
+    """Whether each row of the reference has norm 1."""
 
-        self.open_values = 0
-        """Values of the reference that are far from 0 and from 1."""
+    open_values: int = 0
+    """Values of the reference that are far from 0 and from 1."""
 
-        self.values = 0
-        self.class_changes: Shares | None = None
-        """The rows whose largest value is in another place."""
+    values: int = 0
+    class_changes: Shares | None = None
+    """Rows whose largest value is at another index."""
 
-        self.width = 0
-        """Values of the last axis; those of the largest batch if it is open."""
+    width: int = 0
+    """The size of the last axis; that of the largest batch if it is open."""
 
-        self.side_changes: dict[float, Shares | None] = {0.0: None, _HALF: None}
-        """The values on the other side of 0, and of 0.5."""
+    side_changes: dict[float, Shares | None] = field(
+        default_factory=lambda: {0.0: None, _HALF: None}
+    )
+    """Values on the other side of 0, and of 0.5."""
 
-        self.value_changes: Shares | None = None
-        """Of integers, words and truth values: the values that differ."""
+    value_changes: Shares | None = None
+    """Integers, strings and booleans that differ."""
 
-        self.unmatched_masks: Shares | None = None
-        """One less the intersection over the union of the values above 0.5."""
+    unmatched_masks: Shares | None = None
+    """1 minus the intersection over the union of the values above 0.5."""
 
-        self.probability_error = 0.0
-        """The sum of absolute differences of values from 0 to 1."""
+    probability_error: float = 0.0
+    """The sum of absolute differences of values from 0 to 1."""
 
-        self.probability_squares = 0.0
-        """The sum of the squares of each sample's sum."""
+    probability_squares: float = 0.0
+    """The sum of the squares of the sums of samples."""
 
-        self.worst_probability_error = 0.0
-        """The largest sum for one sample."""
+    worst_probability_error: float = 0.0
+    """The largest sum of a sample."""
 
-        self.probability_sum = 0.0
-        self.class_error = 0.0
-        """
-        The sum of absolute differences of the logarithm of each row's largest probability, of rows
-        that keep their class.
-        """
+    probability_sum: float = 0.0
+    class_error: float = 0.0
+    """
+    The sum of absolute differences of the logarithms of the largest probability, over rows that
+    keep their class.
+    """
 
-        self.moments: Moments | None = None
-        self._first: Any = None
-        self._kept: list[tuple[Any, Any]] = []
-        self._kept_bytes = 0
+    moments: Moments | None = None
+    _first: Any = None
+    _kept: list[tuple[Any, Any]] = field(default_factory=list)
+    _kept_bytes: int = 0
 
     def update(self, reference: Any, candidate: Any) -> None:
         """Add the output of both models for one batch, as arrays of one shape."""

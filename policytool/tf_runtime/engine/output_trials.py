@@ -16,8 +16,7 @@ from ..feeding.reached_layers import last_activations
 from ..gradients import backward
 from ..library import Refused, refusing, refusing_calls
 from . import tensor_errors
-from .comparisons import Comparisons, measure_extremes, to_array
-from .measurements import Measured
+from .measurements import Comparisons, Measured, measure_extremes, to_array
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:

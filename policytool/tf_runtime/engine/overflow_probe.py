@@ -14,8 +14,8 @@ import numpy as np
 
 from ..feeding.inputs import forget_states
 from . import tensor_errors
-from .comparisons import is_worse
 from .layer_hooks import LayerId
+from .measurements import is_worse
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence

@@ -16,8 +16,14 @@ import numpy as np
 
 from ..facts import base_names, category, class_facts, facts, passes_values
 from ..library import paths
-from .element_paths import NOTHING, call_arguments, elements_after, elements_of_input, open_as_one
-from .slots import functional_graph
+from .slots import (
+    NOTHING,
+    call_arguments,
+    elements_after,
+    elements_of_input,
+    functional_graph,
+    open_as_one,
+)
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
@@ -68,7 +74,7 @@ class PassedValues(NamedTuple):
     """What Rescaling layers multiplied them with and added to them."""
 
     elements: Any = None
-    """Where each of them is (:mod:`.element_paths`); None if that is unknown."""
+    """Where each of them is (:mod:`.slots`); None if that is unknown."""
 
     @property
     def scaling(self) -> tuple[float, float]:
@@ -107,7 +113,7 @@ class ReachedLayer:
 
         self.elements = elements
         """
-        Which of the input's values is where in what the layer gets (:mod:`.element_paths`); None
+        Which of the input's values is where in what the layer gets (:mod:`.slots`); None
         if that is unknown.
         """
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..engine.layer_operations import draws, reachable
+from ..engine.layer_hooks import draws, reachable
 from ..facts import op_facts
 from ..library import KERAS2, KERAS3, paths
 from . import losses

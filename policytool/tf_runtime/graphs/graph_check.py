@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from .. import op_placement
 from ..engine import tensor_errors
-from ..engine.comparisons import AHEAD, Comparisons, measure_extremes, wait
 from ..engine.layer_hooks import LayerId
+from ..engine.measurements import AHEAD, Comparisons, measure_extremes, wait
 from ..engine.output_changes import OutputChanges
 from ..library import Refused, refusing, sentence
 from . import mixed_precision, scopes

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ..engine import layer_operations
+from ..engine.layer_hooks import reduction_depth
 from . import mixed_precision
 from .mixed_precision import SUFFIX
 
@@ -242,7 +242,7 @@ def depth_of(ops: Sequence[Any], scoped_tensors: Sequence[tuple[str, Any]]) -> l
             groups[next((place for place in places if place >= after), places[-1])].append(op)
         if after < len(ends) and op.name == ends[after]:
             after += 1
-    return [layer_operations.total(group) for group in groups]
+    return [reduction_depth(group) for group in groups]
 
 
 def within(ops: Sequence[Any]) -> dict[str, bool]:

@@ -11,7 +11,7 @@ import pytest
 
 from policytool.numerics.check_results.gradients import GradientReductions
 from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
-from policytool.numerics.tuning.objectives import (
+from policytool.numerics.tuning.results import (
     GRADIENT_ERROR,
     TOLERANCE,
     Objective,

@@ -67,7 +67,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
             "streams"
         ),
     ),
-    "cli.report_option": (frozenset({"draft.path.open"}), DRAFT),
+    "cli.options": (frozenset({"draft.path.open"}), DRAFT),
     "commands.tune_run": (frozenset({"draft.path.write_bytes"}), DRAFT),
     "numerics.predictions": (
         frozenset({"np.load"}),

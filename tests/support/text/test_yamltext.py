@@ -77,7 +77,7 @@ def test_both_parsers_of_pyyaml_give_the_same(loader: str, monkeypatch: pytest.M
     monkeypatch.setattr(yaml, "CSafeLoader", getattr(yaml, loader))
     root = yamltext.compose(text)
     items, folded, last = (node for _, _, node in root.members)
-    assert yamltext.value(root) == {"é": ["😀", 31], "ö": "*a\n", "last": [["😀", 31]]}
+    assert yamltext.node_value(root) == {"é": ["😀", 31], "ö": "*a\n", "last": [["😀", 31]]}
     assert (items.tag, items.anchor, items.flow) == ("tag:yaml.org,2002:python/tuple", "a", True)
     assert [(node.text, node.style) for node in items.items] == [("😀", None), ("0x1F", None)]
     assert [name.style for _, name, _ in root.members] == [None, "'", None]
