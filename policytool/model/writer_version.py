@@ -346,7 +346,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         for layer in layers
     )
     built = config.get("build_input_shape")
-    # from_config of Keras 2 (engine/sequential.py) builds with a list, and not with a dict of inputs
+    # Sequential.from_config of Keras 2 builds with a list, and not with a dict of inputs
     if class_name == "Sequential" and layers and not (isinstance(built, list) and built):
         first = layers[0].get("config")
         traits.shapeless |= (

@@ -506,7 +506,7 @@ def test_release_without_fixtures_has_separate_metadata(version: bytes, tmp_path
 
 @pytest.mark.parametrize(("shape", "fails"), [([None, 2], False), ({"a": [None, 2]}, True)])
 def test_shapes_by_name_build_no_sequential_model(
-    tmp_path: Path, shape: object, fails: bool
+    tmp_path: Path, *, shape: object, fails: bool
 ) -> None:
     """Keras 2 stores the shapes of a dict of inputs, and does not build a model from them."""
     model = sequential({"class_name": "Flatten", "config": {"name": "flat"}}, dense())
