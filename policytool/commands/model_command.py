@@ -21,8 +21,11 @@ from policytool.formats.discovery import display_path
 from policytool.migration.plan import WEIGHT_REWRITE, apply_edits
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model import reading
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
+    KERAS3,
     TFJS,
+    family_of,
     loaders_of,
     running_release,
     target_and_containers,
@@ -248,10 +251,11 @@ class _Planner:
         lasting = any(
             finding.rule in _LOADING and finding.remedy is None for finding in self.failing
         )
-        if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and not lasting:
+        edits = not lasting and not self._needs_wrapper_policies()
+        if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and edits:
             yield _Attempt()
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
-        if fixed and not lasting:
+        if fixed and edits:
             yield _Attempt(remedies=fixed)
         converted = _Attempt(target=target or self._own_target(), remedies=setting)
         yield from self._with_remedies(converted)
@@ -261,6 +265,25 @@ class _Planner:
         if is_open and self._case.document.format != _ARCHIVE:
             archive = self._archive(converted)
             yield from self._with_remedies(replace(converted, output=archive))
+
+    def _needs_wrapper_policies(self) -> bool:
+        """
+        Return whether only a conversion keeps predictions in Keras 3, because the wrapper decides
+        the dtype there: the model of Keras 2 has a wrapper with another policy than its layer.
+        """
+        loaded = self._case.loaded
+        to_keras3 = any(family_of(loader) == KERAS3 for loader in self._options.targets)
+        if loaded is None or loaded.is_keras3 or not to_keras3:
+            return False
+        return any(
+            layer_facts(site.class_name).wraps in {"steps", "directions"}
+            and any(
+                loaded.layers[child].policy not in {None, loaded.layers[index].policy}
+                and not layer_facts(loaded.sites[child].class_name).is_model
+                for child in loaded.children[index]
+            )
+            for index, site in enumerate(loaded.sites)
+        )
 
     def _own_target(self) -> str:
         """Return the target of the command if the user specified none."""

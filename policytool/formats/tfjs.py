@@ -64,6 +64,9 @@ _VARS: Final = "vars"
 _GRAPH: Final = "graph-model"
 _STRING: Final = "string"
 
+QUANTIZED: Final = "tfjs-quantized"
+"""The code of the observation about quantized tensors."""
+
 
 def recognise(probe: Probe) -> bool:
     """Return whether the file begins like a ``model.json``."""
@@ -321,7 +324,7 @@ def _about_storage(
     if quantised:
         words = ", ".join(f"{count} as {dtype}" for dtype, count in quantised.items())
         yield Observation(
-            code="tfjs-quantized",
+            code=QUANTIZED,
             message=(
                 f"{sum(quantised.values())} of {len(tensors)} tensors are stored quantized "
                 f"({words}); they become floats when the file is loaded"

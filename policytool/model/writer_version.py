@@ -345,7 +345,9 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         and inbound_nodes.takes_tensor_list(layer)
         for layer in layers
     )
-    if class_name == "Sequential" and layers and "build_input_shape" not in config:
+    built = config.get("build_input_shape")
+    # Sequential.from_config of Keras 2 builds with a list, and not with a dict of inputs
+    if class_name == "Sequential" and layers and not (isinstance(built, list) and built):
         first = layers[0].get("config")
         traits.shapeless |= (
             isinstance(first, dict)

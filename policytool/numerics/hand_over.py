@@ -67,7 +67,9 @@ _NOT_RUN: Final = {
     "keras-metadata": (
         "contains only metadata, without weights or a graph; specify the SavedModel's directory"
     ),
-    "tfjs": "is a TensorFlow.js model, which Keras cannot run; convert it to HDF5 first",
+    "tfjs": (
+        "is a TensorFlow.js model, which Keras cannot run; convert it with migrate --target keras3"
+    ),
 }
 """Document formats that no library can run, with the reason."""
 

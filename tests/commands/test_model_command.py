@@ -39,6 +39,20 @@ def test_an_edit_comes_before_a_conversion() -> None:
     assert command == ModelCommand(target="keras3.6", arguments=(), fix=Fix.SAFE)
 
 
+@pytest.mark.parametrize("release", ["tf2.3", "tf2.15"])
+def test_wrappers_with_another_policy_are_converted(release: str) -> None:
+    """
+    An edit would load in Keras 3, which rounds to the policy of the wrapper; only a conversion
+    keeps predictions.
+    """
+    audited = policytool.audit(
+        FIXTURES / release / "wrappers_mixed.h5", target="keras3", ignore=["PT301"]
+    )
+    (command,) = audited.commands
+    assert command.arguments == ("--target", "keras3")
+    assert command.fix is Fix.SAFE
+
+
 def test_a_conversion_has_the_target_by_the_name_that_was_given() -> None:
     """
     The command for a conversion has the target's name as the user wrote it, and --allow

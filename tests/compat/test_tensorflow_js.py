@@ -1,6 +1,6 @@
 """
 Models that ``migrate --target tfjs`` writes load in TensorFlow.js, in Node.js, and predict what
-they did in the library that wrote them.
+they did in the library that wrote them. Keras models that ``migrate`` makes of them do so too.
 """
 
 from __future__ import annotations
@@ -77,6 +77,26 @@ def test_predictions_are_equal(converted: Callable[[str], Path], library: str, n
         found = np.array(output["values"], "float32").reshape(output["shape"])
         assert found.shape == values.shape
         assert np.max(np.abs(found - values)) <= NEAR * max(1.0, float(np.max(np.abs(values))))
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_keras_predicts_as_tensorflow_js(
+    converted: Callable[[str], Path], compat_python: Path, library: str
+) -> None:
+    """Layers models that are converted to Keras files predict as in TensorFlow.js."""
+    folder = converted("keras")
+    target, suffix = ("keras3", "keras") if library == "keras" else ("tf_keras", "h5")
+    for place in sorted(folder.iterdir()):
+        source, output = place / "model/model.json", place / f"converted.{suffix}"
+        done = policytool.migrate(source, target=target, output=output, verify=False)
+        assert done.status is Status.WRITTEN, (place.name, done.plan.refusals)
+    run_module(compat_python, "tfjs_models", library, folder, "predict")
+    for place in sorted(folder.iterdir()):
+        outputs = json.loads((place / "outputs.json").read_text(encoding="utf-8"))
+        for output, values in zip(outputs, np.load(place / f"{library}.npz").values(), strict=True):
+            expected = np.array(output["values"], "float32").reshape(output["shape"])
+            difference = np.max(np.abs(expected - values))
+            assert difference <= NEAR * max(1.0, float(np.max(np.abs(values)))), place.name
 
 
 def test_the_table_has_the_names_that_tensorflow_js_knows() -> None:

@@ -1,7 +1,8 @@
 """
 Models that TensorFlow.js gets: ``python -m tests.compat.tfjs_models LIBRARY FOLDER``.
 
-Each is saved with random weights, beside inputs and what the library makes of them.
+Each is saved with random weights, beside inputs and the outputs of the library. With ``predict``
+as third argument, the outputs of the files ``converted.*`` are written instead.
 """
 
 from __future__ import annotations
@@ -160,5 +161,20 @@ def make(library: str, folder: Path) -> None:
         np.savez(place / "expected.npz", *several)
 
 
+def predict(library: str, folder: Path) -> None:
+    """Write the outputs of every converted model as ``LIBRARY.npz``."""
+    keras = import_module(library)
+    for place in sorted(folder.iterdir()):
+        suffix = "keras" if library == "keras" else "h5"
+        model = keras.models.load_model(place / f"converted.{suffix}", compile=False)
+        inputs = [
+            np.array(row["values"], row["dtype"]).reshape(row["shape"])
+            for row in json.loads((place / "inputs.json").read_text(encoding="utf-8"))
+        ]
+        outputs = model.predict(inputs if len(inputs) > 1 else inputs[0], verbose=0)
+        several = outputs if isinstance(outputs, list) else [outputs]
+        np.savez(place / f"{library}.npz", *several)
+
+
 if __name__ == "__main__":
-    make(sys.argv[1], Path(sys.argv[2]))
+    (predict if "predict" in sys.argv else make)(sys.argv[1], Path(sys.argv[2]))

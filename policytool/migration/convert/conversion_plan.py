@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import TITLES
 from policytool.formats.edits import Content, EditKind
+from policytool.formats.tfjs import QUANTIZED
 from policytool.migration import planning
 from policytool.migration.convert import decoding, encoding, ordering
 from policytool.migration.convert.architecture import Role, count_calls, walk
@@ -191,10 +192,10 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         return planning.plan(loaded, options)
     document_format = loaded.document.format
     elsewhere = (
-        container is not None
-        and container != document_format
-        and not (container == "json" and document_format == "tfjs")
-    ) or (container is None and (_is_unread(loaded, options) or options.containers == (TFJS,)))
+        document_format == TFJS  # no release of Keras reads it
+        or (container is not None and container != document_format)
+        or (container is None and (_is_unread(loaded, options) or options.containers == (TFJS,)))
+    )
     if options.containers == (TFJS,):
         _check_tfjs(options, container)
     if container is not None and options.containers and container not in options.containers:
@@ -378,6 +379,11 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
         return (
             f"contains no weights ({TITLES[own]}), but {TITLES[target.container]} requires them; "
             "use -o NAME.json, or convert a model with weights"
+        )
+    if own == TFJS and any(entry.code == QUANTIZED for entry in loaded.document.observations):
+        return (
+            "contains quantized weights, which migrate does not convert; convert the model with "
+            "tensorflowjs_converter --input_format=tfjs_layers_model --output_format=keras"
         )
     if own != "savedmodel":
         return None

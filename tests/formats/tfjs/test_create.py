@@ -148,3 +148,27 @@ def test_the_reason_why_predictions_are_not_compared_is_true(tmp_path: Path) -> 
     source = FIXTURES / "tfjs4.22/default_float32/model.json"
     ended = run("migrate", source, "--target", "keras3", "-o", tmp_path / "model.keras")
     assert "not verified: Keras cannot run TensorFlow.js models" in " ".join(ended.out.split())
+
+
+@pytest.mark.parametrize("target", ["keras3", "keras3.0", "tf_keras", "tf2.3", "tf1.15"])
+@pytest.mark.parametrize("name", ["sequential", "from_keras3.0"])
+def test_a_layers_model_becomes_a_keras_file(tmp_path: Path, name: str, target: str) -> None:
+    """
+    Every target converts a layers model, because no release of Keras reads it, even if the release
+    supports its config.
+    """
+    source = FIXTURES / "tfjs4.22" / name / "model.json"
+    result = policytool.migrate(source, target=target, output=tmp_path, verify=False, to="float32")
+    assert result.status is Status.WRITTEN, result.plan.refusals
+    assert result.output is not None
+    assert result.output.suffix == (".keras" if target.startswith("keras") else ".h5")
+    assert policytool.inspect(result.output).format in {"keras", "h5"}
+
+
+def test_quantized_weights_name_the_converter(tmp_path: Path) -> None:
+    """A conversion of quantized weights is an error with the program that converts them."""
+    source = FIXTURES / "tfjs4.22/quantized_uint8/model.json"
+    result = policytool.migrate(source, target="keras3", output=tmp_path, verify=False)
+    (refusal,) = result.plan.refusals
+    assert "quantized weights" in refusal.message
+    assert "tensorflowjs_converter" in refusal.message

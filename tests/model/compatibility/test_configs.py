@@ -502,3 +502,16 @@ def test_release_without_fixtures_has_separate_metadata(version: bytes, tmp_path
         for name in ("tf1.15", "tf2.4", "tf2.5"):
             assert ("keras_metadata.pb" in str(releases[name].reason)) is is_separate
         assert "keras_metadata.pb" not in str(releases["tf2.9"].reason)
+
+
+@pytest.mark.parametrize(("shape", "fails"), [([None, 2], False), ({"a": [None, 2]}, True)])
+def test_shapes_by_name_build_no_sequential_model(
+    tmp_path: Path, *, shape: object, fails: bool
+) -> None:
+    """Keras 2 stores the shapes of a dict of inputs, and does not build a model from them."""
+    model = sequential({"class_name": "Flatten", "config": {"name": "flat"}}, dense())
+    model["config"]["build_input_shape"] = shape
+    reason = "a Sequential model without an input shape has no variables until it is called"
+    verdicts = verdicts_on(model, tmp_path / "model.h5").values()
+    found = [reason in [cause.reason for cause in verdict.causes] for verdict in verdicts]
+    assert all(found) if fails else not any(found)

@@ -213,13 +213,16 @@ def storage(root: Unit, context: ConversionContext) -> Unit:
         root.network.is_chain
         and not has_graph(root)
         and not _is_built(root, context)
-        and any(context.loaded.document.tensors or ())
+        and any(context.loaded.placed.variables.values())
     ):
         log.refuse(
             "model",
             root,
             f"{what} has no input shape in the file, and no release creates its variables without "
-            "one; set the input shape and save the model again",
+            "one; set the input shape and save the model again"
+            if root.config.get(_OLD_SHAPE) is None
+            else f"{what} has only input shapes by name, from which no release creates variables; "
+            "save it again as a functional model",
         )
     for unit, code, text in (
         *_without_tables(root, target),
@@ -289,13 +292,16 @@ def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
 
 
 def _is_built(root: Unit, context: ConversionContext) -> bool:
-    """Return whether the file contains the shape with which the model was built."""
-    if root.config.get(_OLD_SHAPE) is not None:
+    """
+    Return whether the file contains the shape with which the target builds the model. No release
+    builds a Sequential model from the shapes of several inputs by name.
+    """
+    if isinstance(root.config.get(_OLD_SHAPE), list):
         return True
     return (
         context.target.container == "keras"
         and root.build is not None
-        and root.build.get(_SHAPE) is not None
+        and isinstance(root.build.get(_SHAPE), list)
     )
 
 
