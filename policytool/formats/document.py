@@ -269,6 +269,12 @@ class Document:
     missing: tuple[str, ...] = field(default=(), compare=False)
     """The names that are in the lists of the file, but are not stored (HDF5)."""
 
+    restored: Mapping[int, Tensor | None] = field(default_factory=dict, compare=False)
+    """
+    The stored values of the objects in the graph, by node; None if the checkpoint lists values for
+    the object but does not contain them (SavedModel). Empty if the checkpoint cannot be read.
+    """
+
     state: tuple[Tensor, ...] = ()
     """The optimizer's variables, if they are stored separately from those of layers (HDF5)."""
 

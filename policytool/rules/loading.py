@@ -407,11 +407,14 @@ def mismatched_variables(case: RuleInput, options: AuditOptions) -> Iterator[Fin
 
     Keras creates the variables of each layer from the config, and then restores the stored values
     by their positions. Loading fails if the file has no weights, if it has more or fewer variables
-    for a layer than the layer creates, or if a shape differs. The usual causes are a save that was
-    interrupted, an incomplete copy, and weights of another model. ``audit`` compares the number and
-    the shapes of the variables without reading their values. It does not compare the variables of
-    custom layers, and sizes that do not follow from the config. ``migrate`` does not write such a
-    model. Save the model again, or copy the file again.
+    for a layer than the layer creates, or if a shape differs. A SavedModel declares all variables
+    in its graph, including those of optimizers. TensorFlow restores them by their paths, and fails
+    if its checkpoint is damaged, lacks a variable, or stores another shape or dtype. The usual
+    causes are a save that was interrupted, an incomplete copy, and weights of another model.
+    ``audit`` compares the number and the shapes of the variables without reading their values. It
+    does not compare the variables of custom layers in other formats, and sizes that do not follow
+    from the config. ``migrate`` does not write such a model. Save the model again, or copy the file
+    again.
 
     Sources: the variables of every layer class in every release (fixtures/layer_variables.py), and
     damaged files loaded in Keras 3.15 and tf_keras 2.21 (tests/compat/test_stored_variables.py).

@@ -16,7 +16,12 @@ from policytool.model.model import Outcome
 from tests.compat.asking import Job, ask
 from tests.compat.cases import LIBRARIES
 from tests.compat.test_loading import RECORD
-from tests.helpers.damaged_variables import KINDS, damaged_copy
+from tests.helpers.damaged_variables import (
+    CHECKPOINT_KINDS,
+    KINDS,
+    damaged_checkpoint,
+    damaged_copy,
+)
 from tests.helpers.paths import FIXTURES
 from tests.helpers.sampling import sampled
 
@@ -69,3 +74,27 @@ def test_verdicts_on_damaged_variables(compat_python: Path, tmp_path: Path, libr
             missed.append(f"{path}: {error}")
     assert not wrong, wrong
     assert len(missed) <= max(1, MOST_MISSED * len(copies)), missed
+
+
+def test_verdicts_on_damaged_checkpoints(compat_python: Path, tmp_path: Path) -> None:
+    """Each SavedModel with a damaged checkpoint fails to load, and is said to fail."""
+    models = [
+        path.parent
+        for path in sorted(FIXTURES.glob("*/*/saved_model.pb"))
+        if "tf_keras2.21" in RECORD[str(path.parent.relative_to(FIXTURES))].get("ok", "").split()
+    ]
+    cases = sampled(
+        "damaged checkpoints",
+        [(path, kind) for path in models for kind in CHECKPOINT_KINDS],
+        share=8,
+    )
+    copies = [
+        tmp_path / str(number)
+        for number, (path, kind) in enumerate(cases)
+        if damaged_checkpoint(path, tmp_path / str(number), kind, Random(f"{path.name} {kind}"))  # noqa: S311
+    ]
+    jobs = [Job(format="savedmodel", path=str(path)) for path in copies]
+    answers = ask(compat_python, "tf_keras2.21", jobs)
+    assert all(answers.loaded[job].error is not None for job in jobs)
+    verdicts = [policytool.inspect(path).releases["tf_keras2.21"] for path in copies]
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.INCOMPATIBLE}

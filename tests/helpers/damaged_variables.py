@@ -6,12 +6,18 @@ another shape, replaces another variable, or is not part of the model.
 from __future__ import annotations
 
 import io
+import math
 import shutil
 import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 import numpy as np
+
+from policytool.formats.checkpoint.bundle._index import read_table
+from policytool.releases import dtypes
+from policytool.support.text import protobuf_messages
+from tests.helpers import bundles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,3 +140,49 @@ def _add(root: h5py.Group, group: str) -> None:
                 for item in (*root[layer].attrs["weight_names"], path)
             ]
             root[layer].attrs["weight_names"] = listed
+
+
+_BYTES: Final = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
+CHECKPOINT_KINDS: Final = ("entry missing", "entry shape", "entry dtype", "short", "damaged index")
+"""What may be damaged in the checkpoint of a SavedModel."""
+
+
+def damaged_checkpoint(source: Path, copy: Path, kind: str, draw: Random) -> bool:
+    """Write a copy of a SavedModel with a damaged checkpoint; return whether it has variables."""
+    shutil.copytree(source, copy)
+    prefix = copy / "variables" / "variables"
+    index = prefix.with_name("variables.index")
+    values = prefix.with_name("variables.data-00000-of-00001")
+    match kind:
+        case "short":
+            values.write_bytes(values.read_bytes()[: -draw.randint(1, 20)])
+        case "damaged index":
+            data = bytearray(index.read_bytes())
+            data[draw.randrange(len(data) // 2)] ^= 1
+            index.write_bytes(data)
+        case _:
+            return _damage_entry(prefix, values, kind, draw)
+    return True
+
+
+def _damage_entry(prefix: Path, values: Path, kind: str, draw: Random) -> bool:
+    """Leave out the entry of a variable, or append a value of another shape or dtype."""
+    entries = dict(read_table(prefix.with_name("variables.index").read_bytes(), "variables.index"))
+    names = sorted(key for key in entries if key.endswith(b"/VARIABLE_VALUE"))
+    if not names:
+        return False
+    name = draw.choice(names)
+    message = protobuf_messages.parse("BundleEntry", entries.pop(name))
+    if kind != "entry missing":
+        shape = tuple(dimension.size for dimension in message.shape.dims)
+        dtype = dtypes.OF_TENSORFLOW_ENUM[message.dtype]
+        if kind == "entry shape":
+            shape = _other_shape(shape, draw)
+        else:
+            dtype = "float64" if dtype == "float32" else "float32"
+        data = bytes(math.prod(shape) * _BYTES[dtype])
+        start = values.stat().st_size
+        values.write_bytes(values.read_bytes() + data)
+        entries[name] = bundles.entry(dtype, shape, data, start).SerializeToString()
+    bundles.write_index(prefix, [sorted(entries.items())])
+    return True

@@ -24,6 +24,9 @@ KERAS_PREFIX: Final = "_tf_keras_"
 CHECKPOINT: Final = ("variables", "variables")
 """The prefix of a SavedModel's checkpoint, below the model's directory."""
 
+DAMAGE: Final = "damaged-checkpoint"
+"""The code of the observation about a checkpoint that no release can read."""
+
 _OWN_FILES: Final = frozenset({GRAPH, KERAS, TEXT_GRAPH, "fingerprint.pb"})
 _OWN_DIRECTORIES: Final = frozenset({CHECKPOINT[0], ASSETS, "assets.extra"})
 _DEEPEST: Final = 2

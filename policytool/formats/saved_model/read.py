@@ -98,8 +98,11 @@ def read(probe: Probe) -> Document:
         )  # Keras may read the other parts as its own, whatever they contain
     tensors = () if has_keras else tuple(_scoped_tensors(probe, graph, definition, observations))
     nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
-    if tensors or any(node.variable for node in nodes.values()):
-        observations += _missing_files(probe)
+    restored = (
+        _restored(probe, graph.object_graph, observations)
+        if tensors or any(node.variable for node in nodes.values())
+        else {}
+    )
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
     observations += graph_bodies.escaping_assets(probe, saved.meta_graphs)
     return Document(
@@ -115,6 +118,7 @@ def read(probe: Probe) -> Document:
         ).vocabularies()
         if has_keras
         else {},
+        restored=restored,
         nodes=nodes,
         signatures=tuple(_signatures(graph)),
         traces=_traces(graph, definition, observations),
@@ -154,6 +158,19 @@ def _inverting(parts: Mapping[str, Json], places: Mapping[int, str]) -> Iterator
     for index, place in places.items():
         if keras_objects.arguments_of(parts[place]).get("invert") is True:
             yield index
+
+
+def _restored(
+    probe: Probe, objects: Any, observations: list[Observation]
+) -> Mapping[int, Tensor | None]:
+    """Return the stored values of the objects in the graph, if no file of the checkpoint lacks."""
+    missing = list(_missing_files(probe))
+    observations += missing
+    if missing or not objects.nodes:
+        return {}
+    from policytool.formats.saved_model import checkpoint_entries  # only for graphs with variables
+
+    return checkpoint_entries.restored_values(probe, objects, observations)
 
 
 def _missing_files(probe: Probe) -> Iterator[Observation]:

@@ -202,8 +202,9 @@ def _cannot_match(variables: LayerVariables, found: Sequence[Tensor], keras2: bo
     )
 
 
-def _shape_text(shape: Shape) -> str:
-    sizes = ", ".join("?" if size is None else str(size) for size in shape)
+def shape_text(shape: Shape) -> str:
+    """Return a shape as Python writes it, with a question mark for each unknown size."""
+    sizes = ", ".join("?" if size in (None, -1) else str(size) for size in shape)
     return f"({sizes},)" if len(shape) == 1 else f"({sizes})"
 
 
@@ -216,7 +217,7 @@ def _missing(site: Site, item: ExpectedVariable, stored: int) -> str:
 def _different(site: Site, item: ExpectedVariable, tensor: Tensor) -> str:
     return (
         f"the variable {item.name} of {site.class_name} {site.name} has the shape "
-        f"{_shape_text(item.shape or ())}, but {_shape_text(tensor.shape or ())} is stored"
+        f"{shape_text(item.shape or ())}, but {shape_text(tensor.shape or ())} is stored"
     )
 
 

@@ -8,7 +8,8 @@ differs (``load_own_variables`` in keras/src/layers/layer.py). In HDF5, each lay
 reads the list of its group, which includes the variables of all layers in it, trainable variables
 first (``load_weights_from_hdf5_group`` in keras/src/legacy/saving/legacy_h5_format.py).
 :mod:`policytool.releases.layer_variables` has the variables of each class. The variables of other
-classes, and sizes that the config does not determine, are not compared.
+classes, and sizes that the config does not determine, are not compared. A SavedModel declares its
+variables (:mod:`policytool.model.compatibility.restored_nodes`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import NO_WEIGHTS, Layout
 from policytool.model import custom_classes
+from policytool.model.compatibility import restored_nodes
 from policytool.model.compatibility.expected_variables import (
     LORA_VARIABLES,
     ExpectedVariable,
@@ -135,6 +137,8 @@ class StoredVariables:
     def _file_cause(self) -> Cause | None:
         """Return the cause why no release can restore the variables, independent of its layers."""
         document = self.document
+        if document.format == "savedmodel":
+            return restored_nodes.cause(document, self.placed)
         if document.format not in _FORMATS:
             return None
         lost = next((item for item in document.observations if item.code == NO_WEIGHTS), None)

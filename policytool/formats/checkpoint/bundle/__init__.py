@@ -280,11 +280,6 @@ class Trackable:
     attributes: tuple[Attribute, ...] = ()
     slots: tuple[SlotVariable, ...] = ()
 
-    @property
-    def value(self) -> Attribute | None:
-        """The attribute with the value; None if the object is not a variable."""
-        return next((attribute for attribute in self.attributes if attribute.name == VALUE), None)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectGraph:
@@ -344,14 +339,14 @@ def _text(raw: bytes) -> str:
 _ROOT: Final = 0
 
 
-def keys_of(
+def attributes_of(
     bundle: Bundle,
     children: Mapping[int, Sequence[tuple[str, int]]],
     slots: Mapping[int, Sequence[tuple[int, str, int]]] | None = None,
-) -> Mapping[int, str]:
+) -> Mapping[int, tuple[Attribute, ...]]:
     """
-    Return the checkpoint key of each variable in another object graph, such as a SavedModel's,
-    whose root is 0.
+    Return the saved tensors of each object in another object graph, such as a SavedModel's, whose
+    root is 0.
 
     Node numbers differ between graphs. Both graphs are therefore traversed breadth first from their
     roots along the same edge names, and each object keeps the first partner. ``slots`` has the
@@ -367,11 +362,25 @@ def keys_of(
     partners = _partners(graph, children)
     for node, kept in (slots or {}).items():
         _match_slots(graph, partners, node, kept)
-    values = {partner: graph.nodes[partner].value for partner in set(partners.values())}
+    return {node: graph.nodes[partner].attributes for node, partner in partners.items()}
+
+
+def keys_of(
+    bundle: Bundle,
+    children: Mapping[int, Sequence[tuple[str, int]]],
+    slots: Mapping[int, Sequence[tuple[int, str, int]]] | None = None,
+) -> Mapping[int, str]:
+    """
+    Return the key in the checkpoint of each variable in another object graph; the arguments are
+    those of :func:`attributes_of`.
+
+    :raises BundleError: if the checkpoint's object graph cannot be read.
+    """
     return {
-        node: value.key
-        for node, partner in partners.items()
-        if (value := values[partner]) is not None and value.key in bundle.entries
+        node: attribute.key
+        for node, attributes in attributes_of(bundle, children, slots).items()
+        for attribute in attributes
+        if attribute.name == VALUE and attribute.key in bundle.entries
     }
 
 
@@ -438,6 +447,7 @@ __all__ = [
     "Part",
     "SlotVariable",
     "Trackable",
+    "attributes_of",
     "check_limit",
     "is_table",
     "keys_of",
