@@ -130,7 +130,7 @@ def with_commands(
         return audited  # a report does not show the whole URL, and a command needs it
     from policytool.commands import model_command  # imports conversions, which few models need
 
-    commands = model_command.plan_commands(case, path, audited.findings, options)
+    commands = tuple(model_command.plan_commands(case, path, audited.findings, options))
     findings = tuple(
         replace(finding, advice=None) if _is_replaced(finding, commands) else finding
         for finding in audited.findings

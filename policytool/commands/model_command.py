@@ -31,7 +31,7 @@ from policytool.releases.releases import (
     target_and_containers,
 )
 from policytool.rules import Needs, RuleInput, loading, safety
-from policytool.rules.base import Finding, Fix, ModelCommand, Remedy, fails
+from policytool.rules.base import Finding, Fix, ModelCommand, Remedy, Severity, fails
 from policytool.support.errors import (
     ModelFileError,
     PolicytoolError,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from policytool.commands.migration_preview import Preview
     from policytool.formats.document import Document
     from policytool.rules import AuditOptions
-    from policytool.rules.base import Severity
 
 _NEWEST: Final = "keras3"
 """The default target if the user specifies none."""
@@ -154,36 +153,46 @@ class _Outcome:
     exists: bool = False
     """Whether the output already exists."""
 
+    required: Severity = Severity.WARNING
+    """The severity from which on a finding that is left makes the attempt fail."""
+
     output: tuple[str, ...] = ()
     """``-o`` with a local name, if ``migrate`` cannot write next to the source; otherwise empty."""
 
     @property
+    def failing(self) -> tuple[Finding, ...]:
+        """The findings that are left, of the required severity."""
+        return _failing(self.left, self.required)
+
+    @property
     def passes(self) -> bool:
-        """Whether the result passes the audit."""
-        return self.reason is None and not self.left
+        """Whether no finding of the required severity is left."""
+        return self.reason is None and not self.failing
 
 
 def plan_commands(
     case: RuleInput, source: AnyPath, findings: Sequence[Finding], options: AuditOptions
-) -> tuple[ModelCommand, ...]:
+) -> Iterator[ModelCommand]:
     """
-    Return a command for each target for which a model fails the audit; nothing for a model that
-    passes.
+    Yield the commands for each target for which a model fails the audit; nothing for a model that
+    passes. The first command of a target is planned before the second one.
     """
     if not any(fails(finding, options.fail_on) for finding in findings):
-        return ()
+        return
     if not options.names:
-        return (_plan_command(_untargeted_planner(case, source, options, findings), None),)
+        yield from _plan_command(_untargeted_planner(case, source, options, findings), None)
+        return
     if len(options.names) == 1:
-        return (_plan_command(_Planner(case, source, options, findings), options.names[0]),)
-    commands: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
+        yield from _plan_command(_Planner(case, source, options, findings), options.names[0])
+        return
+    known: set[tuple[tuple[str, ...] | None, str | None]] = set()
     for name in options.names:
         single = replace(options, targets=loaders_of((name,)), target_names=(name,))
         planner = _Planner(case, source, single, rules.findings(case, single))
-        if planner.failing:
-            command = _plan_command(planner, name)
-            commands.setdefault((command.arguments, command.reason), command)
-    return tuple(commands.values())
+        for command in _plan_command(planner, name) if planner.failing else ():
+            if (command.arguments, command.reason) not in known:
+                known.add((command.arguments, command.reason))
+                yield command
 
 
 def _untargeted_planner(
@@ -200,31 +209,69 @@ def _untargeted_planner(
     return _Planner(case, source, options, findings)
 
 
-def _plan_command(planner: _Planner, target: str | None) -> ModelCommand:
+def _plan_command(planner: _Planner, target: str | None) -> Iterator[ModelCommand]:
     """
-    Return the command for a target. If planning exceeds a limit, the result has no command, and the
-    limit as the reason. The findings of the model are not affected.
+    Yield the commands for a target: first the one that fixes only the errors, if it keeps
+    predictions and the command for all findings may not. If planning exceeds a limit, the result
+    has no command, and the limit as the reason. The findings of the model are not affected.
     """
     try:
-        return planner.command(target)
+        partial = None
+        if planner.may_change_predictions and (errors := planner.with_errors_only()).failing:
+            partial = errors.command(target)
+            if partial.fix is Fix.SAFE:
+                yield partial
+        whole = planner.command(target)
+        if partial is None or partial.fix is not Fix.SAFE or _is_beside(whole, partial):
+            yield whole
     except (PolicytoolError, MemoryError, RecursionError, OSError) as error:
         interrupts.check()
         reason = f"no command was planned: {cause(error)}"
-        return ModelCommand(target=target, reason=reason, is_beyond_limit=True)
+        yield ModelCommand(target=target, reason=reason, is_beyond_limit=True)
+
+
+def _is_beside(whole: ModelCommand, partial: ModelCommand) -> bool:
+    """Return whether the command for all findings exists and differs from that for the errors."""
+    return whole.arguments not in (None, partial.arguments)
 
 
 class _Planner:
     """The search for the command of one model and one target."""
 
     def __init__(
-        self, case: RuleInput, source: AnyPath, options: AuditOptions, findings: Iterable[Finding]
+        self,
+        case: RuleInput,
+        source: AnyPath,
+        options: AuditOptions,
+        findings: Iterable[Finding],
+        required: Severity | None = None,
     ) -> None:
+        """
+        Set the model and its findings.
+
+        :param required: the severity from which on the command has to fix findings; by default,
+            that for which the audit fails
+        """
         self._case = case
         self._source = source
         self._is_read_only = isinstance(source, RemotePath) and _is_read_only(source)
         self._options = options
         self._outcomes: dict[_Attempt, _Outcome] = {}
-        self.failing = _failing(findings, options.fail_on)
+        self._findings = _failing(findings, options.fail_on)
+        self._required = required or options.fail_on
+        self.failing = _failing(self._findings, self._required)
+
+    @property
+    def may_change_predictions(self) -> bool:
+        """Whether the fix of a finding that is not an error changes predictions."""
+        return any(
+            finding.severity is not Severity.ERROR and _sets_dtypes(finding)
+            for finding in self.failing
+        )
+
+    def with_errors_only(self) -> _Planner:
+        """Return the planner of a command that fixes errors; other findings may be left."""
+        return _Planner(self._case, self._source, self._options, self._findings, Severity.ERROR)
 
     def command(self, target: str | None) -> ModelCommand:
         """Return the first command whose result passes, or why there is none."""
@@ -234,7 +281,12 @@ class _Planner:
             if outcome.passes:
                 overwrite = ("--existing", "replace") if outcome.exists else ()
                 arguments = (*attempt.arguments(), *outcome.output, *overwrite)
-                return ModelCommand(target=target, arguments=arguments, fix=attempt.fix)
+                return ModelCommand(
+                    target=target,
+                    arguments=arguments,
+                    fix=attempt.fix,
+                    leaves=tuple(sorted({finding.rule for finding in outcome.left})),
+                )
             tried.append(outcome)
         return ModelCommand(
             target=target,
@@ -261,7 +313,9 @@ class _Planner:
         yield from self._with_remedies(converted)
         if set(self._outcome(converted).refusals) == {WEIGHT_REWRITE}:
             yield from self._with_remedies(replace(converted, allow_weight_rewrite=True))
-        is_open = setting or self._outcome(converted).left  # an archive may resolve more than edits
+        is_open = (
+            setting or self._outcome(converted).failing
+        )  # an archive may resolve more than edits
         if is_open and self._case.document.format != _ARCHIVE:
             archive = self._archive(converted)
             yield from self._with_remedies(replace(converted, output=archive))
@@ -301,14 +355,14 @@ class _Planner:
         """Yield an attempt, and then the attempt with remedies for its remaining findings."""
         yield attempt
         outcome = self._outcome(attempt)
-        rules_left = {finding.rule for finding in outcome.left}
+        rules_left = {finding.rule for finding in outcome.failing}
         remedies = tuple(
             finding.remedy
-            for finding in (*self.failing, *outcome.left)
+            for finding in (*self.failing, *outcome.failing)
             if finding.remedy is not None
             and (finding.rule in rules_left or finding.remedy in attempt.remedies)
         )
-        if outcome.left and set(remedies) != set(attempt.remedies):
+        if outcome.failing and set(remedies) != set(attempt.remedies):
             yield replace(attempt, remedies=remedies)
 
     def _outcome(self, attempt: _Attempt) -> _Outcome:
@@ -334,7 +388,7 @@ class _Planner:
         except (UsageError, SpellingError) as error:
             return _Outcome(attempt=attempt, reason=str(error))
         if preview.target is None:  # nothing changes
-            return _Outcome(attempt=attempt, left=self.failing)
+            return _Outcome(attempt=attempt, left=self._findings, required=self._required)
         if refusals := preview.plan.refusals:
             return _Outcome(
                 attempt=attempt,
@@ -353,6 +407,7 @@ class _Planner:
         return _Outcome(
             attempt=attempt,
             left=self._left(preview, attempt),
+            required=self._required,
             exists=opening.is_taken(output),
             output=named,
         )
@@ -370,7 +425,7 @@ class _Planner:
         rules_left = {finding.rule for finding in left}
         stays = (
             finding
-            for finding in self.failing
+            for finding in self._findings
             if finding.remedy not in attempt.remedies
             and (
                 _is_unplanned(finding) or (_sets_dtypes(finding) and finding.rule not in rules_left)
@@ -419,9 +474,9 @@ def _no_command(tried: Sequence[_Outcome]) -> str:
     done = [outcome for outcome in converted if outcome.reason is None]
     if not done:
         return str(converted[0].reason)
-    nearest = min(done, key=lambda outcome: len(outcome.left))
-    first = nearest.left[0]
-    others = sorted({finding.rule for finding in nearest.left} - {first.rule})
+    nearest = min(done, key=lambda outcome: len(outcome.failing))
+    first = nearest.failing[0]
+    others = sorted({finding.rule for finding in nearest.failing} - {first.rule})
     more = f" ({', '.join(others)} too)" if others else ""
     arguments = " ".join(("migrate", *nearest.attempt.arguments()))
     return f"{first.rule} still occurs after {arguments}{more}: {first.message}"

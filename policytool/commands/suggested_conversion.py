@@ -91,10 +91,9 @@ def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:
     case = rules.RuleInput(model=loaded.model, document=loaded.document, loaded=loaded)
     with steps.budget(source.display_path):
         findings = tuple(rules.findings(case, options))
-        commands = model_command.plan_commands(case, source.path, findings, options)
-    for command in commands:
-        if command.arguments is not None and command.fix is not None:
-            return SuggestedFix(arguments=command.arguments, effect=command.fix.value)
-        if command.is_beyond_limit:
-            return SuggestedFix(obstacle=command.reason)
+        for command in model_command.plan_commands(case, source.path, findings, options):
+            if command.arguments is not None and command.fix is not None:
+                return SuggestedFix(arguments=command.arguments, effect=command.fix.value)
+            if command.is_beyond_limit:
+                return SuggestedFix(obstacle=command.reason)
     return None

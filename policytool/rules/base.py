@@ -128,7 +128,10 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelCommand:
-    """The command whose result passes the audit that the model fails, or the reason for none."""
+    """
+    A command whose result passes the audit that the model fails, or only has no errors left, or the
+    reason why there is none.
+    """
 
     target: str | None
     """The target of the command, with the user's name for it; None without targets."""
@@ -138,6 +141,9 @@ class ModelCommand:
 
     fix: Fix | None = None
     """The effect of the command on the results of the model; None without a command."""
+
+    leaves: tuple[str, ...] = ()
+    """The rules for which the result still fails the audit. None of their findings is an error."""
 
     reason: str | None = None
     """The reason why there is no command, as a sentence without a full stop."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.discovery import Input
     from policytool.rules import AuditOptions
+    from policytool.rules.base import ModelCommand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +52,21 @@ def turns(folder: Path, target: str | None, work: Path) -> Iterator[Turn]:
     for found in list(discovery.inputs([str(copy)])):
         audited = auditing.attempt(found, options)
         if isinstance(audited, Audited):
-            yield _turn(found, audited, options, copy)
+            path = found.local_path.relative_to(copy).as_posix()
+            failing = _failing(audited)
+            if not failing:
+                yield Turn(path=path, outcome="passes")
+            for command in audited.commands if failing else ():
+                yield _turn(found, path, failing, command, options)
 
 
-def _turn(found: Input, audited: Audited, options: AuditOptions, copy: Path) -> Turn:
-    path = found.local_path.relative_to(copy).as_posix()
-    failing = _failing(audited)
-    if not failing:
-        return Turn(path=path, outcome="passes")
-    (command,) = audited.commands
+def _turn(
+    found: Input,
+    path: str,
+    failing: tuple[str, ...],
+    command: ModelCommand,
+    options: AuditOptions,
+) -> Turn:
     if command.arguments is None:
         rules = " ".join(sorted({text.split()[0] for text in failing}))
         return Turn(path=path, outcome="blocked", details=(rules, str(command.reason)))
@@ -75,6 +82,7 @@ def _turn(found: Input, audited: Audited, options: AuditOptions, copy: Path) -> 
             model /= "model.json"  # TensorFlow.js
         after = auditing.attempt(discovery.named_input(str(model)), options)
         left = _failing(after) if isinstance(after, Audited) else (str(after),)
+        left = tuple(text for text in left if text.split()[0] not in command.leaves)
         return Turn(path=path, outcome="still" if left else "fixed", details=(said, *left))
     finally:
         for one in written:

@@ -65,9 +65,13 @@ def test_a_conversion_has_the_target_by_the_name_that_was_given() -> None:
 
 def test_what_a_conversion_leaves_is_fixed_in_the_same_call() -> None:
     """
-    The command for a conversion also fixes remaining findings, such as a 16-bit output with --set.
+    The first command keeps predictions and leaves findings that are no errors. The second one also
+    fixes those, such as a 16-bit output with --set.
     """
-    (command,) = commands("tf2.15/per_layer", "keras3")
+    errors_only, command = commands("tf2.15/per_layer", "keras3")
+    assert errors_only.arguments == ("--target", "keras3")
+    assert (errors_only.fix, errors_only.leaves) == (Fix.SAFE, ("PT301",))
+    assert command.leaves == ()
     assert command.arguments is not None
     assert command.arguments[::2] == (*["--set"] * 4, "--target")
     assert command.fix is Fix.UNSAFE

@@ -39,13 +39,13 @@ def failing_models() -> Iterator[tuple[Input, InspectedModel]]:
 @THOROUGH
 def test_each_fixture_has_the_fix_of_its_audit() -> None:
     """
-    ``inspect`` has the same fix as audit for each fixture, or none if audit has none; some of a
+    ``inspect`` has the first fix of audit for each fixture, or none if audit has none; some of a
     hundred fixtures have one.
     """
     different = []
     fixes = 0
     for found, read in failing_models():
-        [command] = policytool.audit(found.local_path, target="keras3").commands
+        command, *_ = policytool.audit(found.local_path, target="keras3").commands
         fix = read.fix
         fixes += fix is not None
         planned = None if fix is None else (fix.arguments, fix.effect)
@@ -66,7 +66,7 @@ def test_each_fixture_has_the_fix_of_its_audit() -> None:
 )
 def test_both_print_the_same_line(name: str) -> None:
     """
-    ``inspect`` and audit print the same line, with the same path and the same effect on
+    ``inspect`` prints the first line of audit, with the same path and the same effect on
     predictions.
     """
     lines = [
@@ -76,9 +76,9 @@ def test_both_print_the_same_line(name: str) -> None:
             run("audit", FIXTURES / name, "--target", "keras3").out,
         )
     ]
-    [[(effect, command)], [(same_effect, same_command)]] = lines
+    [[(effect, command)], [(same_effect, same_command), *_]] = lines
     assert command == same_command
-    assert (effect or "predictions unchanged") == same_effect
+    assert (effect or "predictions unchanged") == same_effect.partition(";")[0]
 
 
 @pytest.mark.parametrize(

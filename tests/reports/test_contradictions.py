@@ -171,7 +171,7 @@ def check_file(found: Input) -> None:
         check_audit(audited, model, options.targets[0])
         text = rendered(FINDING_REPORTERS, "table", Audit(audited=(audited,)))
         check_text(text)
-        if audited.commands:
+        if len(audited.commands) == 1:
             check_effect(text)
     for name in (None, *TARGETS):
         request = MigrateRequest(

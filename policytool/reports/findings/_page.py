@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from policytool.commands.audit import Audit
     from policytool.reports.layout import View
     from policytool.rules import Rule
-    from policytool.rules.base import Audited, Finding, Remedy, Suppressed
+    from policytool.rules.base import Audited, Finding, ModelCommand, Remedy, Suppressed
     from policytool.rules.fixes import FixedModel
 
 
@@ -152,20 +152,27 @@ def advice(findings: Iterable[Finding]) -> list[str]:
 
 def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
     """
-    Yield the commands for a model, each with a label: those after which it passes, or the remedies
-    of its notes if it passes already.
+    Yield the commands for a model, each with a label: those that fix it, or the remedies of its
+    notes if it passes already.
     """
     for command in audited.commands:
         if command.arguments is not None and command.fix is not None:
             target = f" for {release_name(command.target)}" if command.target is not None else ""
             yield (
-                f"fix{target} ({effect_words(command.fix, command.arguments)})",
+                f"fix{target} ({_effects(command.fix, command)})",
                 migrate_words(audited.path, command.arguments),
             )
     for remedy in remedies(audited.findings) if not audited.commands else ():
         if not remedy.retrace:
             effect = effect_words(remedy.fix, remedy.arguments)
             yield f"fix ({effect})", migrate_words(audited.path, remedy.arguments)
+
+
+def _effects(fix: Fix, command: ModelCommand) -> str:
+    """Return the effect of a command, and the rules for which the result still fails the audit."""
+    effect = effect_words(fix, command.arguments or ())
+    verb = "remains" if len(command.leaves) == 1 else "remain"
+    return f"{effect}; {', '.join(command.leaves)} {verb}" if command.leaves else effect
 
 
 def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
@@ -178,14 +185,14 @@ def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
 
 def fix_sentences(audited: Audited, finding: Finding) -> str:
     """Return sentences about the fix of a finding; empty if no fix is known."""
-    sentences = [
-        f"`{layout.command(migrate_words(audited.path, command.arguments))}` fixes the model "
-        f"({effect_words(command.fix, command.arguments)})."
-        for command in audited.commands
-        if command.arguments is not None
-        and command.fix is not None
-        and finding.severity is not Severity.NOTE
-    ]
+    by_target: dict[str | None, str] = {}
+    for command in audited.commands if finding.severity is not Severity.NOTE else ():
+        if command.fix is not None and finding.rule not in command.leaves:
+            words = layout.command(migrate_words(audited.path, command.arguments or ()))
+            what = "this" if command.leaves else "the model"
+            sentence = f"`{words}` fixes {what} ({_effects(command.fix, command)})."
+            by_target.setdefault(command.target, sentence)
+    sentences = list(by_target.values())
     if finding.advice is not None:
         sentences.append(f"Hint: {finding.advice}.")
     return " ".join(sentences)

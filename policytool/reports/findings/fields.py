@@ -152,8 +152,14 @@ _COMMAND: Final[Record[ModelCommand]] = Record(
             "arguments",
             nullable(TEXTS),
             "Arguments to append to `policytool migrate PATH`. policytool has planned this "
-            "migration and audited the planned result, which passes. Null if there is no such "
-            "command.",
+            "migration and audited the planned result, which passes, except for the rules in "
+            "`leaves`. Null if there is no such command.",
+        ),
+        Field(
+            "leaves",
+            TEXTS,
+            "Rules for which the result still fails the audit. If a command that fixes the errors "
+            "keeps predictions and a command that fixes everything does not, both are listed.",
         ),
         Field(
             "reason",
@@ -209,8 +215,8 @@ _MODEL: Final[Record[AuditedModel]] = Record(
                 Field(
                     "commands",
                     items(_COMMAND),
-                    "For a model that fails: one command per target, or a single command if there "
-                    "are no targets. Empty for a model that passes.",
+                    "For a model that fails: the commands for each target, or without a target if "
+                    "there are none. Empty for a model that passes.",
                 ),
             ),
         ),
