@@ -20,6 +20,7 @@ from command_reference import commands_page
 from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
 from crash_tables import crashes_page
+from format_table import formats_page
 from fuzz_tables import fuzzing_page
 from limit_tables import limits_page
 from man_page import man_page
@@ -368,6 +369,7 @@ PAGES: Final = {
     "docs/reference/policytool.1": man_page,
     "docs/evidence/migrated.md": migrated_page,
     "docs/how-to/targets.md": targets_page,
+    "docs/reference/formats.md": formats_page,
     "docs/how-to/troubleshooting.md": troubleshooting_page,
     "docs/evidence/behaviour.md": behaviour_page,
     "docs/evidence/conversions.md": matrix_page,

@@ -56,7 +56,7 @@ def describe(probe: Probe) -> str | None:
     """Return the rest of a sentence about a file whose format has a row; None for another file."""
     with contextlib.ExitStack() as stack:
         content = stack.enter_context(_content(probe))
-        model = next((row for row in _MODELS if _is(row, content)), None)
+        model = next((row for row in MODELS if _is(row, content)), None)
         if model is None:
             return None
         return (
@@ -330,7 +330,7 @@ def _openvino_dtypes(content: memoryview) -> Iterator[str]:
 
 _NETRON: Final = "Netron"
 
-_MODELS: Final = (
+MODELS: Final = (
     OtherModel(
         title="a TensorFlow Lite model",
         tool="the LiteRT analyzer (tf.lite.experimental.Analyzer)",

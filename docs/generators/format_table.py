@@ -1,0 +1,96 @@
+"""The page of the file formats: what policytool reads, says, writes and verifies of each."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import FORMATS, WITHOUT_WEIGHTS, other_models
+from policytool.model.compatibility import NOT_LOADED
+from policytool.numerics.verification import format_obstacle
+
+if TYPE_CHECKING:
+    from policytool.formats import Format
+
+WEIGHTS: Final = "weights"
+"""The document format of files that contain only weights."""
+
+COLUMNS: Final = (
+    "format",
+    "policies",
+    "variables",
+    "values",
+    "verdicts",
+    "edited",
+    "created",
+    "predictions compared",
+)
+
+
+def formats_page() -> str:
+    """Return the page as Markdown."""
+    lines = [
+        "# File formats",
+        "",
+        (
+            "`make docs` generates this page from `policytool/formats/`. The format is recognized by "
+            "the content of a file or directory, not by its name."
+        ),
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        f"|{' --- |' * len(COLUMNS)}",
+        *(f"| {' | '.join(_cells(file_format))} |" for file_format in FORMATS),
+        "",
+        "- **policies**: the config of the model is read, with the policy of each layer.",
+        "- **variables**: their names, shapes and dtypes are listed, without reading values.",
+        "- **values**: `diff`, `audit --weights` and conversions read the values.",
+        "- **verdicts**: `inspect` and `audit` say which releases load the file.",
+        "- **edited**: `migrate` changes policies in place or in a copy, byte for byte otherwise.",
+        "- **created**: `migrate --target` writes models in this format.",
+        "- **predictions compared**: `migrate` can run the model before and after a change.",
+        "",
+        "## Formats that are named but not read",
+        "",
+        (
+            "For these files, the error message contains the format, the dtypes of the stored tensors "
+            "if a header lists them, and a program that shows the contents."
+        ),
+        "",
+        "| format | dtypes | shown by |",
+        "| --- | --- | --- |",
+        *(
+            f"| {model.title.partition(' ')[2]} | {_mark(model.dtypes)} | {model.tool} |"
+            for model in other_models.MODELS
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _cells(file_format: Format) -> tuple[str, ...]:
+    name = file_format.document_format
+    has_policies, has_variables = name != WEIGHTS, name not in WITHOUT_WEIGHTS
+    is_written = file_format.is_rewritten or bool(file_format.creator_maker)
+    runs = has_policies and has_variables and format_obstacle(name) is None
+    marks = (
+        has_policies,
+        has_variables,
+        bool(file_format.values_opener),
+        has_policies and name not in NOT_LOADED,
+        file_format.is_rewritten,
+        bool(file_format.creator_maker),
+        is_written and runs,
+    )
+    return (_description(file_format), *map(_mark, marks))
+
+
+def _description(file_format: Format) -> str:
+    """Return the first words about a format in the documentation of its module."""
+    text = " ".join((inspect.getdoc(import_module(file_format.package)) or "").split())
+    return re.split(r"[:,]|\.(?: |$)", text)[0].replace("``", "`")
+
+
+def _mark(holds: object) -> str:
+    return "yes" if holds else "no"
