@@ -35,8 +35,8 @@ def formats_page() -> str:
         "# File formats",
         "",
         (
-            "`make docs` generates this page from `policytool/formats/`. The format is recognized by "
-            "the content of a file or directory, not by its name."
+            "`make docs` generates this page from `policytool/formats/`. The content of a file "
+            "or directory decides its format, not its name."
         ),
         "",
         f"| {' | '.join(COLUMNS)} |",
@@ -46,7 +46,7 @@ def formats_page() -> str:
         "- **policies**: the config of the model is read, with the policy of each layer.",
         "- **variables**: their names, shapes and dtypes are listed, without reading values.",
         "- **values**: `diff`, `audit --weights` and conversions read the values.",
-        "- **verdicts**: `inspect` and `audit` say which releases load the file.",
+        "- **verdicts**: `inspect` and `audit` list the releases that load the file.",
         "- **edited**: `migrate` changes policies in place or in a copy, byte for byte otherwise.",
         "- **created**: `migrate --target` writes models in this format.",
         "- **predictions compared**: `migrate` can run the model before and after a change.",
@@ -54,8 +54,8 @@ def formats_page() -> str:
         "## Formats that are named but not read",
         "",
         (
-            "For these files, the error message contains the format, the dtypes of the stored tensors "
-            "if a header lists them, and a program that shows the contents."
+            "For these files, the error message contains the format, the dtypes of the stored "
+            "tensors if a header lists them, and a program that shows the contents."
         ),
         "",
         "| format | dtypes | shown by |",
