@@ -443,21 +443,22 @@ def test_what_is_no_plan_is_told(text: str, model: Path, place: Path) -> None:
         *((("plans", 0, "edits", 0, key), ...) for key in ("kind", "part", "pointer", "reason")),
     ],
 )
-def test_a_plan_with_a_wrong_or_missing_value_is_told(
+def test_a_plan_with_a_wrong_or_missing_value_is_an_error(
     place_: tuple[str | int, ...], value: object, model: Path, place: Path
 ) -> None:
-    """In one sentence, and nothing is written; an ellipsis stands for a key that is missing."""
-    planned = json.loads(
-        run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json").out
-    )
-    holder: Any = planned
-    for step in place_[:-1]:
-        holder = holder[step]
+    """The error is one line, and nothing is written. The value ``...`` removes the key."""
+    plan: Any = run(
+        "migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json"
+    ).json
+    *path, key = place_
+    parent = plan
+    for step in path:
+        parent = parent[step]
     if value is ...:
-        del holder[place_[-1]]
+        del parent[key]
     else:
-        holder[place_[-1]] = value
-    (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
+        parent[key] = value
+    (place / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     ended = run("migrate", "--plan", "plan.json")
     assert ended.code == 2, ended.err
     assert "is not a plan" in ended.err
@@ -466,8 +467,10 @@ def test_a_plan_with_a_wrong_or_missing_value_is_told(
 
 
 @pytest.mark.parametrize("dtype", ["int8", 16])
-def test_a_plan_that_casts_to_no_float_is_told(dtype: object, place: Path) -> None:
-    """The dtypes that are cast between are those of the documentation."""
+def test_a_plan_with_a_cast_to_another_kind_of_dtype_is_an_error(
+    dtype: object, place: Path
+) -> None:
+    """A plan casts stored values only to the float dtypes that the documentation lists."""
     shutil.copy(FIXTURES / "tf2.3/exp_mf16_fixed128.h5", place / "model.h5")
     options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     planned = json.loads(run("migrate", "model.h5", *options).out)
@@ -478,8 +481,11 @@ def test_a_plan_that_casts_to_no_float_is_told(dtype: object, place: Path) -> No
     assert "is not a plan" in ended.err
 
 
-def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
-    """float16 holds 65504: more is refused unless it is allowed, small values are counted."""
+def test_a_cast_to_float16_counts_small_values_and_blocks_large_values(place: Path) -> None:
+    """
+    Values above 65504 become infinite, which ``--allow overflow`` permits. Values below the
+    smallest normal or subnormal number are counted.
+    """
     path = small_models.h5_model(
         place / "model.h5", small_models.sequential(small_models.dense(), small_models.dense("out"))
     )
@@ -488,13 +494,9 @@ def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
         kernel[0] = (1e-7, 1e-9)
         file["model_weights/dense_a/dense_a/kernel:0"][...] = kernel
     assert run("migrate", path, "--to", "float16", "-o", "small.h5", "--format", "json").code == 0
-    report = run("migrate", path, "--to", "float16", "--preview", "--format", "json").json["plans"][
-        0
-    ]
-    assert (
-        sum(cast["subnormal"] for cast in report["casts"]),
-        sum(cast["flushed"] for cast in report["casts"]),
-    ) == (1, 1)
+    report = run("migrate", path, "--to", "float16", "--preview", "--format", "json").json
+    casts = report["plans"][0]["casts"]
+    assert [sum(cast[key] for cast in casts) for key in ("subnormal", "flushed")] == [1, 1]
     with h5py.File(place / "small.h5") as file:
         assert file["model_weights/dense_a/dense_a/kernel:0"].dtype == np.float16
     with h5py.File(path, "r+") as file:
@@ -503,9 +505,8 @@ def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
     assert refused.code == 3
     assert "--allow overflow" in " ".join(refused.out.split())
     assert not (place / "large.h5").exists()
-    assert (
-        run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow", "overflow").code == 0
-    )
+    allowed = run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow", "overflow")
+    assert allowed.code == 0
 
 
 def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
