@@ -244,7 +244,7 @@ def profile(chart: Profile) -> DrawnProfile:
 
 
 def _percent(share: float) -> float:
-    """Return where a share is on an axis with room for the labels at its ends."""
+    """Return the position of a share on an axis, which has room for labels at both ends."""
     return round(_INSET + (100 - 2 * _INSET) * share, 2)
 
 
@@ -261,7 +261,7 @@ class DrawnSpread(NamedTuple):
     spread: Spread
     path: str
     normal: tuple[float, float]
-    """Where the normal numbers begin, and how wide they are."""
+    """The start and the width of the range of normal numbers."""
 
 
 class DrawnSpreads(NamedTuple):
@@ -270,37 +270,32 @@ class DrawnSpreads(NamedTuple):
     width: int
     row: int
     ticks: tuple[tuple[float, str], ...]
-    """Percent of the width, and the power of two."""
+    """Labels of powers of two, each with its position in percent of the width."""
 
     first: tuple[DrawnSpread, ...]
     rest: tuple[DrawnSpread, ...]
-    """Those that the reader unfolds."""
+    """Histograms in the part that the reader unfolds."""
 
     left_out: int
 
 
 def spreads(chart: Spreads) -> DrawnSpreads:
-    """Return the paths of histograms, in which the largest bar of each has the same height."""
-    visible_spreads = chart.spreads[:_MOST_SPREADS]
-    exponents = [exponent for spread in visible_spreads for exponent, _ in spread.counts]
+    """Return the drawings of histograms on a common axis; their largest bars are equally high."""
+    listed_spreads = chart.spreads[:_MOST_SPREADS]
+    exponents = [exponent for spread in listed_spreads for exponent, _ in spread.counts]
     low = min(exponents, default=0) - _MARGIN
     high = max(exponents, default=0) + _MARGIN + 1
     unit = WIDTH / (high - low)
 
-    def place(exponent: int) -> float:
-        return round(unit * (min(max(exponent, low), high) - low), 1)
-
-    drawn = tuple(
-        DrawnSpread(
-            spread=spread,
-            path=_histogram(spread.counts, low, unit),
-            normal=(
-                start := place(spread.normal[0]),
-                round(place(spread.normal[1] + 1) - start, 1),
-            ),
+    def draw(spread: Spread) -> DrawnSpread:
+        start, end = (
+            round(unit * (min(max(exponent, low), high) - low), 1)
+            for exponent in (spread.normal[0], spread.normal[1] + 1)
         )
-        for spread in visible_spreads
-    )
+        path = _histogram(spread.counts, low, unit)
+        return DrawnSpread(spread=spread, path=path, normal=(start, round(end - start, 1)))
+
+    drawn = tuple(map(draw, listed_spreads))
     step = max(2, 2 * round((high - low) / 16))
     return DrawnSpreads(
         width=WIDTH,
@@ -312,7 +307,7 @@ def spreads(chart: Spreads) -> DrawnSpreads:
         ),
         first=drawn[:_FIRST_SPREADS],
         rest=drawn[_FIRST_SPREADS:],
-        left_out=len(chart.spreads) - len(visible_spreads),
+        left_out=len(chart.spreads) - len(listed_spreads),
     )
 
 
