@@ -133,7 +133,7 @@ def test_a_layer_that_is_called_twice_has_the_sizes_of_both_calls() -> None:
     ]
     calls = [[["a", 0, 0, {}]], [["b", 0, 0, {}]]]
     shared = {**dense("shared", units=7), "name": "shared", "inbound_nodes": calls}
-    config = {
+    config: Any = {
         "name": "net",
         "layers": [*inputs, shared],
         "input_layers": [["a", 0, 0], ["b", 0, 0]],

@@ -61,8 +61,9 @@ def test_layers_in_a_layer_count(inner: str) -> None:
 @pytest.mark.parametrize("side", ["compute_candidate", "compute_reference"])
 def test_computations_in_a_coarser_dtype_count(side: str) -> None:
     """A layer with float32 inputs and outputs is as coarse as the dtype in which it computes."""
-    coarse = replace(call("mlp/dense", 0.0, compute="float32", depth=0), **{side: "float16"})
-    assert tolerances.layer_tolerance(coarse) == of_layer("float16")
+    computation: Any = {side: "float16"}
+    plain = call("mlp/dense", 0.0, compute="float32", depth=0)
+    assert tolerances.layer_tolerance(replace(plain, **computation)) == of_layer("float16")
 
 
 def test_outputs_get_the_layers_tolerances_together() -> None:
