@@ -54,10 +54,7 @@ def policies(path: Path) -> set[str | None]:
 
 
 def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> None:
-    """
-    Without a path the model below the working directory is meant, and the result is named after the
-    policy.
-    """
+    """Without a path, the only model below the working directory is migrated."""
     before = model.read_bytes()
     ended = run("migrate", "--to", "mixed_bfloat16", "--include", "outputs")
     assert ended.code == 0, ended.err
@@ -200,9 +197,7 @@ def test_a_glob_and_a_directory_pass_over_outputs(model: Path, place: Path) -> N
 
 
 def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> None:
-    """
-    Weights alone, and a SavedModel without Keras metadata, hold no policy that could be changed.
-    """
+    """Weights files and SavedModels without Keras metadata have no policies."""
     for path in (
         FIXTURES / "keras3.15/global_mixed_float16.export",
         FIXTURES / "tf2.3/weights_only.weights.h5",
@@ -259,10 +254,7 @@ def test_a_config_alone_is_no_model_with_weights(place: Path, kind: str) -> None
 
 
 def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
-    """
-    The name gets the policy, dots in it or not; a second run finds nothing to do, and what is
-    written is no input of its own.
-    """
+    """The output is named after the policy, and a second run has nothing to do."""
     shutil.copytree(FIXTURES / "tf2.15/global_mixed_float16", place / "v1.2")
     ended = run("migrate", "v1.2", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
@@ -482,10 +474,7 @@ def test_a_plan_with_a_cast_to_another_kind_of_dtype_is_an_error(
 
 
 def test_a_cast_to_float16_counts_small_values_and_blocks_large_values(place: Path) -> None:
-    """
-    Values above 65504 become infinite, which ``--allow overflow`` permits. Values below the
-    smallest normal or subnormal number are counted.
-    """
+    """``--allow overflow`` permits values above 65504."""
     path = small_models.h5_model(
         place / "model.h5", small_models.sequential(small_models.dense(), small_models.dense("out"))
     )
@@ -520,10 +509,7 @@ def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
 
 
 def test_target_writes_what_an_old_loader_reads(place: Path) -> None:
-    """
-    TF 2.4 needs the dict; for a loader that refuses the file for more than its policies, the model
-    is written anew.
-    """
+    """TF 2.4 needs a dict; if other parts fail in the target, the model is converted."""
     path = copied(FIXTURES / "tf2.5/global_mixed_float16.h5", place / "model.h5")
     assert run("migrate", path, "-o", "bare.h5").code == 0
     ended = run("migrate", "bare.h5", "--target", "tf2.4")
@@ -565,10 +551,7 @@ def test_python_api_converts(place: Path) -> None:
 
 
 def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
-    """
-    What a plan file holds is not the model that would be written: it is planned anew, which the
-    sentence says.
-    """
+    """A plan file does not contain a converted model, so the error says to plan again."""
     copied(FIXTURES / "keras3.15/default_float32.keras", place / "model.keras")
     ended = run("migrate", "model.keras", "--target", "tf2.15", "--preview", "--format", "json")
     assert ended.code == 1, ended.err
