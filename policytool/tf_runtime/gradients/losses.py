@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUBSTITUTE = "MeanSquaredError"
 _NO_LOSSES = ("deserialize", "get", "serialize", "Loss", "Reduction")
-"""What stands among the losses and is none."""
+"""Names among the losses that are not losses."""
 
 ALIASES = {
     "bce": "binary_crossentropy",
@@ -35,7 +35,7 @@ ALIASES = {
     "mse": "mean_squared_error",
     "msle": "mean_squared_logarithmic_error",
 }
-"""Short names that ``compile`` takes, and that not every release has among its losses."""
+"""Short names that ``compile`` accepts, and that some releases lack among their losses."""
 
 _TARGETS = {
     "classes": (
