@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..library import Library
 
     Flow = Mapping[int, "PassedValues"]
-    """By the position of an input: how its values were changed."""
+    """The change of the values of each input, by its position."""
     from .slots import Slot
 
 
@@ -60,7 +60,7 @@ CHANGING_OPS = frozenset(
     }
 )
 _MASK = "mask"
-"""What the names of the arguments contain that take masks: ``mask``, ``attention_mask``."""
+"""The part of argument names for masks: ``mask``, ``attention_mask``."""
 
 
 class PassedValues(NamedTuple):
@@ -251,7 +251,7 @@ class _Walk:
 
 
 class _CallInput(NamedTuple):
-    """A tensor that a node gets."""
+    """An input tensor of a node."""
 
     flow: Flow
     shape: Any
@@ -319,7 +319,7 @@ def _layer(node: Any) -> Any:
 
 
 def node_inputs(node: Any) -> Any:
-    """Return the tensors that a node of a graph takes, in both generations of Keras."""
+    """Return the input tensors of a node of a graph, in both generations of Keras."""
     return _tensors(node, "keras_inputs", "input_tensors")
 
 
@@ -355,8 +355,8 @@ def _change_by(layer: Any, symbol: str) -> int | None:
 
 def _symbol(layer: Any) -> str:
     """
-    Return the operation that a node of the graph is, in lower case and without underscores; nothing
-    for a layer.
+    Return the name of the operation of a node, in lower case and without underscores; empty for a
+    layer.
     """
     name = type(layer).__name__
     wrapped = class_facts(name).get("wrapped_op")
@@ -386,7 +386,7 @@ class Statistics(NamedTuple):
     """The standard deviations."""
 
     names: tuple[str, ...]
-    """The layers that they are from."""
+    """The layers that have the statistics."""
 
 
 def input_statistics(slot: Slot, reached: Sequence[ReachedLayer]) -> Statistics | None:
@@ -484,15 +484,15 @@ def _fitted(array: Any, sizes: Sequence[int], axis: int | None) -> Any:
 
 
 _DEEPEST = 100
-"""Layers that are looked through, at most."""
+"""The maximum number of layers to search."""
 
 _ACTIVATIONS = ("softmax", "sigmoid", "hard_sigmoid", "relu", "tanh", "exponential", "softplus")
 
 
 def last_activations(model: Any, count: int) -> list[str | None]:
     """
-    Return the name of the activation of each output, ``linear`` for a layer without; None for
-    what no layer of a graph makes.
+    Return the name of the activation of each output: ``linear`` for a layer without activation,
+    None for an output that no layer of a graph computes.
     """
     outputs = getattr(model, "outputs", None) or []
     is_known = len(outputs) == count
@@ -517,7 +517,7 @@ def _activation(tensor: Any) -> str | None:
 
 
 def _own(layer: Any) -> str | None:
-    """Return the activation of a layer itself."""
+    """Return the activation of a layer, without that of layers in it."""
     layer = getattr(layer, "layer", layer)  # of a wrapper
     if category(layer) in {"foreign", "op_layer"}:
         return None
@@ -530,7 +530,7 @@ def _own(layer: Any) -> str | None:
 
 
 def _maker(tensor: Any) -> tuple[Any, list[Any], int]:
-    """Return the layer that made a tensor, what it took, and the place of the output."""
+    """Return the layer that computed a tensor, its inputs, and the index of the output."""
     history: Any = getattr(tensor, "_keras_history", None)
     layer = getattr(history, "operation", None) or getattr(history, "layer", None)
     nodes = getattr(layer, "_inbound_nodes", None) or []
