@@ -241,8 +241,10 @@ def _plan_fixes(
 
 def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merged:
     """
-    Return the safe remedies; the other findings stay unfixed with the reason why applying all
-    remedies was blocked.
+    Return the safe remedies, with the reason why the other remedies are not applied.
+
+    :param taken: the findings whose remedies were planned, safe and unsafe
+    :param reason: why these remedies together cannot be applied
     """
     return replace(
         safe,

@@ -177,32 +177,33 @@ class _Pairing:
         only: bool = False,
     ) -> None:
         """
-        Pair the unpaired layers with equal keys, in their order, if both lists have the same number
-        of layers with the key.
+        Pair unpaired layers of two lists that have the same key.
 
-        :param only: whether to pair layers only if both lists have exactly one with the key
+        Layers with a key are paired in their order if both lists have the same number of them.
+
+        :param key: the key of a layer, from its model and its index
+        :param only: whether to pair only layers whose key no other layer of their list has
         """
-        groups_a, groups_b = (
-            self._group(self._a, indices_a, self.pairs.of_a, key),
-            self._group(self._b, indices_b, self.pairs.of_b, key),
-        )
-        for value, members in groups_a.items():
-            counterparts = groups_b.get(value, [])
-            if len(members) == len(counterparts) and (len(members) == 1 or not only):
-                for index_a, index_b in zip(members, counterparts, strict=True):
+        layers_a = self._by_key(self._a, indices_a, self.pairs.of_a, key)
+        layers_b = self._by_key(self._b, indices_b, self.pairs.of_b, key)
+        for value, same_a in layers_a.items():
+            same_b = layers_b.get(value, [])
+            if len(same_a) == len(same_b) and (len(same_a) == 1 or not only):
+                for index_a, index_b in zip(same_a, same_b, strict=True):
                     if by is Pairing.MOVED:
                         self._add_pair(index_a, index_b, by)
                     else:
                         self.pairs.add(index_a, index_b, by)
 
     @staticmethod
-    def _group(
-        subject: ComparedModel,
+    def _by_key(
+        model: ComparedModel,
         indices: Iterable[int],
-        taken: dict[int, int],
+        paired: dict[int, int],
         key: Callable[[ComparedModel, int], Hashable],
     ) -> dict[Hashable, list[int]]:
-        return grouped((key(subject, index), index) for index in indices if index not in taken)
+        """Return the unpaired layers by key."""
+        return grouped((key(model, index), index) for index in indices if index not in paired)
 
     def _add_pair(self, a: int, b: int, by: Pairing) -> None:
         """Pair two layers that are not below a pair, and the layers below them."""

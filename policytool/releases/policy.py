@@ -208,11 +208,11 @@ _QUANTIZED: Final = re.compile(
 (keras/src/dtype_policies/dtype_policy.py); -1 is one group per channel.
 """
 
-_QUANTIZED_LIVES: Final = {
+_MODE_LIVES: Final = {
     "int8": Lifecycle(introduced="Keras 3.1"),
     "float8": Lifecycle(introduced="Keras 3.3"),
     "int4": Lifecycle(introduced="Keras 3.11"),
-    "int4/": Lifecycle(introduced="Keras 3.14"),
+    "int4/": Lifecycle(introduced="Keras 3.14"),  # with a group size, such as int4/128
     "gptq": Lifecycle(introduced="Keras 3.12"),
     "awq": Lifecycle(introduced="Keras 3.14"),
 }
@@ -220,11 +220,12 @@ _QUANTIZED_LIVES: Final = {
 
 def mode_lifecycle(mode: str) -> Lifecycle:
     """
-    Return the releases that have a quantization mode.
+    Return the releases that have a quantization mode, such as ``int8`` or ``gptq/4/128``.
 
     :raises KeyError: if no known release has the mode.
     """
-    return _QUANTIZED_LIVES["int4/" if mode.startswith("int4/") else mode.partition("/")[0]]
+    name, slash, _ = mode.partition("/")
+    return _MODE_LIVES[name + slash if name == "int4" else name]
 
 
 _INT8_FLOAT16_LIFE: Final = Lifecycle(

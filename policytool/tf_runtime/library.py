@@ -1,7 +1,8 @@
 """
-The Keras of this interpreter, under one interface for Keras 2 of TF 2.2 to tf_keras 2.21, and for
-Keras 3; how it serializes objects in JSON, whose keys no other module of the child process reads;
-and its errors, in one line that says what is wrong, and not where in its code that came up.
+The Keras of this interpreter, with one interface for Keras 2 (TF 2.2 to tf_keras 2.21) and Keras 3.
+
+Only this module reads the keys of objects that Keras serializes. It also converts errors of the
+libraries to one line.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _CLASS, _CONFIG = "class_name", "config"
 _FUNCTION, _TUPLE = "function", "__tuple__"
-"""Classes under which functions are serialized by name, and tuples by their items."""
+"""The classes of serialized functions and tuples."""
 
 
 def class_of(value: Any) -> str | None:
@@ -79,7 +80,7 @@ _NODES = ("[[{{node ", "[[node ")
 
 
 def sentence(error: BaseException) -> str:
-    """Return the class of an error and the line that says what is wrong."""
+    """Return the class and the relevant line of an error."""
     plain = _COLOURS.sub("", str(error))
     cause = _cause([line.strip() for line in plain.splitlines() if line.strip()])
     return type(error).__name__ + (": " + cause[:300] if cause else "")
@@ -87,8 +88,8 @@ def sentence(error: BaseException) -> str:
 
 def _cause(lines: list[str]) -> str:
     """
-    Return what an error says; AutoGraph puts it behind the lines of code, a graph before the node,
-    and Keras 3's loader behind the config.
+    Return the message of an error: AutoGraph puts it after lines of code, a graph before the node,
+    and the loader of Keras 3 after the config.
     """
     is_converted = "in user code:" in lines
     start = max(
@@ -117,24 +118,24 @@ def _cause(lines: list[str]) -> str:
 KERAS2 = "keras2"
 KERAS3 = "keras3"
 POLICIES = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
-"""What a global policy can be; removed names and quantised ones are not."""
+"""The names of possible global policies, without removed and quantized ones."""
 
 BARE_NAMES = (2, 5)
-"""The first TensorFlow that reads a mixed policy by its bare name."""
+"""The first TensorFlow that accepts the name of a mixed policy instead of a dict."""
 
 REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
-"""
-The modules whose classes stand for layers that were revived from their traces, because their own
-class was not at hand.
-"""
+"""The modules of the classes of revived layers, whose own class is not available."""
 
 _FIRST_MAJOR = 2
 _DEEPEST = 20
-"""Causes of an error that are looked at."""
+"""The maximum number of examined causes of an error."""
 
 
 class Refused(Exception):  # noqa: N818  # it names what happened to the job, as the parent tells it
-    """What cannot be done with a model, in one sentence; ``code`` is stable."""
+    """
+    An operation that is not possible with a model, with the reason in one sentence; ``code`` is
+    stable.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -142,7 +143,7 @@ class Refused(Exception):  # noqa: N818  # it names what happened to the job, as
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return whether an error, or what it was raised for, is that memory ran out."""
+    """Return whether memory ran out, according to an error or its causes."""
     cause = error  # type: BaseException | None
     for _ in range(_DEEPEST):
         if cause is None:
@@ -161,7 +162,10 @@ def is_shortage(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def refusing(code: str, text: str, *values: Any) -> Iterator[None]:
-    """Raise any error within the context as a refusal; its sentence fills the last place of it."""
+    """
+    Raise any error in the context as Refused; its sentence fills the last placeholder of the
+    message.
+    """
     try:
         yield
     except Refused:
@@ -172,7 +176,7 @@ def refusing(code: str, text: str, *values: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_calls(tf: Any, who: str) -> Iterator[None]:
-    """Raise what ops say of the inputs within the context as a refusal, but not want of memory."""
+    """Raise errors of ops about the inputs in the context as Refused, except a lack of memory."""
     try:
         yield
     except tf.errors.ResourceExhaustedError:
@@ -189,7 +193,7 @@ class Library:
         self.family = family
         self.tf, self.keras = _libraries(family)
         self.custom: dict[str, Any] = {}
-        """Name to class or function, as ``custom_objects`` takes them."""
+        """Custom classes and functions by name, as ``custom_objects`` accepts them."""
 
     @property
     def release(self) -> tuple[int, int]:
@@ -199,7 +203,7 @@ class Library:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What did the work, for the report."""
+        """The releases of the libraries, for the report."""
         return {
             "tensorflow": self.tf.__version__,
             "keras": str(getattr(self.keras, "__version__", self.tf.__version__)),
@@ -213,7 +217,7 @@ class Library:
 
     @property
     def backend(self) -> str:
-        """What the library computes with; Keras 2 has TensorFlow alone."""
+        """The backend of the library; Keras 2 only has TensorFlow."""
         return str(self.keras.backend.backend()) if self.family == KERAS3 else "tensorflow"
 
     def register(
@@ -259,13 +263,13 @@ class Library:
             raise Refused("custom-objects", text.format(", ".join(missing)))
 
     def scope(self) -> Any:
-        """Return a context in which the custom classes are known."""
+        """Return a context with the custom classes."""
         return self.keras.utils.custom_object_scope(self.custom)
 
     def deserialising(self) -> Any:
         """
-        Return a context in which configs are read as this library's own loader of SavedModels reads
-        them: TF 2.12 on has a form that is newer.
+        Return a context in which configs are read as the library's loader of SavedModels reads
+        them, because TF 2.12 and later also have a newer format.
         """
         options = self.optional("saving.legacy.saved_model.utils")
         if options is not None and hasattr(options, "in_tf_saved_model_scope"):
@@ -292,7 +296,8 @@ class Library:
 
     def load(self, path: str, *, compiled: bool, trust: bool, as_is: bool = False) -> Any:
         """
-        Return a saved model; ``as_is`` with no help for spellings that this release does not read.
+        Return a saved model; with ``as_is``, policies that this release does not read are not
+        converted.
         """
         if not (compiled or as_is) and self.release < BARE_NAMES and os.path.isfile(path):
             return self._load_hdf5(path)
@@ -318,8 +323,7 @@ class Library:
 
     def trust(self) -> None:
         """
-        Let code in the file run: Lambda layers hold it as bytes, which tf_keras 2.13 and later
-        refuse unless told so.
+        Allow code in the file: tf_keras 2.13 and later otherwise reject the bytes of Lambda layers.
         """
         internal = getattr(self.keras, "config" if self.family == KERAS3 else "__internal__", None)
         if internal is not None and hasattr(internal, "enable_unsafe_deserialization"):
@@ -328,7 +332,8 @@ class Library:
     @contextlib.contextmanager
     def global_policy(self, name: str | None) -> Iterator[None]:
         """
-        Make a policy the global one within the context: what a class's own code builds takes it.
+        Set the global policy in the context, which also applies to layers that code of a class
+        creates.
         """
         self._set_policy(name if name in POLICIES else "float32")
         try:
@@ -348,8 +353,8 @@ class Library:
 
     def spelled(self, config: Any) -> Any:
         """
-        Return a config with its policies as this release reads them: mixed ones by a bare name from
-        TF 2.5 on, as dicts before.
+        Return a config with its policies in the format of this release: mixed policies are names
+        from TF 2.5 on, and dicts before.
         """
         if isinstance(config, dict):
             return {
@@ -398,10 +403,7 @@ def has_argument(function: Any, argument: str) -> bool:
 
 
 def is_revived(layer: Any) -> bool:
-    """
-    Return whether a layer of a loaded model was revived from its traces, so that it has no code to
-    trace again.
-    """
+    """Return whether a layer was revived from its traces, so that it has no code to trace again."""
     return type(layer).__module__.endswith(REVIVED)
 
 

@@ -1,4 +1,4 @@
-"""Signatures: which of them are the model's own call, and the same ones over another model."""
+"""Finds the signatures that are the model's own call, and builds them for another model."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ SEEDS = (1, 2)
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 _SLACK = 64.0
 """
-How many roundoffs, relative to the largest value, the traced graph may differ from the model that
-was rebuilt from its config.
+The maximum difference, in unit roundoffs of the largest value, between the traced graph and the
+rebuilt model.
 """
 
 _MANY = 720
-"""Orders of inputs that are tried, those of six inputs."""
+"""The maximum number of tried orders of inputs: those of six inputs."""
 
 
 class Matched(NamedTuple):
-    """
-    A signature that is the model's own call: where each of its inputs goes, and which output each
-    of its outputs is.
-    """
+    """A signature that is the model's own call, with the mapping of its inputs and outputs."""
 
     name: str
     specs: Mapping[str, Any]
@@ -49,8 +46,8 @@ def call(model: Any, tensors: Any) -> Any:
 
 def output_names(model: Any, outputs: Any, count: int) -> list[str]:
     """
-    Return the names of the tensors that a model gives, as ``nest`` flattens them: the keys of a
-    dict, or its own names; none where they are not as many.
+    Return the names of a model's output tensors in the order of ``nest``: the keys of a dict, or
+    the output names; empty if their numbers differ.
     """
     names = (
         sorted(outputs)
@@ -170,7 +167,7 @@ def signature_over(library: Library, model: Any, nested: Any, matched: Matched) 
 
 
 def roundoff(model: Any) -> float:
-    """Return the largest unit roundoff among what the layers of a model compute in."""
+    """Return the largest unit roundoff of the compute dtypes of a model's layers."""
     dtypes = {
         str(getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", ""))
         for _, layer in paths(model)

@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 
 
 EVERY = "DEFAULT"
-"""What the registry calls the device of a kernel that serves all of them (TF 2.5 on)."""
+"""The device of kernels for all devices in the registry (TF 2.5 and later)."""
 
 CONSTRAINED = ("type", "s", "i", "b")
 """
-The kinds of attributes that kernels are chosen by; nearly all are dtypes, the others are layouts
-and the like.
+The kinds of attributes that select kernels, which are mostly dtypes, and also layouts and the like.
 """
 
 VALUES = frozenset({"Placeholder", "_Arg", "Const"})
 """
-What computes nothing: a function's arguments, on whatever device they are, and constants, texts of
-assertions among them.
+Ops without computations: arguments of a function on any device, and constants, such as texts of
+assertions.
 """
 
 COMPILED = "_XlaMustCompile"
@@ -212,7 +211,7 @@ class _Kernels:
 
 @functools.lru_cache(maxsize=None)
 def _registered(op: str) -> Any:
-    """Return the kernels of an op; TensorFlow goes through all that it has to find them."""
+    """Return the kernels of an op, for which TensorFlow searches all of its kernels."""
     from tensorflow.python.framework import kernels
 
     return kernels.get_registered_kernels_for_op(op).kernel

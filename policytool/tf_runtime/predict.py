@@ -30,16 +30,16 @@ SEED = 11
 BATCHES = 2
 OUTPUT_SHARE = 8
 """
-The part of a job's memory that outputs may take: the model makes them with as much again for each
-layer, they are written compressed, and the parent reads both files'.
+The maximum share of a job's memory for outputs: layers need as much memory as outputs, outputs are
+written compressed, and the parent process reads the files of both models.
 """
 _STATUS = "/proc/self/status"
 _DATA = "VmData:"
-"""The line of the size that ``RLIMIT_DATA`` bounds: private memory that can be written."""
+"""The name of the size that ``RLIMIT_DATA`` limits: private writable memory."""
 
 _KILOBYTE = 1024
 _NO_KERNEL = "OpKernel"
-"""What TensorFlow says of an op that the device has no kernel for."""
+"""TensorFlow's message for an op without a kernel for the device."""
 
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _data_size() -> int:
 
 
 class _Predictor:
-    """A loaded file, and the arrays that it predicts."""
+    """A loaded file, and the arrays of its predictions."""
 
     def __init__(self, library: Library, job: Mapping[str, Any]) -> None:
         self.library = library
@@ -167,7 +167,7 @@ class _Predictor:
         }
 
     def _check_size(self, subject: str) -> None:
-        """Refuse outputs that take more of a job's memory than comparing them may."""
+        """Raise Refused if the outputs need more of a job's memory than the comparison allows."""
         size = sum(array.nbytes for array in self.arrays.values())
         if self.job["memory"] is not None and size > self.job["memory"]["bytes"] // OUTPUT_SHARE:
             text = "the outputs of {} have {:,} bytes or more"
@@ -197,8 +197,8 @@ class _Predictor:
 
     def _feed_model(self, options: Mapping[str, Any]) -> FedInputs:
         """
-        Return inputs for the model; one that does not say its inputs has those of its only
-        signature, if that takes one input.
+        Return inputs for the model; without information on them, those of its only signature with
+        one input.
         """
         try:
             return feed_model(self.library, self.model, options)

@@ -41,32 +41,32 @@ if TYPE_CHECKING:
     from .library import Library
 
     Places = Mapping[tuple[str, ...], int]
-    """Names from the outermost model down, to a number that a layer has in all of its places."""
+    """The paths of layers, with a number that all places of a layer share."""
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE = "VARIABLE_VALUE"
 _OWN = ("signatures", "keras_api")
-"""Edges of a SavedModel's root that lead to nothing a model tracks under the same name."""
+"""Edges of a SavedModel's root to objects that a model does not track under the same name."""
 
 _PLACED = "layer-"
 _COUNTED = "layer_with_weights-"
 _WRAPPED = ("base_optimizer", "inner_optimizer", "_optimizer", "optimizer")
-"""Edges from an optimizer that scales the loss to the one that does the work."""
+"""Edges from a loss-scaling optimizer to its inner optimizer."""
 
 
 @dataclass(eq=False)
 class Restored:
-    """What came over, and what did not."""
+    """The result of restoring a checkpoint."""
 
     taken: dict[str, Any] = field(default_factory=dict)
-    """Key in the checkpoint to the live variable that has its value now."""
+    """The live variable for each key of the checkpoint."""
     cast: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    """Keys of values that nothing live has a place for."""
+    """The keys of values without a live variable."""
 
 
 class Checkpoint:
-    """The variables of a SavedModel, and the objects that hold them."""
+    """The variables of a SavedModel, and the objects that contain them."""
 
     def __init__(self, library: Library, prefix: str) -> None:
         self.library = library
@@ -78,7 +78,7 @@ class Checkpoint:
         )
 
     def restore(self, model: Any, optimizer: Any) -> Restored:
-        """Assign to every live variable the value that the checkpoint has for it."""
+        """Assign the values of the checkpoint to the live variables."""
         restored = Restored()
         live = self._live(model)
         for number, trackable in live.items():
@@ -148,8 +148,8 @@ class Checkpoint:
 
 def cast(values: Any, dtype: Any) -> Any:
     """
-    Return values in another dtype, rounded once. It uses NumPy's casts, because TensorFlow's
-    convert through float32 and flush subnormal numbers.
+    Return values in another dtype, rounded once. NumPy casts them, because TensorFlow converts
+    through float32 and flushes subnormal numbers.
     """
     numpy_dtype = np.dtype(dtype)
     array = np.asarray(values)
@@ -202,7 +202,7 @@ def _lookup(trackable: Any, name: str) -> Any:
 
 
 def _unwrapped(optimizer: Any) -> Any:
-    """Return the optimizer in one that scales the loss."""
+    """Return the inner optimizer of a loss-scaling optimizer."""
     for inner in ("inner_optimizer", "_optimizer"):
         optimizer = getattr(optimizer, inner, optimizer)
     return optimizer
@@ -216,8 +216,8 @@ def _is_variable(trackable: Any) -> bool:
 
 def _round_to_odd(array: Any) -> Any:
     """
-    Return float64 as float32, rounded to odd, after which rounding to bfloat16 gives what a single
-    rounding would.
+    Return float64 values as float32, rounded to odd. Rounding the result to bfloat16 equals a
+    single rounding.
     """
     nearest = array.astype(np.float32)
     inexact = np.isfinite(array) & (nearest.astype(np.float64) != array)
@@ -231,7 +231,7 @@ def _round_to_odd(array: Any) -> Any:
 
 
 def unrestored_names(model: Any, restored: Restored) -> Iterator[str]:
-    """Yield the names of the model's variables that got no value."""
+    """Yield the names of the model's variables without a restored value."""
     taken = {id(getattr(variable, "_variable", variable)) for variable in restored.taken.values()}
     for variable in model.variables:
         if id(getattr(variable, "_variable", variable)) not in taken:
@@ -247,9 +247,7 @@ class Lookups:
         }
         self.assets = assets
         self.files: dict[str, str] = {}
-        """
-        Name of a lookup to the file that its config names, where the model's assets hold that.
-        """
+        """The file that the config of each lookup names, if the model's assets contain it."""
 
     def known(self, config: Any) -> Any:
         """
@@ -303,7 +301,7 @@ def _is_lookup(class_name: str | None) -> bool:
 
 
 def _vocabulary(layer: Any, config: Mapping[str, Any]) -> list[Any]:
-    """Return the words of a lookup without those that it adds by itself."""
+    """Return the words of a lookup, without those that it adds by itself."""
     try:
         words = layer.get_vocabulary(include_special_tokens=False)
     except TypeError:  # TF 2.3 to 2.5
@@ -379,7 +377,7 @@ class Builder:
 
 ASSETS = "assets"
 _NAMED = 5
-"""Names in a sentence; more are counted."""
+"""The maximum number of names in a sentence; others are counted."""
 
 
 def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str, Any]) -> Any:
@@ -473,8 +471,8 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
 
 def check_code(library: Library, model: Any) -> None:
     """
-    Refuse a model with layers that were revived from their traces: there is no code that could be
-    traced in another dtype.
+    Raise Refused for a model with layers revived from traces, because no code can be traced in
+    another dtype.
     """
     revived = [(path, type(layer).__name__) for path, layer in paths(model) if is_revived(layer)]
     named = [
@@ -540,9 +538,7 @@ def _apply_policies(library: Library, model: Any, policies: Mapping[str, str]) -
 
 
 def _decoded(library: Library, config: Any) -> Any:
-    """
-    Return a config with its tuples and shapes as Python's own, which metadata spells as objects.
-    """
+    """Return a config with Python's tuples and shapes, which metadata stores as objects."""
     try:
         utils = library.internal(
             "saving.legacy.saved_model.json_utils", "saving.saved_model.json_utils"
@@ -554,8 +550,8 @@ def _decoded(library: Library, config: Any) -> Any:
 
 def _is_bookkeeping(key: str) -> bool:
     """
-    Return whether a value belongs to metrics, to counters or to an optimizer, which the model
-    predicts without.
+    Return whether a value belongs to metrics, counters or an optimizer, which predictions do not
+    use.
     """
     return (
         key.startswith(("keras_api/", "optimizer/", "save_counter", "_optimizer/"))

@@ -33,10 +33,7 @@ CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """
-    Return the working directory with ``old/a.h5`` and ``b.h5``, which each have a finding of PT101,
-    and with replacements for other rules.
-    """
+    """Return the working directory with ``old/a.h5`` and ``b.h5``, which have findings of PT101."""
     stand_in_rules.use(
         monkeypatch, stand_in_rules.REAL, stand_in_rules.NOTE, stand_in_rules.TARGETED
     )
@@ -83,10 +80,7 @@ def test_all_rules_are_asked_whose_option_is_given() -> None:
 
 
 def test_rules_are_selected_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Rules are selected and ignored on the command line, in variables and in settings, in this order
-    of precedence.
-    """
+    """Options, variables and settings select rules, in this order of precedence."""
     assert counted("--select", "PT1", "b.h5") == {"b.h5": ["PT101"]}
     assert counted("--ignore", "experimental-policy", "b.h5") == {"b.h5": ["PT301"]}
     settings('select = ["PT3"]\n')
@@ -229,10 +223,7 @@ def test_wrong_settings_are_refused_in_a_sentence(text: str, words: str) -> None
 
 
 def test_settings_of_audit_serve_other_commands_nothing() -> None:
-    """
-    Settings of ``audit`` do not affect other commands: if ``target`` has several releases, migrate,
-    which supports only one, uses none.
-    """
+    """Several targets in the settings of ``audit`` do not affect ``migrate``."""
     settings(
         'select = ["PT1"]\nbaseline = "b.json"\ntarget = ["keras3", '
         '"tf2.15"]\n[[suppress]]\nreason = "r"\nrules = ["PT1"]\n'
@@ -267,9 +258,7 @@ def test_settings_are_shown_and_read_back() -> None:
 
 
 def test_what_is_let_pass_is_shown_on_request() -> None:
-    """
-    Suppressed findings are shown on request in tables, and always in machine-readable formats.
-    """
+    """Tables list suppressed findings on request; machine-readable formats always do."""
     settings('[[suppress]]\nrules = ["PT1"]\nreason = "waiting for 2.0"\n')
     assert "waiting" not in run("audit").out
     assert "waiting for 2.0" in run("audit", "-v").out
@@ -295,10 +284,7 @@ def test_a_baseline_lets_pass_what_it_knows() -> None:
 
 
 def test_a_baseline_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Paths in a baseline are relative to it, and the path of a baseline in settings is relative to
-    the settings file.
-    """
+    """Paths in a baseline are relative to it; the path in settings is relative to the settings."""
     Path("ci").mkdir()
     settings('baseline = "ci/known.json"\n')
     Path("none.toml").touch()
@@ -341,10 +327,7 @@ def test_a_baseline_remembers_entry_points(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_suppressed_findings_are_not_written() -> None:
-    """
-    Suppressed findings are not written into a baseline, because they would stay suppressed after
-    the suppression expires.
-    """
+    """A baseline omits suppressed findings, because the suppression may expire."""
     settings('[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
     assert run("audit", "--write-baseline", "known.json", "b.h5").code == 0
     assert "PT101" not in Path("known.json").read_text(encoding="utf-8")
@@ -352,10 +335,7 @@ def test_suppressed_findings_are_not_written() -> None:
 
 
 def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
-    """
-    A renamed file is recognized in a baseline if its old path is gone and its findings are the
-    same; missing findings are counted.
-    """
+    """A baseline recognizes a renamed file by its findings, and missing findings are counted."""
     assert run("audit", "--write-baseline", "known.json").code == 0
     Path("b.h5").rename("c.h5")
     assert counted("--baseline", "known.json") == {"c.h5": [], "old/a.h5": []}
@@ -400,10 +380,7 @@ def test_a_baseline_never_replaces_a_model_or_a_report() -> None:
 
 @pytest.mark.parametrize("form", ["table", "json", "markdown", "sarif", "github", "junit"])
 def test_the_format_never_changes_the_code(form: str) -> None:
-    """
-    The exit code does not depend on the format: success, findings, usage error, unreadable file, or
-    no model; for several, the documented order decides.
-    """
+    """The exit code does not depend on the format, and several causes have a documented order."""
     shutil.copy(CURRENT, "clean.h5")
     Path("empty").mkdir()
     Path("broken.h5").write_bytes(b"")
@@ -427,10 +404,7 @@ def test_the_format_never_changes_the_code(form: str) -> None:
 
 
 def test_skip_unrecognized_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    ``--skip-unrecognized`` has a variable and a setting; with it, a call without models exits with
-    code 0 and a note.
-    """
+    """A variable or a setting makes a call without models exit with code 0 and a note."""
     Path("empty").mkdir()
     monkeypatch.setenv("POLICYTOOL_SKIP_UNRECOGNIZED", "1")
     ended = run("audit", "empty")
@@ -466,9 +440,7 @@ def others() -> list[str]:
 def test_skip_unrecognized_skips_named_files_that_are_not_models(
     others: list[str], jobs: str
 ) -> None:
-    """
-    ``--skip-unrecognized`` skips and counts named files that are not models, and audits the models.
-    """
+    """Named files that are not models are skipped and counted."""
     assert run("audit", *others, "b.h5").code == 3
     ended = audit("--skip-unrecognized", "--jobs", jobs, *others, "b.h5")
     assert (ended.code, ended.err) == (1, "note: Skipped 5 files that are not models.\n")
@@ -477,9 +449,7 @@ def test_skip_unrecognized_skips_named_files_that_are_not_models(
 
 
 def test_skipped_files_alone_are_no_model(others: list[str]) -> None:
-    """
-    If all files are skipped, the exit code is 0 and notes report the files and the missing model.
-    """
+    """If all files are skipped, the exit code is 0, and notes report the missing model."""
     ended = run("audit", "--skip-unrecognized", *others)
     assert (ended.code, ended.out) == (0, "")
     assert ended.err == "note: Skipped 5 files that are not models.\nnote: No model found.\n"
@@ -516,10 +486,7 @@ def test_skip_unrecognized_keeps_named_files_from_being_overwritten() -> None:
 
 @pytest.mark.parametrize("value", ["maybe", "2", "\x1b[31m"])
 def test_skip_unrecognized_is_a_boolean(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A value of ``skip-unrecognized`` that is not a boolean is a usage error in each source of
-    options.
-    """
+    """A value that is not a boolean is a usage error in each source of options."""
     assert run("audit", f"--skip-unrecognized={value}", "b.h5").code == 2
     Path("named.toml").write_text(f"skip-unrecognized = {json.dumps(value)}\n", encoding="utf-8")
     assert run("audit", "--config", "named.toml", "b.h5").code == 2
@@ -533,10 +500,7 @@ def test_skip_unrecognized_is_a_boolean(value: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_audit_in_python() -> None:
-    """
-    ``policytool.audit`` returns the findings of the command without settings and without
-    suppressions.
-    """
+    """``policytool.audit`` returns the command's findings without settings and suppressions."""
     settings('select = ["PT3"]\n[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
     found = policytool.audit(Path("b.h5"))
     assert [finding.rule for finding in found.findings] == ["PT101", "PT301"]
@@ -566,9 +530,6 @@ def test_wrong_arguments_in_python(arguments: dict[str, object], words: str) -> 
 
 
 def test_what_is_no_model_in_python() -> None:
-    """
-    ``policytool.audit`` of a file or directory that is not a model is an error, even if models are
-    below the directory.
-    """
+    """A file or directory that is not a model is an error, even if it contains models."""
     with pytest.raises(ModelFileError, match="specify one model"):
         policytool.audit("old")

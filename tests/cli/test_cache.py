@@ -50,10 +50,7 @@ MOMENT: Final = 0.03
 
 @pytest.fixture(autouse=True)
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """
-    Return a directory with models of several formats and one other file; its parent is the working
-    directory.
-    """
+    """Return a directory with models and another file; its parent is the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(listings, "SETTLING_NS", 20_000_000)
     directory = tmp_path / "models"
@@ -99,10 +96,7 @@ def entries() -> list[Path]:
     ],
 )
 def test_reports_are_those_without_a_cache(command: str, form: str) -> None:
-    """
-    Reports with an empty and with a filled cache equal those without a cache, in each format, with
-    skipped files.
-    """
+    """Reports with an empty or a filled cache equal those without a cache, in each format."""
     arguments = (*command.split(), "models", "--format", form, "--jobs", "1")
     plain = run(*arguments)
     first = run(*arguments, "--cache", "cache", "-v")
@@ -114,10 +108,7 @@ def test_reports_are_those_without_a_cache(command: str, form: str) -> None:
 
 
 def test_processes_read_what_is_missing(models: Path) -> None:
-    """
-    With several processes, only missing results are computed, and all results have the order of the
-    inputs.
-    """
+    """Several processes compute only missing results and keep the order of inputs."""
     assert came_from_cache(models) == (0, 6)
     for number in range(3):
         h5_model(models / f"m1-{number}.h5", sequential())
@@ -194,10 +185,7 @@ CHANGES: Final = (_edit, _touch, _rename, _swap, _link, _delete, _forbid, _trunc
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=SLOW) for seed in range(2, 40))])
 def test_results_are_those_without_a_cache_after_any_change(models: Path, seed: int) -> None:
-    """
-    After any change of content, names, times, types and modes, the report equals that without a
-    cache.
-    """
+    """Changes of content, names, times, types and modes give the report without a cache."""
     chance = random.Random(seed)  # noqa: S311
     came_from_cache(models)
     for _ in range(8):
@@ -214,10 +202,7 @@ def test_results_are_those_without_a_cache_after_any_change(models: Path, seed: 
 
 
 def test_content_that_has_its_old_time_and_size_is_read_again(models: Path) -> None:
-    """
-    A file whose content changed with the same size and modification time is read again, because its
-    change time differs.
-    """
+    """A changed file of the same size and modification time has another change time."""
     place = models / "m3.json"
     came_from_cache(models)
     before = place.stat()
@@ -247,10 +232,7 @@ def test_every_file_of_a_directory_counts(tmp_path: Path, part: str) -> None:
 
 
 def test_output_of_a_suggested_command_counts(models: Path) -> None:
-    """
-    The existence of the output of a suggested command is part of the key, because the report then
-    suggests --existing replace.
-    """
+    """If the output of a suggested command exists, the report suggests ``--existing replace``."""
     shutil.copyfile(FIXTURES / "tf2.15/rnn.h5", models / "r.h5")
     time.sleep(MOMENT)
     arguments = ("audit", "models/r.h5", "--target", "keras3", "--format", "json")
@@ -288,10 +270,7 @@ def test_other_code_counts(models: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_fresh_files_are_not_kept(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Results of files that were modified just before are not stored, because another change could
-    have the same time.
-    """
+    """Results of just modified files are not stored: another change could have the same time."""
     monkeypatch.setattr(listings, "SETTLING_NS", 10**12)
     came_from_cache(models)
     assert entries() == []
@@ -336,10 +315,7 @@ def test_formats_whose_files_name_others_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_linked_directory_in_a_model_is_not_followed(tmp_path: Path) -> None:
-    """
-    A model with a linked directory is read again, because the cache does not track the target of
-    the link.
-    """
+    """A model with a linked directory is read again: the cache does not track its target."""
     small_saved_model(tmp_path / "apart" / "a")
     (tmp_path / "apart" / "a" / "assets.extra").symlink_to("/", target_is_directory=True)
     time.sleep(MOMENT)
@@ -461,10 +437,7 @@ def test_directory_is_private() -> None:
 
 
 def test_cache_among_the_models_is_no_input(models: Path) -> None:
-    """
-    A cache directory next to models is not an input and does not change the number of skipped
-    files.
-    """
+    """A cache directory next to models is neither an input nor a skipped file."""
     plain = run("audit", "models", "--jobs", "1", "--format", "json").out
     for _ in range(3):
         cached = run("audit", "models", "--jobs", "1", "--format", "json", "--cache", models)
@@ -500,9 +473,7 @@ def _folder_is_a_link(place: Path) -> None:
     ],
 )
 def test_what_cannot_be_a_cache_is_one_sentence(name: str, make: Any) -> None:
-    """
-    A path that cannot be a cache is a one-line error with exit code 3, before any model is read.
-    """
+    """An unusable path is a one-line error with exit code 3 before any model is read."""
     make(Path(name))
     ended = run("audit", "models", "--jobs", "1", "--cache", name)
     assert ended.code == 3
@@ -547,9 +518,7 @@ def test_full_disk_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_group_that_is_a_link_is_not_followed(models: Path, tmp_path: Path) -> None:
-    """
-    A group directory that is a link is not followed: no file is written or removed in its target.
-    """
+    """No file is written or removed in the target of a linked group directory."""
     came_from_cache(models)
     elsewhere = tmp_path / "elsewhere"
     entry = entries()[0]
@@ -565,10 +534,7 @@ def test_group_that_is_a_link_is_not_followed(models: Path, tmp_path: Path) -> N
 
 
 def test_least_recently_used_results_are_removed(models: Path) -> None:
-    """
-    At the end of a run the least recently used results are removed until the size is nine tenths of
-    the limit.
-    """
+    """A run removes the least recently used results until 90 % of the size limit is used."""
     came_from_cache(models)
     every = entries()
     sizes = [entry.stat().st_size for entry in every]
@@ -640,9 +606,7 @@ def together() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @THOROUGH
 def test_several_runs_share_a_cache(together: list[subprocess.Popen[bytes]]) -> None:
-    """
-    Several runs can share a cache while entries are removed, and each has its complete report.
-    """
+    """Each of several runs has its complete report while entries are removed."""
     time.sleep(2.1)  # these processes have the real bound
     plain = run("audit", "models", "--format", "json", "--jobs", "1").out.encode()
     for number in range(2):
@@ -680,9 +644,7 @@ def test_entry_that_vanishes_is_made_again(models: Path, monkeypatch: pytest.Mon
 
 
 def test_tasks_that_write_keep_no_results() -> None:
-    """
-    Tasks that write files are not stored, because their results depend on more than the model.
-    """
+    """Results of tasks that write files are not stored: they depend on more than the model."""
     assert inspect.TASK.caching is not None
     assert fix.TASK.caching is None
     assert remote_migration.TASK.caching is None

@@ -104,10 +104,7 @@ def the_run(check: Check) -> CheckRun:
 
 @pytest.mark.parametrize(("file", "to"), NAMED)
 def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
-    """
-    ``check`` passes on a sample of fixtures: each layer is compared, each output is finite, and
-    default tolerances suffice.
-    """
+    """Sampled fixtures pass with default tolerances; all layers are compared."""
     found = checked(worker, file, to=to)
     run = the_run(found)
     assert found.holds, run.verdict.missed
@@ -140,10 +137,7 @@ def test_an_unpacked_model_is_a_model(worker: Worker) -> None:
     "file", ["keras3.15/global_mixed_float16.export", "keras3.3/global_mixed_float16.export"]
 )
 def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, file: str) -> None:
-    """
-    A SavedModel without Keras metadata is checked per signature, with TensorFlow's own conversion
-    as the candidate, and the report says so.
-    """
+    """Each signature is compared with its conversion by TensorFlow."""
     found = checked(worker, file, to="mixed_bfloat16")
     assert [run.signature for run in found.runs]
     assert all(run.rewrite is not None for run in found.runs)
@@ -157,10 +151,7 @@ def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, fi
 def test_classes_of_somebody_s_own_are_named(
     worker: Worker, tmp_path: Path, file: str, release: str
 ) -> None:
-    """
-    A file with custom classes is an error before TensorFlow starts, with the option that provides
-    them.
-    """
+    """Custom classes are an error before TensorFlow starts; it names the option for them."""
     with pytest.raises(ModelFileError, match="--custom-objects") as refused:
         checked(worker, file, to="mixed_bfloat16")
     assert refused.value.code == "runs-code"
@@ -187,10 +178,7 @@ def test_a_lambda_runs_only_where_it_is_trusted(worker: Worker, file: str) -> No
 
 
 def test_two_files(worker: Worker, tmp_path: Path) -> None:
-    """
-    A file before and after migrate has equal outputs if only the policy format changed, and outputs
-    within the tolerance if the policy changed.
-    """
+    """Outputs before and after ``migrate`` are equal for equal policies, and close otherwise."""
     for name, options in (("same.h5", ()), ("other.h5", ("--to", "float32"))):
         assert (
             run(
@@ -243,9 +231,7 @@ def test_other_outputs_are_no_pass(worker: Worker, tmp_path: Path) -> None:
 
 
 def test_random_weights_have_to_fit_both(worker: Worker, tmp_path: Path) -> None:
-    """
-    Two architectures of different sizes are an error before they are compared with random weights.
-    """
+    """Architectures of different sizes are an error before they get random weights."""
     with pytest.raises(WorkerError, match="--weights") as refused:
         checked(
             worker,
@@ -270,10 +256,7 @@ def test_weights_are_an_architecture_s(worker: Worker, tmp_path: Path) -> None:
 
 
 def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) -> None:
-    """
-    The report says if a policy changes no layer; for two files it does not, because their weights
-    can differ.
-    """
+    """A note says that no layer changes, except for two files, whose weights can differ."""
     assert checked(worker, "keras3.15/global_float32.keras", to="float32").is_same_model
     assert not checked(worker, "keras3.15/global_float32.keras", to="mixed_float16").is_same_model
     assert not checked(
@@ -282,10 +265,7 @@ def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) ->
 
 
 def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> None:
-    """
-    The report names layers that draw random numbers when predicting, such as a Dropout that is
-    always active.
-    """
+    """The report names layers that draw random numbers when predicting."""
     config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_bytes())
     (last, *place) = config["config"]["output_layers"][0]
     for training, random in ((True, 1), (False, 0)):
@@ -317,10 +297,7 @@ def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
 
 
 def test_files_of_both_generations(worker: Worker) -> None:
-    """
-    A model of Keras 2 and one of Keras 3 are compared layer by layer, and each layer separately,
-    although their calls have different arguments.
-    """
+    """Layers of Keras 2 and Keras 3 models are compared despite different arguments."""
     found = checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras")
     assert found.reference.library != found.candidate.library
     layers = [call for call in the_run(found).calls if not call.is_model]
@@ -329,9 +306,7 @@ def test_files_of_both_generations(worker: Worker) -> None:
 
 
 def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> None:
-    """
-    Saved inputs are named like the model's inputs, and give the same result when they are read.
-    """
+    """Saved inputs have the names of the model's inputs, and give the same result."""
     saved = tmp_path / "inputs.npz"
     drawn = checked(worker, MIXED_KERAS, save_inputs=saved, batches=2, batch_size=4, seed=7)
     given = checked(worker, MIXED_KERAS, inputs=saved, batch_size=4)
@@ -369,10 +344,7 @@ def fails():
 def test_inputs_come_from_a_function(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    ``check`` reads inputs from a function of a module in the working directory without ``--trust``,
-    by order or name, with an optional number of batches.
-    """
+    """A function in the working directory gives inputs by order or name, without ``--trust``."""
     (drawn,) = the_run(checked(worker, MIXED_KERAS)).inputs.inputs
     assert drawn.shape is not None
     assert drawn.range == (-3.0, 3.0)
@@ -420,10 +392,7 @@ def test_a_quantised_model_is_compared_with_float32(worker: Worker) -> None:
 def test_the_answer_decides_the_exit_code(
     worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The exit code is 0 for safe, 1 for not safe and 5 for undecided, unless an option accepts
-    undecided.
-    """
+    """The exit code is 0 for safe, 1 for not safe, and 5 for undecided unless it is accepted."""
     monkeypatch.setattr("policytool.cli.check_command.Worker", lambda *_: _Lent(worker))
     assert run("check", MIXED_KERAS).code == 5
     assert run("check", MIXED_KERAS, "--accept-undecided").code == 0

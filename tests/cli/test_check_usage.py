@@ -30,17 +30,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check(*arguments: str) -> Ended:
-    """
-    Run ``check`` with an interpreter that does not exist, so that a call without a usage error
-    fails with ``no-python``.
-    """
+    """Run ``check`` without an interpreter: calls without a usage error end with ``no-python``."""
     return run("check", *arguments, "--to", "mixed_float16", "--python", "no-such-python")
 
 
 def test_a_directory_stands_for_its_one_model() -> None:
-    """
-    A directory with one model selects this model, also as the working directory without a PATH.
-    """
+    """A directory with one model selects it, also the working directory without a PATH."""
     found = check("one")
     assert found.code == 3
     assert "one/a.h5: no-such-python cannot be run" in found.err
@@ -48,10 +43,7 @@ def test_a_directory_stands_for_its_one_model() -> None:
 
 @THOROUGH
 def test_a_directory_with_several_models_needs_a_name() -> None:
-    """
-    A directory with several models is an error that lists them, without suggesting a glob, which
-    check does not support.
-    """
+    """The error lists the models, and suggests no glob, which ``check`` does not support."""
     found = check("two")
     assert (found.code, found.out) == (2, "")
     assert "Found 2 models (two/a.h5, two/b.h5). Specify one of them.\n" in found.err
@@ -119,10 +111,7 @@ def test_other_batches_are_wrong_usage(text: str) -> None:
 
 
 def test_inputs_may_be_a_function(place: Path) -> None:
-    """
-    Inputs can be a function, which this process does not import; an existing file of this name is
-    read as a file.
-    """
+    """A function is not imported in this process; an existing file of this name is a file."""
     assert "no-such-python cannot be run" in check("one/a.h5", "--inputs", "data.own:rows").err
     assert file_or_function("data.own:rows") == UserFunction(module="data.own", name="rows")
     (place / "data.own:rows").mkdir()
@@ -134,10 +123,7 @@ def test_inputs_may_be_a_function(place: Path) -> None:
     ['inputs = "data:rows"', 'output-kind = ["y=classes"]', 'metric = "mod:top_5=0.5"'],
 )
 def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, place: Path) -> None:
-    """
-    A settings file that the user specifies can set each option; for other settings files see
-    test_found_settings.py.
-    """
+    """Settings that the user names can set each option."""
     (place / "own.toml").write_text(f"{setting}\n", encoding="utf-8")
     found = run("check", "--config", "own.toml", "--show-settings")
     assert found.code == 0, found.err
@@ -170,9 +156,7 @@ def test_labels_need_a_metric_and_inputs(arguments: tuple[str, ...], told: str) 
 
 
 def test_labels_that_are_not_there_are_told_at_once(place: Path) -> None:
-    """
-    A missing file of labels is an error with the option that names it, before TensorFlow starts.
-    """
+    """A missing file of labels is an error that names the option, before TensorFlow starts."""
     (place / "x.npy").write_bytes(b"")
     found = check("one/a.h5", *_LABELLED, "--metric", "auc")
     assert found.code == 3

@@ -99,10 +99,7 @@ def test_module_and_script_are_the_same() -> None:
     ids=" ".join,
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
-    """
-    A usage error exits with code 2 and prints a message on stderr that refers to the help, and no
-    report.
-    """
+    """The message on stderr refers to the help, and there is no report."""
     ended = run(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("error: ") or not arguments
@@ -140,10 +137,7 @@ def test_clean_run_is_exit_code_0_and_silent_on_stderr() -> None:
 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_one_failure_among_several_does_not_end_the_run(form: str, tmp_path: Path) -> None:
-    """
-    If one of several models cannot be read, the others are reported, the failure is on stderr and
-    in JSON, and the exit code is 3.
-    """
+    """Other models are reported; stderr and JSON have the failure, and the exit code is 3."""
     (tmp_path / "empty.h5").write_bytes(b"")
     ended = run(
         "inspect",
@@ -184,10 +178,7 @@ def _raise(error: BaseException) -> Callable[..., None]:
 
 
 def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    An unexpected exception exits with code 70 and a one-line message that names ``-v``, without a
-    traceback.
-    """
+    """An unexpected exception is a one-line message that names ``-v``."""
     monkeypatch.setattr(inspection, "select", _raise(ZeroDivisionError("oops")))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (70, "")
@@ -212,10 +203,7 @@ def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
-    """
-    A signal while the process reads stdin exits with code 130 without a message, so that temporary
-    files are removed.
-    """
+    """A signal during reading of stdin ends the process without a message."""
     script = (
         # below nohup it is ignored, and stays so
         "import signal, threading; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
@@ -283,10 +271,7 @@ def test_layer_by_a_pattern_that_matches_in_full() -> None:
 
 
 def test_exact_path_is_no_pattern(tmp_path: Path) -> None:
-    """
-    A path with characters of regular expressions selects the layer with this exact path, if it
-    exists.
-    """
+    """A path with characters of regular expressions selects the layer with this path."""
     path = h5_model(tmp_path / "dots.h5", sequential(dense("a.b"), dense("axb"), dense("c+")))
     assert paths("--layer", "mlp/a.b", path) == ["mlp/a.b"]
     assert paths("--layer", "mlp/c+", path) == ["mlp/c+"]
@@ -315,10 +300,7 @@ def test_only_deprecated_or_mixed_or_one_policy() -> None:
 
 
 def test_depth_counts_levels_below_the_model() -> None:
-    """
-    ``--depth`` counts levels below the model: 0 is only the model, 1 its layers, and a large number
-    all levels.
-    """
+    """0 selects only the model, 1 its layers, and a large number all levels."""
     everything = paths(NESTED)
     assert max(path.count("/") for path in everything) >= 2
     for depth in range(4):
@@ -498,10 +480,7 @@ def test_verbose_counts() -> None:
 def test_a_model_that_the_newest_keras_fails_on_gets_the_command_that_converts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The report on one model that fails to load in the newest Keras has the conversion command; JSON,
-    several models, and models that load have no command.
-    """
+    """Tables of one failing model have the command; JSON and several models do not."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(FIXED_SCALE_H5, "old.h5")
     shutil.copy(FIXED_SCALE_H5, "-old.h5")
@@ -517,10 +496,7 @@ def test_a_model_that_the_newest_keras_fails_on_gets_the_command_that_converts_i
 
 @pytest.mark.parametrize("value", ["", "newest", "\x1b[2J", "all "])
 def test_only_current_or_all_releases_are_shown(value: str) -> None:
-    """
-    ``--releases`` accepts ``current`` and ``all``; other values are a usage error and are printed
-    without control characters.
-    """
+    """Other values of ``--releases`` are usage errors without control characters."""
     ended = run("inspect", "--releases", value, MIXED_H5)
     assert ended.code == 2
     assert "\x1b" not in ended.err

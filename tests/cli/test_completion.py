@@ -75,10 +75,7 @@ def offered(*words: str) -> list[str]:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_what_is_offered(words: tuple[str, ...], some: set[str]) -> None:
-    """
-    Commands, options, choices, rules, releases and policies are completed if they begin with the
-    word.
-    """
+    """Commands, options, choices, rules, releases and policies that begin with the word."""
     found = offered(*words)
     assert some <= set(found)
     assert all(one.lower().startswith(words[-1].lower()) for one in found)

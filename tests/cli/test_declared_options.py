@@ -40,10 +40,7 @@ def declared(name: str) -> Iterator[DeclaredOption]:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_accepts_what_its_command_accepts(name: str) -> None:
-    """
-    A Python function has the options and defaults of its command, except options that are declared
-    for the command line only.
-    """
+    """Functions lack only the options that are declared for the command line."""
     parameters = inspect.signature(getattr(policytool, name)).parameters
     accepted = {key: value.default for key, value in parameters.items() if key not in NOT_OPTIONS}
     assert accepted == {
@@ -66,10 +63,7 @@ def test_an_option_is_declared_once(name: str) -> None:
 
 
 def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
-    """
-    An option is allowed in found settings files for all commands or for none, because one file is
-    for all commands.
-    """
+    """A key of found settings is allowed for all commands or none: they share the file."""
     automatic: dict[str, set[bool]] = {}
     for name in COMMANDS:
         for option in declared(name):
@@ -159,9 +153,7 @@ def test_python_rejects_what_the_command_rejects(
     ],
 )
 def test_python_rejects_other_types(options: dict[str, Any], words: str) -> None:
-    """
-    A value from Python with another type, which the command line cannot produce, is a usage error.
-    """
+    """A value of a type that the command line cannot produce is a usage error."""
     with pytest.raises(policytool.UsageError, match=words):
         policytool.check(MIXED_H5, **options)
 

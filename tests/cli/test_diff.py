@@ -1,7 +1,4 @@
-"""
-``policytool diff``: models of real releases against themselves, their twins in other formats, and
-what migrate makes of them.
-"""
+"""``policytool diff`` of fixtures with themselves, other formats, and results of ``migrate``."""
 
 from __future__ import annotations
 
@@ -82,10 +79,7 @@ def verdicts(found: policytool.Comparison) -> set[ComparisonVerdict]:
 @THOROUGH
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_model_is_the_same_as_itself(release: str) -> None:
-    """
-    Whatever the release and the format, of a sample of its models: nothing differs, nothing is
-    spelled differently, and every value was read, but for quantised ones.
-    """
+    """Sampled fixtures equal themselves, and all values are read except quantized ones."""
     for path in sampled(f"itself in {release}", files(release), share=SHARE):
         is_itself(path)
 
@@ -98,10 +92,7 @@ def test_every_checkpoint_is_the_same_as_itself(name: str) -> None:
 
 
 def test_metadata_alone_is_the_same_as_itself(tmp_path: Path) -> None:
-    """
-    A lone ``keras_metadata.pb`` has layers and no variables; with its directory it is the same
-    model.
-    """
+    """``keras_metadata.pb`` has layers without variables, and equals its directory."""
     alone = tmp_path / "keras_metadata.pb"
     shutil.copy(MIXED_SAVEDMODEL / alone.name, alone)
     assert not is_itself(alone).variables
@@ -161,10 +152,7 @@ def test_quantised_values_are_never_called_equal() -> None:
 @THOROUGH
 @pytest.mark.parametrize("release", RELEASES)
 def test_one_model_in_two_formats_is_the_same(release: str) -> None:
-    """
-    HDF5, .keras, SavedModel, export and JSON of one model of one release: no difference, and the
-    values that both hold are equal.
-    """
+    """HDF5, .keras, SavedModel, export and JSON of a model are equal."""
     pairs = [
         (name, pair)
         for name, found in cases(release).items()
@@ -191,10 +179,7 @@ def test_what_keras_files_leave_out_of_the_optimizer_is_told(release: str) -> No
 @THOROUGH
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_other_way_round_mirrors(release: str) -> None:
-    """
-    Neighbouring models of a release, which have little in common, and its own counterpart of
-    another release.
-    """
+    """Swapped models have swapped differences, also between models with little in common."""
     paths = sorted(files(release))
     pairs = [
         *itertools.pairwise(paths[:12]),
@@ -271,9 +256,7 @@ def test_another_policy_is_what_differs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["float16", "float64"])
 def test_cast_variables_are_told_as_such(tmp_path: Path, policy: str) -> None:
-    """
-    A pure policy casts what is stored; the diff says that B is A rounded, or that nothing was lost.
-    """
+    """If ``migrate`` casts variables, the difference says whether B is A rounded or lossless."""
     source = FIXTURES / "tf2.15/global_float32.h5"
     target = policytool.migrate(
         source, to=policy, include=["outputs"], output=tmp_path / "model.h5"
@@ -293,9 +276,7 @@ def test_cast_variables_are_told_as_such(tmp_path: Path, policy: str) -> None:
 
 
 def test_the_same_model_of_keras_2_and_3() -> None:
-    """
-    One case, built alike by two libraries: nothing differs, though Keras 2 has resolved an axis.
-    """
+    """A model that both libraries build has no difference, although Keras 2 resolves an axis."""
     found = policytool.diff(
         FIXTURES / "tf2.15/global_mixed_float16.h5",
         FIXTURES / "keras3.15/global_mixed_float16.keras",
@@ -334,10 +315,7 @@ def test_weights_alone_are_read_with_the_other_files_config(weights: str) -> Non
 
 
 def test_variables_of_one_name_are_all_compared() -> None:
-    """
-    ``tf.Module`` calls every variable that nobody named ``Variable``: none of them stands for the
-    others.
-    """
+    """``tf.Module`` names all variables ``Variable`` by default; each is compared."""
 
     def module(*shapes: tuple[int, ...]) -> comparing.ComparedModel:
         tensors = tuple(
@@ -354,9 +332,7 @@ def test_variables_of_one_name_are_all_compared() -> None:
 
 
 def test_two_layouts_of_weights_alone_pair_by_names_in_the_file() -> None:
-    """
-    Keras 3 stores the layer's own name beside its weights, Keras 2's old layout names groups by it.
-    """
+    """Keras 3 stores the names of layers next to weights, and Keras 2 names groups by them."""
     found = policytool.diff(
         FIXTURES / "tf2.15/weights_only.h5", FIXTURES / "keras3.15/weights_only.weights.h5"
     )
@@ -460,10 +436,7 @@ def test_an_optimizer_that_is_gone_is_a_difference() -> None:
 
 
 def test_signatures_are_compared_between_savedmodels() -> None:
-    """
-    By their names, arguments, dtypes, and what they compute in; another format has none, which is
-    said.
-    """
+    """Names, arguments and dtypes are compared; a note says that other formats have none."""
 
     def exported(dtype: str, *signatures: Signature) -> comparing.ComparedModel:
         trace = Trace(
@@ -522,10 +495,7 @@ def test_migrated_policies_leave_what_was_traced(tmp_path: Path) -> None:
 
 
 def test_savedmodels_of_one_model_compute_alike() -> None:
-    """
-    Releases that trace the same: nothing differs but, in the older one, what its random numbers
-    began with.
-    """
+    """Equal graphs of two releases are equal; one kernel has other random values."""
     assert not policytool.diff(
         FIXTURES / "tf2.15/global_mixed_float16", FIXTURES / "tf_keras2.21/global_mixed_float16"
     ).differs
@@ -594,10 +564,7 @@ def test_a_graph_that_was_not_read_is_a_note() -> None:
 
 
 def test_a_layer_may_be_picked(tmp_path: Path) -> None:
-    """
-    By its path, or a pattern; what stands beside the layers is left out, and so are other layers'
-    differences.
-    """
+    """A path or pattern selects layers; other differences are left out."""
     target = policytool.migrate(
         MIXED_H5, set={"mlp/dense_a": "float64"}, output=tmp_path / "model.h5"
     ).output
@@ -683,10 +650,7 @@ def test_identical_models_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     "name", ["tf2.15/adam_autowrap_mf16.h5", "keras3.15/nested_models.keras", "tf2.15/mha_mixed"]
 )
 def test_damaged_files_end_in_sentences(tmp_path: Path, name: str) -> None:
-    """
-    A comparison, or an error with a code, whatever byte is wrong; what cannot be read is never
-    called equal.
-    """
+    """A damaged file is an error with a code, or different; it is never equal."""
     source, copy = FIXTURES / name, tmp_path / f"copy{(FIXTURES / name).suffix}"
     part = "variables/variables.index" if source.is_dir() else ""
     if source.is_dir():

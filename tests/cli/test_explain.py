@@ -55,10 +55,7 @@ def test_bytes_that_are_no_text_do_not_matter() -> None:
 
 @pytest.mark.parametrize("format_", ["table", "markdown", "json"])
 def test_no_match_exits_with_4_and_a_link(format_: str) -> None:
-    """
-    A message without a match exits with code 4 and a one-line message with a link on stderr; JSON
-    has an empty list.
-    """
+    """The message is one line with a link, and JSON has an empty list."""
     ended = run("explain", "ZeroDivisionError: division by zero", "--format", format_)
     assert ended.code == Exit.NO_MODEL
     assert ended.err == f"error: No known error message matches. See {PAGE} for the list.\n"

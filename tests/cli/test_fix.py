@@ -1,7 +1,4 @@
-"""
-``policytool audit --fix``: which findings are fixed, which are left with a reason, and that no
-other file changes.
-"""
+"""``policytool audit --fix``: fixed findings, the reasons for others, and unchanged files."""
 
 from __future__ import annotations
 
@@ -57,10 +54,7 @@ def of(ended: Ended, path: str) -> Any:
 
 
 def test_a_safe_fix_is_migrate_in_place() -> None:
-    """
-    A safe fix writes the result of migrate in place with a backup, and a second audit has no
-    findings.
-    """
+    """The result and the backup are those of ``migrate``, and a second audit has no findings."""
     copied(OLD, "a.h5")
     assert run("migrate", "a.h5").code == 0
     ended = fix("a.h5")
@@ -120,10 +114,7 @@ def test_models_of_other_formats_are_fixed(source: Path) -> None:
 
 
 def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Unsafe fixes are left with a reason unless ``--unsafe-fixes`` is set, which changes a ``.keras``
-    file to float32.
-    """
+    """Only ``--unsafe-fixes`` changes a ``.keras`` file to float32."""
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, stand_in_rules.WIDENED)
     copied(DICTS, "a.keras")
     before = files()
@@ -141,10 +132,7 @@ def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_diff_shows_and_writes_nothing() -> None:
-    """
-    ``--diff`` prints the changes on stdout and writes nothing; the exit code is that of the audit,
-    and unfixed findings are on stderr.
-    """
+    """``--diff`` prints the changes, and has the exit code of the audit."""
     copied(OLD, "a.h5")
     copied(LOSING, "b.h5")
     before = files()
@@ -158,10 +146,7 @@ def test_a_diff_shows_and_writes_nothing() -> None:
 
 
 def test_a_loss_scale_that_training_used_is_not_dropped_by_a_safe_fix() -> None:
-    """
-    A safe fix does not drop a loss scale that training used; ``--unsafe-fixes`` drops it with
-    migrate's warning.
-    """
+    """``--unsafe-fixes`` drops it with a warning."""
     copied(LOSING, "a.h5")
     ended = fix()
     assert ended.code == 1
@@ -184,10 +169,7 @@ def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
 
 
 def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
-    """
-    If one file cannot be written, it is unchanged and reported with exit code 3, and the other file
-    is fixed.
-    """
+    """A file that cannot be written is unchanged, the exit code is 3, and the other is fixed."""
     copied(OLD, "a.h5")
     copied(OLD, "b.h5")
     Path("a.h5.bak").write_bytes(b"mine")
@@ -215,10 +197,7 @@ def test_what_is_let_pass_is_not_fixed() -> None:
 
 
 def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:
-    """
-    A renamed file of a baseline is recognized by all its findings before fixes, so that it is not
-    fixed.
-    """
+    """All findings before fixes identify a renamed file, which is not fixed."""
     copied(OLD, "a.h5")
     assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
     Path("a.h5").rename("b.h5")
@@ -235,10 +214,7 @@ def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:
 
 
 def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    If not all fixes of a file are possible, the safe ones are applied, and the others are left with
-    migrate's reason.
-    """
+    """If only safe fixes are possible, the others are left with the reason of ``migrate``."""
     unknown = stand_in_rules.rule(
         "PT304",
         "elsewhere",
@@ -255,10 +231,7 @@ def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    If migrate reports an error or plans no edit, the model is unchanged and its findings decide the
-    exit code.
-    """
+    """If ``migrate`` fails or plans no edit, the findings decide the exit code."""
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "current-already", remedy=Remedy(fix=Fix.SAFE))
     )
@@ -270,9 +243,7 @@ def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A finding that remains after its fix is reported, and the fix does not count as successful.
-    """
+    """A finding that remains after its fix is reported, and the fix is no success."""
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "never-enough", remedy=Remedy(fix=Fix.SAFE))
     )
@@ -289,10 +260,7 @@ def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_vanishes_without_having_been_fixed_is_no_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    A loss scale finding that disappears only because the loss scale was dropped is a warning and
-    not a success.
-    """
+    """A finding that disappears with a dropped loss scale is a warning."""
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT201"])
     copied(LOSING, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
@@ -331,10 +299,7 @@ def test_a_safe_fix_that_would_change_numerics_is_held_back(
 
 
 def test_a_safe_fix_may_store_the_same_values_wider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A safe fix can store the same values in a wider dtype: bfloat16 in HDF5, which no release reads,
-    becomes float32.
-    """
+    """bfloat16 in HDF5, which no release reads, becomes float32."""
     stand_in_rules.use(monkeypatch, BY_ID["PT403"])
     copied(FIXTURES / "tf2.15/global_bfloat16.h5", "a.h5")
     ended = fix()
@@ -424,10 +389,7 @@ def test_remedies_that_contradict_each_other_are_left(
 
 
 def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
-    """
-    A safe remedy is left if an unsafe one must preserve the loss scale first, which new policies
-    would drop.
-    """
+    """New policies would drop the loss scale that an unsafe remedy preserves."""
     saving = finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
     found = merge_remedies((SAFE, saving), unsafe=False)
     assert found.options is None
@@ -440,9 +402,7 @@ def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
 
 
 def test_what_needs_tensorflow_is_never_done() -> None:
-    """
-    A remedy that needs TensorFlow is never applied by audit; the report names the command for it.
-    """
+    """The report names the command for a remedy that needs TensorFlow."""
     found = merge_remedies((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
     assert found.options is None
     assert (

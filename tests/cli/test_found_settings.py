@@ -1,7 +1,4 @@
-"""
-What a settings file decides that nobody named: it lies in a checkout or a download, and a stranger
-may have written it.
-"""
+"""Settings files that policytool finds itself: their author may be a stranger."""
 
 from __future__ import annotations
 
@@ -50,9 +47,7 @@ ISSUE: Final = {
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """
-    Return the working directory, which holds a model, ``a.h5``, below the test's own directory.
-    """
+    """Return the working directory, which contains the model ``a.h5``."""
     directory = tmp_path / "clone"
     directory.mkdir()
     monkeypatch.chdir(directory)
@@ -74,10 +69,7 @@ def content() -> dict[str, bytes]:
 
 
 def options() -> Iterator[tuple[str, str, str]]:
-    """
-    Yield each command with the key of each of its options and a value for it, and with its
-    structured keys.
-    """
+    """Yield each command with the keys and values of its options, and its structured keys."""
     for name, command in commands():
         structured = getattr(command, "structured", {})
         for option in command.params:
@@ -117,9 +109,7 @@ def test_the_allow_list_is_that_of_the_security_page() -> None:
     ("command", "key", "value"), [one for one in options() if one[1] not in ISSUE], ids=str
 )
 def test_every_other_option_is_refused(command: str, key: str, value: str, project: Path) -> None:
-    """
-    Whatever its value is; the same file is obeyed if it is named, and nothing is written before.
-    """
+    """Other keys are errors before anything is written, unless the user names the file."""
     found(f"{key} = {value}\n")
     before = content()
     ended = run(command, "--show-settings")
@@ -267,9 +257,7 @@ def test_no_model_is_replaced(keys: tuple[str, ...], command: str) -> None:
 
 
 def test_a_policy_makes_a_new_file_alone() -> None:
-    """
-    ``to`` may stand in such a file: migrate writes beside the original, and nothing that exists.
-    """
+    """With the key ``to``, ``migrate`` writes a new file next to the original."""
     found('to = "mixed_bfloat16"\n')
     before = content()
     assert run("migrate", "a.h5").code == 0
@@ -408,8 +396,8 @@ def test_a_long_word_is_not_compared_whole() -> None:
         ),
     ],
 )
-def test_a_file_that_hides_findings_is_named(text: str, words: str) -> None:
-    """On stderr, in one line, for each key; not if somebody named the file, nor with -q."""
+def test_a_warning_names_settings_that_hide_findings(text: str, words: str) -> None:
+    """One line names the key, unless ``-q`` or ``--config`` with the file is set."""
     assert run("audit", "a.h5", "--write-baseline", "known.json").code == 0
     assert run("audit", "a.h5").err == ""
     found(text)
@@ -433,26 +421,17 @@ def test_a_file_that_hides_findings_is_named(text: str, words: str) -> None:
         "format = 'markdown'",
     ],
 )
-def test_a_file_that_hides_nothing_is_not_named(text: str) -> None:
-    """It may say what counts, as long as nothing that was found is left out."""
+def test_settings_that_hide_no_finding_cause_no_warning(text: str) -> None:
+    """These settings do not affect the findings of the model."""
     found(text)
     assert run("audit", "a.h5").err == ""
 
 
-def test_an_option_on_the_command_line_hides_on_its_own_account() -> None:
-    """What the file says has no effect then."""
+def test_options_that_replace_settings_cause_no_warning() -> None:
+    """Options on the command line hide findings intentionally."""
     found("select = ['PT3']\nignore = ['PT101']\nfail-on = 'never'")
-    ended = run(
-        "audit",
-        "a.h5",
-        "--select",
-        "PT1",
-        "--ignore",
-        "PT2",
-        "--fail-on",
-        "error",
-    )
-    assert ended.err == ""
+    options = ("--select", "PT1", "--ignore", "PT2", "--fail-on", "error")
+    assert run("audit", "a.h5", *options).err == ""
 
 
 # How such a file is read
@@ -534,10 +513,7 @@ def test_nested_tables_are_wrong_usage(text: str, table: str) -> None:
 
 @THOROUGH
 def test_a_key_of_many_names_costs_nothing(project: Path) -> None:
-    """
-    Their number squared, in time and in memory, is what tomllib takes: 5,000 take 100 MB, and a
-    megabyte has 500,000.
-    """
+    """Long dotted keys are errors before tomllib, which needs quadratic memory for them."""
     for key in ("a." * 2**18 + "a", '"a".' * 2**17 + '"a"', "a . " * 2**17 + "a"):
         for text in (f"{key} = 1\n", f"[{key}]\n", f'x = ["""""a""""", {{ {key} = 1 }}]\n'):
             found(text)
@@ -568,10 +544,7 @@ def test_dots_in_texts_are_no_names() -> None:
 
 
 def test_settings_of_a_whole_project_are_read(project: Path) -> None:
-    """
-    The files' own order of precedence is not what this page is about; a model beside them is read
-    with all of them.
-    """
+    """A model in the project is read with all settings files that apply."""
     h5_model(project / "b.h5", sequential())
     found('format = "json"\ntarget = ["keras3"]\n[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
     assert run("inspect", "b.h5").out.startswith("{")

@@ -1,7 +1,4 @@
-"""
-Baselines, plans, settings, lists of paths and reports go through files and pipes: bounded in size,
-and in the time that a pipe has.
-"""
+"""Baselines, plans, settings, lists and reports in files and pipes have limits on size and time."""
 
 from __future__ import annotations
 

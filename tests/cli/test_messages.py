@@ -1,7 +1,4 @@
-"""
-Nothing that reaches stderr moves the cursor or is a command to a CI runner, whoever chose the names
-and values in it.
-"""
+"""Names and values in messages never move the cursor or act as commands of a CI runner."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ def is_harmless(text: str) -> bool:
 
 
 def check(ended: Ended, code: int) -> None:
-    """
-    Make sure that a call failed with a code, and that what it said repeats the hostile name and is
-    harmless.
-    """
+    """Check the exit code of a call, and that its message has the name without its effects."""
     assert ended.code == code, ended.err
     assert "error::x" in ended.err
     assert is_harmless(ended.err), ended.err

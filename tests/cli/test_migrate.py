@@ -54,10 +54,7 @@ def policies(path: Path) -> set[str | None]:
 
 
 def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> None:
-    """
-    Without a path the model below the working directory is meant, and the result is named after the
-    policy.
-    """
+    """Without a path, the only model below the working directory is migrated."""
     before = model.read_bytes()
     ended = run("migrate", "--to", "mixed_bfloat16", "--include", "outputs")
     assert ended.code == 0, ended.err
@@ -200,9 +197,7 @@ def test_a_glob_and_a_directory_pass_over_outputs(model: Path, place: Path) -> N
 
 
 def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> None:
-    """
-    Weights alone, and a SavedModel without Keras metadata, hold no policy that could be changed.
-    """
+    """Weights files and SavedModels without Keras metadata have no policies."""
     for path in (
         FIXTURES / "keras3.15/global_mixed_float16.export",
         FIXTURES / "tf2.3/weights_only.weights.h5",
@@ -259,10 +254,7 @@ def test_a_config_alone_is_no_model_with_weights(place: Path, kind: str) -> None
 
 
 def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
-    """
-    The name gets the policy, dots in it or not; a second run finds nothing to do, and what is
-    written is no input of its own.
-    """
+    """The output is named after the policy, and a second run has nothing to do."""
     shutil.copytree(FIXTURES / "tf2.15/global_mixed_float16", place / "v1.2")
     ended = run("migrate", "v1.2", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
@@ -443,21 +435,22 @@ def test_what_is_no_plan_is_told(text: str, model: Path, place: Path) -> None:
         *((("plans", 0, "edits", 0, key), ...) for key in ("kind", "part", "pointer", "reason")),
     ],
 )
-def test_a_plan_with_a_wrong_or_missing_value_is_told(
+def test_a_plan_with_a_wrong_or_missing_value_is_an_error(
     place_: tuple[str | int, ...], value: object, model: Path, place: Path
 ) -> None:
-    """In one sentence, and nothing is written; an ellipsis stands for a key that is missing."""
-    planned = json.loads(
-        run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json").out
-    )
-    holder: Any = planned
-    for step in place_[:-1]:
-        holder = holder[step]
+    """The error is one line, and nothing is written. The value ``...`` removes the key."""
+    plan: Any = run(
+        "migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json"
+    ).json
+    *path, key = place_
+    parent = plan
+    for step in path:
+        parent = parent[step]
     if value is ...:
-        del holder[place_[-1]]
+        del parent[key]
     else:
-        holder[place_[-1]] = value
-    (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
+        parent[key] = value
+    (place / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     ended = run("migrate", "--plan", "plan.json")
     assert ended.code == 2, ended.err
     assert "is not a plan" in ended.err
@@ -466,8 +459,10 @@ def test_a_plan_with_a_wrong_or_missing_value_is_told(
 
 
 @pytest.mark.parametrize("dtype", ["int8", 16])
-def test_a_plan_that_casts_to_no_float_is_told(dtype: object, place: Path) -> None:
-    """The dtypes that are cast between are those of the documentation."""
+def test_a_plan_with_a_cast_to_another_kind_of_dtype_is_an_error(
+    dtype: object, place: Path
+) -> None:
+    """A plan casts stored values only to the float dtypes that the documentation lists."""
     shutil.copy(FIXTURES / "tf2.3/exp_mf16_fixed128.h5", place / "model.h5")
     options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     planned = json.loads(run("migrate", "model.h5", *options).out)
@@ -478,8 +473,8 @@ def test_a_plan_that_casts_to_no_float_is_told(dtype: object, place: Path) -> No
     assert "is not a plan" in ended.err
 
 
-def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
-    """float16 holds 65504: more is refused unless it is allowed, small values are counted."""
+def test_a_cast_to_float16_counts_small_values_and_blocks_large_values(place: Path) -> None:
+    """``--allow overflow`` permits values above 65504."""
     path = small_models.h5_model(
         place / "model.h5", small_models.sequential(small_models.dense(), small_models.dense("out"))
     )
@@ -488,13 +483,9 @@ def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
         kernel[0] = (1e-7, 1e-9)
         file["model_weights/dense_a/dense_a/kernel:0"][...] = kernel
     assert run("migrate", path, "--to", "float16", "-o", "small.h5", "--format", "json").code == 0
-    report = run("migrate", path, "--to", "float16", "--preview", "--format", "json").json["plans"][
-        0
-    ]
-    assert (
-        sum(cast["subnormal"] for cast in report["casts"]),
-        sum(cast["flushed"] for cast in report["casts"]),
-    ) == (1, 1)
+    report = run("migrate", path, "--to", "float16", "--preview", "--format", "json").json
+    casts = report["plans"][0]["casts"]
+    assert [sum(cast[key] for cast in casts) for key in ("subnormal", "flushed")] == [1, 1]
     with h5py.File(place / "small.h5") as file:
         assert file["model_weights/dense_a/dense_a/kernel:0"].dtype == np.float16
     with h5py.File(path, "r+") as file:
@@ -503,9 +494,8 @@ def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
     assert refused.code == 3
     assert "--allow overflow" in " ".join(refused.out.split())
     assert not (place / "large.h5").exists()
-    assert (
-        run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow", "overflow").code == 0
-    )
+    allowed = run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow", "overflow")
+    assert allowed.code == 0
 
 
 def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
@@ -519,10 +509,7 @@ def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
 
 
 def test_target_writes_what_an_old_loader_reads(place: Path) -> None:
-    """
-    TF 2.4 needs the dict; for a loader that refuses the file for more than its policies, the model
-    is written anew.
-    """
+    """TF 2.4 needs a dict; if other parts fail in the target, the model is converted."""
     path = copied(FIXTURES / "tf2.5/global_mixed_float16.h5", place / "model.h5")
     assert run("migrate", path, "-o", "bare.h5").code == 0
     ended = run("migrate", "bare.h5", "--target", "tf2.4")
@@ -564,10 +551,7 @@ def test_python_api_converts(place: Path) -> None:
 
 
 def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
-    """
-    What a plan file holds is not the model that would be written: it is planned anew, which the
-    sentence says.
-    """
+    """A plan file does not contain a converted model, so the error says to plan again."""
     copied(FIXTURES / "keras3.15/default_float32.keras", place / "model.keras")
     ended = run("migrate", "model.keras", "--target", "tf2.15", "--preview", "--format", "json")
     assert ended.code == 1, ended.err

@@ -1,7 +1,4 @@
-"""
-``migrate --jobs`` and ``audit --fix --jobs``: the same files and the same words, however many
-processes there are.
-"""
+"""``migrate --jobs`` and ``audit --fix --jobs`` do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -72,10 +69,7 @@ def copied(source: Path, target: Path) -> Path:
 
 
 def filled(directory: Path) -> Path:
-    """
-    Return a directory with models of several formats, a broken one, weights alone, and a file that
-    is none.
-    """
+    """Return a directory with models, a broken model, weights, and a file that is not a model."""
     for number in range(len(SOURCES)):
         source = SOURCES[number]
         copied(source, directory / f"m{number}{source.suffix}")
@@ -105,10 +99,7 @@ def names(directory: Path) -> list[str]:
 
 
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *calls: tuple[str, ...]) -> list[Ended]:
-    """
-    Return how calls end with one process, in a copy of ``tmp_path/one`` of their own; with two they
-    end alike, and leave the same files.
-    """
+    """Return the results of calls with one process; two processes give the same files."""
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     ends = []
     for jobs, name in (("1", "one"), ("2", "two")):
@@ -193,9 +184,7 @@ def test_a_second_call_finds_the_outputs_of_the_first(
 def test_what_was_interrupted_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Outputs that are there are left, and their inputs are not migrated again; the others are made.
-    """
+    """Existing outputs are skipped, and the other models are migrated."""
     place = filled(tmp_path / "one")
     (place / "out/m0.h5").write_bytes(b"an earlier run's")
     options = ("--to", "float32", "-o", "out", "--existing=skip", "--format", "json")
@@ -259,10 +248,7 @@ def test_a_saved_plan_is_carried_out_by_processes(
 def test_fixes_are_the_same(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    What is fixed, what is left and why, and what is found then; backups are in the way of the
-    second call.
-    """
+    """Fixes, reasons and remaining findings are equal; backups block a second call."""
     filled(tmp_path / "one")
     first, _ = both(tmp_path, monkeypatch, ("audit", ".", *options), ("audit", ".", *options))
     assert first.out
@@ -325,10 +311,7 @@ def test_inputs_that_meet_are_done_in_their_order(
     monkeypatch: pytest.MonkeyPatch,
     meddling: Any,
 ) -> None:
-    """
-    Two with one output, one that is another's output, or its backup: the second finds what the
-    first left, however long that took.
-    """
+    """If two inputs share a file, the second reads the result of the first."""
     for name, source in models.items():
         copied(source, tmp_path / "one" / name)
         for shard in source.parent.glob("*.bin") if source is MIXED_TFJS else ():
@@ -511,10 +494,7 @@ WAITING: Final = (
 def begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]]]:
-    """
-    Return a call whose two processes have drafts that lie in a directory under hidden names, both
-    of them, and what was there before.
-    """
+    """Return a call whose two processes have hidden drafts, and the files before it."""
     place, marks = tmp_path / "place", tmp_path / "marks"
     marks.mkdir()
     for name in ("a", "b", "c"):

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, ...]]:
-    """
-    Return a function that gives the interpreters of source and target that migrate would start.
-    """
+    """Return a function that gives the interpreters of source and target."""
 
     def interpreters(*arguments: str | Path) -> tuple[str, ...]:
         found: list[str] = []

@@ -84,10 +84,7 @@ def came_from_cache(*arguments: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
 def test_second_run_costs_a_listing(bucket: Any, calls: list[str], command: str) -> None:
-    """
-    Of the prefix and of each directory below it; no file is opened. Two requests more show that the
-    URL names a prefix.
-    """
+    """The second run lists the prefix and its directories, and opens no file."""
     assert bucket
     arguments = (command, f"s3://{BUCKET}/{PREFIX}", "--format", "json", "--cache", "cache")
     first = run(*arguments)

@@ -465,9 +465,7 @@ def test_stdout_is_not_replaced(project: Path) -> None:
 def test_a_full_disk_leaves_the_old_report_and_the_others(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Stdout and the other report are whole, the sentence names the file, and nothing lies beside it.
-    """
+    """Other reports are complete, and the error names the file."""
     Path("old.json").write_text("old", encoding="utf-8")
     publish, open_file = Draft.publish, Path.open
     done: list[str] = []

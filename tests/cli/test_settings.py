@@ -99,10 +99,7 @@ def test_named_pyproject_is_read_for_its_table(project: Path) -> None:
 def test_nearest_file_is_looked_for_upwards(
     file: str, text: str, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A file above the working directory counts; one nearer counts instead; a pyproject without our
-    table counts nothing.
-    """
+    """The nearest file counts; a pyproject without the table ``tool.policytool`` is ignored."""
     (project / file).write_text(text, encoding="utf-8")
     monkeypatch.chdir(project / "deep" / "er")
     h5_model(project / "deep" / "er" / "a.h5", sequential())
@@ -168,9 +165,7 @@ def test_wrong_settings_are_refused_in_a_sentence(text: bytes, words: str, proje
     ],
 )
 def test_pyproject_that_is_no_table_is_no_bug_of_ours(text: str, project: Path) -> None:
-    """
-    A pyproject whose ``tool.policytool`` is no table is refused; one without it is passed over.
-    """
+    """``tool.policytool`` that is not a table is a usage error."""
     (project / "pyproject.toml").write_text(text, encoding="utf-8")
     ended = run("inspect", "a.h5")
     assert ended.code == (2 if "policytool" in text else 0), ended.err

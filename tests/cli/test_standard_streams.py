@@ -1,7 +1,4 @@
-"""
-Runs whose standard streams or working directory are closed, full, or gone end with an exit code of
-the documented meaning, and never as a bug.
-"""
+"""Closed or full streams and a removed working directory have documented exit codes."""
 
 from __future__ import annotations
 
@@ -149,10 +146,7 @@ def test_closed_stdin_is_an_empty_list_of_paths() -> None:
     ],
 )
 def test_deleted_working_directory_is_a_failure(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """
-    Relative paths and settings files have no meaning there; the package itself is found by its
-    absolute path.
-    """
+    """Relative paths and settings files have no meaning in it."""
     place = tmp_path / "gone"
     place.mkdir()
     before = f'export PYTHONPATH="{ROOT}"; rmdir "$PWD";'

@@ -1,6 +1,4 @@
-"""
-What ``tune`` refuses before TensorFlow is started: each with a sentence that says what to do.
-"""
+"""Usage errors of ``tune`` before TensorFlow starts."""
 
 from __future__ import annotations
 
@@ -30,10 +28,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tune(*arguments: str) -> Ended:
-    """
-    Run ``tune`` with an interpreter that does not exist: what gets as far as starting it fails with
-    ``no-python``.
-    """
+    """Run ``tune`` without an interpreter: calls without a usage error end with ``no-python``."""
     return run("tune", *arguments, "--python", "no-such-python")
 
 

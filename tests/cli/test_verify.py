@@ -1,7 +1,4 @@
-"""
-``migrate --verify/--no-verify``: what is compared by default, what the last line and the JSON say,
-and what is written. Interpreters only claim to have libraries.
-"""
+"""``migrate --verify/--no-verify``, with interpreters that only claim to have libraries."""
 
 from __future__ import annotations
 
@@ -360,10 +357,7 @@ def test_a_class_without_its_code_says_nothing_of_the_result(fake: Make) -> None
 
 
 def test_a_lack_of_memory_is_no_fault_of_the_conversion(fake: Make, place: Path) -> None:
-    """
-    The comparison is repeated with fewer rows, each time in a new process; the file is written, and
-    the report has the limit and the option.
-    """
+    """A new process compares fewer rows; the report has the limit and the option."""
     python = fake(result=failed("memory", "OOM"))
     ended = converted("--python", python.path, "--format", "json")
     assert ended.code == 0

@@ -379,12 +379,12 @@ def test_sequences_end_at_the_same_place_in_all_inputs(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_layers_that_prepare_data_get_what_they_are_for(
+def test_preprocessing_layers_get_values_of_their_range(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """
-    Pixels, what a Normalization learnt, boundaries, vocabularies with and without other words,
-    masks.
+    Synthetic inputs are pixels for Rescaling, values around the mean of a Normalization, values on
+    both sides of the boundaries of a Discretization, entries of vocabularies, and padding masks.
     """
     fed = asked(family).saved("prepared", "drawn")
     assert fed["image"].min() >= 0
@@ -404,7 +404,7 @@ def test_layers_that_prepare_data_get_what_they_are_for(
 def test_open_dimensions_get_the_smallest_size_that_works(
     asked: Callable[[str], Answers], family: str
 ) -> None:
-    """Of 8, 32, 128 and 224."""
+    """An image of unknown size has 32 x 32 pixels, and a series has 8 steps."""
     told = asked(family).told
     assert told["wide", "drawn"]["specs"] == [[8, 32, 32, 3]]
     assert told["nested", "drawn"]["told"]["inputs"][1] == {
@@ -417,10 +417,10 @@ def test_open_dimensions_get_the_smallest_size_that_works(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_size_that_the_model_fixes_wins(
+def test_a_model_with_a_fixed_batch_size_gets_batches_of_this_size(
     asked: Callable[[str], Answers], family: str
 ) -> None:
-    """It is said, and rows that make no whole batches are refused."""
+    """A note names another requested size; a file with an incomplete batch is an error."""
     told = asked(family).told
     assert told["stateful", "drawn"]["batch_size"] == 4
     assert told["stateful", "drawn"]["told"]["notes"] == []

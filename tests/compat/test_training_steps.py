@@ -70,10 +70,13 @@ def trained(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.mark.parametrize("library", OTHER)
 @pytest.mark.parametrize("name", CASES)
-def test_training_goes_on_as_before(
+def test_the_other_library_continues_training(
     trained: Dialogue, tmp_path: Path, name: str, library: str
 ) -> None:
-    """In the other library, from each format in which this one saves the model."""
+    """
+    One more step of training gives nearly the same weights in both libraries, from each format in
+    which ``library`` saves the model.
+    """
     target = OTHER[library]
     for source in trained.saved[name].get(library, ()):
         output = tmp_path / "model.keras"
@@ -89,14 +92,18 @@ def test_training_goes_on_as_before(
 def _largest_gap(expected: list[list[float]], found: list[list[float]]) -> float:
     assert len(expected) == len(found)
     return max(
-        float(np.abs(np.subtract(one, other)).max())
-        for one, other in zip(expected, found, strict=True)
+        float(np.abs(np.subtract(*arrays)).max()) for arrays in zip(expected, found, strict=True)
     )
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_training_goes_on_in_the_other_format(trained: Dialogue, tmp_path: Path, name: str) -> None:
-    """Keras 2 restores the state from both."""
+def test_keras_2_continues_training_in_the_other_format(
+    trained: Dialogue, tmp_path: Path, name: str
+) -> None:
+    """
+    Keras 2 restores the optimizer from HDF5 and from .keras: after a conversion of one to the
+    other, the next step of training gives the same weights.
+    """
     for source in trained.saved[name].get("tf_keras", ()):
         output = tmp_path / ("model.h5" if source.endswith("keras") else "model.keras")
         done = policytool.migrate(source, target="tf_keras", output=output, verify=False)
@@ -106,8 +113,8 @@ def test_training_goes_on_in_the_other_format(trained: Dialogue, tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_training_goes_on_in_an_older_release(trained: Dialogue, tmp_path: Path, name: str) -> None:
-    """A wrapper that scales losses holds fewer variables of Adafactor and Nadam."""
+def test_an_older_release_continues_training(trained: Dialogue, tmp_path: Path, name: str) -> None:
+    """Adafactor and Nadam save fewer variables in a LossScaleOptimizer than without one."""
     for source in trained.saved[name].get("keras", ()):
         output = tmp_path / "model.keras"
         done = policytool.migrate(source, target="keras3.10", output=output, verify=False)
@@ -119,10 +126,13 @@ def test_training_goes_on_in_an_older_release(trained: Dialogue, tmp_path: Path,
 
 @pytest.mark.parametrize("target", ["keras3", "tf_keras"])
 @pytest.mark.parametrize("name", OLD_FILES)
-def test_training_goes_on_from_files_of_old_releases(
+def test_training_continues_from_files_of_old_releases(
     trained: Dialogue, tmp_path: Path, name: str, target: str
 ) -> None:
-    """The old release went on with the model in memory, as Keras 3 restores no slots from HDF5."""
+    """
+    The old release continued with the model in memory, because Keras 3 does not restore slot
+    variables from HDF5.
+    """
     source, output = tmp_path / "old.h5", tmp_path / "new.keras"
     with zipfile.ZipFile(RECORD) as archive:
         source.write_bytes(archive.read(f"{name}.h5"))

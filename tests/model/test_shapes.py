@@ -120,6 +120,35 @@ def test_a_layer_in_steps_keeps_them() -> None:
     assert shapes["mlp/last"] == {"input": (None, 3, 7)}
 
 
+def test_a_layer_that_is_called_twice_has_the_sizes_of_both_calls() -> None:
+    """Sizes that differ between two calls of a layer are unknown."""
+    inputs = [
+        {
+            "class_name": "InputLayer",
+            "name": name,
+            "config": {"name": name, "batch_input_shape": [None, steps, 5]},
+            "inbound_nodes": [],
+        }
+        for name, steps in (("a", 3), ("b", 4))
+    ]
+    calls = [[["a", 0, 0, {}]], [["b", 0, 0, {}]]]
+    shared = {**dense("shared", units=7), "name": "shared", "inbound_nodes": calls}
+    config: Any = {
+        "name": "net",
+        "layers": [*inputs, shared],
+        "input_layers": [["a", 0, 0], ["b", 0, 0]],
+        "output_layers": [["shared", 0, 0], ["shared", 1, 0]],
+    }
+    architecture = {"class_name": "Functional", "config": config}
+    document = Document(
+        path="model.json", format="json", parts={"config": architecture}, config_part="config"
+    )
+    placed = tree.build(document, get("tf2.15"))
+    shapes = LayerShapes(document=document, placed=placed)
+    outputs = {site.name: shapes.output(index) for index, site in enumerate(placed.sites)}
+    assert outputs["shared"] == (None, None, 7)
+
+
 IMAGE = {"data_format": "channels_last", "padding": "valid"}
 
 

@@ -331,6 +331,24 @@ def recorded(private: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return found
 
 
+@pytest.mark.parametrize(
+    ("releases", "family", "missing"),
+    [
+        ({"tensorflow": "2.16.1", "keras": "3.3.3"}, "keras2", "tf-keras"),
+        ({"tensorflow": "2.16.1", "keras": "3.3.3", "tf_keras": "2.16.0"}, "keras2", None),
+        ({"tensorflow": "2.15.0", "keras": "2.15.0"}, "keras2", None),
+        ({"tensorflow": "2.15.0", "keras": "2.15.0"}, "keras3", "Keras 3"),
+        ({"tensorflow": "2.16.1", "keras": "3.3.3"}, "keras3", None),
+    ],
+)
+def test_a_missing_library_is_named(
+    releases: dict[str, str | None], family: str, missing: str | None
+) -> None:
+    """TensorFlow has Keras 2 before 2.16, and needs Keras 3 to load its files."""
+    expected = None if missing is None else f"here has TensorFlow, but not {missing}"
+    assert InstalledLibraries(where="here", releases=releases).lack(family) == expected
+
+
 FOLLOW: Final = ("--include", "outputs")
 """The unpacked model has no other layers than those that make its output."""
 

@@ -138,7 +138,8 @@ def test_a_result_that_is_right_gets_its_place(child: Callable[..., Worker], mod
     assert isinstance(done, Migration)
     assert done.status is Status.WRITTEN
     assert done.retraced is not None
-    assert (done.retraced.held.variables, done.retraced.held.identical) == (6, 6)
+    held = done.retraced.held
+    assert (held.variables, held.identical, held.judged) == (6, 6, 1)
     assert [note.code for note in done.plan.notes][-1] == "optimizer-state-lost"
     assert sorted(path.name for path in model.parent.iterdir()) == ["model", "model.retraced"]
     assert reading.read(model.parent / "model.retraced", "x").layers
@@ -591,3 +592,16 @@ def test_the_new_graph_is_held_against_the_policies(
     assert (
         list(reexport._trace_differences(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
     )
+
+
+def test_layers_that_keras_numbers_are_matched_by_class_and_parent() -> None:
+    """A layer that the result does not have is a new layer of its class in the same parent."""
+    model = reading.read(SAVED, SAVED.name)
+    path = "mlp/dense_a"
+    layers = [
+        replace(layer, path=f"{path}_1") if layer.path == path else layer for layer in model.layers
+    ]
+    paths = reexport._matching_paths(model, replace(model, layers=tuple(layers)))  # noqa: SLF001  # a child would have to number layers
+    assert paths == {
+        layer.path: after.path for layer, after in zip(model.layers, layers, strict=True)
+    }

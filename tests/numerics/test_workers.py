@@ -347,19 +347,14 @@ def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is of private memory there")
 def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
-    """A job of the real child that exceeds the memory limit is an error that names the limit."""
-    (tmp_path / "tensorflow.py").write_text("held = bytearray(2**30)\n", encoding="utf-8")
+    """
+    If importing TensorFlow needs more memory than the limit, the error suggests the doubled limit.
+    """
+    (tmp_path / "tensorflow.py").write_text("memory = bytearray(2**30)\n", encoding="utf-8")
+    job = {"job": "reexport", "custom_objects": [], "registered": [], "trust": False}
     with (
         Worker(Interpreter(memory_limit=2**28)) as worker,
         pytest.raises(WorkerError, match="tensorflow-bytes=512MiB") as caught,
     ):
-        worker.run(
-            {
-                "job": "reexport",
-                "path": [str(tmp_path)],
-                "custom_objects": [],
-                "registered": [],
-                "trust": False,
-            }
-        )
+        worker.run({**job, "path": [str(tmp_path)]})
     assert caught.value.code == "memory"

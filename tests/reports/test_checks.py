@@ -151,10 +151,7 @@ def _overflowing(dtype: str) -> Checks:
 
 
 def _largest(*names: str) -> Checks:
-    """
-    Return a check of layers of which one overflows, and the layers behind it have NaN from end to
-    end; measured by itself, one of them has the largest value.
-    """
+    """Return a check in which one layer overflows and the layers after it have NaN."""
     lost = {"overflowed": 1000, "nan_candidate": 1000, "largest_candidate": 0.0}
     calls = {
         "near": call("net/near", 1e-4, along={"largest_candidate": 7656.0}, alone={}),

@@ -38,10 +38,7 @@ def value(cell: str) -> str:
 
 
 def flat(values: dict[str, object]) -> dict[str, str]:
-    """
-    Return a layer of the JSON report with its objects' keys joined by dots, as the cells that stand
-    for them.
-    """
+    """Return a layer of the JSON report as CSV columns: the keys of its objects joined by dots."""
     found = {}
     for key, item in values.items():
         if isinstance(item, dict):
@@ -60,10 +57,7 @@ def flat(values: dict[str, object]) -> dict[str, str]:
 @example(inspected("tf2.3/exp_mf16_fixed128.h5"))
 @example(inspected("keras3.15/int8.keras"))
 def test_every_value_is_that_of_the_json_report(selected: SelectedInspection) -> None:
-    """
-    Whatever the names, each cell reads back to what JSON says, and a column has the JSON key's
-    name.
-    """
+    """Each column has the name of a JSON key, and each cell has its value."""
     layers = json.loads(json_reporter(REPORT).render(selected, View()))["models"][0]["layers"]
     read = rows(selected)
     assert len(read) == len(layers)
@@ -80,9 +74,7 @@ _FORMULAS = {"=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff
 @THOROUGH
 @given(models())
 def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: SelectedInspection) -> None:
-    """
-    Nothing that a file names runs in a spreadsheet or moves a terminal's cursor; a row is a line.
-    """
+    """No cell runs in a spreadsheet or moves the cursor of a terminal, and a row is a line."""
     text = CSV.render(selected, View())
     read = rows(selected)
     assert text.count("\n") == text.count("\r\n") == len(read) + 1

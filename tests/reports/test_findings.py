@@ -1,7 +1,4 @@
-"""
-The reports of audit: golden files, the schema, and what holds of them whatever a file calls its
-layers.
-"""
+"""The reports of ``audit``: golden files, the schema, and properties for any names of layers."""
 
 from __future__ import annotations
 
@@ -61,9 +58,7 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rendered(reporter: str, audit: Audit, view: View | None = None) -> str:
-    """
-    Return an audit as a reporter shows it, with what was let pass unless the view says otherwise.
-    """
+    """Return the report of an audit, with suppressed findings unless the view hides them."""
     return next(one for one in FINDING_REPORTERS if one.name == reporter).render(
         audit, view or View(suppressed=True)
     )
@@ -106,10 +101,7 @@ def test_no_report_has_the_time(reporter: str) -> None:
 @pytest.mark.parametrize("reporter", NAMES)
 @given(audit=example_audits.audits())
 def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) -> None:
-    """
-    Whatever files and layers are called, the text is printable, can be written as UTF-8, and ends
-    with one newline or is empty.
-    """
+    """The text is printable UTF-8, and is empty or ends with one newline, for any names."""
     text = rendered(reporter, audit)
     if reporter not in {"json", "sarif"}:
         assert all(line.isprintable() for line in re.split("\r?\n", text))
@@ -184,10 +176,7 @@ def test_what_was_let_pass_is_shown_where_that_is_asked_for(reporter: str) -> No
 
 
 def test_fingerprints_are_those_among_all_that_was_found() -> None:
-    """
-    Letting one of several alike pass renames none of the others; an audit without more is marked as
-    it stands.
-    """
+    """Suppressing a finding does not change the fingerprints of equal findings."""
     found = [
         example_audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}")
         for number in range(3)
@@ -210,10 +199,7 @@ def test_fingerprints_are_those_among_all_that_was_found() -> None:
 
 
 def test_what_fixes_a_rule_in_a_file_is_one_command() -> None:
-    """
-    Assignments of several layers come together, traced anew where one has to be; other options do
-    not mix.
-    """
+    """One command assigns the policies of several layers; other options are separate commands."""
     unsafe = [Remedy(fix=Fix.UNSAFE, assignments=((path, "float32"),)) for path in ("a", "b", "a")]
     keep = Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
     found = [example_audits.NUMBERS.finding("x", remedy=remedy) for remedy in (*unsafe, keep, None)]
@@ -328,10 +314,7 @@ def test_the_schema_allows_nothing_else() -> None:
 @THOROUGH
 @given(example_audits.audits())
 def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
-    """
-    A result a finding, suppressed ones with who let them pass; each refers to its rule, its file,
-    its layer and its fingerprint.
-    """
+    """Each finding is a result with its rule, file, layer, fingerprint and suppression."""
     (run,) = json.loads(rendered("sarif", audit))["runs"]
     rules = run["tool"]["driver"]["rules"]
     expected = [
@@ -360,9 +343,7 @@ def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
 
 
 def test_sarif_says_where_files_are() -> None:
-    """
-    Below the call's directory relative to it, elsewhere and on other machines by whole addresses.
-    """
+    """Paths are relative if they are in the working directory, and complete URLs otherwise."""
     (run,) = json.loads(rendered("sarif", example_audits.made()))["runs"]
     places = {
         json.dumps(result["locations"][0]["physicalLocation"]["artifactLocation"])
@@ -430,10 +411,7 @@ def test_sarif_explains_every_rule() -> None:
 @THOROUGH
 @given(example_audits.audits())
 def test_no_markup_of_a_file_is_left(audit: Audit) -> None:
-    """
-    Outside code there are our own headings, tables and emphasis, and nothing that Markdown, HTML or
-    GitHub acts on.
-    """
+    """Names in files produce no Markdown, HTML or GitHub markup outside of code."""
     for line in rendered("markdown", audit).splitlines():
         text = re.sub(r"<code>[^<>`|]*</code>", "", line)
         text = re.sub(r"`[^`|<>&\\]+`", "", text)
@@ -469,10 +447,7 @@ def test_markdown_of_hostile_names_has_only_the_headings_of_models(audit: Audit)
 @THOROUGH
 @given(example_audits.audits())
 def test_every_annotation_is_one_command(audit: Audit) -> None:
-    """
-    A line each; the runner's own unescaping gives the file and the message back, and no name is a
-    command of its own.
-    """
+    """Each line is one annotation whose file and message the runner decodes correctly."""
     lines = rendered("github", audit).split("\n")[:-1]
     found = []
     for line in lines:
@@ -497,10 +472,7 @@ def test_the_worst_annotations_come_first() -> None:
 @THOROUGH
 @given(example_audits.audits())
 def test_junit_counts_what_it_has(audit: Audit) -> None:
-    """
-    XML that parses, a suite a file, unlike names within one, and totals that are those of the
-    elements.
-    """
+    """JUnit is XML with a suite per file, unique names within a suite, and correct totals."""
     root = ET.fromstring(rendered("junit", audit))  # noqa: S314  # our own
     assert len(root) == len(audit.audited) + len(audit.failures)
     for suite, audited in zip(root, audit.audited, strict=False):

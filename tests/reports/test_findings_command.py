@@ -1,7 +1,4 @@
-"""
-The reports of audit from the command line: one on stdout, others in files, and an exit code that
-none of them changes.
-"""
+"""The reports of ``audit`` from the command line; their number does not affect the exit code."""
 
 from __future__ import annotations
 
@@ -74,10 +71,7 @@ def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
 @THOROUGH
 @pytest.mark.parametrize("name", ["junit", "json", "sarif"])
 def test_a_narrow_encoding_spoils_no_document(name: str) -> None:
-    """
-    Where stdout has no characters beyond ASCII, documents for programs escape them as their formats
-    do.
-    """
+    """If stdout only supports ASCII, machine-readable formats escape other characters."""
     ended = run_process(
         "audit", FIXED_SCALE_H5, "--format", name, environment={"PYTHONIOENCODING": "ascii"}
     )

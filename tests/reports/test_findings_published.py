@@ -44,9 +44,7 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def of_sarif() -> jsonschema.Draft4Validator:
-    """
-    Return the validator of the published SARIF 2.1.0, which asks for addresses where it says so.
-    """
+    """Return the validator of the published SARIF 2.1.0 schema, which checks URLs."""
     assert SCHEMAS is not None
     schema = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
     jsonschema.Draft4Validator.check_schema(schema)

@@ -37,9 +37,7 @@ def report_of(selected: SelectedInspection) -> Any:
 
 
 def _files(*kinds: str) -> Iterator[str]:
-    """
-    Yield the files of these kinds that the fixtures' truth lists, by their path below the fixtures.
-    """
+    """Yield the fixtures of these kinds, by their path below the fixtures."""
     for truth in sorted(FIXTURES.glob("*/truth.json")):
         for case in json.loads(truth.read_text(encoding="utf-8"))["cases"].values():
             yield from (
@@ -55,10 +53,7 @@ RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.j
 @THOROUGH
 @pytest.mark.parametrize("release", RELEASES)
 def test_fixtures_give_reports_of_the_schema(release: str) -> None:
-    """
-    Whatever the release wrote, the report is valid, strict JSON, and its addresses lead to what
-    stands in the file; for a sample of its files.
-    """
+    """Reports of fixtures are valid strict JSON, and their pointers refer to values of the file."""
     names = sampled(
         f"reports of the schema for {release}",
         (
@@ -90,9 +85,7 @@ def test_fixtures_give_reports_of_the_schema(release: str) -> None:
 
 
 def _follow(value: jsontext.Json, pointer: str, *, stands: bool) -> None:
-    """
-    Follow a JSON Pointer; only its last step may lead nowhere, and only where nothing is declared.
-    """
+    """Follow a JSON Pointer; only the last step can be missing, and only if nothing is declared."""
     steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
     for position, step in enumerate(steps):
         if (

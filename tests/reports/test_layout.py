@@ -42,9 +42,7 @@ def test_shortened_text_never_takes_more_than_its_width(
 
 @given(st.text("abc/_0", min_size=1, max_size=60), st.integers(5, 59), VIEWS)
 def test_shortening_in_the_middle_keeps_both_ends(text: str, width: int, view: View) -> None:
-    """
-    First and last characters stay, one ellipsis stands for the rest, and no column is given away.
-    """
+    """Both ends and one ellipsis fill the width."""
     result = shorten(text, width, view, middle=True)
     if len(text) > width:
         assert result.count(view.ellipsis) == 1

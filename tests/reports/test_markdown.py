@@ -69,10 +69,7 @@ def test_every_row_has_as_many_cells_as_the_header(
 
 
 def read(text: str) -> tuple[str, list[list[str]]]:
-    """
-    Return the heading and the tables' rows as a reader sees them, by a parser of CommonMark and
-    GitHub's tables.
-    """
+    """Return the heading and the rows of tables, as a parser of GitHub's Markdown reads them."""
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     headings, rows = [], list[list[str]]()
     for position, token in enumerate(tokens):
@@ -96,10 +93,7 @@ def read(text: str) -> tuple[str, list[list[str]]]:
 @THOROUGH
 @given(models())
 def test_a_parser_reads_names_as_they_are(selected: SelectedInspection) -> None:
-    """
-    The heading is the path, each row is a layer, its first cell the layer's path and its second the
-    class.
-    """
+    """The heading is the path, and each row begins with the path and the class of a layer."""
     (model,) = selected.inspection.models
     heading, rows = read(MARKDOWN.render(selected, View()))
     assert heading == clean(model.path)

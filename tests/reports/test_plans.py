@@ -203,9 +203,7 @@ def test_what_is_open_after_a_conversion_is_told() -> None:
 
 
 def test_a_target_is_named_where_it_helps() -> None:
-    """
-    Not for loaders that revive every layer from what was traced, whatever its policy's spelling.
-    """
+    """Releases that load all layers from their graphs are not named."""
     text = table("tf2.1/global_mixed_float16", Options(to="float32"))
     assert "from their traces" in text
     assert "--target" not in text

@@ -1,7 +1,4 @@
-"""
-The reference of rules: docstrings as lines, as plain text and as Markdown; the command that shows
-them; the page.
-"""
+"""The reference of rules, from docstrings: plain text, Markdown, ``explain`` and the page."""
 
 from __future__ import annotations
 
@@ -54,10 +51,7 @@ def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
 
 
 def test_code_is_code_and_nothing_else_is_markup() -> None:
-    """
-    Between backticks at the terminal too; in Markdown a parser sees the words as they are, and
-    addresses as links.
-    """
+    """Code is in backticks, also on terminals; Markdown parsers read other words unchanged."""
     text = topics.as_text(example_audits.SPELLED.doc)
     assert "Policies have a format that `Keras 3` does not read." in text
     assert "- one thing, which goes on below;\n- `another` thing." in text
@@ -75,10 +69,7 @@ def test_code_is_code_and_nothing_else_is_markup() -> None:
 
 @for_each("rule", EVERY, ids=lambda rule: rule.id)
 def test_every_rule_is_explained_in_every_form(rule: Rule) -> None:
-    """
-    No reStructuredText is left; every word of the docstring is there; lines fit a terminal but for
-    what cannot be broken.
-    """
+    """Each form has all words of the docstring, no reStructuredText, and lines that fit."""
     text, markdown = topics.as_text(rule.doc), topics.as_markdown(rule)
     lines = topics.as_lines(rule, View(width=80))
     for shown in (text, markdown, "\n".join(lines)):

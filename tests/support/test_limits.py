@@ -1,7 +1,4 @@
-"""
-Every limit refuses what is one beyond it in a sentence that names it, and lets it through where
-that is asked for.
-"""
+"""Each limit rejects the next larger value with its name, and an option raises it."""
 
 from __future__ import annotations
 
@@ -226,9 +223,7 @@ def _map_of_shards(directory: Path) -> Path:
 
 
 def _graph(directory: Path, *, deep: bool) -> Path:
-    """
-    Write a SavedModel that calls functions within functions, or has an op in scopes within scopes.
-    """
+    """Write a SavedModel with nested functions, or with an op in nested scopes."""
     path = small_saved_model(directory / "a")
     saved: Any = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
     definition: Any = protobuf_messages.parse("GraphDef", b"")
@@ -459,9 +454,7 @@ def test_every_limit_has_a_case() -> None:
 def test_what_is_beyond_a_limit_is_told_and_can_be_let_through(
     case: Beyond, tmp_path: Path
 ) -> None:
-    """
-    The sentence names what was found, the limit and the option; what the option says is enough.
-    """
+    """The error names the size, the limit and an option, which is sufficient."""
     path = case.build(tmp_path)
     usual = run("inspect", path, "--format", "json")
     assert usual.code == 0
@@ -596,10 +589,7 @@ def test_bytes_are_told_in_units(found: int, most: int, says: str) -> None:
 def test_settings_that_were_merely_found_raise_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A stranger's checkout cannot undo the bounds for its own models; a file that is named can, and
-    so can the environment.
-    """
+    """Settings that policytool finds itself cannot raise limits; named files and variables can."""
     monkeypatch.chdir(tmp_path)
     path = _h5(tmp_path)
     settings = tmp_path / "policytool.toml"
@@ -617,10 +607,7 @@ def test_settings_that_were_merely_found_raise_nothing(
 
 
 def test_limits_are_listed() -> None:
-    """
-    Each with its bound and its reason, at the terminal and as JSON; the shell completes those that
-    can be raised.
-    """
+    """The list has each limit with its reason, as a table and JSON; the shell completes names."""
     table, rows = (
         run("explain", "limits").out,
         run("explain", "limits", "--format", "json").json["limits"],
@@ -654,10 +641,7 @@ def test_a_suggested_limit_is_at_least_the_count() -> None:
 
 @pytest.mark.parametrize("kind", ["one", "all"])
 def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> None:
-    """
-    Neither of one dataset of which nothing is stored, nor of many names of one; what may be stored
-    so can be let through.
-    """
+    """Datasets without stored values are not read unless an option permits it."""
     path = h5_model(tmp_path / "a.h5", sequential(*(dense(f"d{number}") for number in range(99))))
     with h5py.File(path, "a") as file:
         for number in range(99):
@@ -739,9 +723,7 @@ def test_processes_that_read_have_the_same_limits(tmp_path: Path) -> None:
 @ALONE
 @THOROUGH
 def test_answers_of_processes_are_bounded(tmp_path: Path) -> None:
-    """
-    A file whose report is longer than that is a failure, and the option in it lets it through.
-    """
+    """A file with a longer report is a failure, whose message has the option that permits it."""
     paths = [h5_model(tmp_path / f"{name}.h5", sequential()) for name in "ab"]
     ended = run_process(
         "inspect", *paths, "--jobs", "2", "--format", "json", "--limit", "answer-bytes=100"

@@ -1,4 +1,4 @@
-"""What is true of every entry."""
+"""Tests of all entries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parsed(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [*FAMILIES, "shared"])
 def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
-    """Every key is known, and each has one of its values."""
+    """Each data file is valid according to its schema."""
     schema_name = "shared" if name == "shared" else "family"
     schema = json.loads((DATA / "schemas" / f"{schema_name}.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -43,7 +43,7 @@ def test_every_data_file_is_read() -> None:
 
 
 def test_every_shared_part_is_used() -> None:
-    """A step by several entries: what belongs to a single entry stands in it."""
+    """Several entries use each shared step, and some pattern uses each shared expression."""
     texts = "\n".join((DATA / f"{name}.toml").read_text(encoding="utf-8") for name in FAMILIES)
     for name in parsed("shared")["steps"]:
         assert texts.count(f"step = '{name}'") > 1, name
@@ -54,16 +54,16 @@ each_entry: Final = for_each("entry", ENTRIES, ids=lambda entry: entry.id)
 
 
 def test_ids_are_unique() -> None:
-    """They are anchors."""
+    """The ids are anchors of a page."""
     ids = [entry.id for entry in ENTRIES]
     assert len(set(ids)) == len(ids) >= 40
-    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", one) for one in ids)
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", entry_id) for entry_id in ids)
     assert len({family.title for family in families()}) == len(FAMILIES)
 
 
 @each_entry
 def test_an_entry_is_complete(entry: Entry) -> None:
-    """With one to three sentences about the cause, and something to do."""
+    """An entry has one to three sentences about the cause, a check, and a fix."""
     assert 1 <= len(re.findall(r"\.(?: |$)", entry.cause)) <= 3
     assert entry.releases
     assert entry.patterns

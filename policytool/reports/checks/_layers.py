@@ -1,7 +1,4 @@
-"""
-The tables of outputs and layers: how far the tensors of both models are apart, and what else there
-is to see of them.
-"""
+"""The tables of outputs and layers: the errors between the tensors of both models, and remarks."""
 
 from __future__ import annotations
 
@@ -25,17 +22,17 @@ if TYPE_CHECKING:
     from policytool.reports.page import Section
 
     Judged = tuple[CheckedOutput, Judgement | None]
-    """An output, and how it was judged."""
+    """An output, and its judgement."""
     from collections.abc import Iterable
 
     from policytool.numerics.check_results.metrics import CheckedOutput
 
 
 NUMBER: Final = 11
-"""Columns that no number needs more of."""
+"""The maximum width of numbers in columns."""
 
 ARROW: Final = " → "
-"""Between a value of the reference and that of the candidate."""
+"""The separator between a value of the reference and that of the candidate."""
 
 _LEAST: Final = 0.001
 """The minimum shares of lost values that are reported."""
@@ -48,7 +45,7 @@ def measurements(output: CheckedOutput) -> list[Metrics]:
 
 def overflow_reasons(largest_values: Iterable[float | None], dtype: str) -> Iterator[str]:
     """
-    Yield why a tensor overflowed, if the reference has numbers outside the range of its dtype.
+    Yield the reason of an overflow, if the reference has numbers outside the range of its dtype.
     """
     largest = max((value for value in largest_values if value is not None), default=0.0)
     limit = LARGEST_FINITE.get(dtype, math.inf)
@@ -138,16 +135,16 @@ _LAYERS: Final = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCall:
-    """A call, and how it was judged."""
+    """A call, and its judgement."""
 
     call: LayerCall
     judgement: Judgement | None
     mark: str = ""
-    """What it is: the origin, or else the first that makes NaN or infinity."""
+    """The mark of the call: the origin of the error, or the first call with new NaN or infinity."""
 
     @property
     def worst(self) -> CheckedOutput | None:
-        """The output that is farthest off."""
+        """The output with the largest error."""
         return max(
             self.call.outputs,
             key=lambda output: (_rank(output.isolated), _rank(output.accumulated)),
@@ -156,17 +153,17 @@ class MeasuredCall:
 
     @property
     def isolated_error(self) -> Metrics | None:
-        """How far it is off by itself."""
+        """The isolated error of the call."""
         return self.worst.isolated if self.worst is not None else None
 
     @property
     def accumulated_error(self) -> Metrics | None:
-        """How far it is off from end to end."""
+        """The accumulated error of the call."""
         return self.worst.accumulated if self.worst is not None else None
 
     @property
     def is_missed(self) -> bool:
-        """Whether it fails the check."""
+        """Whether the call fails the check."""
         return self.judgement is not None and self.judgement.is_missed
 
     @property
@@ -184,7 +181,7 @@ class MeasuredCall:
 
     @property
     def is_exact(self) -> bool:
-        """Whether there is nothing to tell of it."""
+        """Whether the call has no error and no remarks."""
         return not any(self.order)
 
 
@@ -264,10 +261,7 @@ def _left(more: int, missed: int) -> str:
 def _layer_fields(
     calls: Sequence[MeasuredCall],
 ) -> Iterator[tuple[Column, Callable[[MeasuredCall], Cell]]]:
-    """
-    Yield the columns, each with the function that makes its cells, without columns that have no
-    measurement.
-    """
+    """Yield the columns with measurements, each with the function that makes its cells."""
     outputs = [measured.worst for measured in calls if measured.worst is not None]
     yield (
         Column(title="layer", minimum=20, is_name=True),
@@ -342,10 +336,7 @@ def output_section(run: CheckRun) -> Iterator[Section]:
 
 
 def _output_fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
-    """
-    Yield the columns, each with the function that makes its cells, without columns that have no
-    measurement.
-    """
+    """Yield the columns with measurements, each with the function that makes its cells."""
     yield (
         Column(title="output", minimum=14, is_name=True),
         lambda pair: Cell(

@@ -1,6 +1,6 @@
 """
-The page of ``check``: the verdict with its cause, what it leaves open, what ran, and what was
-measured, the worst first; with charts in HTML.
+The page of ``check``: the verdict with its cause, open questions, the run, and the measurements,
+the largest errors first; HTML has charts.
 """
 
 from __future__ import annotations
@@ -98,25 +98,27 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
 
 
 def input_caveats(inputs: CheckInputs) -> Iterator[str]:
-    """Yield that inputs are not the user's."""
+    """Yield a caveat if the inputs are not the user's."""
     if inputs.kind is InputKind.SYNTHETIC:
         yield f"inputs are synthetic (seed {inputs.seed}); results on real data may differ"
 
 
 def side_caveats(*sides: CheckSide) -> Iterator[str]:
-    """Yield that a model has no weights of its own."""
+    """Yield a caveat if a model has no weights of its own."""
     if any(side.weights == "random" for side in sides):
         yield "weights are random because the file contains none"
 
 
 def device_caveats(device: TensorFlowDevice) -> Iterator[str]:
-    """Yield that results on other devices are not the same."""
+    """Yield the caveat that results on other devices can differ."""
     if device.kind == "cpu":
         yield "results were measured on a CPU; GPU kernels accumulate differently"
 
 
 def _quantized(check: Check) -> Iterator[str]:
-    """Yield notes on the reference of a quantised file, and on a check that tested nothing."""
+    """
+    Yield notes on the reference of a quantized file, and on a check without differences to test.
+    """
     modes = check.reference.dequantized
     stored = [mode for mode in modes if mode != "float8"]
     if check.is_same_model and not modes:
@@ -167,7 +169,7 @@ def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
 
 
 _SCOPE_REASONS: Final = 3
-"""How many reasons are listed, the most frequent first."""
+"""The maximum number of listed reasons, the most frequent first."""
 
 _OPS: Final = 3
 _LISTED: Final = (("deny", "on TensorFlow's deny list"), (None, "on none of TensorFlow's lists"))
@@ -175,15 +177,12 @@ _LISTED: Final = (("deny", "on TensorFlow's deny list"), (None, "on none of Tens
 
 
 def computing_scopes(graph_rewrite: GraphRewrite) -> Iterator[KeptScope]:
-    """Yield the scopes whose ops compute; the others only pass values on."""
+    """Yield the scopes with computations, not those that only pass values on."""
     yield from (kept_scope for kept_scope in graph_rewrite.kept if _ops(kept_scope))
 
 
 def kept_scope_facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
-    """
-    Yield a label and a text for the scopes that stay in float32 as a whole, and for those that do
-    in part.
-    """
+    """Yield a label and a text for scopes that stay in float32 completely, and in part."""
     for label, is_whole in (("kept", True), ("kept in part", False)):
         by_reason = grouped(
             (kept_reason(graph_rewrite, kept_scope), kept_scope.scope)
@@ -372,7 +371,7 @@ def _input(check_input: CheckInput) -> str:
 
 
 def shape(sizes: tuple[int | None, ...] | None) -> str:
-    """Return a shape as Python writes it; a question mark for what is not known."""
+    """Return a shape as Python writes it, with a question mark for unknown sizes."""
     if sizes is None:
         return "?"
     inside = ", ".join("None" if size is None else str(size) for size in sizes)
@@ -443,7 +442,7 @@ def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
 
 
 def remarks(check: Check) -> Iterator[str]:
-    """Yield next steps and notes; those of several runs are yielded once."""
+    """Yield next steps and notes, each once for all runs."""
     notes = [
         *(note.message for note in check.notes),
         *(note for run in check.runs for note in run.inputs.notes),

@@ -1,7 +1,6 @@
 """
-The other tables of ``check``: kernels that the device lacks, time and memory, gradients under each
-loss scale that people ask about, the metric of the model's own task, and what changed since an
-earlier check.
+The other tables of ``check``: missing kernels, time and memory, gradients for several loss scales,
+the metric of the task, and changes since an earlier check.
 """
 
 from __future__ import annotations
@@ -28,16 +27,14 @@ if TYPE_CHECKING:
 
 
 _OPS: Final = 10
-"""How many kinds of ops are shown."""
+"""The maximum number of listed kinds of ops."""
 
 _STAYS: Final = "use --set 'LAYER=float32' for layers with a float32 kernel"
 _MS: Final = 1000
 
 
 def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
-    """
-    Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer.
-    """
+    """Yield the ops without a kernel, and those that ran on the CPU instead, by layer."""
     if run.missing:
         yield _kernel_table("missing kernels", run.missing, everything=everything)
     if run.fallbacks:
@@ -89,10 +86,7 @@ def _kernel_table(
 
 
 def timing(run: CheckRun) -> Iterator[Section]:
-    """
-    Yield what the two models took for a batch, and the candidate's share of what the reference
-    took.
-    """
+    """Yield the time and memory of both models for a batch, and their ratios."""
     if not run.timings:
         return
     reference, candidate = run.timings["reference"], run.timings["candidate"]
@@ -132,7 +126,7 @@ def _timing_cells(name: str, measured_timing: Timing) -> Row:
 
 
 def _ratio(reference: Timing, candidate: Timing) -> Row:
-    """Return the candidate's numbers over the reference's."""
+    """Return the ratios of the candidate's numbers to the reference's."""
     tone = Tone.GOOD if candidate.latency < reference.latency else Tone.BAD
     times = (
         Cell(text=_times(candidate.latency, reference.latency), tone=tone),
@@ -155,13 +149,13 @@ def _seconds(value: float) -> str:
 
 _SCALE_WIDTH: Final = 10
 _VARIABLES: Final = 5
-"""How many variables are shown, those first that lose most without a loss scale."""
+"""The maximum number of listed variables; those with the largest losses are first."""
 
 
 def gradient_sections(gradients: Gradients) -> Iterator[Section]:
     """
-    Yield the losses of all gradients under each loss scale with the conclusions from them, and the
-    variables that lose most.
+    Yield the lost shares of all gradients for each loss scale, and the variables with the largest
+    losses.
     """
     scales = _scales(gradients)
     titles = ("scale", "underflow", "overflow", "subnormal", "error", "loss")
@@ -199,7 +193,7 @@ def _scales(gradients: Gradients) -> list[tuple[str, Trial]]:
 
 
 def _number(scale: float) -> str:
-    """Return a scale as people write it: powers of two below 1 as a fraction."""
+    """Return a scale as text: powers of two below 1 are fractions."""
     return f"{scale:,.0f}" if scale >= 1 else f"1/{1 / scale:,.0f}"
 
 
@@ -337,7 +331,7 @@ def _metric_row(output_metric: OutputMetric) -> Row:
 
 
 def metric_value(number: float) -> str:
-    """Return a metric with the digits in which models differ."""
+    """Return a metric with enough digits to show differences between models."""
     return f"{number:.{_DIGITS}g}"
 
 
@@ -353,7 +347,7 @@ _WORDS: Final = {
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """Return whether anything is worse than in the earlier check."""
+    """Return a sentence on regressions since the earlier check."""
     worse = comparison.regressions
     if not worse:
         return f"no regression compared with {comparison.file}"

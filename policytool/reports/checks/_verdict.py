@@ -1,7 +1,7 @@
 """
-The result of ``check`` in one sentence with its numbers: whether the candidate is safe, what shows
-it, and the layer that causes the error. Then what to do: the command that writes the candidate, and
-what trials found.
+The result of ``check`` in one sentence with its numbers: whether the candidate is safe, the
+evidence, and the layer that causes the error. Then the next step: the command that writes the
+candidate, and the results of trials.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def migrate_command(path: str, options: Options) -> tuple[str, ...]:
-    """Return the words of a command, without an output."""
+    """Return the words of the command ``migrate``, without an output."""
     return ("policytool", "migrate", layout.file(path), *_words(options))
 
 
@@ -81,7 +81,7 @@ _NOTHING: Final = {
 }
 _DIGITS: Final = 2
 _TIMES: Final = 2.0
-"""Changes from this many times on are no percentages."""
+"""The factor from which on a change is not reported in percent."""
 
 CONFIDENCE: Final = "95% confidence"
 
@@ -208,20 +208,20 @@ def _kind_words(result: KindAnswer, answer: Answer) -> str:
 
 
 def _share(fraction: float) -> str:
-    """Return a share, or a change relative to something, in three digits."""
+    """Return a share or a relative change with three digits."""
     return f"{figure(fraction)} times" if fraction >= _TIMES else f"{figure(100 * fraction)}%"
 
 
 def _rounded(rows: int) -> str:
-    """Return an estimated number of rows, of which the first two digits count."""
+    """Return an estimated number of rows with two digits."""
     digits = len(str(rows)) - _DIGITS
     return f"{-(-rows // 10**digits) * 10**digits if digits > 1 else rows:,}"
 
 
 def command(check: Check) -> tuple[str, ...]:
     """
-    Return the command that writes the candidate, with the layers to keep if it is not safe without;
-    nothing if there is none.
+    Return the command that writes the candidate, with the layers to keep if it is not safe without
+    them; empty if there is none.
     """
     if check.migration is None:
         return ()
@@ -230,7 +230,7 @@ def command(check: Check) -> tuple[str, ...]:
 
 def unfit_sentence(check: Check) -> str:
     """
-    Return that the policy does not suit the model, and which policy does; empty if it suits it.
+    Return a sentence that recommends another policy for the model; empty if this one suits it.
     """
     search = check.advice
     if search is None or not search.is_unfit:
@@ -268,7 +268,7 @@ def advice(check: Check) -> Iterator[str]:
 
 _OWN: Final = "its own policies"
 _MANY_FLUSHED: Final = 0.1
-"""The share of values that become zero from which on the verdict says so."""
+"""The minimum share of values that become zero which the verdict reports."""
 
 
 def verdict(check: Check, run: CheckRun) -> str:
@@ -283,7 +283,7 @@ def verdict(check: Check, run: CheckRun) -> str:
 
 
 def overall(check: Check) -> str:
-    """Return the answer of several runs together."""
+    """Return the combined answer of several runs."""
     if not check.runs:
         return "Undecided: there is nothing to compare"
     if check.is_equal:
@@ -308,7 +308,7 @@ def headline(check: Check) -> str:
 
 
 def place(run: CheckRun) -> str:
-    """Return on which device a run was, and of which signature."""
+    """Return the device and the signature of a run."""
     return (
         run.device.name
         if run.signature is None
@@ -317,7 +317,7 @@ def place(run: CheckRun) -> str:
 
 
 def _missing(run: CheckRun) -> Iterator[str]:
-    """Yield the ops that have no kernel; the details are in a table."""
+    """Yield a sentence on ops without a kernel; a table has the details."""
     ops = list(
         dict.fromkeys(
             kernel.type + (f" in {kernel.dtype}" if kernel.dtype else "") for kernel in run.missing
@@ -360,7 +360,10 @@ def _causes(run: CheckRun) -> Iterator[str]:
 
 
 def _missed(missed: Sequence[Judgement], total: int, noun: str, *, is_told: bool = False) -> str:
-    """Return what rounding does not explain; the worst one with its error unless it was named."""
+    """
+    Return the errors that rounding does not explain; the largest one with its value unless it was
+    named.
+    """
     if len(missed) == 1:
         return f"{missed[0].about.value} {missed[0].path} {_error(missed[0])}"
     worst = "" if is_told else f"; the worst one, {missed[0].path}, {_error(missed[0])}"
@@ -451,7 +454,7 @@ class Checks:
     """A check, and how much of it to show."""
 
     check: Check | None = None
-    """None where there is none, for which the failures say why."""
+    """None if nothing could run; the failures have the reason."""
 
     failures: tuple[Failure, ...] = ()
     everything: bool = False

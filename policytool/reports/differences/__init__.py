@@ -1,8 +1,8 @@
 """
-What ``diff`` found, as text: a page for people, and JSON.
+The reports of ``diff``: a page for people, and JSON.
 
-The page says in one line how much differs, which files were compared, and what differs layer by
-layer.
+The page reports in one line how much differs, then the compared files, and then the differences of
+each layer.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Absent, Json
 
     Cells = tuple[Cell, Cell, Cell]
-    """What, and how A and B have it."""
+    """The subject, and its values in A and in B."""
 
 
 _PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"}
-"""What paired layers that have other paths, in words."""
+"""The description of paired layers with different paths."""
 
 _ALIKE: Final = 3
-"""From this many layers on that differ in the same way, the first stands for the others."""
+"""The minimum number of layers with equal differences that are reported as one."""
 
 FORMAT_ONLY_MARK: Final = "~ "
-"""What stands before a key that is spelled differently and means the same."""
+"""The mark of a key that is written differently and has the same meaning."""
 
 _COUNTED: Final = (
     ("layer only in A", "layers only in A"),
@@ -73,7 +73,7 @@ _COUNTED: Final = (
     ("config key", "config keys"),
     ("traced dtype", "traced dtypes"),
 )
-"""One and several of what the summary counts."""
+"""The singular and plural of counted differences."""
 
 _CONFIG: Final = 6
 _GROUPS: Final = {
@@ -90,13 +90,16 @@ _GROUPS: Final = {
 
 
 def summary(comparison: Comparison) -> str:
-    """Return in one line how much differs; which models are compared, only if nothing does."""
+    """Return the amount of differences in one line, with the models only if nothing differs."""
     sides = f"{comparison.a.path} and {comparison.b.path} do not differ: "
     return ("" if comparison.differs else sides) + headline(comparison)
 
 
 def headline(comparison: Comparison) -> str:
-    """Return in one line how much differs, or how much was compared if nothing does."""
+    """
+    Return the amount of differences in one line, or the amount of compared values if nothing
+    differs.
+    """
     differing = sum(layer.differs for layer in comparison.layers)
     total = len(comparison.layers)
     parts = []
@@ -121,7 +124,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def equal_in_meaning(comparison: Comparison) -> str | None:
-    """Return how many values are written differently and mean the same; None without any."""
+    """Return the number of values that are written differently and mean the same; None if zero."""
     count = comparison.spellings
     if not count:
         return None
@@ -134,9 +137,7 @@ def equal_in_meaning(comparison: Comparison) -> str | None:
 
 
 def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
-    """
-    Yield what is to be said of stored values; nothing of variables that one file could not hold.
-    """
+    """Yield remarks on stored values, except variables that one of the formats cannot contain."""
     compared = [
         variable for variable in variables if variable.presence is Presence.BOTH or variable.differs
     ]
@@ -166,9 +167,7 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
 
 
 def _difference_kinds(layer: LayerPair) -> list[int]:
-    """
-    Return which of the counted things differ in a layer: each once, keys of its config one by one.
-    """
+    """Return the kinds of differences of a layer, each once, except the keys of its config."""
     if layer.presence is not Presence.BOTH:
         return [0 if layer.presence is Presence.A else 1] if layer.differs else []
     groups = [_GROUPS[change.aspect] for change in layer.differences if change.aspect in _GROUPS]
@@ -184,7 +183,7 @@ def _many(count: int, word: str) -> str:
 
 
 def about(side: Side) -> str:
-    """Return what a file is, in one line."""
+    """Return a description of a file in one line."""
     written = (
         f"Keras {side.writer.keras}"
         if side.writer.keras
@@ -202,7 +201,7 @@ def about(side: Side) -> str:
 
 
 def entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, tuple[Cells, ...]]]:
-    """Yield each layer or other section that is shown, with its rows."""
+    """Yield each listed layer or other section, with its rows."""
     for layer in comparison.layers:
         if layer.differs or everything:
             yield layer.path, tuple(_layer(layer, everything=everything))
@@ -217,8 +216,8 @@ def rows_of(
     named_cells: Sequence[tuple[str, tuple[Cells, ...]]], *, everything: bool
 ) -> Iterator[Row]:
     """
-    Yield the rows of each entry. If many entries differ in the same way, only the first has rows,
-    and their number follows.
+    Yield the rows of each entry. If many entries have the same differences, only the first has
+    rows, and the number of the others follows.
     """
     counts = Counter(cells for _, cells in named_cells)
     printed: set[tuple[Cells, ...]] = set()
@@ -284,8 +283,7 @@ def _section(section: Section, *, everything: bool) -> Iterator[Cells]:
 
 def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterator[Cells]:
     """
-    Yield a row for each change; dtypes that follow from another policy only where everything is
-    shown.
+    Yield a row for each change; dtypes that follow from another policy are listed only on request.
     """
     has_policy = any(change.aspect is Aspect.POLICY and not change.spelling for change in changes)
     for change in changes:
@@ -357,7 +355,7 @@ def _values_cell(variable: VariablePair) -> Cell:
 
 
 def _verdict(values: ValueComparison) -> tuple[str, Tone]:
-    """Return how values compare in a few words, and their tone."""
+    """Return the result of comparing values in a few words, and its tone."""
     match values.verdict:
         case ComparisonVerdict.EQUAL:
             return "equal bytes", Tone.DIM
@@ -482,6 +480,6 @@ DIFFERENCE_REPORTERS: Final[tuple[Reporter[Differences], ...]] = (
     *reporters_for_people(page, "policytool diff"),
     json_reporter(REPORT, ascii_only=True),
 )
-"""The first is the default."""
+"""The reporters; the first is the default."""
 
 __all__ = ["DIFFERENCE_REPORTERS", "Differences", "headline", "page"]

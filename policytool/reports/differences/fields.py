@@ -1,4 +1,4 @@
-"""The fields of ``diff``, of which its JSON consists."""
+"""The fields of the JSON report of ``diff``."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ _SECTION: Final[Record[ListedPart]] = Record(
 
 
 class VariableCounts(NamedTuple):
-    """How many variables of two models have which verdict."""
+    """The number of variables with each verdict."""
 
     total: int
     verdicts: Counter[ComparisonVerdict]
@@ -250,7 +250,7 @@ class ListedComparison(NamedTuple):
 
     @property
     def optimizer(self) -> ListedPart | None:
-        """The optimizer if it is to be listed."""
+        """The optimizer, if it is listed."""
         optimizer = self.comparison.optimizer
         return next(self._listed(() if optimizer is None else (optimizer,)), None)
 
@@ -303,7 +303,7 @@ class Differences:
 
     outcome: DiffOutcome
     everything: bool = False
-    """Whether to show what is equal, and what is only spelled differently."""
+    """Whether to list equal values, and values that are only written differently."""
 
 
 def _listed(differences: Differences) -> ListedComparison | None:

@@ -1,15 +1,14 @@
 """
-Pages as HTML: one file that needs nothing else, several files behind an index, or a part of a
+Pages as HTML: a single file without external resources, several files with an index, or a part of a
 notebook.
 
-A page has a Content-Security-Policy that allows its own style and script, by their hashes, and
-nothing else. Text from models is data: templates escape it, and what is not printable is written
-by number. Long tables have filters.
+A page has a Content-Security-Policy that allows only its own style and script, by their hashes.
+Text from models is data: templates escape it, and replace unprintable characters by their numbers.
+Long tables have filters.
 
-The geometry of charts: from values to places in a drawing, as pure functions.
-
-Texts keep their size at every width, so that bars are drawn in percent, and lines in a drawing of
-its own that is stretched.
+The functions for charts are pure: they compute positions in a drawing from values. Text has the
+same size at every width of the window; therefore bars are in percent, and lines are in a separate
+drawing that is stretched.
 """
 
 from __future__ import annotations
@@ -48,42 +47,44 @@ if TYPE_CHECKING:
     )
 
 WIDTH: Final = 1000
-"""Units that a stretched drawing is wide."""
+"""The width of a stretched drawing, in units."""
 
 HEIGHT: Final = 240
-"""Units, and pixels, that the drawing of curves is high."""
+"""The height of the drawing of curves, in units and pixels."""
 
 _MOST_POINTS: Final = 400
-"""Points of a curve; of more places, neighbours share one, which shows the largest value."""
+"""
+The maximum number of points of a curve; several places then share a point with their largest value.
+"""
 
 _MOST_SPREADS: Final = 400
-"""Histograms in one chart."""
+"""The maximum number of histograms in a chart."""
 
 _FIRST_SPREADS: Final = 12
 
 _LEAST_DECADES: Final = 2
 _DOT: Final = 4
-"""Units that a point is wide."""
+"""The width of a point, in units."""
 
 _INSET: Final = 6
-"""Percent of the width on both sides of an axis of shares, for labels."""
+"""The margin for labels at both ends of an axis of shares, in percent of the width."""
 
 _ROW: Final = 24
-"""Units that a histogram is high."""
+"""The height of a histogram, in units."""
 
 _MARGIN: Final = 2
-"""Exponents that the axis goes beyond the values."""
+"""The number of exponents between the values and each end of the axis."""
 
 
 class DrawnBar(NamedTuple):
-    """A bar, whose length is in percent of the longest."""
+    """A bar; its length is in percent of the longest bar."""
 
     bar: Bar
     percent: float
 
 
 def bars(chart: Bars) -> tuple[DrawnBar, ...]:
-    """Return the bars with their lengths."""
+    """Return the drawings of bars."""
     largest = max((bar.value for bar in chart.bars), default=0.0)
     return tuple(
         DrawnBar(bar=bar, percent=round(100 * bar.value / largest, 2) if largest else 0.0)
@@ -107,7 +108,7 @@ class DrawnCurve(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A vertical strip of the drawing, and what the curves have there."""
+    """A vertical strip of the drawing, and the values of the curves in it."""
 
     x: float
     width: float
@@ -125,7 +126,7 @@ class DrawnCurves(NamedTuple):
 
 
 def curves(chart: Curves) -> DrawnCurves:
-    """Return the paths of curves; values that are infinite are at the top, zeros at the bottom."""
+    """Return the drawings of curves; infinite values are at the top, and zeros at the bottom."""
     size = -(-len(chart.places) // _MOST_POINTS) if chart.places else 1
     groups = [range(len(chart.places))[at : at + size] for at in range(0, len(chart.places), size)]
     points = {
@@ -176,7 +177,7 @@ def _height(value: float, low: int, high: int) -> float:
 
 
 def _path(values: Sequence[float | None], step: float, low: int, high: int) -> str:
-    """Return the commands of a path, which is interrupted where nothing was measured."""
+    """Return the commands of a path, with gaps if values are missing."""
     words: list[str] = []
     is_down = False
     for at, value in enumerate(values):
@@ -202,7 +203,7 @@ def _place_text(places: Sequence[str], group: range, curves: Sequence[Curve]) ->
 
 
 class DrawnPoint(NamedTuple):
-    """A point, whose place is in percent of the width."""
+    """A point; its position is in percent of the width."""
 
     point: Point
     x: float
@@ -216,7 +217,7 @@ class DrawnProfile(NamedTuple):
     height: int
     ticks: tuple[Tick, ...]
     shares: tuple[tuple[float, str], ...]
-    """Percent of the width, and the share."""
+    """Positions in percent of the width, each with its share."""
 
     path: str
     points: tuple[DrawnPoint, ...]
@@ -244,7 +245,7 @@ def profile(chart: Profile) -> DrawnProfile:
 
 
 def _percent(share: float) -> float:
-    """Return where a share is on an axis with room for the labels at its ends."""
+    """Return the position of a share on an axis, which has room for labels at both ends."""
     return round(_INSET + (100 - 2 * _INSET) * share, 2)
 
 
@@ -261,7 +262,7 @@ class DrawnSpread(NamedTuple):
     spread: Spread
     path: str
     normal: tuple[float, float]
-    """Where the normal numbers begin, and how wide they are."""
+    """The start and the width of the range of normal numbers."""
 
 
 class DrawnSpreads(NamedTuple):
@@ -270,37 +271,32 @@ class DrawnSpreads(NamedTuple):
     width: int
     row: int
     ticks: tuple[tuple[float, str], ...]
-    """Percent of the width, and the power of two."""
+    """Labels of powers of two, each with its position in percent of the width."""
 
     first: tuple[DrawnSpread, ...]
     rest: tuple[DrawnSpread, ...]
-    """Those that the reader unfolds."""
+    """Histograms in the part that the reader unfolds."""
 
     left_out: int
 
 
 def spreads(chart: Spreads) -> DrawnSpreads:
-    """Return the paths of histograms, in which the largest bar of each has the same height."""
-    visible_spreads = chart.spreads[:_MOST_SPREADS]
-    exponents = [exponent for spread in visible_spreads for exponent, _ in spread.counts]
+    """Return the drawings of histograms on a common axis; their largest bars are equally high."""
+    listed_spreads = chart.spreads[:_MOST_SPREADS]
+    exponents = [exponent for spread in listed_spreads for exponent, _ in spread.counts]
     low = min(exponents, default=0) - _MARGIN
     high = max(exponents, default=0) + _MARGIN + 1
     unit = WIDTH / (high - low)
 
-    def place(exponent: int) -> float:
-        return round(unit * (min(max(exponent, low), high) - low), 1)
-
-    drawn = tuple(
-        DrawnSpread(
-            spread=spread,
-            path=_histogram(spread.counts, low, unit),
-            normal=(
-                start := place(spread.normal[0]),
-                round(place(spread.normal[1] + 1) - start, 1),
-            ),
+    def draw(spread: Spread) -> DrawnSpread:
+        start, end = (
+            round(unit * (min(max(exponent, low), high) - low), 1)
+            for exponent in (spread.normal[0], spread.normal[1] + 1)
         )
-        for spread in visible_spreads
-    )
+        path = _histogram(spread.counts, low, unit)
+        return DrawnSpread(spread=spread, path=path, normal=(start, round(end - start, 1)))
+
+    drawn = tuple(map(draw, listed_spreads))
     step = max(2, 2 * round((high - low) / 16))
     return DrawnSpreads(
         width=WIDTH,
@@ -312,7 +308,7 @@ def spreads(chart: Spreads) -> DrawnSpreads:
         ),
         first=drawn[:_FIRST_SPREADS],
         rest=drawn[_FIRST_SPREADS:],
-        left_out=len(chart.spreads) - len(visible_spreads),
+        left_out=len(chart.spreads) - len(listed_spreads),
     )
 
 
@@ -327,40 +323,40 @@ def _histogram(counts: Sequence[tuple[int, int]], low: int, unit: float) -> str:
 
 
 _SEARCHED: Final = 12
-"""Rows from which on a table has a search field."""
+"""The minimum number of rows of a table with a search field."""
 
 _CHOICES: Final = 12
-"""Different texts that a column with a filter has at most."""
+"""The maximum number of different texts in a column with a filter."""
 
 _DEEPEST: Final = 12
-"""Levels of a tree that are indented; deeper ones are shown at the last of them."""
+"""The number of indented levels of a tree; deeper levels are indented like the last of them."""
 
 
 class Filter(NamedTuple):
-    """A choice between the texts of a column."""
+    """A filter by the texts of a column."""
 
     title: str
     column: int
-    """The place among the shown columns."""
+    """The index among the visible columns."""
 
     choices: tuple[str, ...]
 
 
 class ShownRow(NamedTuple):
-    """A row of the shown columns."""
+    """A row of the visible columns."""
 
     cells: tuple[Cell, ...]
     depth: int
     indent: int
     above: str
-    """The part of the first cell's whole name that its label leaves out."""
+    """The start of the first cell's full name that its label omits."""
 
     is_spanning: bool
     is_missed: bool
 
 
 class ShownTable(NamedTuple):
-    """A table as it is shown."""
+    """A table without empty columns, and with filters."""
 
     columns: tuple[Column, ...]
     rows: tuple[ShownRow, ...]
@@ -382,7 +378,7 @@ def prepare(table: Table) -> ShownTable:
 
 def _rows(table: Table, indices: list[int]) -> Iterator[ShownRow]:
     """
-    Yield the rows. A row without a label gets that of the row before, which a search may hide.
+    Yield the rows. A row without a label gets the label of the row above, which a search may hide.
     """
     label = Cell(text="")
     for row in table.rows:
@@ -399,10 +395,7 @@ def _rows(table: Table, indices: list[int]) -> Iterator[ShownRow]:
 
 
 def _filters(table: Table, indices: list[int]) -> list[Filter]:
-    """
-    Return the filters of the columns that have a few different texts; columns of measurements have
-    none.
-    """
+    """Return filters for columns with few different texts, except columns of measurements."""
     filters = []
     for place, index in enumerate(indices[1:], start=1):
         texts = sorted({row.cells[index].text for row in table.rows} - {""})
@@ -419,7 +412,7 @@ _NAME_CHARACTERS: Final = 60
 
 
 def render(page: Page, title: str) -> str:
-    """Return a page as a document; ``title`` says what made it."""
+    """Return a page as an HTML document; ``title`` names the command."""
     subjects = [subject for group in page.groups if (subject := _subject(group))]
     whole = f"{title}: {subjects[0]}" if len(subjects) == 1 else title
     return _document("page.html", title=whole, heading=title, page=page)
@@ -427,8 +420,8 @@ def render(page: Page, title: str) -> str:
 
 def render_directory(page: Page, title: str) -> Mapping[str, str]:
     """
-    Return the files of a directory by name: a page for each group that has a subject, and last the
-    index with their verdicts.
+    Return the contents of files by name: a page for each group with a subject, and then an index
+    with the verdicts.
     """
     files: dict[str, str] = {}
     entries: list[tuple[str, Verdict]] = []
@@ -453,7 +446,7 @@ def render_directory(page: Page, title: str) -> Mapping[str, str]:
 
 
 def fragment(page: Page) -> str:
-    """Return a page as an element for a notebook, with its style and without a script."""
+    """Return a page as an HTML element for a notebook, with its style and without scripts."""
     template = _environment().get_template("fragment.html")
     return template.render(style=Markup(_source("style.css")), page=page)  # noqa: S704  # our own
 
@@ -477,8 +470,7 @@ def _document(name: str, **values: object) -> str:
 @cache
 def _environment() -> Environment:
     """
-    Return the environment of the templates, which fails for a name that does not exist, escapes
-    every value, and makes it printable.
+    Return the environment of the templates. It fails for undefined names, and escapes all values.
     """
     environment = Environment(
         loader=PackageLoader("policytool.reports.html"),
@@ -504,7 +496,9 @@ def _environment() -> Environment:
 
 @cache
 def _source(name: str) -> str:
-    """Return a file beside the templates, without the line break at its end."""
+    """
+    Return the content of a file in the directory of the templates, without the last line break.
+    """
     return files(__name__).joinpath("templates", name).read_text(encoding="utf-8").strip()
 
 
@@ -523,7 +517,7 @@ def _printable(value: object) -> object:
 
 
 def _prose(text: str) -> Markup:
-    """Return a sentence, in which words between backticks are code."""
+    """Return a sentence with words between backticks as code."""
     pieces = _SPAN.split(escape_unprintable(text))  # every second one stood between backticks
     return Markup().join(
         Markup("<code>{}</code>").format(piece) if position % 2 else escape(piece)

@@ -1,8 +1,8 @@
 """
-What ``migrate`` planned and did, as text: a page for people, JSON, and the config as a diff.
+The reports of ``migrate``: a page for people, JSON, and the config as a diff.
 
-The page says what the new file is for and where it is, what changes and why, what is lost, and
-which releases load the result.
+The page reports the purpose and the path of the new file, the changes with their reasons, the
+losses, and the releases that load the result.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def facts(migration: Migration) -> Iterator[Fact]:
 
 
 def _reexport(migration: Migration) -> Iterator[Fact]:
-    """Yield the work that TensorFlow did, or will do."""
+    """Yield the facts about the re-export by TensorFlow."""
     retraced = migration.retraced
     if retraced is None:
         if migration.plan.retrace and not migration.plan.refusals:
@@ -232,7 +232,7 @@ def _by_reason(plan: Plan, migration: Migration) -> Iterator[Fact]:
 
 
 def _hint(migration: Migration, newest: str, reason: str | None) -> str:
-    """Return how a release that no longer loads the model can be kept, as the end of a sentence."""
+    """Return the option that keeps a release able to load the model, as the end of a sentence."""
     plan = migration.plan
     if (
         plan.suffix != newest
@@ -245,13 +245,15 @@ def _hint(migration: Migration, newest: str, reason: str | None) -> str:
 
 
 def loads_in(migration: Migration) -> str:
-    """Return the releases that load the result, as the end of a sentence; nothing without any."""
+    """
+    Return the releases that load the result, as the end of a sentence; empty if there are none.
+    """
     loading = [text for label, text in loader_lines(migration.plan.loaders_after) if label == LOADS]
     return f"loads in {loading[0]}" if loading else ""
 
 
 _SHOWN: Final = 3
-"""Layers that are named of each change; HTML and JSON name all."""
+"""The maximum number of layers that the page names for a change; HTML and JSON name all."""
 
 
 def page(migrations: Migrations, view: View) -> Page:
@@ -338,7 +340,7 @@ def _verdict(migration: Migration) -> Verdict:
 
 
 def _purpose(migration: Migration) -> str:
-    """Return what the new file is for."""
+    """Return the purpose of the new file."""
     plan = migration.plan
     written = "written" if migration.status is Status.WRITTEN else "would be written"
     if plan.conversion is not None:
@@ -362,7 +364,7 @@ PLAN_REPORTERS: Final[tuple[Reporter[Migrations], ...]] = (
     json_reporter(REPORT, ascii_only=True),
     diff.REPORTER,
 )
-"""The first is the default."""
+"""The reporters; the first is the default."""
 
 __all__ = [
     "PLAN_REPORTERS",

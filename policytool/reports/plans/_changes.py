@@ -1,8 +1,8 @@
 """
-What changes, as parts of the page of ``migrate``.
+The changes on the page of ``migrate``.
 
-Of a migration, rows: layers that change alike, and for the same reason, are one row. Of a
-conversion, what is written otherwise, layer by layer, and how well such conversions are tested.
+A migration has a row for all layers with the same change and reason. A conversion has the changes
+of each layer, and the state of tests of such conversions.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _MODEL: Final = "the model"
 _TONES: Final = {EditKind.NUMERICS: Tone.MIXED, EditKind.TRAINING: Tone.CAUTION}
 
 _Change = tuple[str, str, str, Tone]
-"""What was there, what there will be, why, and a tone."""
+"""The value before, the value after, the reason, and a tone."""
 
 
 def changes_table(migration: Migration, most: int | None) -> Table | None:
     """
-    Return the layers that change, those that were kept from changing, and the optimizer; None if
-    there is nothing to list.
+    Return the table of the layers that change, the layers that were kept unchanged, and the
+    optimizer; None if it would be empty.
 
-    A SavedModel has one policy in many places, and one of TF 2.5 the optimizer in two; they are one
-    row as long as they agree.
+    A SavedModel stores a policy in several places, and TF 2.5 stores the optimizer in two files;
+    equal changes are one row.
 
-    :param most: how many layers are named of each change; None for all
+    :param most: the maximum number of layers named for a change; None for all
     """
     edited = {edit.path for edit in migration.plan.edits}
     names_by_change = grouped(
@@ -89,17 +89,17 @@ def _edit_change(edit: Edit) -> _Change:
 
 
 class LayerChange(NamedTuple):
-    """What changes of a layer, with every reason."""
+    """The changes of a layer, with all reasons."""
 
     path: str
     before: str
     after: str
     reason: str
     edits: int
-    """How many config values change."""
+    """The number of changed config values."""
 
     casts: int
-    """How many stored variables get another dtype."""
+    """The number of stored variables that get another dtype."""
 
 
 def layer_changes(migration: Migration) -> list[LayerChange]:
@@ -135,7 +135,7 @@ def _join(texts: Iterable[str]) -> str:
 
 
 def _place(edit: Edit) -> str:
-    """Return the layer that an edit is about, or where it is made."""
+    """Return the layer that an edit changes, or the place of the edit."""
     if edit.path is not None:
         return edit.path
     is_optimizer = (
@@ -171,9 +171,9 @@ def _words(edit: Edit, value: Json | Absent) -> str:
 
 def changes(conversion: Conversion, most: int | None) -> Section | None:
     """
-    Return the changes of a conversion, each once with its layers; None if nothing changes.
+    Return the changes of a conversion, each with its layers; None if nothing changes.
 
-    :param most: how many layers are named of each change; None for all
+    :param most: the maximum number of layers named for a change; None for all
     """
     layers_by_change = grouped(
         (change.text, change.path or _MODEL) for change in conversion.changes
@@ -219,8 +219,8 @@ def facts(conversion: Conversion, matching: Sequence[str], *, is_verified: bool)
 
 def stored_values_words(conversion: Conversion) -> str:
     """
-    Return what becomes of the stored values: how many variables keep theirs bit for bit, and what
-    is done to the others.
+    Return the effect on stored values: the number of unchanged variables, and the changes of the
+    others.
     """
     every = (*conversion.content.placements, *conversion.content.state)
     ways = Counter(_value_change(placement) for placement in every)
@@ -236,7 +236,7 @@ def stored_values_words(conversion: Conversion) -> str:
 
 
 def _value_change(placement: Placement) -> str:
-    """Return what is done to a variable's values; nothing where they are the source's."""
+    """Return the change of a variable's values; empty if they are equal to those of the source."""
     if placement.source is None:
         made_of = placement.made_of
         return "new" if made_of is None else "joined" if len(made_of.parts) > 1 else "rearranged"

@@ -1,8 +1,8 @@
 """
-The configs before and after as a unified diff, indented so that a line holds one value.
+The configs before and after as a unified diff, indented so that each value has a line.
 
-The edits say what differs, so nothing has to be compared: a config of 60,000 lines is shown as fast
-as it is written out.
+The edits determine the differences, so that no comparison is needed: printing the diff of a config
+of 60,000 lines takes no longer than printing the config.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STYLES: Final = {"+": "good", "-": "bad", "@": "mixed"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Change:
-    """Consecutive lines that are the same in both texts, or that one edit changes."""
+    """Consecutive lines that are equal in both texts, or that one edit changes."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -66,7 +66,7 @@ def _of_file(migration: Migration) -> Iterator[str]:
 
 
 def _of_conversion(migration: Migration, conversion: Conversion, target: str) -> Iterator[str]:
-    """Yield how the config of the new file differs from that of the source, line by line."""
+    """Yield the lines of the diff between the configs of both files."""
     for part, value in migration.parts.items():
         before, after = (
             json.dumps(config, indent=2, ensure_ascii=False).splitlines()
@@ -83,7 +83,7 @@ def _of_conversion(migration: Migration, conversion: Conversion, target: str) ->
 
 
 def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
-    """Return a config as runs of lines: unchanged ones and changed ones."""
+    """Return a config as groups of unchanged and of changed lines."""
     marked = copy.deepcopy(value)
     for position, edit in enumerate(edits):
         holder, key = place(marked, edit.address.pointer)
@@ -116,7 +116,7 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
 
 
 def _line_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[_Change]:
-    """Yield what is the same and what differs within one edit."""
+    """Yield the equal and the different lines of one edit."""
     for tag, i, j, k, l in difflib.SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes():
         yield _Change(before=before[i:j], after=after[k:l], same=tag == "equal")
 

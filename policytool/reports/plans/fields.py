@@ -1,8 +1,8 @@
 """
-The fields of ``migrate``, of which its JSON consists; ``--plan`` reads it again.
+The fields of the JSON report of ``migrate``, which ``--plan`` reads.
 
-What reports say of the comparison of predictions is at the beginning: a part of the first line for
-people, one object in JSON.
+The result of comparing predictions is a part of the first line for people, and an object in JSON;
+its functions come first.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ _LIBRARIES: Final = {"keras": "Keras", "tf": "TensorFlow", "tf_keras": "tf_keras
 
 
 def verification_words(migration: Migration) -> list[str]:
-    """Return the result of the comparison as a sentence part; nothing if none is expected."""
+    """
+    Return the result of comparing predictions as a part of a sentence; empty if there is none.
+    """
     comparison = migration.comparison
     if comparison is not None and migration.status is Status.WRITTEN:
         limit = (
@@ -86,7 +88,7 @@ class Verified(NamedTuple):
 
 
 def verified(migration: Migration) -> Verified | None:
-    """Return the result of the comparison for JSON; None if none is expected."""
+    """Return the result of comparing predictions for JSON; None if there is none."""
     comparison = migration.comparison
     if comparison is None and migration.not_verified is None:
         return None
@@ -112,7 +114,7 @@ def _agreement(comparison: PredictionComparison) -> str:
 
 
 def _releases(comparison: PredictionComparison) -> list[str]:
-    """Return the releases that ran, the source's first, each once."""
+    """Return the releases that ran, each once, beginning with that of the source."""
     sides = (comparison.versions, comparison.versions_after or comparison.versions)
     return list(dict.fromkeys(map(_release, sides)))
 
@@ -155,7 +157,7 @@ _EDIT: Final[Record[Edit]] = Record(
 
 
 class CountedCast(NamedTuple):
-    """A cast, and its effect on the values if it was carried out."""
+    """A cast, with its effect on the values if it was applied."""
 
     cast: Cast
     counts: Counts | None
@@ -517,7 +519,7 @@ REPORT: Final[Report[Migrations]] = Report(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Migrations:
-    """What a call did."""
+    """The results of a call of ``migrate``."""
 
     migrations: Sequence[Migration]
     failures: tuple[Failure, ...]

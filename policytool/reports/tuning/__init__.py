@@ -1,4 +1,4 @@
-"""What ``tune`` found, as text: a page for people, and JSON, which ``migrate --plan`` applies."""
+"""The reports of ``tune``: a page for people, and JSON, which ``migrate --plan`` applies."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ TUNE_REPORTERS: Final[tuple[Reporter[Tunings], ...]] = (
     *reporters_for_people(page, "policytool tune"),
     json_reporter(REPORT),
 )
-"""The first is the default."""
+"""The reporters; the first is the default."""
 
 __all__ = ["TUNE_REPORTERS", "Tunings", "headline", "page"]

@@ -1,9 +1,9 @@
 """
-The page of ``tune``: which layers stay in float32, what was written, what ran and how the search
-ended, why each of them is kept, and the margin of the others.
+The page of ``tune``: the layers that stay in float32 with the reasons, the written model, the run,
+the end of the search, and the margins of the converted layers.
 
-Its tables are the kept layers with the evidence, the converted layers with a margin, and the error
-against the share of converted layers, which is also a chart.
+The tables are the kept layers with the evidence, the converted layers with their margins, and the
+error for each share of converted layers, which is also a chart.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _NUMBER: Final = 9
 _LAYERS: Final = 10
 _NAMED: Final = 3
-"""Layers that are named of each reason; HTML and JSON name all."""
+"""The maximum number of layers that the table names for a reason; HTML and JSON name all."""
 
 _LEAST_FLUSHED: Final = 0.001
 _UNTRIED: Final = Cell(text="not tried", tone=Tone.DIM)
@@ -74,7 +74,7 @@ _IF_CONVERTED: Final = (
 
 
 def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
-    """Yield every layer that stays in float32, in the order of the model."""
+    """Yield the table of the layers that stay in float32, in the order of the model."""
     kept_layers = [layer for layer in tuning.layers if layer.path in _kept_paths(tuning)]
     closest = "" if tuning.best is not None else " in the closest set"
     yield from _layer_section(
@@ -87,7 +87,7 @@ def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
 
 
 def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
-    """Yield the converted layers, those with the smallest margin first."""
+    """Yield the table of the converted layers, those with the smallest margin first."""
     converted = [layer for layer in tuning.layers if layer.path not in _kept_paths(tuning)]
     yield from _layer_section(
         "converted layers, smallest margin first",
@@ -213,7 +213,7 @@ def _headroom(layer: TunedLayer) -> Cell:
 
 
 def _evidence(tuning: Tuning, layer: TunedLayer, trial: Trial | None) -> Iterator[str]:
-    """Yield what goes wrong if a layer is converted."""
+    """Yield the effects of converting a layer."""
     if trial is not None and trial.failure is not None:
         yield f"the model fails to run: {trial.failure}"
     yield from _overflow(tuning, layer)
@@ -236,7 +236,7 @@ def _details(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
 
 
 def _overflow(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
-    """Yield why a layer's values leave the range of its dtype, if they do."""
+    """Yield the reason if a layer's values leave the range of its dtype."""
     dtype = policy_from_name(tuning.policy).compute_dtype or tuning.policy
     if not layer.is_finite:
         yield f"NaN or infinity in {dtype}"
@@ -249,7 +249,7 @@ def _flushed(layer: TunedLayer) -> Iterator[str]:
 
 
 def _used(tuning: Tuning, layer: TunedLayer) -> float:
-    """Return how much of its margin a converted layer uses, by the measurement that shows most."""
+    """Return the share of its margin that a converted layer uses, by the largest measurement."""
     if not layer.is_finite:
         return math.inf
     allowed = allowed_error(tuning.objective) or TOLERANCE
@@ -262,7 +262,7 @@ def _used(tuning: Tuning, layer: TunedLayer) -> float:
 
 _ROWS: Final = 10
 _LEAST: Final = 2
-"""Points from which on there is a curve."""
+"""The minimum number of points of a curve."""
 
 _TITLE: Final = "error by share of converted layers"
 
@@ -288,7 +288,9 @@ def curve_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
 
 
 def curve_chart(tuning: Tuning) -> Iterator[Profile]:
-    """Yield the same as a chart: the error, or what is used of the limit if more is asked for."""
+    """
+    Yield the chart of these trials: the error, or the excess if the objective has other parts.
+    """
     points = tuning.curve
     if len(points) < _LEAST:
         return
@@ -345,7 +347,9 @@ def _is_missed(tuning: Tuning, point: CurvePoint) -> bool:
 
 
 def _point_excess(tuning: Tuning, point: CurvePoint) -> float:
-    """Return how many times the limit a point uses; of the chosen set, on the other inputs too."""
+    """
+    Return the excess of a point; for the best set, the larger one of both halves of the inputs.
+    """
     best = tuning.best
     if best is not None and _is_chosen(tuning, point):
         return largest_excess(best)
@@ -361,7 +365,7 @@ def _is_chosen(tuning: Tuning, point: CurvePoint) -> bool:
 
 
 def _chosen_rows(tuning: Tuning, points: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """Return the points that are shown: the ends, the chosen one and its neighbours, and others."""
+    """Return the listed points: both ends, the best set with its neighbours, and some others."""
     if len(points) <= _ROWS:
         return list(points)
     last = len(points) - 1
@@ -400,7 +404,7 @@ def output_facts(migration: Migration) -> Iterator[Fact]:
 
 
 def facts(tuning: Tuning) -> Iterator[Fact]:
-    """Yield what was asked for, what it was measured on, and how the search ended."""
+    """Yield the facts about the objective, the inputs, and the end of the search."""
     yield Fact(label="objective", text="; ".join(goals(tuning)))
     if tuning.metric is not None:
         yield Fact(
@@ -434,9 +438,7 @@ def _reference(tuning: Tuning) -> Iterator[str]:
 
 
 def _validation(tuning: Tuning) -> str:
-    """
-    Return the inputs that validated the set, and the share of the limit that their error uses.
-    """
+    """Return the inputs that validated the set, and its excess on them."""
     if tuning.split in _SAME_INPUTS:
         return _SAME_INPUTS[tuning.split]
     words = _OTHERS[tuning.split]
@@ -463,7 +465,7 @@ def _search(tuning: Tuning) -> Iterator[str]:
 
 
 def _ended(tuning: Tuning) -> str:
-    """Return why the search ended, and what follows for the set."""
+    """Return why the search ended, and the consequence for the set."""
     match tuning.ending:
         case Ending.MINIMAL if not tuning.kept:
             return "the objective is met with all layers converted"
@@ -500,7 +502,7 @@ _INCOMPLETE: Final = {
     Ending.TIME: "--budget",
     Ending.INTERRUPTED: "",
 }
-"""Endings that leave something to try, with the option that allows it."""
+"""Ends of an incomplete search, each with the option that continues it."""
 
 
 def page(tunings: Tunings, view: View) -> Page:
@@ -512,7 +514,7 @@ def page(tunings: Tunings, view: View) -> Page:
 
 
 def caveats(tuning: Tuning) -> Iterator[str]:
-    """Yield what the result leaves open."""
+    """Yield the open questions of the result."""
     yield from checks.input_caveats(tuning.inputs)
     if tuning.split in _SAME and tuning.best is not None:
         yield "the set was not validated on other inputs, which may need more layers in float32"
@@ -530,7 +532,7 @@ def advice(tunings: Tunings, tuning: Tuning) -> Iterator[str]:
 
 
 def _tolerance_advice(tuning: Tuning, trial: Trial | None) -> Iterator[str]:
-    """Yield which tolerance a set would meet, if only the errors of whole outputs are too large."""
+    """Yield the tolerance that a set meets, if only the errors of whole outputs are too large."""
     allowed = allowed_error(tuning.objective)
     if trial is None or trial.error is None or allowed is None:
         return

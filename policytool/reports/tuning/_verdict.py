@@ -1,6 +1,6 @@
 """
-The search that reports show: what is asked of the tuned model, how near a trial comes to it, the
-result in one sentence with its numbers, and the command that writes the model.
+The result of a search in words: the objective, the distance of a trial from it, the verdict in one
+sentence with its numbers, and the command that writes the model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOT_FINITE: Final = "NaN/Inf"
 
 
 class _ReachedPart(NamedTuple):
-    """A part of the objective, and what a trial reaches of it."""
+    """A part of the objective, and the value that a trial reaches."""
 
     text: str
     is_met: bool
@@ -58,8 +58,7 @@ def goals(tuning: Tuning) -> Iterator[str]:
 
 def allowed_error(objective: Objective) -> float | None:
     """
-    Return the relative error that is allowed for every output; None if outputs differ or none is
-    set.
+    Return the common limit on the relative error of all outputs; None if there is no such limit.
     """
     tolerances = objective.tolerances.given if objective.tolerances is not None else ()
     return (
@@ -92,17 +91,17 @@ def reached_parts(tuning: Tuning, trial: Trial) -> Iterator[str]:
 
 
 def largest_excess(trial: Trial) -> float:
-    """Return how many times the limit a trial uses, on the inputs of the search and the others."""
+    """Return the excess of a trial, the larger one of both halves of the inputs."""
     return max(trial.excess, trial.validation or 0.0)
 
 
 def times(excess: float) -> str:
-    """Return how many times the limit something uses."""
+    """Return an excess as a multiple of the limit."""
     return f"{figure(excess)}x"
 
 
 def limit_words(excess: float, error: float | None, failure: str | None = None) -> str:
-    """Return how many times the limit a trial uses, or why there is no such number."""
+    """Return the excess of a trial in words, or the reason if it has none."""
     if failure is not None:
         return "fails to run"
     if math.isinf(excess):
@@ -182,7 +181,7 @@ _EARLY: Final = {
     Ending.TIME: "the search reached its time limit, so fewer layers may be enough",
     Ending.INTERRUPTED: "the search was interrupted, so fewer layers may be enough",
 }
-"""What an early end means for a set that was found."""
+"""The consequence of an early end for the best set."""
 
 
 def verdict(tuning: Tuning) -> Verdict:
@@ -195,7 +194,7 @@ def verdict(tuning: Tuning) -> Verdict:
 
 
 def headline(tuning: Tuning) -> str:
-    """Return what a search comes to, in a line without the model's path."""
+    """Return the result of a search in one line, without the path of the model."""
     return verdict(tuning).text
 
 
@@ -238,7 +237,7 @@ def _no_set_words(tuning: Tuning, trials: str) -> str:
 
 
 def _closest(tuning: Tuning, before: str) -> str:
-    """Return what the closest set reaches, as the end of a sentence."""
+    """Return the result of the closest set, as the end of a sentence."""
     if tuning.closest is None:
         return ""
     return before + "; ".join(reached_parts(tuning, tuning.closest))
@@ -249,29 +248,29 @@ class Tunings:
     """A search, and the outcome for the model."""
 
     tuning: Tuning | None = None
-    """None if nothing could run, for which the failures give the reason."""
+    """None if nothing could run; the failures have the reason."""
 
     migration: Migration | None = None
-    """What ``migrate`` wrote or would write; None if nothing was to be written."""
+    """The result or preview of ``migrate``; None if there is nothing to write."""
 
     failures: tuple[Failure, ...] = ()
     everything: bool = False
-    """Whether to show every converted layer, not only those with the smallest margin."""
+    """Whether to list all converted layers instead of those with the smallest margin."""
 
     arguments: tuple[str, ...] = ()
-    """The command line; nothing if Python called."""
+    """The command line; empty for a call from Python."""
 
 
 _REPORT: Final = "--format"
 _JSON: Final = "json="
 _DONE: Final = frozenset({Status.WRITTEN, Status.UNCHANGED, Status.BLOCKED})
-"""After these, a command would do nothing, or fail."""
+"""The outcomes after which the command would change nothing or fail."""
 
 
 def command(tunings: Tunings) -> tuple[str, ...]:
     """
-    Return the words of the command that applies the result; empty if the model is already written,
-    or if no set was found.
+    Return the command that applies the result; empty if the model is already written, or if no set
+    was found.
     """
     tuning, migration = tunings.tuning, tunings.migration
     if tuning is None or not tuning.passed or tuning.options is None:

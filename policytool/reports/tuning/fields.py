@@ -1,7 +1,4 @@
-"""
-The fields of ``tune``, of which its JSON consists: every trial, and the plan that
-``migrate --plan`` applies.
-"""
+"""The fields of the JSON report of ``tune``: all trials, and the plan for ``migrate --plan``."""
 
 from __future__ import annotations
 

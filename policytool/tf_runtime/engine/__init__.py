@@ -1,1 +1,1 @@
-"""Two models traced as one function, and every layer compared as it is called."""
+"""Traces two models as one function, and compares each layer when it is called."""

@@ -84,7 +84,7 @@ def repeat_call_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
 
 
 def is_rounded(leaf: Any, other: Any) -> bool:
-    """Return whether a tensor loses digits in the dtype of another."""
+    """Return whether a tensor loses digits in another tensor's dtype."""
     first, second = (getattr(tensor, "dtype", None) for tensor in (leaf, other))
     if not (getattr(first, "is_floating", False) and getattr(second, "is_floating", False)):
         return False
@@ -130,10 +130,10 @@ class Trace:
     """Additional data about one call, for a diagnosis."""
 
     entering: list[int] = field(default_factory=list)
-    """The numbers of the comparisons of the tensors that enter it."""
+    """The numbers of the comparisons of the inputs of the call."""
 
     producers: list[int] = field(default_factory=list)
-    """The numbers of the rows whose tensors it gets, directly or through code between them."""
+    """The numbers of the rows that compute the inputs, directly or through code between them."""
 
     own: list[int | None] | None = None
     """
@@ -142,7 +142,9 @@ class Trace:
     """
 
     rounding: list[int | None] | None = None
-    """The same for the reference's layer, called with its exact and its rounded inputs."""
+    """
+    The numbers of the comparisons of the reference's layer with exact and with rounded inputs.
+    """
 
 
 class Diagnosis:
@@ -174,7 +176,7 @@ class Diagnosis:
         return trace
 
     def made(self, row: Row, number: int) -> None:
-        """Record that a row's call created its outputs."""
+        """Record the outputs of a row's call."""
         for tensor in self._comparisons.tensors(row.candidate.outputs):
             self._rows.setdefault(tensor.name, number)
 
@@ -225,7 +227,7 @@ class Row:
     """For each output, the number of its histogram; None if it has no histogram."""
 
     trace: Trace | None = None
-    """None unless the run is a diagnosis."""
+    """The trace of the call; None without a diagnosis."""
 
 
 class Pair:
@@ -242,8 +244,8 @@ class Pair:
         diagnosed: bool = False,
     ) -> None:
         """
-        ``policies`` are the global ones that each is called under: layers that a class makes in its
-        call take them.
+        ``policies`` are the global policies of both models, for layers that a class creates in its
+        call.
         """
         self.libraries = libraries
         self.policies = policies
@@ -271,7 +273,7 @@ class Pair:
         self._tapes: list[Tape] = []
         self._places: dict[str, int] = {}
         self._again: set[int] = set()
-        """The positions of operations that were created when a layer was called a second time."""
+        """The positions of operations of second calls of layers."""
 
     def trace(self, rows: LayerRows) -> None:
         """
@@ -311,7 +313,7 @@ class Pair:
         return total
 
     def _with_layers(self, outputs: Measured, batches: Iterable[Any]) -> Measured:
-        """Return the numbers of the outputs with those of the layers in other batches."""
+        """Return the numbers of the outputs, with those of the layers in other batches."""
         for model in (self.reference, self.candidate):
             forget_states(model)
         total: Measured | None = None

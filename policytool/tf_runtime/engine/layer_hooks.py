@@ -42,18 +42,18 @@ graph.
 
 
 class LayerId(NamedTuple):
-    """The layer, or the op of a graph, that an answer is about."""
+    """The layer or op in an answer."""
 
     path: str | None
     class_name: str | None
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields as a part of an answer."""
+        """Return the fields for an answer in JSON."""
         return dict(self._asdict())
 
 
 class Call:
-    """One call of a layer, as it was traced."""
+    """A traced call of a layer."""
 
     def __init__(self, layer: Any, key: Key, start: int) -> None:
         self.layer = layer
@@ -118,7 +118,7 @@ class Tape:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Record all calls within the context."""
+        """Record all calls in the context."""
         homes = [self.library.keras.layers.Layer]
         if self.library.family == KERAS3:
             homes.append(
@@ -136,12 +136,12 @@ class Tape:
 
     @property
     def is_outermost(self) -> bool:
-        """Whether the call that is being made is that of the model itself."""
+        """Whether the current call is that of the model itself."""
         return len(self.stack) == 1
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Record no calls within the context."""
+        """Do not record calls in the context."""
         before, self.paused = self.paused, True
         try:
             yield
@@ -167,8 +167,8 @@ class Tape:
 
     def _is_symbolic(self, arguments: Any) -> bool:
         """
-        Return whether a layer is called with symbolic tensors to build a model, as a Sequential
-        without an input shape does within its own call.
+        Return whether a layer is called with symbolic tensors to build a model, as in the call of a
+        Sequential without an input shape.
         """
         flat = self.library.tf.nest.flatten(arguments)
         return any(
@@ -200,8 +200,8 @@ class Tape:
 
     def made(self, call: Call, make: Callable[..., Any]) -> Any:
         """
-        Make a call and note its outputs and operations; what an RNN calls its cell for beside its
-        loop, such as the shape of a step, is no result.
+        Make a call, and record its outputs and operations. Calls of an RNN's cell outside of its
+        loop, such as for the shape of a step, are not recorded.
         """
         loops = isinstance(call.layer, self.library.keras.layers.RNN)
         with self.pause() if loops else contextlib.nullcontext():
@@ -238,8 +238,8 @@ class Tape:
 @contextlib.contextmanager
 def inline_calls(library: Library, model: Any) -> Iterator[None]:
     """
-    Let layers whose ``call`` is a ``tf.function`` run in the graph of their caller within the
-    context, so that the calls in them can be tapped.
+    Run the ``tf.function`` of layers in the graph of their caller in the context, so that calls in
+    them are recorded.
     """
     changed = []
     for _, layer in paths(model):
@@ -327,8 +327,8 @@ def reduction_depth(operations: Iterable[Any]) -> int:
 
 def _depth(operation: Any) -> int:
     """
-    Return the depth of an operation, and of the functions that it calls; of a loop's body as often
-    as the loop turns.
+    Return the depth of an operation with the functions that it calls; the body of a loop counts
+    once for each iteration.
     """
     return _own(operation) + _turns(operation) * sum(
         _depth(inner)
@@ -363,7 +363,7 @@ def _turns(operation: Any) -> int:
 
 
 def _own(operation: Any) -> int:
-    """Return the depth of an operation by itself; first of products."""
+    """Return the depth of an operation without the functions that it calls."""
     kind = operation.type
     shapes = [_dims(tensor) for tensor in operation.inputs]
     if kind == "MatMul":
@@ -388,7 +388,7 @@ def _own(operation: Any) -> int:
 
 
 def _reduced(operation: Any, shapes: list[list[int]]) -> int:
-    """Return the depth of what adds up a tensor's own elements; 0 for all other operations."""
+    """Return the depth of an operation that adds up elements of a tensor; 0 for others."""
     sums = op_facts(operation.type).get("sums")
     if sums == "reduced":
         return max(_product(shapes[0]) // max(_product(_dims(operation.outputs[0])), 1), 1)
@@ -403,8 +403,8 @@ def _reduced(operation: Any, shapes: list[list[int]]) -> int:
 
 def _shared(shapes: list[list[int]], first: bool, second: bool) -> int:  # noqa: FBT001  # as TensorFlow names which operand is transposed
     """
-    Return the size of the dimension that a product adds up, by whichever operand has a known one:
-    in a loop of TF 1 one has no shape.
+    Return the size of the dimension that a product reduces, from the operand with a known shape: in
+    a loop of TF 1, one has none.
     """
     places = (-2 if first else -1, -1 if second else -2)
     return max([shape[place] for shape, place in zip(shapes, places) if shape], default=1)
@@ -412,8 +412,7 @@ def _shared(shapes: list[list[int]], first: bool, second: bool) -> int:  # noqa:
 
 def _along(operation: Any) -> int:
     """
-    Return the size of the axis along which sums are kept; that of the largest where the axis is no
-    constant.
+    Return the size of the axis of a running sum; the largest size if the axis is not constant.
     """
     from tensorflow.python.framework import tensor_util
 
@@ -442,7 +441,7 @@ def _product(sizes: Any) -> int:
 
 
 _DRAWING = ("Multinomial", "Random", "TruncatedNormal")
-"""Parts of the types of ops that draw numbers."""
+"""Parts of the types of ops that draw random numbers."""
 
 
 def draws(kind: str) -> bool:

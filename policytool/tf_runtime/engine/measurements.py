@@ -90,7 +90,10 @@ class Comparisons:
 
 
 def to_array(tensor: Any) -> Any:
-    """Return a tensor in a dtype that NumPy computes well in: narrower floats as float32."""
+    """
+    Return a tensor as an array in a dtype in which NumPy computes well: float32 instead of narrower
+    floats.
+    """
     array = np.asarray(tensor)
     is_narrow = tensor.dtype.is_floating and tensor.dtype.size < np.dtype("float32").itemsize
     return array.astype("float32") if is_narrow else array
@@ -98,8 +101,8 @@ def to_array(tensor: Any) -> Any:
 
 AHEAD = 2
 """
-How many layers either model may run ahead of the comparisons: enough for two threads, and few
-activations to hold.
+The number of layers that a model may run ahead of the comparisons: enough for two threads, with few
+activations in memory.
 """
 
 _NO_STEP = ("Const", "NoOp", "Placeholder", "ReadVariableOp")
@@ -164,8 +167,8 @@ def wait(operations: Sequence[Any], done: Sequence[Any]) -> None:
 
 def _has_effects(tf: Any, operation: Any) -> bool:
     """
-    Return whether a function runs an operation in the order of its trace; one on a variable or a
-    table is in order with others on the same alone.
+    Return whether a function runs an operation in the order of its trace. Operations on variables
+    and tables only keep their order on the same object.
     """
     return bool(operation.op_def.is_stateful) and not any(
         tensor.dtype == tf.resource for tensor in operation.inputs
@@ -173,7 +176,7 @@ def _has_effects(tf: Any, operation: Any) -> bool:
 
 
 EXPONENT_BINS = 256
-"""The exponents of float32 as its bits have them: 0 for zero, 255 for what is not finite."""
+"""The number of exponents of float32: 0 for zero, 255 for values that are not finite."""
 
 _BIAS = 127
 
@@ -257,8 +260,8 @@ EXPLAINED_ROWS = 1000
 
 class Measured(NamedTuple):
     """
-    The numbers of one run: a row for each comparison, one for each histogram, and how the values of
-    each output of the model changed.
+    The numbers of one run: a row for each comparison and for each histogram, and the changes of
+    each output of the model.
     """
 
     vectors: Any
@@ -271,7 +274,7 @@ class Measured(NamedTuple):
     """
 
     def merged(self, other: Measured) -> Measured:
-        """Return the numbers over the examples of both; the changes are already of both."""
+        """Return the numbers over the batches of both; the changes already cover both."""
         return Measured(
             np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
             self.histograms + other.histograms,
@@ -362,7 +365,7 @@ def measure_batches(
 
 
 class OutputRun:
-    """Both models, called one after the other, of which only the outputs are compared."""
+    """Calls both models one after the other, and compares only their outputs."""
 
     def __init__(self, pair: Pair, specs: Any) -> None:
         self._pair = pair
@@ -389,7 +392,7 @@ class OutputRun:
         return vectors, self._pair.tf.zeros([0, 0], self._pair.tf.float64), widened
 
     def _traced(self, place: int, model: Any, specs: Any) -> Any:
-        """Return the function of a model, called as when its layers are compared."""
+        """Return the traced function of a model, which calls it as when its layers are compared."""
         library = self._pair.libraries[place]
 
         def call(inputs: Any) -> list[Any]:

@@ -28,17 +28,17 @@ _LEAST_DIMENSIONS = 4
 """The minimum number of dimensions of an embedding; shorter vectors are scores."""
 
 _VECTORS = 2
-"""Axes of an output with one vector for each sample."""
+"""The number of axes of an output with one vector for each sample."""
 
 _LEAST_ROWS = 3
-"""The neighbour of one of two is always the other."""
+"""The minimum number of rows for neighbors: of two rows, each is the neighbor of the other."""
 
 _HALF = 0.5
 _ALMOST = 0.01
-"""How far sums of probabilities and norms may be from 1."""
+"""The tolerance of sums of probabilities and of norms, which should be 1."""
 
 _OPEN = (0.1, 0.9)
-"""Values of a mask are seldom between these."""
+"""Values between these are rare in masks."""
 
 _CHUNK = 512
 

@@ -70,7 +70,7 @@ class Trials:
                 self.fed = fed.feed_model(self.library, self.reference, self.job["inputs"])
             step("running the reference")
             self._structure: Any = None
-            self._function = self._traced_reference()
+            self._function = self._trace_reference()
             self.batches = self._run_reference()
         gc.collect()
         gc.freeze()  # the libraries and the reference stay; looking at them takes 0.3 s each time
@@ -99,7 +99,7 @@ class Trials:
             if self.sides.made_up:
                 model.set_weights(self.reference.get_weights())
             step("running the candidate")
-            function = self._traced(model)
+            function = self._trace_candidate(model)
             metrics = [
                 self.task.metrics(self.names) if self.task is not None else None for _ in HALVES
             ]
@@ -118,7 +118,7 @@ class Trials:
                 ],
             }
 
-    def _traced_reference(self) -> Any:
+    def _trace_reference(self) -> Any:
         comparisons = Comparisons(self.tf)
 
         def call(inputs: Any) -> Any:
@@ -147,13 +147,19 @@ class Trials:
         return [*batches, *extra]
 
     def _own_vectors(self, outputs: Sequence[Any]) -> Any:
-        """Return the reductions of outputs compared with themselves, which count NaN."""
+        """Return a vector for each output compared with itself, which counts its NaN."""
         return np.stack(
             [tensor_errors.compare_tensors(self.tf, tensor, tensor).numpy() for tensor in outputs]
         )
 
-    def _traced(self, model: Any) -> Any:
-        """Return a function of inputs and the reference's outputs that compares a candidate."""
+    def _trace_candidate(self, model: Any) -> Any:
+        """
+        Return a function that calls a candidate, and compares its outputs with those of the
+        reference.
+
+        The function gets the inputs and the outputs of the reference. It returns a vector for each
+        output, and the outputs of the candidate.
+        """
 
         def compare(inputs: Any, expected: Sequence[Any]) -> Any:
             comparisons = Comparisons(self.tf)
@@ -183,7 +189,12 @@ class Trials:
             ).get_concrete_function()
 
     def _run(self, function: Any, metrics: Sequence[TaskMetrics | None]) -> dict[int, Measured]:
-        """Return the numbers of each half; extra batches belong to the first."""
+        """
+        Run a candidate on all batches, and return the measurements of each half of the inputs.
+        Extra batches belong to the first half.
+
+        :param metrics: the task metric of each half, which gets the outputs of its batches
+        """
         measured_halves: dict[int, Measured] = {}
         for batch in self.batches:
             with refusing_calls(self.tf, "the candidate"):

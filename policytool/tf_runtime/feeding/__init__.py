@@ -1,4 +1,3 @@
 """
-What a check feeds its models with: given arrays, or seeded ones in the range of what the layers
-take.
+The inputs of a check: the user's arrays, or seeded values in the range that the layers accept.
 """

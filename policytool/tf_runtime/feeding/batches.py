@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 CONSTANT, EDGES = "constant", "edges"
 KINDS = (CONSTANT, EDGES)
 LABELS = {CONSTANT: "constant values", EDGES: "the lowest and highest values"}
-"""What sentences call the batches."""
+"""The name of each kind of batches in sentences."""
 
 _CONSTANT, _HIGHEST, _LOWEST, _EVEN, _ODD = range(5)
 _WAYS = {CONSTANT: (_CONSTANT,), EDGES: (_HIGHEST, _LOWEST, _EVEN, _ODD)}
-"""Rows of each kind: in the last two, high values alternate with low ones."""
+"""The kinds of rows; in the last two, high and low values alternate."""
 
 
 class ExtremeBatch:
-    """One extra batch, made when it is asked for."""
+    """One extra batch, which is created on request."""
 
     def __init__(
         self, kinds: Sequence[str], make: Callable[[Sequence[str], int], Any], first: int = 0
     ) -> None:
-        """``make`` returns tensors for kinds and the number of the first row of theirs."""
+        """``make`` returns tensors for kinds, and the number of the first row of these kinds."""
         self.kinds = tuple(kinds)
         self._make = make
         self._first = first
@@ -64,7 +64,7 @@ class ExtremeBatch:
 
 
 WAYS = sum(len(ways) for ways in _WAYS.values())
-"""Rows of a batch that has each row of all kinds once."""
+"""The number of rows of a batch with one row of each kind."""
 
 
 def extreme_batches(rows: int, make: Callable[[Sequence[str], int], Any]) -> list[ExtremeBatch]:
@@ -108,8 +108,8 @@ def extreme_values(
 
 def _lowest_row(recipe: Recipe, lowest: Any, highest: Any) -> Any:
     """
-    Return the lowest values of a row; a mask keeps the first place of each sequence, because no
-    model is made for sequences of which nothing is left.
+    Return the lowest values of a row; a mask keeps the first place of each sequence, because models
+    do not expect completely masked sequences.
     """
     is_sequence = recipe.is_mask and np.ndim(lowest) and np.shape(lowest)[-1] > 1
     return np.where(_places(lowest) == 0, highest, lowest) if is_sequence else lowest
@@ -129,7 +129,7 @@ def _filled(value: Any, shape: Sequence[int]) -> Any:
 
 
 PADDING_WAYS = 4
-"""Nowhere, at the end, at the beginning, everywhere."""
+"""The places of padding: nowhere, at the end, at the beginning, or everywhere."""
 
 _NOWHERE, _END, _BEGINNING, _EVERYWHERE = range(PADDING_WAYS)
 _SENTENCES_RANK = 3
@@ -174,7 +174,7 @@ BATCH = 8
 """The default number of rows in a batch."""
 
 _SPARSE = 0.75
-"""Share of a sparse input that is zero."""
+"""The share of zeros in a sparse input."""
 
 _SEEDS = 2**32
 
@@ -195,10 +195,10 @@ class FedInputs:
 
         self.batch_size = batch_size
         self.rows: list[int] = []
-        """How many rows each batch has."""
+        """The number of rows of each batch."""
 
         self.has_fixed_rows = False
-        """Whether the model takes batches of one size only."""
+        """Whether the model accepts only one batch size."""
 
         self.size = SIZES[0]
         """The size used for open dimensions."""
@@ -245,7 +245,7 @@ class FedInputs:
 
 
 class Feeder:
-    """Makes the batches of one call."""
+    """Creates the batches of one call."""
 
     def __init__(self, library: Library, inputs: NestedSlots, options: Mapping[str, Any]) -> None:
         self.library = library
@@ -266,7 +266,7 @@ class Feeder:
     def first(
         self, choices: Sequence[tuple[Sequence[Recipe], int]], call: Callable[[Any], Any]
     ) -> FedInputs:
-        """Return synthetic inputs of the first kind that the model can be called with."""
+        """Return synthetic inputs of the first kind that the model accepts."""
         failed: BaseException | None = None
         for recipes, size in choices:
             rows = self.batch_size if self.fixed is not None else 1
@@ -522,14 +522,14 @@ def _drawn_shape(slot: Slot, size: int, rows: int) -> list[int]:
 
 
 def _thinned(slot: Slot, array: Any, random: Any) -> Any:
-    """Return an array of which most is zero if the input is sparse."""
+    """Return the array with most values set to zero if the input is sparse."""
     if slot.kind != SPARSE or array.dtype.kind == "O":
         return array
     return np.where(random.uniform(size=array.shape) < _SPARSE, np.zeros_like(array), array)
 
 
 def _rows(slot: Slot, array: Any, place: int, batch_size: int) -> Any:
-    """Return the rows of an array that one batch has of it."""
+    """Return the rows of an array in one batch."""
     if slot.shape == []:
         return array[place]
     rows = slot.rows(batch_size)

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 FLOAT32_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-"""Dtypes that NumPy itself does not know; float32 holds every value of theirs."""
+"""Dtypes that NumPy does not have, and whose values float32 can represent."""
 
 
 class Source(NamedTuple):
-    """Where arrays are from, as sentences say it."""
+    """The source of arrays in sentences."""
 
     name: str
     code: str
     short: str
-    """What stands for the name in sentences about one input."""
+    """The short name in sentences about one input."""
 
     def refused(self, text: str, *values: Any) -> Refused:
-        """Return a refusal of what it holds."""
+        """Return a Refused error about the content of the source."""
         return Refused(self.code, text.format(*values))
 
 
@@ -102,7 +102,7 @@ def _fitted(array: Any, slot: Slot, recipe: Recipe, source: Source) -> tuple[Any
 
 
 def _strings(array: Any, slot: Slot, source: Source) -> Any:
-    """Return text as TensorFlow takes it: bytes in UTF-8."""
+    """Return text as bytes in UTF-8, as TensorFlow stores it."""
     if array.dtype.kind == "O" and all(isinstance(text, (str, bytes)) for text in array.flat):
         flat = [text.encode("utf-8") if isinstance(text, str) else text for text in array.flat]
         encoded = np.empty(len(flat), dtype=object)
@@ -162,7 +162,7 @@ def _check_range(array: Any, slot: Slot, dtype: Any, source: Source) -> None:
 
 def _check_ids(array: Any, slot: Slot, recipe: Recipe, source: Source) -> None:
     """
-    Refuse ids that are out of range: for them, TensorFlow silently returns zeros on a GPU, and
+    Raise Refused for ids out of range: TensorFlow silently returns zeros for them on a GPU, and
     fails on a CPU.
     """
     if recipe.limit is None:
@@ -203,10 +203,13 @@ _HEADERS = {
 }
 _SUFFIX = ".npy"
 _NAME_BYTES = 180
-"""Of a file's own name in a hidden one: file systems allow 255 bytes in all."""
+"""
+The maximum number of bytes of a file's name in a hidden name: file systems allow 255 bytes in
+total.
+"""
 
 _UNNAMED = ("", "arr_0")
-"""The name of the only array of an ``.npy`` file, and what ``numpy.savez`` calls it."""
+"""The name of the only array of an ``.npy`` file, and its name in ``numpy.savez``."""
 
 
 def read_arrays(
@@ -224,7 +227,7 @@ def read_arrays(
 
 
 def with_names(arrays: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return arrays by name: one without a name has that of the only input or output."""
+    """Return arrays by name; an array without a name gets that of the only input or output."""
     if len(names) == 1 and len(arrays) == 1 and next(iter(arrays)) in _UNNAMED:
         return {names[0]: next(iter(arrays.values()))}
     return arrays
@@ -367,7 +370,7 @@ def _refused(text: str, *values: Any) -> Refused:
 LABELS_CODE = "labels-file"
 
 _SHOWN = 10
-"""How many names a sentence lists."""
+"""The maximum number of names in a sentence."""
 
 
 def read_labels(path: str) -> dict[str, Any]:

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from .slots import Slot
 
 FEW = (SMALL_IDS, 2, 1)
-"""
-How many ids a signature may take, whose layers nobody knows: the most that it can be called with is
-taken.
-"""
+"""The numbers of ids to try for a signature with unknown layers; the largest that works is used."""
 
 _TABLE_RANK = 2
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..library import Library
 
     Flow = Mapping[int, "PassedValues"]
-    """By the position of an input: how its values were changed."""
+    """The change of the values of each input, by its position."""
     from .slots import Slot
 
 
@@ -60,21 +60,21 @@ CHANGING_OPS = frozenset(
     }
 )
 _MASK = "mask"
-"""What the names of the arguments contain that take masks: ``mask``, ``attention_mask``."""
+"""The part of argument names for masks: ``mask``, ``attention_mask``."""
 
 
 class PassedValues(NamedTuple):
-    """How an input's values were changed on their way to a layer."""
+    """What happens to the values of an input before they reach a layer."""
 
     change: int
     """WHOLE, PART or CHANGED."""
 
     scale: float = 1.0
     offset: float = 0.0
-    """What Rescaling layers multiplied them with and added to them."""
+    """The factor and the offset of Rescaling layers."""
 
     elements: Any = None
-    """Where each of them is (:mod:`.slots`); None if that is unknown."""
+    """The places of the values (:mod:`.slots`); None if they are unknown."""
 
     @property
     def scaling(self) -> tuple[float, float]:
@@ -83,7 +83,7 @@ class PassedValues(NamedTuple):
 
     @property
     def is_scaled(self) -> bool:
-        """Whether they are other numbers."""
+        """Whether Rescaling layers change the values."""
         return self.scaling != (1.0, 0.0)
 
 
@@ -103,19 +103,16 @@ class ReachedLayer:
         self.layer = layer
         self.change = change
         self.count = count
-        """How many ids it takes; None for a layer that takes none."""
+        """The number of ids that the layer accepts; None if it accepts none."""
 
         self.scaling = scaling
         """The factor and the offset of Rescaling layers before it."""
 
         self.is_mask = is_mask
-        """Whether it takes them as a mask."""
+        """Whether the values are the layer's mask."""
 
         self.elements = elements
-        """
-        Which of the input's values is where in what the layer gets (:mod:`.slots`); None
-        if that is unknown.
-        """
+        """The places of the values in the layer's input (:mod:`.slots`); None if unknown."""
 
 
 def takes_ids(layer: Any) -> bool:
@@ -124,12 +121,12 @@ def takes_ids(layer: Any) -> bool:
 
 
 def is_operation(layer: Any) -> bool:
-    """Return whether a node of a graph is an operation and no layer with a class of its own."""
+    """Return whether a node of a graph is an operation rather than a layer."""
     return bool(_symbol(layer))
 
 
 def has_statistics(layer: Any) -> bool:
-    """Return whether a layer holds the statistics of what it is made for."""
+    """Return whether a layer stores statistics of the values that it expects."""
     return "statistics" in facts(layer) and not getattr(layer, "invert", False)
 
 
@@ -147,7 +144,7 @@ def count_ids(layer: Any) -> int | None:
 
 
 def _is_inverted(layer: Any) -> bool:
-    """Return whether a lookup gives words for ids."""
+    """Return whether a lookup layer maps ids to words."""
     return category(layer) == "lookup" and bool(getattr(layer, "invert", False))
 
 
@@ -171,12 +168,14 @@ def layers_reached(library: Library, model: Any) -> list[list[ReachedLayer]] | N
             for place, input_elements in enumerate(elements)
         ],
     )
-    return walk.found
+    return walk.reached
 
 
 class _Walk:
     def __init__(self, library: Library, count: int) -> None:
-        self.found: list[list[ReachedLayer]] = [[] for _ in range(count)]
+        self.reached: list[list[ReachedLayer]] = [[] for _ in range(count)]
+        """The layers that each input reaches."""
+
         self.flatten = library.tf.nest.flatten
 
     def through(self, functional: Any, flows: Sequence[Flow]) -> list[Flow]:
@@ -195,7 +194,7 @@ class _Walk:
                 outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
                 for tensor in self.masking(node):
                     for position, passed in flows_by_tensor.get(id(tensor), {}).items():
-                        self.found[position].append(
+                        self.reached[position].append(
                             ReachedLayer(layer, passed.change, None, is_mask=True)
                         )
                 if any(call_input.flow for call_input in call_inputs):
@@ -219,36 +218,40 @@ class _Walk:
         self, layer: Any, node: Any, call_inputs: Sequence[_CallInput], shapes: Sequence[Any]
     ) -> list[Flow]:
         """
-        Record that flows reach a layer; return the flows of its outputs.
+        Record which inputs reach a layer, or the layers in it, and return the flows of its outputs.
 
+        :param node: the call of the layer; None for the layer in a TimeDistributed layer
         :param shapes: the shapes of the layer's outputs
         """
-        inner = functional_graph(layer)
-        if inner is not None and len(inner.inputs) == len(call_inputs):
-            return self.through(inner, [call_input.flow for call_input in call_inputs])
+        model = functional_graph(layer)
+        if model is not None and len(model.inputs) == len(call_inputs):
+            return self.through(model, [call_input.flow for call_input in call_inputs])
         if facts(layer).get("wraps") == "steps":
-            return self.follow_layer(
-                layer.layer, None, [call_input.unfollowed() for call_input in call_inputs], shapes
-            )
+            without_places = [call_input.unfollowed() for call_input in call_inputs]
+            return self.follow_layer(layer.layer, None, without_places, shapes)
         flow = _merge_flows([call_input.flow for call_input in call_inputs])
         symbol = _symbol(layer)
-        ranges = _depth(layer, node) if symbol == "onehot" else None if symbol else count_ids(layer)
-        is_inside = ranges is not None and not symbol and not takes_ids(layer)
-        for position, passed in flow.items():
-            if passed.is_scaled and (ranges is None or is_inside) and not has_statistics(layer):
-                continue  # other layers do not see the input's own range
-            change = CHANGED if is_inside else passed.change
-            self.found[position].append(
-                ReachedLayer(layer, change, ranges, passed.scaling, elements=passed.elements)
-            )
+        self.record(layer, symbol, node, flow)
         return [
             _followed(_after(layer, symbol, flow), layer, (symbol, node), call_inputs, shape)
             for shape in shapes
         ]
 
+    def record(self, layer: Any, symbol: str, node: Any, flow: Flow) -> None:
+        """Record which inputs reach a layer or an operation."""
+        count = _depth(layer, node) if symbol == "onehot" else None if symbol else count_ids(layer)
+        is_inside = count is not None and not symbol and not takes_ids(layer)
+        for position, passed in flow.items():
+            if passed.is_scaled and (count is None or is_inside) and not has_statistics(layer):
+                continue  # the layer gets other values than those of the input
+            change = CHANGED if is_inside else passed.change
+            self.reached[position].append(
+                ReachedLayer(layer, change, count, passed.scaling, elements=passed.elements)
+            )
+
 
 class _CallInput(NamedTuple):
-    """A tensor that a node gets."""
+    """An input tensor of a node."""
 
     flow: Flow
     shape: Any
@@ -316,7 +319,7 @@ def _layer(node: Any) -> Any:
 
 
 def node_inputs(node: Any) -> Any:
-    """Return the tensors that a node of a graph takes, in both generations of Keras."""
+    """Return the input tensors of a node of a graph, in both generations of Keras."""
     return _tensors(node, "keras_inputs", "input_tensors")
 
 
@@ -352,8 +355,8 @@ def _change_by(layer: Any, symbol: str) -> int | None:
 
 def _symbol(layer: Any) -> str:
     """
-    Return the operation that a node of the graph is, in lower case and without underscores; nothing
-    for a layer.
+    Return the name of the operation of a node, in lower case and without underscores; empty for a
+    layer.
     """
     name = type(layer).__name__
     wrapped = class_facts(name).get("wrapped_op")
@@ -383,7 +386,7 @@ class Statistics(NamedTuple):
     """The standard deviations."""
 
     names: tuple[str, ...]
-    """The layers that they are from."""
+    """The layers that have the statistics."""
 
 
 def input_statistics(slot: Slot, reached: Sequence[ReachedLayer]) -> Statistics | None:
@@ -481,15 +484,15 @@ def _fitted(array: Any, sizes: Sequence[int], axis: int | None) -> Any:
 
 
 _DEEPEST = 100
-"""Layers that are looked through, at most."""
+"""The maximum number of layers to search."""
 
 _ACTIVATIONS = ("softmax", "sigmoid", "hard_sigmoid", "relu", "tanh", "exponential", "softplus")
 
 
 def last_activations(model: Any, count: int) -> list[str | None]:
     """
-    Return the name of the activation of each output, ``linear`` for a layer without; None for
-    what no layer of a graph makes.
+    Return the name of the activation of each output: ``linear`` for a layer without activation,
+    None for an output that no layer of a graph computes.
     """
     outputs = getattr(model, "outputs", None) or []
     is_known = len(outputs) == count
@@ -514,7 +517,7 @@ def _activation(tensor: Any) -> str | None:
 
 
 def _own(layer: Any) -> str | None:
-    """Return the activation of a layer itself."""
+    """Return the activation of a layer, without that of layers in it."""
     layer = getattr(layer, "layer", layer)  # of a wrapper
     if category(layer) in {"foreign", "op_layer"}:
         return None
@@ -527,7 +530,7 @@ def _own(layer: Any) -> str | None:
 
 
 def _maker(tensor: Any) -> tuple[Any, list[Any], int]:
-    """Return the layer that made a tensor, what it took, and the place of the output."""
+    """Return the layer that computed a tensor, its inputs, and the index of the output."""
     history: Any = getattr(tensor, "_keras_history", None)
     layer = getattr(history, "operation", None) or getattr(history, "layer", None)
     nodes = getattr(layer, "_inbound_nodes", None) or []

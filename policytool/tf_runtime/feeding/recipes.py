@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 
 SMALL_IDS = 16
-"""Integers that lead to nothing known are below it."""
+"""The upper bound of integers that no known layer uses."""
 
 PIXELS = 256
 WORDS = ("", "red", "green", "blue", "a longer text of several words")
 UNHEARD = "unheard-of"
 _KNOWN = 1000
-"""Words of a vocabulary that are drawn from, its first ones."""
+"""The number of words that are drawn from a vocabulary, its first words."""
 
 _BRIGHT = 4.0
-"""What 255 becomes, at most, in a layer that scales images: 1 or 2 as a rule."""
+"""The maximum of 255 after a layer that scales images, which is usually 1 or 2."""
 
 _SEQUENCE_RANK = 2
 _IMAGE_RANK = 4
@@ -51,15 +51,15 @@ UNSCALED = (1.0, 0.0)
 """The factor and the offset of values that no Rescaling changed."""
 
 EXACT = {"float16": 2048, "bfloat16": 256}
-"""The numbers below which a float dtype holds every integer."""
+"""The limits below which a float dtype represents every integer."""
 
 
 SPREAD = 3.0
-"""Where the range of normally distributed values ends, in standard deviations."""
+"""The end of the range of normally distributed values, in standard deviations."""
 
 
 class Recipe:
-    """What an input is fed with."""
+    """The values for an input."""
 
     def __init__(
         self, how: str, draw: Draw, edges: tuple[Any, Any] = (-SPREAD, SPREAD), constant: Any = 1.0
@@ -79,7 +79,8 @@ class Recipe:
 
         self.draw = draw
         """
-        Takes NumPy's random state and a shape, and returns an array of about the input's dtype.
+        A function of NumPy's random state and a shape that returns an array of about the input's
+        dtype.
         """
 
         self.padding: float | None = None
@@ -87,8 +88,8 @@ class Recipe:
 
         self.limit: tuple[int, str] | None = None
         """
-        How many ids there are, and the name of the layer that takes them; None where the input does
-        not come to it as a whole.
+        The number of ids, and the name of the layer that uses them; None if the layer gets only a
+        part of the input.
         """
 
     @property
@@ -265,7 +266,7 @@ def _ids(slot: Slot, takers: Sequence[ReachedLayer], *, sure: bool) -> Recipe:
 
 
 def _before_scaling(slot: Slot, taker: ReachedLayer) -> Recipe:
-    """Return what Rescaling layers make ids of."""
+    """Return the input values that Rescaling layers map to ids."""
     count, (scale, offset) = taker.count or 1, taker.scaling
     ends = sorted(((0 - offset) / scale, (count - 1 - offset) / scale))
     text = "values that a Rescaling layer converts to IDs below {}, for {}".format(
@@ -348,8 +349,8 @@ def _numbers(layer: Any) -> Recipe:
 
 def _words(reached: Sequence[ReachedLayer]) -> Recipe:
     """
-    Draw words of a vocabulary: texts of several words if a layer splits texts, and also an unknown
-    word if the layer accepts unknown words.
+    Draw words of a vocabulary: texts of several words if a layer splits texts, with an unknown word
+    if the layer accepts it.
     """
     words_first = sorted(
         reached, key=lambda reached_layer: "splits_texts" in facts(reached_layer.layer)
@@ -419,8 +420,8 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
 
 def _learnt(slot: Slot, reached: Sequence[ReachedLayer]) -> Recipe | None:
     """
-    Draw from the mean and the variance that layers learnt; None if no layer has statistics of the
-    input's values.
+    Draw values with the mean and the variance that layers learnt; None if no layer has statistics
+    of the input's values.
     """
     statistics = input_statistics(slot, reached)
     if statistics is None:
@@ -483,10 +484,7 @@ def _is_image(slot: Slot) -> bool:
 
 BATCH = 3
 SIZES = (8, 32, 128, 224)
-"""
-What stands for a dimension that the model leaves open: the smallest that it can be called with is
-taken.
-"""
+"""The sizes to try for open dimensions; the smallest that works is used."""
 
 
 def input_slots(tensors: Sequence[Any]) -> list[Slot]:

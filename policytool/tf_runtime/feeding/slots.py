@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DENSE, SPARSE, RAGGED = "dense", "sparse", "ragged"
 _IDS_RANK = 2
-"""Dimensions of a batch of sequences of ids."""
+"""The number of dimensions of a batch of sequences of ids."""
 
 
 class Slot:
@@ -36,8 +36,8 @@ class Slot:
         self.name = name
         self.shape = None if shape is None else list(shape)
         """
-        With the batch first; None for a dimension that is open, and in place of all where the rank
-        is.
+        The shape with the batch first; None for an unknown size, and None instead of the shape for
+        an unknown rank.
         """
 
         self.dtype = dtype
@@ -45,7 +45,7 @@ class Slot:
 
     @classmethod
     def of_tensor(cls, name: str, tensor: Any, kind: str = DENSE) -> Slot:
-        """Return the input that a tensor, or its spec, is for."""
+        """Return the slot of a tensor or of its spec."""
         shape = tensor.shape
         dims = (
             None
@@ -56,9 +56,7 @@ class Slot:
 
     @property
     def is_open(self) -> bool:
-        """
-        Whether anything but the batch is open; the rows of a ragged input are, and need no size.
-        """
+        """Whether a size other than the batch is unknown; ragged inputs need no size of rows."""
         return self.shape is None or (self.kind != RAGGED and None in self.shape[1:])
 
     def rows(self, batch: int) -> int:
@@ -68,7 +66,7 @@ class Slot:
 
 
 class NestedSlots:
-    """The inputs of a model as its call takes them."""
+    """The inputs of a model in the structure with which it is called."""
 
     def __init__(self, library: Library, nested: Any, slots: Sequence[Slot]) -> None:
         self.nested = nested
@@ -157,7 +155,7 @@ def _declared(model: Any) -> Any:
 
 def _called(model: Any) -> Any:
     """
-    Return slots from the specs of the call that Keras 2 saved a model with; the batch of it is no
+    Return slots from the specs of the call that Keras 2 saved with a model; its batch size is not a
     property of the model.
     """
     saved = model.save_spec() if hasattr(model, "save_spec") else None
@@ -230,8 +228,8 @@ def _built_with(layer: Any) -> Any:
 
 def _recorded(nested: Any, *, casts: bool) -> Any:
     """
-    Return slots for the specs of a call; Keras 2 records them after it has cast the inputs of a
-    model with a mixed policy to 16 bits.
+    Return slots for the specs of a call, which Keras 2 records after casting the inputs of a model
+    with a mixed policy to 16 bits.
     """
     if isinstance(nested, dict):
         return {key: _recorded(inner, casts=casts) for key, inner in nested.items()}
@@ -278,7 +276,7 @@ def _slot(path: tuple[str, ...], leaf: Any, *, alone: bool) -> Slot:
 
 
 def _name(leaf: Any) -> str:
-    """Return the name of the input layer that makes a symbolic tensor, or of a spec."""
+    """Return the name of the input layer of a symbolic tensor, or the name of a spec."""
     history = getattr(leaf, "_keras_history", None)
     maker = getattr(history, "operation", None) or (history[0] if history else None)
     return str(getattr(maker, "name", None) or getattr(leaf, "name", None) or "").partition(":")[0]
@@ -287,7 +285,10 @@ def _name(leaf: Any) -> str:
 NOTHING = -1
 
 MOST_ELEMENTS = 2**22
-"""Inputs with more of them are not followed: an image of 1024 by 1024 pixels has 3 million."""
+"""
+The maximum number of elements of an input whose places are known: an image of 1024 by 1024 pixels
+has 3 million.
+"""
 
 _RESHAPING_OPS = frozenset({"reshape", "expanddims", "squeeze", "flatten", "ravel"})
 _JOINING_OPS = frozenset({"concat", "concatv2", "concatenate"})
@@ -302,14 +303,16 @@ def call_arguments(node: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 def open_as_one(shape: Any) -> tuple[int, ...] | None:
-    """Return a shape without its batch, with 1 for what is open; None for an unknown rank."""
+    """Return a shape without its batch, with 1 for unknown sizes; None for an unknown rank."""
     if shape is None or getattr(shape, "rank", 0) is None:
         return None
     return tuple(1 if size is None else int(size) for size in list(shape)[1:])
 
 
 def elements_of_input(shape: Any) -> Any:
-    """Return the array of an input itself; None for what is too large or of an unknown rank."""
+    """
+    Return the places of the elements of an input; None if it is too large or its rank is unknown.
+    """
     sizes = open_as_one(shape)
     if sizes is None or np.prod(sizes) > MOST_ELEMENTS:
         return None

@@ -55,8 +55,8 @@ def load_function(option: str, name: str, directory: str) -> Callable[..., Any]:
 @contextlib.contextmanager
 def working_in(directory: str) -> Iterator[None]:
     """
-    Make a directory the working one within the context: the user's code opens files relative to the
-    user's own, and this process has another.
+    Change the working directory in the context, because the user's code opens files relative to the
+    user's directory.
     """
     before = os.getcwd()
     os.chdir(directory)
@@ -81,7 +81,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 OPTION = "--inputs"
 _LABELLED = 2
-"""Elements of the pairs that data sets for training have: the inputs and the labels."""
+"""The number of elements of training data: inputs and labels."""
 
 
 class Batch(NamedTuple):
@@ -89,10 +89,10 @@ class Batch(NamedTuple):
 
     source: Source
     arrays: Mapping[str, Any]
-    """By input name."""
+    """The arrays by the name of the input."""
 
     is_alone: bool
-    """Whether the function returned one array, or one dict, and no batches."""
+    """Whether the function returned one array or one dict instead of batches."""
 
 
 def read_batches(options: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[Batch]:

@@ -34,17 +34,14 @@ if TYPE_CHECKING:
 
 
 DYNAMIC = {"initial": 2.0**15, "multiplier": 2.0}
-"""What both libraries begin with unless told otherwise."""
+"""The first dynamic loss scale of both libraries by default."""
 
 HIGHEST = 24
 """The search ends at 2**24, which lifts the smallest number of float16 to 1."""
 
 LOWEST = -24
 _NEARLY = 0.01
-"""
-Share of the elements that are not zero by which underflow may be above the least, for a scale to do
-as well; less does not matter to a verdict either.
-"""
+"""The share of nonzero elements by which the underflow of a scale may exceed the minimum."""
 
 
 def dynamic(family: str, recorded: Any) -> dict[str, Any]:
@@ -69,8 +66,8 @@ def dynamic(family: str, recorded: Any) -> dict[str, Any]:
 
 def settled(finite: Callable[[float], bool], rule: dict[str, Any]) -> tuple[float | None, int]:
     """
-    Return the scale at which gradients become finite, and how many steps are skipped until then;
-    None where they never do.
+    Return the scale at which gradients become finite, and the number of skipped steps; None if they
+    never become finite.
     """
     scale, skipped = rule["initial"], 0
     while not finite(scale):
@@ -106,8 +103,8 @@ def ranged(
 
 def _last(holds: Callable[[int], bool], first: int, last: int) -> int:
     """
-    Return the last number at which something holds that holds at the first, and no longer after it
-    has ceased to.
+    Return the last number for which a condition is true, which is true for the first number and
+    false from some number on.
     """
     if holds(last):
         return last
@@ -174,7 +171,7 @@ def compare_gradients(  # noqa: PLR0917  # two models, their inputs, the options
 
 
 def _nothing(recorded: Any, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result for a model that has nothing to train."""
+    """Return the result for a model without trainable variables."""
     return {
         "fields": list(FIELDS),
         "recorded": recorded,
@@ -214,7 +211,7 @@ class _ScaleTrials:
         self.step = step
         self.done: dict[float, tuple[float, Any]] = {}
         """
-        Scale to the candidate's loss and the reductions, a row for each variable that has a
+        The candidate's loss and the reductions by scale, with a row for each variable with a
         gradient.
         """
         self.sides = sides
@@ -226,8 +223,8 @@ class _ScaleTrials:
 
     def finite(self, scale: float) -> bool:
         """
-        Return whether every gradient is finite whose reference is; what overflows under a scale
-        does so under every higher one.
+        Return whether all gradients are finite whose references are. An overflow under a scale also
+        occurs under all larger scales.
         """
         known = {other: not table[:, _OVERFLOW].any() for other, (_, table) in self.done.items()}
         if any(other <= scale and not fine for other, fine in known.items()):
@@ -235,7 +232,7 @@ class _ScaleTrials:
         return not self.at(scale)[1][:, _OVERFLOW].any()
 
     def lost(self, scale: float) -> float:
-        """Return the share of what is not zero that underflows."""
+        """Return the share of nonzero elements that underflow."""
         table = self.at(scale)[1]
         underflow, nonzero = table[:, _UNDERFLOW].sum(), table[:, _NONZERO].sum()
         return float(underflow / nonzero) if nonzero else 0.0
@@ -295,8 +292,8 @@ class _ScaleTrials:
         self, batches: Sequence[Any], outputs: Sequence[Any], seed: int
     ) -> list[tuple[Any, Any, Any]]:
         """
-        Return inputs, targets and the reference's gradients for each batch; with mean squared error
-        where the recorded loss does not take the outputs.
+        Return inputs, targets and the reference's gradients for each batch, with mean squared error
+        if the recorded loss does not accept the outputs.
         """
         try:
             return self._differentiated(batches, outputs, seed)
@@ -343,10 +340,7 @@ class _ScaleTrials:
 
 
 def _scaled(trials: _ScaleTrials, recorded: Any, rule: dict[str, Any]) -> dict[str, Any]:
-    """
-    Try the scales that there are: none, the recorded one, a dynamic one, and those that a search
-    asks for.
-    """
+    """Try all scales: none, the recorded one, a dynamic one, and those of a search."""
     loss, _ = trials.at(1.0)
     if recorded is not None and recorded["kind"] == "fixed":
         trials.at(float(recorded["value"]))

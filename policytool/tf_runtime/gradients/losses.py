@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SUBSTITUTE = "MeanSquaredError"
 _NO_LOSSES = ("deserialize", "get", "serialize", "Loss", "Reduction")
-"""What stands among the losses and is none."""
+"""Names among the losses that are not losses."""
 
 ALIASES = {
     "bce": "binary_crossentropy",
@@ -35,7 +35,7 @@ ALIASES = {
     "mse": "mean_squared_error",
     "msle": "mean_squared_logarithmic_error",
 }
-"""Short names that ``compile`` takes, and that not every release has among its losses."""
+"""Short names that ``compile`` accepts, and that some releases lack among their losses."""
 
 _TARGETS = {
     "classes": (
@@ -56,7 +56,7 @@ _TARGETS = {
     "counts": ("poisson",),
     "positive": ("mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
 }
-"""What the targets of a loss look like; those of any other are normal."""
+"""The kind of targets of each loss; all others have normally distributed targets."""
 
 _KINDS = {name.replace("_", ""): kind for kind, names in _TARGETS.items() for name in names}
 _LEFT_OUT = ("fn", "dtype")
@@ -67,7 +67,7 @@ whatever the file says, unless a user made it otherwise.
 
 
 class Unbuildable(Exception):  # noqa: N818  # it says why another loss stands in
-    """Why a recorded loss is not built, as a part of a sentence."""
+    """The reason why a recorded loss cannot be built, as a part of a sentence."""
 
 
 @dataclass(eq=False)
@@ -83,15 +83,15 @@ class OutputLossSpec:
     """``recorded``, ``substitute`` or ``none``."""
     targets: str | None = None
     why: str | None = None
-    """Why it is not the recorded one."""
+    """The reason if it is not the recorded loss."""
 
     def take(self, loss: Any, name: str, source: str) -> None:
-        """Make this the output's loss."""
+        """Set the loss of the output."""
         self.loss, self.name, self.source = loss, name, source
         self.targets = _KINDS.get(name.replace("_", "").lower(), "normal")
 
     def told(self) -> dict[str, Any]:
-        """Return what was used for the output."""
+        """Return a description of the used loss."""
         return {
             "output": self.output,
             "loss": self.name,
@@ -137,15 +137,15 @@ def parts(
 
 
 def substitute(library: Library, part: OutputLossSpec, why: str) -> None:
-    """Let mean squared error stand in for the loss of an output."""
+    """Use mean squared error as the loss of an output."""
     part.take(getattr(library.keras.losses, SUBSTITUTE)(), SUBSTITUTE, "substitute")
     part.why = why
 
 
 def draw_targets(part: OutputLossSpec, output: Any, random: Any) -> Any:
     """
-    Return synthetic targets for an output, as NumPy has them; normal ones for what has no loss,
-    which nothing looks at.
+    Return synthetic targets for an output as a NumPy array; an output without a loss gets normally
+    distributed values, which are not used.
     """
     shape = [int(size) for size in output.shape]
     last = shape[-1] if shape else 1
@@ -191,10 +191,8 @@ def compile_losses(
 
 def total(library: Library, model: Any, inputs: Any, targets: Any, outputs: Any) -> Any:
     """
-    Return the loss that ``train_step`` differentiates, added and regularisation losses included.
-
-    Each library computes in the dtype that is its way: Keras 2 in that of the prediction, Keras 3
-    in float32.
+    Return the loss that ``train_step`` differentiates, including added and regularization losses.
+    Keras 2 computes it in the dtype of the prediction, and Keras 3 in float32.
     """
     if library.family == KERAS3:
         return library.keras.Model.compute_loss(

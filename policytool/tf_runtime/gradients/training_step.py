@@ -62,7 +62,7 @@ class Variable:
         self.layer = layer
         self.name = str(keras_variable.name).rpartition("/")[2].partition(":")[0]
         self.raw = raw
-        """TensorFlow's own variable."""
+        """The TensorFlow variable."""
         self.flow: str | None = None
         """
         The dtype of its gradient before the cast to the variable's dtype; None until a step was
@@ -70,7 +70,7 @@ class Variable:
         """
 
     def told(self) -> dict[str, Any]:
-        """Return what it is."""
+        """Return a description of the variable."""
         shape, dtype = [int(size) for size in self.raw.shape], str(self.raw.dtype.base_dtype.name)
         return {
             "layer": self.layer,
@@ -105,8 +105,8 @@ def variables_to_train(library: Library, model: Any) -> list[Variable]:
 
 def flow_dtype(gradient: Any) -> str:
     """
-    Return the dtype in which a symbolic gradient was computed: what comes out of a cast from 16
-    bits has the range of 16 bits.
+    Return the dtype in which a symbolic gradient was computed: the output of a cast from 16 bits
+    has the range of 16 bits.
     """
     tensor = getattr(gradient, "values", gradient)  # of an embedding there are slices
     while op_facts(tensor.op.type).get("rearranges_values"):
@@ -234,7 +234,7 @@ _GENERATORS = ("seed_generator", "_random_generator")
 
 
 class TrainingStep:
-    """The loss of a model and its gradients, traced once for all scales."""
+    """The loss and the gradients of a model, traced once for all scales."""
 
     def __init__(self, library: Library, model: Any, variables: Sequence[Variable]) -> None:
         self.library = library
@@ -267,11 +267,14 @@ class TrainingStep:
         return float(loss.numpy()), vectors
 
     def drawing(self, *arguments: Any) -> list[str]:
-        """Return the kinds of ops that draw numbers in a step."""
+        """Return the types of ops that draw random numbers in a step."""
         return _drawing(self.backward.get_concrete_function(*arguments).graph)
 
     def _run(self, traced: Any, *arguments: Any) -> Any:
-        """Return what a traced function makes of the arguments, and put back what it changed."""
+        """
+        Return the results of a traced function for the arguments, and restore the variables that it
+        changed.
+        """
         own = {id(getattr(variable.raw, "_variable", variable.raw)) for variable in self.variables}
         graph = traced.get_concrete_function(*arguments).graph
         kept = [
@@ -308,9 +311,7 @@ class TrainingStep:
 
 @contextlib.contextmanager
 def without_random_layers(model: Any) -> Iterator[list[str]]:
-    """
-    Run the layers that draw random numbers as in inference within the context; yield their paths.
-    """
+    """Run layers that draw random numbers as in inference in the context; yield their paths."""
     drawing_layers = [
         (path, layer)
         for path, layer in paths(model)
@@ -333,8 +334,8 @@ def without_random_layers(model: Any) -> Iterator[list[str]]:
 
 def _draws(layer: Any) -> bool:
     """
-    Return whether a layer draws numbers in training: one of Keras' own with a rate, or of its
-    random ones; any other that has a generator.
+    Return whether a layer draws numbers in training: a layer of Keras with a rate or of its random
+    layers, or any other with a generator.
     """
     kind = type(layer)
     if kind.__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):

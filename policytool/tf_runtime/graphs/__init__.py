@@ -1,1 +1,1 @@
-"""Saved graphs against what TensorFlow's own automatic mixed precision makes of them."""
+"""Compares saved graphs with their rewrites by TensorFlow's automatic mixed precision."""

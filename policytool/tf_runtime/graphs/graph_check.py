@@ -29,20 +29,17 @@ if TYPE_CHECKING:
     from ..feeding.batches import FedInputs
 
 _INTERNAL = "__saved_model_"
-"""
-What the names of ops for initialisation and training begin with, which TF 1 puts among the
-signatures.
-"""
+"""The prefix of names of ops for initialization and training, which TF 1 lists as signatures."""
 
 _ASSIGNING = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
 
 
 def load_root(tf: Any, path: str, tags: Any) -> Any:
     """
-    Return the root object of a SavedModel, with its tables initialised; it has to be held, because
-    signatures do not keep their variables alive.
+    Return the root object of a SavedModel, with its tables initialized. The caller must keep it,
+    because signatures do not keep their variables alive.
 
-    :raises Refused: with what TensorFlow says, where it cannot be loaded.
+    :raises Refused: if TensorFlow cannot load it; the message is TensorFlow's.
     """
     with refusing("not-loadable", "TensorFlow {} cannot load the graph: {}", tf.__version__):
         return tf.saved_model.load(path, tags=tags)
@@ -119,8 +116,8 @@ def named_inputs(signature: Any) -> list[tuple[str, Any]]:
 
 def named_outputs(signature: Any) -> list[tuple[str, Any]]:
     """
-    Return what a signature gives: each name with its tensor; parts of what is nested, ragged or
-    sparse by their place.
+    Return the outputs of a signature: each name with its tensor; parts of nested, ragged and sparse
+    outputs are numbered.
     """
     tensors = list(signature.outputs)
     names = (
@@ -150,7 +147,7 @@ class State:
         self.read = {
             placeholder.name: tensor for placeholder, tensor in zip(placeholders, captured)
         }
-        """Name of a placeholder to what is captured."""
+        """Captured tensors by the name of their placeholder."""
 
         written = any(
             node.op.startswith(_ASSIGNING)
@@ -168,25 +165,23 @@ class State:
         }
         self._first = {name: variable.numpy() for name, (variable, _) in self._pairs.items()}
         self.copied = {name: copy.handle for name, (_, copy) in self._pairs.items()}
-        """The same for the rewritten graph, as far as it differs."""
+        """Captured tensors of the rewritten graph that differ."""
 
     def reset(self) -> None:
-        """
-        Give every variable that may have been written, and its copy, the value that it began with.
-        """
+        """Reset each variable that may have been written, and its copy, to its first value."""
         for name, pair in self._pairs.items():
             for variable in pair:
                 variable.assign(self._first[name])
 
 
 PREFERRED = "serving_default"
-"""The signature that callers use unless they name another."""
+"""The default signature."""
 
 
 def group_signatures(signatures: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
     """
-    Return the names in groups of signatures with the same graph, inputs, variables and outputs; the
-    first of each represents its group.
+    Return groups of names of signatures with the same graph, inputs, variables and outputs. The
+    first name represents its group.
     """
     names_by_key: dict[Any, list[str]] = {}
     for name in sorted(names, key=lambda name: (name != PREFERRED, name)):
@@ -235,7 +230,7 @@ def _key(signature: Any) -> Any:
 
 
 def _source(digests: Mapping[str, str], source: str) -> str:
-    """Return what stands for an input of a node, with its number."""
+    """Return the tensor that is an input of a node, as its name and number."""
     name, _, number = source.lstrip("^").partition(":")
     return "{}{}:{}".format("^" * source.startswith("^"), digests[name], number or 0)
 
@@ -245,10 +240,7 @@ def _digest(*parts: str) -> str:
 
 
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
-"""
-What the types of ops begin with that give other values at every run: both graphs have to share
-them.
-"""
+"""Prefixes of the types of ops with random values, which both graphs must share."""
 
 REFERENCE = "reference"
 CANDIDATE = "candidate"
@@ -404,7 +396,7 @@ class _Pair:
             [tensor.op.name for _, tensor in named_inputs(signature)],
             self.changes.names,
         )
-        """The scopes with ops that stay float32."""
+        """The scopes with ops that stay in float32."""
 
         mixed_precision.rename(self.plain, REFERENCE)
         mixed_precision.rename(self.other, CANDIDATE)
@@ -418,7 +410,7 @@ class _Pair:
         self.run = tf.compat.v1.wrap_function(self._traced, specs)
 
     def missing(self, kind: str) -> list[dict[str, Any]]:
-        """Return the ops that devices of a kind have no kernel for."""
+        """Return the ops for which devices of a kind have no kernel."""
         operations = [
             op for op in self.run.graph.get_operations() if op.name.startswith(CANDIDATE + "/")
         ]
@@ -511,8 +503,8 @@ class _Pair:
 
 def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:
     """
-    Let what is to be compared wait until what stands some places before it was, so that few
-    activations are held.
+    Let compared tensors wait for those some places before them, so that few activations are in
+    memory.
     """
     for pair, done in zip(sources[AHEAD:], comparisons):
         wait(pair, [done])

@@ -46,16 +46,16 @@ CPU = "CPU"
 GPU = "GPU"
 
 _INLINING = "function"
-"""The pass that writes functions out where they are called."""
+"""The pass that inlines functions."""
 
 _LOWERED = "_lower_using_switch_merge"
-"""Attribute of loops and branches that the pass writes out as well."""
+"""The attribute of loops and branches that the pass inlines too."""
 
 _BACK = ("NextIteration", "RefNextIteration")
-"""Ops that close the loops of TF 1."""
+"""The ops that close loops of TF 1."""
 
 _CAPABILITY = "8.0"
-"""Of the GPU that is only described; mixed precision asks for 7.0 at least."""
+"""The compute capability of the described GPU; mixed precision needs at least 7.0."""
 
 _NUMBERS = itertools.count()
 
@@ -91,7 +91,7 @@ def run_pass(graph_def: Any, kept: Sequence[str], option: str, device: str = CPU
 
 
 def has_pass(option: str) -> bool:
-    """Return whether this release has heard of a pass; it may be built without it nonetheless."""
+    """Return whether this release knows a pass; its build may lack it."""
     return (
         option
         in _module("core.protobuf.rewriter_config_pb2").RewriterConfig.DESCRIPTOR.fields_by_name
@@ -120,7 +120,7 @@ def inline_functions(function: Any, *, loops: bool) -> Any:
 
 
 def names(function: Any) -> list[str]:
-    """Return the names of what goes into a concrete function, and of what comes out of it."""
+    """Return the names of the inputs and of the outputs of a concrete function."""
     return [tensor.name for tensor in [*function.inputs, *function.outputs]]
 
 
@@ -133,16 +133,14 @@ def nodes(graph_def: Any) -> list[Any]:
 
 
 def has_old_loops(graph_def: Any) -> bool:
-    """
-    Return whether a graph has loops as TF 1 makes them, and as grappler writes out those of TF 2.
-    """
+    """Return whether a graph has loops of TF 1, to which grappler also converts those of TF 2."""
     return any(node.op in _BACK for node in graph_def.node)
 
 
 def rename(graph_def: Any, prefix: str) -> None:
     """
-    Give the functions and loops of a graph names of their own: a process knows one function of a
-    name, and a graph one loop.
+    Give the functions and loops of a graph unique names, because a process has one function and a
+    graph one loop of a name.
     """
     own = "{}_{}_".format(prefix, next(_NUMBERS))
     new = {
@@ -165,7 +163,8 @@ def rename(graph_def: Any, prefix: str) -> None:
 
 def _called(value: Any) -> list[Any]:
     """
-    Return the functions that an attribute names; asking for one that is not there would make it.
+    Return the functions that an attribute names, without reading missing ones, which would create
+    them.
     """
     kind = value.WhichOneof("value")
     if kind == "func":
@@ -174,7 +173,7 @@ def _called(value: Any) -> list[Any]:
 
 
 def sort(body: Any) -> None:
-    """Put each node after its inputs; what comes round a loop of TF 1 cannot be."""
+    """Put each node after its inputs, except those that close a loop of TF 1."""
     by_name = {node.name: node for node in body}
     placed: dict[str, Any] = {}
     for first in list(by_name):
@@ -222,24 +221,23 @@ def _module(name: str) -> Any:
 ONEDNN = ("auto_mixed_precision_onednn_bfloat16", "auto_mixed_precision_mkl")
 CUDA = "auto_mixed_precision"
 EMULATED = "auto_mixed_precision_cpu"
-"""Rounds what ops take and give, and leaves their dtype as it is."""
+"""The pass that rounds inputs and outputs of ops without changing their dtype."""
 
 SUFFIX = "AutoMixedPrecision"
-"""What the names of the casts end with that a pass adds."""
+"""The suffix of the names of casts that a pass adds."""
 
 FLOAT16 = "mixed_float16"
 BFLOAT16 = "mixed_bfloat16"
 
 _FIRST = (2, 4)
 """
-Before it, a function asks for the values of placeholders that an imported graph has something else
-for.
+The first TensorFlow in which functions do not read placeholders that an imported graph replaced.
 """
 
 _MEDDLING = ("TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_", "TF_ENABLE_AUTO_MIXED_PRECISION")
 """
-Variables that change a pass's lists, or turn it on for everything that runs, the reference
-included.
+Environment variables that change the lists of a pass, or apply it to all graphs, including that of
+the reference.
 """
 
 _SAID = {
@@ -252,10 +250,10 @@ _SAID = {
 
 
 class Rewrite(NamedTuple):
-    """A pass that does something here."""
+    """A pass that works in this TensorFlow."""
 
     option: str
-    """Its name in RewriterConfig."""
+    """The name of the pass in RewriterConfig."""
 
     device: str
     """The type of the device for which the pass runs."""
@@ -264,7 +262,7 @@ class Rewrite(NamedTuple):
 
     @property
     def emulates(self) -> bool:
-        """Whether ops stay float32 and only what they take and give is rounded."""
+        """Whether ops stay in float32, and only their inputs and outputs are rounded."""
         return self.option == EMULATED
 
 
@@ -377,8 +375,8 @@ def _candidates(policy: str, *, on_gpu: bool) -> list[Rewrite]:
 
 def _works(tf: Any, rewrite: Rewrite) -> bool:
     """
-    Return whether the pass rewrites a small graph to 16 bits, and not only its matrix products,
-    which is all that it does without kernels for its device.
+    Return whether the pass rewrites a small graph to 16 bits, including ops other than matrix
+    products. Without kernels for its device, it rewrites only matrix products.
     """
     if not has_pass(rewrite.option):
         return False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import AbstractSet, Any, Iterable, Mapping, Sequence
 
 FLOAT = 1
-"""Of ``types.proto``."""
+"""The numbers of float dtypes in ``types.proto``."""
 
 NARROW = {14: "bfloat16", 19: "float16"}
 
@@ -42,28 +42,26 @@ MOVES = frozenset(
         "StopGradient",
     )
 )
-"""Ops that pass on what others made."""
+"""Ops that return their inputs."""
 
 LOOPS = frozenset(("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"))
-"""Loops and branches of TF 2, each one op."""
+"""Loops and branches of TF 2, each of which is one op."""
 
 _SHAPES = frozenset(("Rank", "Shape", "ShapeN", "Size"))
-"""Ops that depend on no value."""
+"""Ops that do not depend on values."""
 
 _EXIT = "exit"
-"""The scope below a loop that grappler gives to what leaves it."""
+"""The scope below a loop in which grappler puts the outputs of the loop."""
 
 _CALL = re.compile(r"^(Stateful|Remote)?PartitionedCall(_\d+)?$")
 _INLINED = "Func"
-"""The scope that grappler gives to what it puts around a function that it wrote out."""
+"""The scope in which grappler puts the ops around an inlined function."""
 
 
 def path(name: str, *, loop: bool = False) -> str:
     """
-    Return the scope of an op by its name; nothing for the ops of an entry point itself, and for
-    what grappler put around functions.
-
-    A loop that is one op is a scope by itself.
+    Return the scope of an op from its name; empty for ops of an entry point, and for ops that
+    grappler adds around functions. A loop that is one op is a scope by itself.
     """
     parts = name.split("/")
     if parts[0] == _INLINED:
@@ -74,7 +72,7 @@ def path(name: str, *, loop: bool = False) -> str:
 
 
 class Changes:
-    """What a rewrite did to a graph and to the functions of its loops."""
+    """The changes of a graph, and of the functions of its loops, by a rewrite."""
 
     def __init__(self, before: Any, after: Any, emulated: AbstractSet[str] | None = None) -> None:
         """
@@ -107,18 +105,18 @@ class Changes:
         self.ops = len(changed)
         self.by_type = Counter(old[key].op for key in changed)
         self.names = frozenset(name for function, name in changed if not function)
-        """Ops of the graph itself, without those in functions."""
+        """Ops of the graph, without those in functions."""
 
         self.rounded = {
             _source(node): node.name + ":0"
             for key, node in casts.items()
             if node.input[0].partition(":")[0] in (emulated or ())
         }
-        """Emulated alone: tensor (``name:0``) to what the cast gives that rounds it."""
+        """With emulation: tensors (``name:0``), each with the output of the cast that rounds it."""
 
     @property
     def unchanged(self) -> str | None:
-        """Why nothing differs, where the rewrite changed nothing."""
+        """The reason if the rewrite changed nothing."""
         if self.ops:
             return None
         if self.narrow_before:
@@ -133,7 +131,7 @@ class Changes:
         )
 
     def told(self) -> dict[str, Any]:
-        """Return them as JSON."""
+        """Return the changes as JSON."""
         return {
             "ops": self.ops,
             "total": self.total,
@@ -246,7 +244,7 @@ def depth_of(ops: Sequence[Any], scoped_tensors: Sequence[tuple[str, Any]]) -> l
 
 
 def within(ops: Sequence[Any]) -> dict[str, bool]:
-    """Return the ops that run within a loop or a branch of TF 1."""
+    """Return the ops in loops and branches of TF 1."""
     loops: dict[str, int] = {}
     branches: dict[str, int] = {}
     for op in ops:
@@ -291,22 +289,22 @@ def _common(scope: str, other: str) -> int:
 
 
 def _nodes(graph_def: Any) -> dict[tuple[str, str], Any]:
-    """Return every node by its function (empty for the graph itself) and its name."""
+    """Return each node by its function (empty for the graph) and its name."""
     bodies = [("", graph_def.node)]
     bodies += [(body.signature.name, body.node_def) for body in graph_def.library.function]
     return {(name, node.name): node for name, nodes in bodies for node in nodes}
 
 
 def _source(cast: Any) -> str:
-    """Return the tensor that a cast takes, with its number."""
+    """Return the input tensor of a cast, as its name and number."""
     name, _, number = cast.input[0].partition(":")
     return "{}:{}".format(name, number or 0)
 
 
 def _types(node: Any) -> list[tuple[str, int]]:
     """
-    Return the dtypes that a node's attributes name; those that begin with an underscore are notes
-    of grappler's.
+    Return the dtypes in a node's attributes, except those of grappler, which begin with an
+    underscore.
     """
     return sorted(
         (key, number)

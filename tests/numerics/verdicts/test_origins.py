@@ -74,6 +74,16 @@ def test_what_gets_infinity_does_not_make_it() -> None:
     assert places(found)[0] == ("net/b", Blame.NONFINITE, False)
 
 
+def test_the_layer_inside_a_block_is_to_blame_for_infinity_in_both() -> None:
+    """A block that contains the layer that overflows is not charged."""
+    overflow = model(
+        traced("net/block/a", within=1, begun=1, along=SPOILED),
+        traced("net/block", begun=0, children=1, along=SPOILED),
+        wrong=SPOILED,
+    )
+    assert places(overflow)[0] == ("net/block/a", Blame.NONFINITE, False)
+
+
 def test_code_between_two_layers_is_to_blame_for_what_enters_the_second() -> None:
     """If ``net/block`` produces infinity between its two layers, ``net/block`` is charged."""
     found = model(

@@ -58,6 +58,14 @@ def test_layers_in_a_layer_count(inner: str) -> None:
     assert of_layer("float32", within=("float32",)) == of_layer("float32")
 
 
+@pytest.mark.parametrize("side", ["compute_candidate", "compute_reference"])
+def test_computations_in_a_coarser_dtype_count(side: str) -> None:
+    """A layer with float32 inputs and outputs is as coarse as the dtype in which it computes."""
+    computation: Any = {side: "float16"}
+    plain = call("mlp/dense", 0.0, compute="float32", depth=0)
+    assert tolerances.layer_tolerance(replace(plain, **computation)) == of_layer("float16")
+
+
 def test_outputs_get_the_layers_tolerances_together() -> None:
     """
     The tolerance of an output adds those of the innermost calls, and is at least that of a layer.

@@ -99,26 +99,29 @@ def test_a_reason_speaks_before_what_has_none() -> None:
     assert suppress(audited(found, path="b.h5"), passing(known=known)).findings == (found,)
 
 
-def test_a_baseline_knows_as_many_as_it_has() -> None:
+def test_a_baseline_suppresses_as_many_equal_findings_as_it_contains() -> None:
     """
-    The third of three alike is new where two were known, and what is let pass otherwise is still
-    one of them.
+    A baseline with two of three equal findings suppresses two, including those that a suppression
+    names.
     """
-    alike = [finding(f"mlp/dense_{number}") for number in range(1, 4)]
-    known = {"old/a.h5": Counter(fingerprints(alike[:2]))}
-    assert suppress(audited(*alike), passing(known=known)).findings == (alike[2],)
-    suppressed = suppress(audited(*alike), passing(suppression(layer="mlp/dense_1"), known=known))
-    assert suppressed.findings == (alike[2],)
-    assert [one.by for one in suppressed.suppressed] == ["suppression", "baseline"]
+    findings = [finding(f"mlp/dense_{number}") for number in range(1, 4)]
+    known = {"old/a.h5": Counter(fingerprints(findings[:2]))}
+    for suppressions, sources in (
+        ((), ["baseline", "baseline"]),
+        ((suppression(layer="mlp/dense_1"),), ["suppression", "baseline"]),
+    ):
+        result = suppress(audited(*findings), passing(*suppressions, known=known))
+        assert result.findings == (findings[2],)
+        assert [entry.by for entry in result.suppressed] == sources
 
 
-def test_nothing_is_lost_or_made() -> None:
-    """Every finding counts or is let pass, once."""
-    found = (finding(), finding(None), finding("x", "PT301"))
-    after = suppress(audited(*found), passing(suppression(layer="mlp/.*")))
-    assert sorted(map(repr, all_of(after))) == sorted(map(repr, found))
-    untouched = suppress(audited(*found), passing())
-    assert (untouched.findings, untouched.suppressed) == (found, ())
+def test_each_finding_is_reported_or_suppressed() -> None:
+    """Suppressions do not lose or repeat findings."""
+    findings = (finding(), finding(None), finding("x", "PT301"))
+    result = suppress(audited(*findings), passing(suppression(layer="mlp/.*")))
+    assert sorted(map(repr, all_of(result))) == sorted(map(repr, findings))
+    untouched = suppress(audited(*findings), passing())
+    assert (untouched.findings, untouched.suppressed) == (findings, ())
 
 
 def test_what_expired_and_what_is_idle() -> None:

@@ -94,10 +94,7 @@ def test_a_directory_that_does_not_reach_the_disk_is_put_back(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    """
-    The last step fails, after the target has its new name: the original is back, where the file
-    system has links.
-    """
+    """If the flush after the rename fails, the original is restored."""
     if not links:
         request.getfixturevalue("no_links")
     target, backup = tmp_path / "x", tmp_path / "x.bak"
@@ -323,10 +320,7 @@ def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: P
 
 
 def test_a_backup_that_is_the_original_already_is_taken_as_it_is(tmp_path: Path) -> None:
-    """
-    A process that is killed after it made the backup leaves it; the next one need not be told to
-    overwrite it.
-    """
+    """A backup that a killed process left is reused without an option to replace it."""
     target, backup = tmp_path / "x", tmp_path / "x.bak"
     target.write_bytes(b"original")
     for make in (os.link, shutil.copyfile):
@@ -389,10 +383,7 @@ def test_what_cannot_be_taken_back_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    The disk fails after the target has its new name, and goes on failing: nothing claims that
-    nothing was changed.
-    """
+    """If the disk fails after the rename and during the recovery, the error says so."""
     target = tmp_path / "x"
     if how:
         target.write_bytes(b"original")
@@ -416,10 +407,7 @@ def test_what_cannot_be_taken_back_is_told(
 def test_a_directory_that_cannot_be_put_back_is_told(
     how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Between the two renames the disk fails, and goes on failing: the original is whole under the
-    name that is told.
-    """
+    """If the disk fails between the two renames, the error names the path of the original."""
     target = tmp_path / "place/x"
     target.parent.mkdir()
     _directory(target, b"original", like)
@@ -462,10 +450,7 @@ def test_nothing_half_has_the_name_where_there_are_no_links(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    A name that is asked to be free, or, where the system cannot be asked, is taken for an empty
-    file.
-    """
+    """Without hard links, the name is checked, or reserved with an empty file."""
     del no_links
     if not one_step:
         monkeypatch.setattr(_placing, "rename_exclusively", lambda *_: False)
@@ -498,10 +483,7 @@ def _fail(*_: Any, **__: Any) -> None:
 
 @pytest.mark.parametrize("older", [False, True])
 def test_a_replacement_by_someone_else_keeps_its_backup(older: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """
-    Two replace one file at once: the one that comes too late takes nothing away from the one that
-    is done.
-    """
+    """If two processes replace a file, the second does not remove the backup of the first."""
     target, backup = tmp_path / "x", tmp_path / "x.bak"
     target.write_bytes(b"original")
     if older:
@@ -548,10 +530,7 @@ def test_closing_what_was_read_fails_nothing(
 
 
 def test_what_has_a_backups_name_and_is_none_stays(tmp_path: Path) -> None:
-    """
-    Without a backup a directory's original has that name for a moment alone: what someone made
-    there, a file or a directory, has it again.
-    """
+    """Without a backup, a file or directory with the temporary name of the original is kept."""
     for name in ("file", "folder"):
         target, aside = tmp_path / name, tmp_path / f"{name}{atomic.ASIDE}"
         target.mkdir()

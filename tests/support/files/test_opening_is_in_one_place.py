@@ -1,7 +1,4 @@
-"""
-No module opens a file of the user's or of a stranger's but ``policytool.support.files.opening``,
-which neither waits nor reads without end.
-"""
+"""Only ``policytool.support.files.opening`` opens the files of users."""
 
 from __future__ import annotations
 

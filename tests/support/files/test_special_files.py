@@ -1,7 +1,4 @@
-"""
-A FIFO, a socket or a device in the place of a model's file is named in one sentence: nothing waits
-for it, and nothing is read of it.
-"""
+"""A FIFO, socket or device instead of a model is a one-line error, and is not read."""
 
 from __future__ import annotations
 

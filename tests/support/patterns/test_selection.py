@@ -23,10 +23,7 @@ def alone(names: list[str]) -> list[tuple[str, ...]]:
 
 
 def selected(patterns: tuple[str, ...], names: list[str]) -> list[str]:
-    """
-    Return what patterns select, by the rule of ``--set``: a name as it is before any expression, of
-    which only one may match.
-    """
+    """Return the names that patterns of ``--set`` select: an equal name, or else the only match."""
     matcher = Matcher()
     exact = [name for name in names if name in patterns]
     expressions = [pattern for pattern in patterns if pattern not in names]

@@ -1,7 +1,4 @@
-"""
-A library that never returns, takes ever more memory or crashes over a file costs that file's
-report, in every command, and with one file too.
-"""
+"""A library that hangs, crashes or exhausts memory on a file fails only this file's report."""
 
 from __future__ import annotations
 

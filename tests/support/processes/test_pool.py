@@ -47,10 +47,7 @@ SOURCES: Final = (MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_JSON, MIXED_YAM
 
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """
-    Return the working directory: models of several formats, one broken one and one file that is
-    none.
-    """
+    """Return the working directory, with models, a broken model, and another file."""
     monkeypatch.chdir(tmp_path)
     for number in range(12):
         source = SOURCES[number % len(SOURCES)]
@@ -275,10 +272,7 @@ def test_processes_that_cannot_start_are_told(
 
 @pytest.fixture
 def pipe(models: Path, meddling: Any) -> Path:
-    """
-    Return a named pipe beside the models, which further processes read until something is written
-    to it, as a file on a disk that does not answer.
-    """
+    """Return a named pipe next to the models, which blocks other processes like a slow disk."""
     meddling(WAITING)
     path = models / "m00a.h5"
     os.mkfifo(path)

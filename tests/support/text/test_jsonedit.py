@@ -44,10 +44,7 @@ NUMBERS = st.sampled_from(
 
 @st.composite
 def texts(draw: st.DrawFn, depth: int = 3) -> str:
-    """
-    Return JSON text as no writer would spell it: odd white space, escapes, numbers and repeated
-    keys.
-    """
+    """Return JSON text with unusual white space, escapes, numbers and repeated keys."""
     before, after = draw(BLANKS), draw(BLANKS)
     kind = draw(
         st.sampled_from(["scalar", "number", "object", "array"] if depth else ["scalar", "number"])
@@ -127,10 +124,7 @@ def edits(draw: st.DrawFn, original: Json) -> tuple[list[jsonedit.Change], Json]
 
 @given(st.data())
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
-    """
-    Replacing, adding and removing in any order of odd text gives what the same edits of the value
-    give.
-    """
+    """Edits of unusual text in any order give the value with the same edits."""
     text = data.draw(texts())
     changes, wanted = data.draw(edits(json.loads(text)))
     assert jsonedit.same(json.loads(jsonedit.apply(text, changes)), wanted)

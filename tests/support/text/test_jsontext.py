@@ -125,10 +125,7 @@ def test_size_bound_counts_before_parsing(
     ],
 )
 def test_keys_that_stand_twice_are_named(text: str, value: Json, repeated: tuple[str, ...]) -> None:
-    """
-    The last value counts, each repeated key is named once, and equal keys of different objects are
-    none.
-    """
+    """The last value counts, and each repeated key of an object is named once."""
     assert jsontext.parse(text) == (value, repeated)
 
 

@@ -47,9 +47,7 @@ LENGTHS = st.sampled_from([0, 1, 2, 60, 120, 126, 127, 128, 129, 16380, 16383, 1
 def test_a_value_is_replaced_with_the_lengths_around_it(
     old: int, new: int, before: int, after: int, second: int
 ) -> None:
-    """
-    The same as serialising the message with the other values, however many bytes its lengths take.
-    """
+    """The result equals the serialized message with the other value, for any size of lengths."""
 
     def message(inner: bytes, other: bytes) -> bytes:
         return serialised(

@@ -100,10 +100,7 @@ def flows(draw: st.DrawFn, depth: int = 2) -> str:
 
 @st.composite
 def blocks(draw: st.DrawFn, depth: int = 3, indent: int = 0) -> str:
-    """
-    Return a value as it stands behind a key or a dash: on the same line, or on lines of its own
-    below it.
-    """
+    """Return a value as YAML after a key or a dash, on the same line or on lines below it."""
     kind = draw(st.sampled_from(["flow", "mapping", "sequence", "literal"] if depth else ["flow"]))
     comment = draw(st.sampled_from(["", "", "  # a note: yes?"]))
     if kind == "flow":
@@ -154,10 +151,7 @@ def events(text: str) -> list[tuple[object, ...]]:
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
-    """
-    Replacing, adding and removing in any order of odd text gives what the same edits of the value
-    give.
-    """
+    """Edits of unusual text in any order give the value with the same edits."""
     text = data.draw(texts())
     changes, wanted = data.draw(edits(parsed(text)))
     assert jsonedit.same(parsed(apply(text, changes)), wanted)
@@ -270,9 +264,7 @@ config:
     ],
 )
 def test_edits_keep_the_style_of_the_text(edit: jsonedit.Change, old: str, new: str) -> None:
-    """
-    Tags, tuples, quotes and brackets are those of the text, and so are line ends; comments go.
-    """
+    """Tags, tuples, quotes, brackets and line ends are kept; comments are lost."""
     plain = CONFIG.replace("  # the first", "")
     assert plain.count(old) == 1
     assert apply(CONFIG, [edit]) == plain.replace(old, new)
@@ -353,10 +345,7 @@ def test_an_edit_reaches_one_place_of_a_shared_value(
 def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
     data: st.DataObject,
 ) -> None:
-    """
-    PyYAML writes an anchor where an object stands twice, at any depth; an edit at one place is for
-    that place.
-    """
+    """PyYAML writes anchors for objects that occur twice; an edit affects one occurrence."""
     leaf = data.draw(
         st.dictionaries(st.sampled_from(["a", "b", "dtype", "c d"]), SCALARS, max_size=3)
         | st.lists(SCALARS, max_size=3)

@@ -1,6 +1,4 @@
-"""
-YAML from strangers: what it holds, what of it is refused, and that nothing in it grows or runs.
-"""
+"""YAML from untrusted sources: its values, its errors, and bounds on memory."""
 
 from __future__ import annotations
 
@@ -45,10 +43,7 @@ def parsed(text: str) -> object:
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_yaml_says_what_the_same_model_says_as_json(path: Path) -> None:
-    """
-    What a release writes with ``to_yaml()`` reads as what it writes with ``to_json()``: tuples as
-    lists, wrapped values as themselves.
-    """
+    """``to_yaml()`` and ``to_json()`` of a model have equal values; tuples are lists."""
     assert parsed(path.read_text(encoding="utf-8")) == json.loads(
         path.with_suffix(".json").read_text(encoding="utf-8")
     )

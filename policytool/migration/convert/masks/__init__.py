@@ -108,6 +108,12 @@ class MaskTable:
         ordered_parts = list(dict.fromkeys(sorted(parts, key=_NUMBER)))
         return ordered_parts[0] if len(ordered_parts) == 1 else self.mask(op, *ordered_parts)
 
+    def join(self, inputs: Iterable[tuple[ScopedTensor, Mask | None]]) -> Mask:
+        """Return the concatenated masks of tensors, with ones for tensors without a mask."""
+        return self.mask(
+            MaskOp.JOIN, *(mask or self.mask(MaskOp.ONES, tensor) for tensor, mask in inputs)
+        )
+
 
 CAST: Final = "Cast"
 _COPY: Final = "ConvertToTensor"
@@ -277,29 +283,31 @@ class MaskOperations:
         )
 
     def _join_mask(self, reference: Reference) -> Mask | None:
-        """Return the mask of a Concatenate of Keras 3; None for any other tensor."""
+        """
+        Return the mask that Keras 3 computes for a Concatenate from the concatenated masks of its
+        inputs; None if the tensor is anything else.
+        """
         unit = self._operation(reference.layer)
         if unit is None or not _joins(unit):
             return None
-        args = _arguments(unit)
-        items = args[0] if args and isinstance(args[0], list | tuple) else args
-        parts = [self._part(item) for item in items if isinstance(item, Reference)]
-        known_parts = [part for part in parts if part is not None]
-        if not known_parts or len(known_parts) != len(items):
+        arguments = _arguments(unit)
+        items = arguments[0] if arguments and isinstance(arguments[0], list | tuple) else arguments
+        broadcast = [self._broadcast(item) for item in items if isinstance(item, Reference)]
+        inputs = [pair for pair in broadcast if pair is not None]
+        if not inputs or len(inputs) != len(items):
             return None
         if unit.config.get("axis") != -1:
-            ones = [self._table.mask(MaskOp.ONES, tensor) for tensor, _ in known_parts]
-            return self._table.mask(
-                MaskOp.JOIN,
-                *(mask or own for (_, mask), own in zip(known_parts, ones, strict=True)),
-            )
-        present = [mask for _, mask in known_parts if mask is not None]
-        if len(present) < len(known_parts):
-            return self._table.mask(MaskOp.ONES, known_parts[0][0])
-        return self._table.combine(MaskOp.EITHER, present)
+            return self._table.join(inputs)
+        masks = [mask for _, mask in inputs if mask is not None]
+        if len(masks) < len(inputs):  # an input without a mask makes all steps visible
+            return self._table.mask(MaskOp.ONES, inputs[0][0])
+        return self._table.combine(MaskOp.EITHER, masks)
 
-    def _part(self, reference: Reference) -> tuple[ScopedTensor, Mask | None] | None:
-        """Return a tensor and its mask as a Concatenate broadcasts it."""
+    def _broadcast(self, reference: Reference) -> tuple[ScopedTensor, Mask | None] | None:
+        """
+        Return the input of a Concatenate, and its mask, from the tensor in which Keras 3 broadcasts
+        the mask to the shape of the input; None if the tensor is anything else.
+        """
         unit = self._operation(reference.layer)
         operands = [operand for operand in _arguments(unit) if isinstance(operand, Reference)]
         if unit is None or not operands:
@@ -514,10 +522,7 @@ def _output_mask(
         case "ones":
             return table.mask(MaskOp.ONES, inputs[0])
         case "concat" if len(inputs) == len(input_masks):
-            pairs = zip(inputs, input_masks, strict=True)
-            return table.mask(
-                MaskOp.JOIN, *(mask or table.mask(MaskOp.ONES, tensor) for tensor, mask in pairs)
-            )
+            return table.join(zip(inputs, input_masks, strict=True))
     name, call, place = output
     return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *input_masks)
 
