@@ -278,6 +278,9 @@ class Document:
     state: tuple[Tensor, ...] = ()
     """The optimizer's variables, if they are stored separately from those of layers (HDF5)."""
 
+    missing_state: tuple[str, ...] = field(default=(), compare=False)
+    """The listed names of the optimizer's variables that are not stored (HDF5)."""
+
     layer_names: Mapping[str, str] = field(default_factory=dict)
     """
     The names of layers by storage path, if no config lists the layers and the file records the

@@ -10,7 +10,7 @@ from policytool.migration.planning import training
 from policytool.migration.planning.decisions import base_policy
 from policytool.migration.planning.options import LossScales
 from policytool.migration.planning.training import SCALED, Fate, scale_text
-from policytool.model.compatibility import training_incompatibilities
+from policytool.model.compatibility import optimizer_state, training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import INNER_STATE
 from policytool.model.tree import Unspelled
 from policytool.releases.policy import Fixed
@@ -99,6 +99,9 @@ def loss_scale_dropped(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     its optimizer, and later releases preserve that copy. This rule reports models whose optimizer
     has no loss scale or a different one.
 
+    The state of an archive is also lost, with a warning, if it has another number of variables than
+    the optimizer creates, for example after an interrupted save.
+
     Predictions are not affected, so the finding is a note, unless ``--select`` names rules about
     training, such as PT2: then it is a warning.
 
@@ -182,6 +185,9 @@ def unscaled_mixed_float16(case: RuleInput, options: AuditOptions) -> Iterator[F
     ``compile()`` adds. Under the default policy, the layers therefore compute in float16, but
     losses are not scaled. In Keras 3, the optimizer state in such a file is lost as well, because
     it belongs to the wrapper.
+
+    The state of an archive is also lost, with a warning, if it has another number of variables than
+    the optimizer creates, for example after an interrupted save.
 
     Predictions are not affected, so the finding is a note, unless ``--select`` names rules about
     training, such as PT2: then it is a warning.
@@ -335,6 +341,9 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
     are zero. From HDF5 files, Keras 3 restores the number of steps but not the averages, so the
     first steps also lack the bias correction.
 
+    The state of an archive is also lost, with a warning, if it has another number of variables than
+    the optimizer creates, for example after an interrupted save.
+
     Predictions are not affected, so the finding is a note, unless ``--select`` names rules about
     training, such as PT2: then it is a warning.
 
@@ -349,13 +358,14 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
         row = training_incompatibilities.first_matching_row(
             training_incompatibilities.LOST_STATE, compiled, target
         )
-        if row is not None:
-            message = (
-                f"{release_name(target)} does not restore the state of the saved optimizer: "
-                f"{row.reason}"
-            )
+        reason = row.reason if row is not None else optimizer_state.loss(compiled, target)
+        if reason is not None:
             yield optimizer_state_lost.finding(
-                message, detail=target, severity=options.training_severity, advice=row.advice
+                f"{release_name(target)} does not restore the state of the saved optimizer: "
+                f"{reason}",
+                detail=target,
+                severity=options.training_severity,
+                advice=row.advice if row is not None else "to continue training, copy it again",
             )
 
 

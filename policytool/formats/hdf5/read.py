@@ -76,7 +76,8 @@ def read(probe: Probe) -> Document:
         unlisted=unlisted,
         listed_layers=lists.layers if lists is not None else (),
         missing=lists.missing if lists is not None else (),
-        state=stored_state(contents),
+        state=(state := stored_state(contents)),
+        missing_state=_missing_state(contents, state),
         writer=writer,
         observations=(*observations, *contents.observations),
     )
@@ -163,6 +164,12 @@ def stored_state(contents: Contents) -> tuple[Tensor, ...]:
             key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)),
         )
     )
+
+
+def _missing_state(contents: Contents, state: Sequence[Tensor]) -> tuple[str, ...]:
+    """Return the listed names of the optimizer's variables that are not stored."""
+    stored = {"/".join(tensor.path[1:]) for tensor in state}
+    return tuple(name for name in contents.orders.get((OPTIMIZER,), ()) if name not in stored)
 
 
 def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import optimizer_config
-from policytool.model.compatibility import training_incompatibilities
+from policytool.model.compatibility import optimizer_state, training_incompatibilities
 from policytool.model.model import PartVerdict
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.releases import KERAS2, family_of
@@ -86,7 +86,9 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     own = next((entry for entry in objects if entry.is_own), None)
     if own is not None:
         return PartVerdict(doubt=f"{own.words} is custom and must be passed in custom_objects")
-    return PartVerdict(doubt=_unknown_optimizer_doubt(evidence))
+    return PartVerdict(
+        reason=optimizer_state.refusal(evidence, loader), doubt=_unknown_optimizer_doubt(evidence)
+    )
 
 
 def is_always_read(evidence: TrainingEvidence, loader: str) -> bool:

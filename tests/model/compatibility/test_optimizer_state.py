@@ -1,0 +1,71 @@
+"""Training verdicts on files whose optimizer state is damaged."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+import policytool
+from policytool.model.model import Outcome
+from tests.helpers.damaged_variables import damaged_copy
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RATE = "the optimizer's learning_rate has the shape (), but (3,) is stored"
+_MOMENTUM = "the optimizer's momentum of variable 0 of Dense dense_a has the shape (6, 3), but"
+
+
+@pytest.mark.parametrize(
+    ("release", "kind", "reason"),
+    [
+        ("keras3.15", "slot shape", _RATE),
+        ("keras3.15", "slots exchanged", _RATE),
+        ("tf2.15", "slot shape", f"{_MOMENTUM} (6, 5) is stored"),
+        ("tf2.15", "slots exchanged", f"{_MOMENTUM} (3,) is stored"),
+    ],
+)
+def test_slots_of_another_shape_fail_to_load(
+    tmp_path: Path, release: str, kind: str, reason: str
+) -> None:
+    """An archive whose slots have other shapes loads only without its training configuration."""
+    copy = tmp_path / "model.keras"
+    source = FIXTURES / release / "default_float32_compiled.keras"
+    assert damaged_copy(source, copy, kind, Random(3))  # noqa: S311
+    verdict = policytool.inspect(copy).releases[release]
+    assert verdict.outcome is Outcome.LOADS
+    assert verdict.training is not None
+    assert verdict.training.reason == reason
+
+
+@pytest.mark.parametrize("kind", ["slot missing", "no slots"])
+@pytest.mark.parametrize("release", ["keras3.15", "tf2.15"])
+def test_missing_slots_are_lost(tmp_path: Path, kind: str, release: str) -> None:
+    """Keras warns, and training starts anew."""
+    copy = tmp_path / "model.keras"
+    source = FIXTURES / release / "default_float32_compiled.keras"
+    assert damaged_copy(source, copy, kind, Random(3))  # noqa: S311
+    training = policytool.inspect(copy).releases[release].training
+    assert training is not None
+    assert training.outcome is Outcome.LOADS
+    findings = policytool.audit(copy, target=release).findings
+    lost = [finding.message for finding in findings if finding.rule == "PT206"]
+    assert len(lost) == 1
+    assert "variables, but" in lost[0]
+
+
+@pytest.mark.parametrize(
+    ("release", "loader"),
+    [("tf2.15", "tf2.15"), ("tf2.3", "tf_keras2.21")],
+)
+def test_listed_slots_must_be_stored(tmp_path: Path, release: str, loader: str) -> None:
+    """All releases read every listed variable from HDF5."""
+    copy = tmp_path / "model.h5"
+    source = FIXTURES / release / "default_float32_compiled.h5"
+    assert damaged_copy(source, copy, "slot missing", Random(3))  # noqa: S311
+    verdict = policytool.inspect(copy).releases[loader]
+    assert verdict.training is not None
+    assert "is listed, but not stored" in str(verdict.training.reason)
