@@ -182,6 +182,12 @@ class Assembly:
     flip: tuple[int, ...] = ()
     """The axes that are flipped after the transposition."""
 
+    product: float | None = None
+    """
+    The factor of the matrix product of the second and third tensor, which is added to the first
+    instead of the concatenation; None to concatenate.
+    """
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:

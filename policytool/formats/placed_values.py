@@ -132,6 +132,11 @@ def _assemble(assembly: Assembly, values: Values | None) -> Array:
         )
         turned = whole.transpose(assembly.axes) if assembly.axes else whole
         parts.append(np.flip(turned, assembly.flip) if assembly.flip else turned)
+    if assembly.product is not None:
+        first, left, right = (part.astype(_WIDE) for part in parts)
+        with np.errstate(all="ignore"):
+            merged = first + assembly.product * np.matmul(left, right)
+        return merged.astype(parts[0].dtype).ravel()
     return (
         np.concatenate(parts, axis=-1).ravel()
         if len(parts) > 1

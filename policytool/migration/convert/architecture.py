@@ -106,6 +106,12 @@ class Recipe:
     flip: tuple[int, ...] = ()
     """The axes to reverse, after the transposition by :attr:`axes`."""
 
+    product: float | None = None
+    """
+    The factor of the matrix product of the second and third part, which is added to the first
+    instead of joining the parts; None to join them.
+    """
+
     @property
     def only_renames(self) -> bool:
         """Whether the recipe copies a single stored variable unchanged."""

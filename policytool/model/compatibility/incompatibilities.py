@@ -28,6 +28,19 @@ _TRAINING_KEYS: Final = frozenset({"optimizer_config", "loss_weights"})
 """Keys of training configurations whose lack is a KeyError in Keras 3.0."""
 
 
+KEYS_OF_OPTIMIZED_LAYERS: Final = {
+    "ClusterWeights": "number_of_clusters",
+    "PruneLowMagnitude": "pruning_schedule",
+    "QuantizeLayer": "quantizer",
+    "QuantizeWrapper": "quantize_config",
+    "QuantizeWrapperV2": "quantize_config",
+}
+"""
+The layer classes of tensorflow-model-optimization, with a key that others do not have. Its last
+release, 0.8, derives them from tf_keras: Keras 3.15 fails with "Only instances of `keras.Layer`".
+"""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """The facts from which an incompatibility can be detected."""
@@ -536,6 +549,15 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
         "converts numbers to float32 or int32",
         lambda evidence: bool(evidence.traits.mismatched_constants),
+    ),
+    _row(
+        Obstacle.CLASS,
+        "h5 keras json",
+        "keras3.0 on",
+        "layers of tensorflow-model-optimization are layers of Keras 2",
+        lambda evidence: any(
+            evidence.has_key(name, key) for name, key in KEYS_OF_OPTIMIZED_LAYERS.items()
+        ),
     ),
     # models that a file cannot rebuild
     _row(

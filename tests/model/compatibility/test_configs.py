@@ -78,6 +78,15 @@ NETWORK: Final = "the layer class Network exists only in TF 1.13 to 2.2"
 
 REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
+        sequential(
+            {
+                "class_name": "PruneLowMagnitude",
+                "config": {"name": "b", "pruning_schedule": {}, "layer": dense()},
+            },
+        ),
+        "layers of tensorflow-model-optimization are layers of Keras 2",
+    ),
+    (
         BY_NAME,
         (
             "MultiHeadAttention receives `value` as a keyword argument, which Keras 3 does not "

@@ -14,6 +14,7 @@ from typing import Final
 
 from policytool.migration.convert.rewrites import (
     activations,
+    adapters,
     directions,
     keras1,
     keras2,
@@ -41,6 +42,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     masks.masks,
     policies.policies,
     policies.wrappers,
+    adapters.lora,
     storage.storage,
     storage.naming,
     keras2.calls,
@@ -54,6 +56,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     activations.activations,
     shapes.builds,
     layers.tensorflow_js,
+    layers.from_tensorflow_js,
     layers.measured,  # last: it does not report layers that another rewrite refuses
 )
 

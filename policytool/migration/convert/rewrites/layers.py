@@ -28,6 +28,7 @@ from policytool.releases.dtypes import HALVES
 from policytool.releases.generations import SubPolicy
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
+from policytool.releases.releases import TFJS
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
@@ -457,6 +458,7 @@ def _note_short_vectors(unit: Unit, context: ConversionContext) -> None:
 
 
 _NAMES_IN_TFJS: Final = {"LecunNormal": "LeCunNormal", "LecunUniform": "LeCunUniform"}
+_NAMES_IN_KERAS: Final = {name: keras for keras, name in _NAMES_IN_TFJS.items()}
 _L1L2: Final = {"L1": "l1", "L2": "l2"}
 """The argument of L1L2 for each regularizer that TensorFlow.js has only as L1L2."""
 
@@ -493,6 +495,25 @@ def tensorflow_js(unit: Unit, context: ConversionContext) -> Unit:
                 f"{key} changes because {context.target.name} does not support it; predictions "
                 "are unchanged",
             )
+    return replace(unit, config=config)
+
+
+@layer_rewrite(
+    applies=lambda context: context.loaded.document.format == TFJS and not context.target.is_tfjs,
+)
+def from_tensorflow_js(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Gives initializers of TensorFlow.js the names that Keras has for them.
+    """
+    config = {
+        key: replace(value, class_name=_NAMES_IN_KERAS[value.class_name])
+        if isinstance(value, SerializedObject) and value.class_name in _NAMES_IN_KERAS
+        else value
+        for key, value in unit.config.items()
+    }
+    if config == unit.config:
+        return unit
+    context.log.change("object", unit, "initializers get the names that Keras has for them")
     return replace(unit, config=config)
 
 

@@ -24,6 +24,7 @@ from policytool.migration.convert.decoding import KERAS_PACKAGES, has_graph
 from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_beside, rewrite
 from policytool.model.calls import Call, Reference
+from policytool.model.compatibility.incompatibilities import KEYS_OF_OPTIMIZED_LAYERS
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 from policytool.support.text.phrases import join_first
@@ -332,7 +333,15 @@ def code(root: Unit, context: ConversionContext) -> Unit:
     """
     own: dict[str, Unit] = {}
     for unit in walk(root):
-        if unit.custom:
+        if unit.custom and context.to_keras3 and _is_optimized(unit):
+            context.log.refuse(
+                "class",
+                unit,
+                f"{unit.path} ({unit.class_name}) belongs to tensorflow-model-optimization, whose "
+                "layers are layers of Keras 2; convert a copy without these layers, such as the "
+                "result of strip_pruning or strip_clustering",
+            )
+        elif unit.custom:
             if unit.module is not None and unit.module.partition(".")[0] in KERAS_PACKAGES:
                 context.log.refuse(
                     "class",
@@ -367,6 +376,11 @@ def code(root: Unit, context: ConversionContext) -> Unit:
             f"{context.target.name} as custom_objects; predictions depend on their code",
         )
     return root
+
+
+def _is_optimized(unit: Unit) -> bool:
+    """Return whether a custom layer is one of tensorflow-model-optimization."""
+    return KEYS_OF_OPTIMIZED_LAYERS.get(unit.class_name) in unit.config
 
 
 _SCALED_SUM: Final = "CustomScaleLayer"

@@ -64,7 +64,13 @@ def assemble(
         assembled[slot.key] = (
             parts[0]
             if recipe.only_renames
-            else Assembly(parts=parts, reshape=recipe.reshape, axes=recipe.axes, flip=recipe.flip)
+            else Assembly(
+                parts=parts,
+                reshape=recipe.reshape,
+                axes=recipe.axes,
+                flip=recipe.flip,
+                product=recipe.product,
+            )
         )
     return assembled
 
@@ -80,6 +86,8 @@ def _layout_key(part: str, pool: dict[Key, Tensor | Assembly]) -> Key | None:
 
 def shape_of(assembly: Assembly) -> tuple[int, ...]:
     """Return the shape of the variable that an assembly creates."""
+    if assembly.product is not None:
+        return assembly.parts[0].shape or ()
     shapes = []
     for part in assembly.parts:
         shape = assembly.reshape or part.shape or ()
