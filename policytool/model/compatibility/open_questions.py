@@ -10,7 +10,7 @@ from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import known_arguments
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.releases import KERAS3, LOADERS, family_of, releases_in
+from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, releases_in
 from policytool.support.grouping import grouped
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def of(
         *_merge((*about, *_axes(evidence, sites))),
         *_deep(evidence.traits),
         *_operations(evidence.document, evidence.traits),
+        *_op_layers(origins, sites),
         *_calibration(evidence.traits),
         *_behind_models(evidence),
         *_shared_layers(evidence.traits, sites),
@@ -142,6 +143,51 @@ def _operations(document: Document, traits: ConfigTraits) -> Iterator[Doubt]:
                 loader for loader in _KERAS3 if not _finds_function(loader, function)
             ),
         )
+
+
+def _op_layers(origins: Sequence[Release], sites: Sequence[Site]) -> Iterator[Doubt]:
+    """
+    Yield doubts about what op layers of Keras 2 call: functions that a release does not find by
+    name, and ops that may be later than the release.
+    """
+    layers = grouped(
+        ((site.class_name, _called(site)), path_of(site.names))
+        for site in sites
+        if layer_facts(site.class_name).is_op_layer
+    )
+    for (class_name, called), paths in layers.items():
+        is_op = layer_facts(class_name).wrapped_op == "node_def"
+        lacking = {
+            loader
+            for loader in _KERAS2.intersection(LOADERS)
+            if not (_is_later(loader, origins) if is_op else _resolves(loader, called))
+        }
+        reason = f"{class_name} calls {called}, which was not tested"
+        cause = Cause(
+            kind=Obstacle.CLASS, reason=reason, layers=tuple(paths), class_name=class_name
+        )
+        if lacking:
+            yield Doubt(cause=cause, loaders=frozenset(lacking))
+
+
+def _called(site: Site) -> str:
+    """Return what an op layer calls: a function, an op, or a method."""
+    config = site.config or {}
+    node = config.get("node_def")
+    if isinstance(node, dict):
+        return f"the op {node.get('op')}"
+    return str(config.get("function", "a method"))
+
+
+def _is_later(loader: str, origins: Sequence[Release]) -> bool:
+    """Return whether a release is one that may have written the model, or is later."""
+    return any(is_since(loader, release.id) for release in origins)
+
+
+def _resolves(loader: str, function: str) -> bool:
+    from policytool.releases import keras_operations  # only for graphs with operations
+
+    return keras_operations.resolves(loader, function)
 
 
 def _finds_function(loader: str, name: str) -> bool:
@@ -304,7 +350,7 @@ def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
     elif name == _LAMBDA:
         yield _class(group, "a Lambda contains bytecode, which depends on the Python version")
     elif layer_facts(name).is_op_layer:
-        yield _class(group, f"{name} calls TensorFlow functions that do not exist in every release")
+        return  # _op_layers
     elif layer_facts(name).is_opaque:
         yield _class(group, f"{name} depends on code or data outside the file")
     elif not known_arguments.is_known(group.kind, name):

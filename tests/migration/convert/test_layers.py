@@ -33,6 +33,20 @@ NUMPY = "keras.src.ops.numpy"
 ONE = [["x", 0, 0, {}]]
 
 
+class TestArgumentsOfTraining:
+    """Arguments that the target does not have, and that change no prediction."""
+
+    def test_virtual_batches_are_omitted_in_keras3(self) -> None:
+        layer = layer2("BatchNormalization", "norm", ONE, axis=[1], virtual_batch_size=2)
+        config = converted_config(keras2(input2("x", 4), layer), K3)
+        assert "virtual_batch_size" not in named(config, "norm")["config"]
+
+    def test_convolutional_recurrent_layers_are_not_unrolled_in_keras2(self) -> None:
+        layer = layer3("ConvLSTM1D", "conv", tensor("x"), filters=2, kernel_size=[2], unroll=True)
+        config = converted_config(keras3(input3("x", 3, 4, 2), layer), K2)
+        assert named(config, "conv")["config"]["unroll"] is False
+
+
 class TestHardSigmoid:
     def test_a_layer_of_its_own_gets_its_input_multiplied(self) -> None:
         model = keras2(input2("x", 4), layer2("Activation", "act", ONE, activation="hard_sigmoid"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool.model.model import Obstacle
+from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
@@ -495,6 +495,21 @@ def test_number_before_a_tensor_has_its_own_dtype(
     releases = policytool.inspect(h5_model(tmp_path / "m.h5", config)).releases
     for name in ("tf2.4", "tf2.15", "tf_keras2.21"):
         assert ("number" in str(releases[name].reason)) is is_listed
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome"),
+    [("__operators__.add", Outcome.LOADS), ("math.no_such", Outcome.UNKNOWN)],
+)
+def test_op_layer_loads_where_its_function_was_found(
+    function: str, outcome: Outcome, tmp_path: Path
+) -> None:
+    """The verdict on an op layer is unknown only for functions that no release was asked about."""
+    config = with_constant("float32", 1.0)
+    config["config"]["layers"][-1]["config"]["function"] = function
+    verdict = policytool.inspect(h5_model(tmp_path / "m.h5", config)).releases["tf2.15"]
+    assert verdict.outcome is outcome
+    assert verdict.outcome is Outcome.LOADS or function in str(verdict.explanation)
 
 
 @pytest.mark.parametrize("version", [b"2.6.0", b"2.7.0", b"2.8.0"])

@@ -21,6 +21,7 @@ from policytool.migration.convert.architecture import (
 from policytool.migration.convert.masks import rule_of
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
+from policytool.migration.convert.rewrites.shapes import CONV_LSTMS
 from policytool.migration.convert.tensor_facts import compute_dtype, of_network
 from policytool.model.calls import Reference, tensors
 from policytool.releases import behaviour, known_arguments, tfjs_layers
@@ -96,7 +97,7 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
             context.log.change("key-renamed", unit, f"{before} becomes {after}")
             unit = unit.with_key_renamed(before, after)
     if not context.to_keras3:
-        return unit
+        return _rolled(unit, context)
     unused = [key for key in facts.unused_arguments if key in unit.config]
     if unused:
         context.log.change(
@@ -113,6 +114,14 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
         context.log.change("class-renamed", unit, text)
         return replace(unit.with_config(**facts.predicts_with), class_name=facts.predicts_as)
     return unit
+
+
+def _rolled(unit: Unit, context: ConversionContext) -> Unit:
+    """Return a ConvLSTM without unrolling, which Keras 2 does not support."""
+    if unit.class_name not in CONV_LSTMS or unit.config.get("unroll") is not True:
+        return unit
+    context.log.change("key-dropped", unit, "unroll becomes false: it has no effect on predictions")
+    return unit.with_config(unroll=False)
 
 
 def _thresholded_relu(unit: Unit, context: ConversionContext) -> Unit:
@@ -138,10 +147,17 @@ def _thresholded_relu(unit: Unit, context: ConversionContext) -> Unit:
 def normalization(unit: Unit, context: ConversionContext) -> Unit:
     """
     Converts the axis of BatchNormalization layers: Keras 2.3 and Keras 3 store a number; TF 1.15
-    and later and tf_keras store a list, which may contain several axes.
+    and later and tf_keras store a list, which may contain several axes. Keras 3 has no virtual
+    batches, which only training has.
     """
+    if not layer_facts(unit.class_name).keeps_moving_statistics:
+        return unit
+    if "virtual_batch_size" in unit.config:
+        text = "virtual_batch_size is omitted: it has an effect only in training"
+        context.log.change("key-dropped", unit, text)
+        unit = unit.without("virtual_batch_size")
     axis = unit.config.get("axis")
-    if not isinstance(axis, list) or not layer_facts(unit.class_name).keeps_moving_statistics:
+    if not isinstance(axis, list):
         return unit
     if len(axis) == 1:
         context.log.change("axis", unit, "axis becomes a number instead of a list with one element")

@@ -270,7 +270,7 @@ def _convert_build(unit: Unit) -> Unit:
     )
 
 
-_CLASSES: Final = frozenset({"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
+CONV_LSTMS: Final = frozenset({"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
 
 
 @rewrite(
@@ -298,7 +298,7 @@ def convlstm(root: Unit, context: ConversionContext) -> Unit:
 def _has_open_sizes(unit: Unit, network: Network) -> bool:
     """Return whether a layer is a ConvLSTM whose input has a variable size."""
     inner = unit.config.get("layer") if unit.class_name == "Bidirectional" else unit
-    if not isinstance(inner, Unit) or inner.class_name not in _CLASSES or inner.custom:
+    if not isinstance(inner, Unit) or inner.class_name not in CONV_LSTMS or inner.custom:
         return False
     sizes = image_sizes(network, str(inner.config.get("data_format")))
     return sizes[unit.name, 0] in {Sizes.OPEN, Sizes.OPEN_INSIDE}
