@@ -73,6 +73,9 @@ class Objection:
     """Keys that it needs and the config lacks."""
 
 
+_NO_OBJECTION: Final = Objection()
+
+
 def kind_of(key: str) -> str | None:
     """Return the kind of an object by its key in a config; None if the key does not say it."""
     _, underscore, word = key.rpartition("_")
@@ -105,28 +108,57 @@ def objection(
     Return the reason why a release does not accept the config of a known class; None if it accepts
     the config.
     """
+    return objections((loader,), kind, class_name, config, module=module).get(loader)
+
+
+def objections(
+    loaders: Sequence[str],
+    kind: str,
+    class_name: str,
+    config: Mapping[str, object],
+    *,
+    module: bool,
+) -> Mapping[str, Objection]:
+    """
+    Return the reasons why releases do not accept the config of a known class, by release; those
+    that accept the config are missing.
+    """
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
-    column = loader + _MODULE if module and loader + _MODULE in _column_positions() else loader
-    if column in _columns(facts.get("missing", "")):
-        return Objection(missing=True)
-    if column in _columns(facts.get("fails", "")):
-        return Objection(broken=True)
+    missing, broken = _columns(facts.get("missing", "")), _columns(facts.get("fails", ""))
     refuses: Facts = facts.get("refuses", {})
-    refused, values = [], []
+    refusals = []
     for key in config:
         if key in refuses:
-            if column in _columns(refuses[key].get(ANY, "")):
-                refused.append(key)
-            elif column in _columns(refuses[key].get(value_text := text(config[key]), "")):
-                values.append((key, value_text))
-    lacking = tuple(
-        key
-        for key, loaders in facts.get("requires", {}).items()
-        if key not in config and column in _columns(loaders)
-    )
-    if not (refused or values or lacking):
-        return None
-    return Objection(refused=tuple(sorted(refused)), values=tuple(sorted(values)), lacking=lacking)
+            value = text(config[key])
+            columns = _columns(refuses[key].get(ANY, "")), _columns(refuses[key].get(value, ""))
+            refusals.append((key, value, *columns))
+    required = [
+        (key, _columns(columns))
+        for key, columns in facts.get("requires", {}).items()
+        if key not in config
+    ]
+    by_loader = {}
+    for loader in loaders:
+        column = loader + _MODULE if module and loader + _MODULE in _column_positions() else loader
+        if column in missing:
+            by_loader[loader] = Objection(missing=True)
+        elif column in broken:
+            by_loader[loader] = Objection(broken=True)
+        elif refusals or required:
+            refusal = Objection(
+                refused=tuple(sorted(key for key, _, every, _ in refusals if column in every)),
+                values=tuple(
+                    sorted(
+                        (key, value)
+                        for key, value, every, some in refusals
+                        if column in some and column not in every
+                    )
+                ),
+                lacking=tuple(key for key, columns in required if column in columns),
+            )
+            if refusal != _NO_OBJECTION:
+                by_loader[loader] = refusal
+    return by_loader
 
 
 def unreliable_loaders(kind: str, class_name: str, *, module: bool) -> frozenset[str]:

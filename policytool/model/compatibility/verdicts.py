@@ -30,7 +30,7 @@ from policytool.releases.policy import mode_lifecycle
 from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.compatibility.stored_variables import StoredVariables
@@ -69,7 +69,7 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
     open_questions = doubts.of(evidence, origins, placed.sites, groups)
     compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
     built_in = [
-        group
+        (group, _objections_to(group))
         for group in groups
         if not group.custom and known_arguments.is_known(group.kind, group.class_name)
     ]
@@ -86,7 +86,7 @@ def _verdict(
     loader: str,
     evidence: Evidence,
     showing: Sequence[Incompatibility],
-    built_in: Sequence[ObjectGroup],
+    built_in: Sequence[tuple[ObjectGroup, Mapping[str, known_arguments.Objection]]],
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
     causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
@@ -195,13 +195,19 @@ def _operation_objections(loader: str, evidence: Evidence) -> Iterator[Cause]:
         )
 
 
-def _objections(loader: str, built_in: Sequence[ObjectGroup]) -> Iterator[Cause]:
+def _objections_to(group: ObjectGroup) -> Mapping[str, known_arguments.Objection]:
+    return known_arguments.objections(
+        LOADERS, group.kind, group.class_name, group.config, module=group.module
+    )
+
+
+def _objections(
+    loader: str, built_in: Sequence[tuple[ObjectGroup, Mapping[str, known_arguments.Objection]]]
+) -> Iterator[Cause]:
     """Yield the classes of the libraries and their keys that a release does not support."""
     gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
-    for group in built_in:
-        objection = known_arguments.objection(
-            loader, group.kind, group.class_name, group.config, module=group.module
-        )
+    for group, objections in built_in:
+        objection = objections.get(loader)
         if objection is not None:
             for obstacle, reason, keys in _objection_parts(group, objection):
                 gathered.setdefault((obstacle, reason, group.class_name, keys), []).extend(
