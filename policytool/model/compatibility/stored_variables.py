@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from policytool.releases.layer_variables import VariableSlot
     from policytool.releases.output_shapes import Shape
     from policytool.releases.releases import Release
+    from policytool.support.text.jsontext import Json
 
 _FORMATS: Final = frozenset({"keras", "h5"})
 _UNKNOWN: Final = frozenset(
@@ -269,6 +270,27 @@ def _float8_first(variables: LayerVariables | None) -> LayerVariables | None:
     if variables.more != len(variables.added):
         return variables
     return replace(variables, expected=(*variables.added, *variables.expected), more=0, added=())
+
+
+def _with_lora(variables: LayerVariables, rank: Json, *, trainable: bool) -> LayerVariables:
+    """
+    Return the variables of a layer in HDF5 with the two factors of LoRA, which make the kernel
+    untrainable; unchanged if quantization adds variables (measured in Keras 3.6 and 3.15).
+    """
+    kernel = next(iter(variables.expected), None)
+    if variables.more != LORA_VARIABLES or kernel is None or not kernel.shape:
+        return variables
+    size = rank if isinstance(rank, int) else None
+    shapes = {"a": (*kernel.shape[:-1], size), "b": (size, kernel.shape[-1])}
+    others = (
+        *variables.expected[1:],
+        *(
+            replace(kernel, name=f"lora_{kernel.name}_{name}", shape=shape, quantizes=True)
+            for name, shape in shapes.items()
+        ),
+    )
+    whole = (*others, replace(kernel, trainable=False)) if trainable else (kernel, *others)
+    return replace(variables, expected=whole, more=0)
 
 
 def _added_shapes(
@@ -509,6 +531,8 @@ class _Comparison:
             return None
         trainable = trainable and (site.config or {}).get("trainable") is not False
         own = LayerVariables(expected=()) if site.is_model else _float8_first(self.own(index))
+        if own is not None and self._is_lora(index):
+            own = _with_lora(own, (site.config or {}).get(_LORA), trainable=trainable)
         if own is None or (site.is_model and custom_classes.is_opaque(site)):
             return None
         if trainable and not self.stored.placed.children[index]:
@@ -536,6 +560,10 @@ class _Comparison:
         return LayerVariables(
             expected=tuple(sorted(expected, key=lambda item: not item.trainable)),
             more=sum(more) if len(more) == len(parts) else None,
-            is_ordered=(not site.is_model or sum(bool(part.expected) for part in parts) <= 1)
+            is_ordered=(
+                not site.is_model
+                or site.class_name == "Sequential"
+                or sum(bool(part.expected) for part in parts) <= 1
+            )
             and all(part.is_ordered for part in parts),
         )
