@@ -29,6 +29,7 @@ from policytool.model.compatibility.expected_variables import (
     archive_reason,
     hdf5_reason,
 )
+from policytool.model.compatibility.quantized_kernels import SCALES, added_count, matrix_shape
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
@@ -63,12 +64,6 @@ _UNKNOWN: Final = frozenset(
 
 _STATELESS: Final = frozenset({Category.INPUT, Category.OP_LAYER})
 _QUANTIZED: Final = frozenset({"Dense", "EinsumDense", "Embedding", "ReversibleEmbedding"})
-_SCALES: Final = {"int8": 1, "float8": 6}
-"""
-By quantization mode, the number of variables that a layer has in addition to its kernel. Those of
-other modes depend on the block size. Measured in Keras 3.3, 3.6 and 3.15.
-"""
-
 _LORA: Final = "lora_rank"
 
 _FLOAT8: Final = "float8"
@@ -79,6 +74,7 @@ _FLOAT8_VARIABLES: Final = tuple(
 )
 """The names and shapes of the variables that float8 adds to a layer, in order."""
 
+_PACKED: Final = frozenset({"kernel", "embeddings"})
 _EMBEDDINGS: Final = frozenset({"Embedding", "ReversibleEmbedding"})
 _SCALED_AXIS: Final = {"Dense": ("kernel_scale", -1), "Embedding": ("embeddings_scale", 0)}
 """The scale that int8 adds to a class, and the axis of the kernel that the scale has."""
@@ -391,10 +387,10 @@ class _Comparison:
     def _expected(self, index: int, slot: VariableSlot) -> ExpectedVariable:
         site = self._sites[index]
         shape: Shape | None = None
-        if self._mode_of(index, slot) in (None, *_SCALES):
+        if self._mode_of(index, slot) in (None, *SCALES):
             build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
             shape = variable_shape(site.class_name, slot, build)
-        elif (self._mode_of(index, slot) or "").startswith("int4") and slot.name == "kernel":
+        elif (self._mode_of(index, slot) or "").startswith("int4") and slot.name in _PACKED:
             shape = self._packed_shape(index, slot)
         return ExpectedVariable(
             name="/".join((*slot.scopes[-1:], slot.name)) if slot.within else slot.name,
@@ -412,11 +408,16 @@ class _Comparison:
         3.12 packs rows instead, so that later releases fail to load it.
         """
         site = self._sites[index]
-        if site.class_name != "Dense" or not is_since(self.loader, _PACKS_COLUMNS):
+        if slot.within or not is_since(self.loader, _PACKS_COLUMNS):
             return None
         build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
-        rows, units = variable_shape(site.class_name, slot, build) or (None, None)
-        return rows, None if units is None else -(-units // 2)
+        shape = variable_shape(site.class_name, slot, build)
+        if shape is not None and site.class_name == "EinsumDense":
+            shape = matrix_shape(str(build.config.get("equation")), shape)
+        if not shape or len(shape) != 2:  # noqa: PLR2004  # rows and columns
+            return None
+        rows, columns = shape
+        return rows, None if columns is None else -(-columns // 2)
 
     def _added(
         self, index: int, created: Sequence[VariableSlot], expected: Sequence[ExpectedVariable]
@@ -461,9 +462,10 @@ class _Comparison:
             is_embedding = "embeddings" in slot.name
             if mode is None or slot.name == "bias" or (is_embedding and mode == _FLOAT8):
                 continue
-            if mode not in _SCALES:
+            added = added_count(mode, slot.name)
+            if added is None:
                 return None
-            more += _SCALES[mode]
+            more += added
         return more
 
     def _hdf5_mismatches(self) -> Iterator[_Mismatch]:

@@ -215,3 +215,50 @@ def test_factors_of_lora_have_the_sizes_of_the_kernel(
             weights[f"dense_a/mlp/dense_a/{name}"] = np.zeros(sizes, "float32")
         weights["dense_a"].attrs["weight_names"] = [f"mlp/dense_a/{name}" for name in stored]
     assert _reason(path) == reason
+
+
+@pytest.mark.parametrize(
+    ("mode", "sizes", "reason"),
+    [
+        ("int4/128", [(6, 1), (2,), (1, 2), (1, 2), (6,)], None),
+        ("int4/-1", [(6, 1), (2,), (2,)], None),
+        (
+            "int4/128",
+            [(6, 1), (2,), (1, 2), (1, 2)],
+            "Dense dense_a has 5 variables, but 4 are stored",
+        ),
+        ("int4/-1", [(6, 1), (2,), (2,), (6,)], "Dense dense_a has 3 variables, but 4 are stored"),
+        (
+            "int4/-1",
+            [(6, 2), (2,), (2,)],
+            "the variable kernel of Dense dense_a has the shape (6, 1), but (6, 2) is stored",
+        ),
+    ],
+)
+def test_int4_adds_variables_for_blocks(
+    tmp_path: Path, mode: str, sizes: list[tuple[int, ...]], reason: str | None
+) -> None:
+    """Blocks of rows have zero points and a list of blocks; two columns share a byte."""
+    policy = _policy("Int4DTypePolicy", mode)
+    path = _archive(
+        tmp_path, _layer(policy), {str(place): shape for place, shape in enumerate(sizes)}
+    )
+    assert _reason(path) == reason
+
+
+def test_int4_stores_kernels_as_matrices(tmp_path: Path) -> None:
+    """The rows of an EinsumDense kernel are the sizes that are summed over."""
+    layer = _layer(_policy("Int4DTypePolicy", "int4/-1"))
+    config = {**layer["config"], "equation": "ab,bcd->acd", "output_shape": [2, 5]}
+    del config["units"]
+    layer = {**layer, "class_name": "EinsumDense", "config": {**config, "bias_axes": None}}
+    model = {**sequential(INPUT, layer), "module": "keras", "registered_name": None}
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file["layers/einsum_dense/vars/0"] = np.zeros((6, 6), "int8")
+        file["layers/einsum_dense/vars/1"] = np.zeros(10, "float32")
+    members = {**keras_members(model), "model.weights.h5": buffer.getvalue()}
+    path = keras_zip(tmp_path / "model.keras", members)
+    assert _reason(path) == (
+        "the variable kernel of EinsumDense dense_a has the shape (6, 5), but (6, 6) is stored"
+    )
