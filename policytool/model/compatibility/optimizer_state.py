@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model import optimizer_config
 from policytool.model.compatibility.expected_variables import shape_text
 from policytool.model.optimizer_config import UnmappedError, trainable_tensors
-from policytool.model.optimizer_variables import (
+from policytool.model.optimizer_variables.slots import (
     INNER,
     ITERATIONS,
     OUTER,
