@@ -3,8 +3,8 @@ The stored variables of an optimizer, with the weight and the slot of each.
 
 HDF5 names them after their weights; archives and standalone Keras number them. This module reads
 them from a file for the weights that the optimizer trains
-(:mod:`policytool.model.optimizer_config`); :mod:`policytool.model.optimizer_variables.slots` has the
-variables of each optimizer and their order.
+(:mod:`policytool.model.optimizer_config`). :mod:`policytool.model.optimizer_variables.slots` has
+the variables of each optimizer and their order.
 """
 
 from __future__ import annotations
