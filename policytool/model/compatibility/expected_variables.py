@@ -51,7 +51,7 @@ class ExpectedVariable:
     """The index of the layer's site."""
 
     quantizes: bool = False
-    """Whether quantization adds the variable."""
+    """Whether quantization or LoRA adds the variable."""
 
     @property
     def size(self) -> int | None:

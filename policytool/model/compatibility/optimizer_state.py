@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model import optimizer_config
 from policytool.model.compatibility.expected_variables import shape_text
 from policytool.model.optimizer_config import UnmappedError, trainable_tensors
-from policytool.model.optimizer_variables import (
+from policytool.model.optimizer_variables.slots import (
     INNER,
     ITERATIONS,
     OUTER,
@@ -43,6 +43,9 @@ _OF_WRAPPER: Final = tuple(map(Position, (ITERATIONS, RATE, "step_counter", "dyn
 
 _STORES_TWICE: Final = releases_in("tf2.15 on")
 """The releases of Keras 2 in which a wrapper also stores the variables of its optimizer."""
+
+_BEFORE_SLOTS: Final = 2
+"""The number of variables that an optimizer stores before training creates its slots."""
 
 _FIRST_INNER: Final = (OUTER[0], "_optimizer", OUTER[-1])
 """The group of the state in a wrapper in TF 2.13."""
@@ -83,10 +86,11 @@ def loss(evidence: TrainingEvidence, loader: str) -> str | None:
     if not groups or any(len(created) == len(stored) for created, stored in groups):
         return None  # the state of a wrapped optimizer is stored twice
     created, stored = groups[0]
+    if len(stored) <= _BEFORE_SLOTS:
+        return None  # the model was saved before it was trained
     return (
-        f"the optimizer has {len(created)} variables, but {len(stored)} "
-        f"{'is' if len(stored) == 1 else 'are'} stored; training restarts at step 0 with empty "
-        "slots"
+        f"the optimizer has {len(created)} variables, but {len(stored)} are stored; training "
+        "restarts at step 0 with empty slots"
     )
 
 
@@ -134,6 +138,10 @@ def _styled(evidence: TrainingEvidence) -> StyledOptimizer | None:
         return None
     if class_and_config is None:
         return None
+    if not evidence.keras3 and not optimizer_config.is_new_style(
+        optimizer_config.unwrap(evidence.optimizer)
+    ):
+        return None  # archives do not store the state of optimizers.legacy
     class_name, config = class_and_config
     style = Style.KERAS3 if evidence.keras3 else Style.NEW
     return StyledOptimizer(class_name=class_name, config=config, style=style)

@@ -29,6 +29,7 @@ from policytool.model.compatibility.expected_variables import (
     archive_reason,
     hdf5_reason,
 )
+from policytool.model.compatibility.quantized_kernels import SCALES, added_count, matrix_shape
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from policytool.releases.layer_variables import VariableSlot
     from policytool.releases.output_shapes import Shape
     from policytool.releases.releases import Release
+    from policytool.support.text.jsontext import Json
 
 _FORMATS: Final = frozenset({"keras", "h5"})
 _UNKNOWN: Final = frozenset(
@@ -62,12 +64,6 @@ _UNKNOWN: Final = frozenset(
 
 _STATELESS: Final = frozenset({Category.INPUT, Category.OP_LAYER})
 _QUANTIZED: Final = frozenset({"Dense", "EinsumDense", "Embedding", "ReversibleEmbedding"})
-_SCALES: Final = {"int8": 1, "float8": 6}
-"""
-By quantization mode, the number of variables that a layer has in addition to its kernel. Those of
-other modes depend on the block size. Measured in Keras 3.3, 3.6 and 3.15.
-"""
-
 _LORA: Final = "lora_rank"
 
 _FLOAT8: Final = "float8"
@@ -78,6 +74,7 @@ _FLOAT8_VARIABLES: Final = tuple(
 )
 """The names and shapes of the variables that float8 adds to a layer, in order."""
 
+_PACKED: Final = frozenset({"kernel", "embeddings"})
 _EMBEDDINGS: Final = frozenset({"Embedding", "ReversibleEmbedding"})
 _SCALED_AXIS: Final = {"Dense": ("kernel_scale", -1), "Embedding": ("embeddings_scale", 0)}
 """The scale that int8 adds to a class, and the axis of the kernel that the scale has."""
@@ -271,6 +268,27 @@ def _float8_first(variables: LayerVariables | None) -> LayerVariables | None:
     return replace(variables, expected=(*variables.added, *variables.expected), more=0, added=())
 
 
+def _with_lora(variables: LayerVariables, rank: Json, *, trainable: bool) -> LayerVariables:
+    """
+    Return the variables of a layer in HDF5 with the two factors of LoRA, which make the kernel
+    untrainable; unchanged if quantization adds variables (measured in Keras 3.6 and 3.15).
+    """
+    kernel = next(iter(variables.expected), None)
+    if variables.more != LORA_VARIABLES or kernel is None or not kernel.shape:
+        return variables
+    size = rank if isinstance(rank, int) else None
+    shapes = {"a": (*kernel.shape[:-1], size), "b": (size, kernel.shape[-1])}
+    others = (
+        *variables.expected[1:],
+        *(
+            replace(kernel, name=f"lora_{kernel.name}_{name}", shape=shape, quantizes=True)
+            for name, shape in shapes.items()
+        ),
+    )
+    whole = (*others, replace(kernel, trainable=False)) if trainable else (kernel, *others)
+    return replace(variables, expected=whole, more=0)
+
+
 def _added_shapes(
     mode: str | None, kernel: ExpectedVariable
 ) -> Sequence[tuple[str, tuple[int | None, ...]]]:
@@ -369,10 +387,10 @@ class _Comparison:
     def _expected(self, index: int, slot: VariableSlot) -> ExpectedVariable:
         site = self._sites[index]
         shape: Shape | None = None
-        if self._mode_of(index, slot) in (None, *_SCALES):
+        if self._mode_of(index, slot) in (None, *SCALES):
             build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
             shape = variable_shape(site.class_name, slot, build)
-        elif (self._mode_of(index, slot) or "").startswith("int4") and slot.name == "kernel":
+        elif (self._mode_of(index, slot) or "").startswith("int4") and slot.name in _PACKED:
             shape = self._packed_shape(index, slot)
         return ExpectedVariable(
             name="/".join((*slot.scopes[-1:], slot.name)) if slot.within else slot.name,
@@ -390,11 +408,16 @@ class _Comparison:
         3.12 packs rows instead, so that later releases fail to load it.
         """
         site = self._sites[index]
-        if site.class_name != "Dense" or not is_since(self.loader, _PACKS_COLUMNS):
+        if slot.within or not is_since(self.loader, _PACKS_COLUMNS):
             return None
         build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
-        rows, units = variable_shape(site.class_name, slot, build) or (None, None)
-        return rows, None if units is None else -(-units // 2)
+        shape = variable_shape(site.class_name, slot, build)
+        if shape is not None and site.class_name == "EinsumDense":
+            shape = matrix_shape(str(build.config.get("equation")), shape)
+        if not shape or len(shape) != 2:  # noqa: PLR2004  # rows and columns
+            return None
+        rows, columns = shape
+        return rows, None if columns is None else -(-columns // 2)
 
     def _added(
         self, index: int, created: Sequence[VariableSlot], expected: Sequence[ExpectedVariable]
@@ -439,9 +462,10 @@ class _Comparison:
             is_embedding = "embeddings" in slot.name
             if mode is None or slot.name == "bias" or (is_embedding and mode == _FLOAT8):
                 continue
-            if mode not in _SCALES:
+            added = added_count(mode, slot.name)
+            if added is None:
                 return None
-            more += _SCALES[mode]
+            more += added
         return more
 
     def _hdf5_mismatches(self) -> Iterator[_Mismatch]:
@@ -509,6 +533,8 @@ class _Comparison:
             return None
         trainable = trainable and (site.config or {}).get("trainable") is not False
         own = LayerVariables(expected=()) if site.is_model else _float8_first(self.own(index))
+        if own is not None and self._is_lora(index):
+            own = _with_lora(own, (site.config or {}).get(_LORA), trainable=trainable)
         if own is None or (site.is_model and custom_classes.is_opaque(site)):
             return None
         if trainable and not self.stored.placed.children[index]:
@@ -536,6 +562,10 @@ class _Comparison:
         return LayerVariables(
             expected=tuple(sorted(expected, key=lambda item: not item.trainable)),
             more=sum(more) if len(more) == len(parts) else None,
-            is_ordered=(not site.is_model or sum(bool(part.expected) for part in parts) <= 1)
+            is_ordered=(
+                not site.is_model
+                or site.class_name == "Sequential"
+                or sum(bool(part.expected) for part in parts) <= 1
+            )
             and all(part.is_ordered for part in parts),
         )

@@ -14,7 +14,7 @@ import pytest
 
 import policytool
 from policytool.releases.releases import LOADERS
-from tests.helpers.small_models import Config, dense, keras_members, keras_zip, sequential
+from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,4 +182,83 @@ def test_int4_of_keras_3_12_fails_for_different_reasons(tmp_path: Path) -> None:
     assert _reason(path, "keras3.6") == "the quantization mode int4 needs Keras 3.11 or later"
     assert _reason(path) == (
         "the variable kernel of Dense dense_a has the shape (6, 1), but (3, 2) is stored"
+    )
+
+
+_FACTOR: Final = (
+    "the variable lora_kernel_a of Dense dense_a has the shape (6, 3), but (3, 6) is stored"
+)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+@pytest.mark.parametrize(("shape", "reason"), [((6, 3), None), ((3, 6), _FACTOR)])
+def test_factors_of_lora_have_the_sizes_of_the_kernel(
+    tmp_path: Path,
+    shape: tuple[int, ...],
+    reason: str | None,
+    trainable: bool,  # noqa: FBT001
+) -> None:
+    """In HDF5, the kernel of a trainable layer follows the factors, because they replace it."""
+    layer = _layer("float32", lora_rank=3)
+    layer["config"]["trainable"] = trainable
+    model = {**sequential(INPUT, layer), "module": "keras", "registered_name": None}
+    path = h5_model(tmp_path / "model.h5", model, weights=False, keras_version="3.15.1")
+    kernel, others = (
+        {"kernel": (6, 2)},
+        {"bias": (2,), "lora_kernel_a": shape, "lora_kernel_b": (3, 2)},
+    )
+    stored = {**others, **kernel} if trainable else {**kernel, **others}
+    with h5py.File(path, "r+") as file:
+        weights = file["model_weights"]
+        weights.attrs["layer_names"] = ["dense_a"]
+        for name, sizes in stored.items():
+            weights[f"dense_a/mlp/dense_a/{name}"] = np.zeros(sizes, "float32")
+        weights["dense_a"].attrs["weight_names"] = [f"mlp/dense_a/{name}" for name in stored]
+    assert _reason(path) == reason
+
+
+@pytest.mark.parametrize(
+    ("mode", "sizes", "reason"),
+    [
+        ("int4/128", [(6, 1), (2,), (1, 2), (1, 2), (6,)], None),
+        ("int4/-1", [(6, 1), (2,), (2,)], None),
+        (
+            "int4/128",
+            [(6, 1), (2,), (1, 2), (1, 2)],
+            "Dense dense_a has 5 variables, but 4 are stored",
+        ),
+        ("int4/-1", [(6, 1), (2,), (2,), (6,)], "Dense dense_a has 3 variables, but 4 are stored"),
+        (
+            "int4/-1",
+            [(6, 2), (2,), (2,)],
+            "the variable kernel of Dense dense_a has the shape (6, 1), but (6, 2) is stored",
+        ),
+    ],
+)
+def test_int4_adds_variables_for_blocks(
+    tmp_path: Path, mode: str, sizes: list[tuple[int, ...]], reason: str | None
+) -> None:
+    """Blocks of rows have zero points and a list of blocks; two columns share a byte."""
+    policy = _policy("Int4DTypePolicy", mode)
+    path = _archive(
+        tmp_path, _layer(policy), {str(place): shape for place, shape in enumerate(sizes)}
+    )
+    assert _reason(path) == reason
+
+
+def test_int4_stores_kernels_as_matrices(tmp_path: Path) -> None:
+    """The rows of an EinsumDense kernel are the sizes that are summed over."""
+    layer = _layer(_policy("Int4DTypePolicy", "int4/-1"))
+    config = {**layer["config"], "equation": "ab,bcd->acd", "output_shape": [2, 5]}
+    del config["units"]
+    layer = {**layer, "class_name": "EinsumDense", "config": {**config, "bias_axes": None}}
+    model = {**sequential(INPUT, layer), "module": "keras", "registered_name": None}
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file["layers/einsum_dense/vars/0"] = np.zeros((6, 6), "int8")
+        file["layers/einsum_dense/vars/1"] = np.zeros(10, "float32")
+    members = {**keras_members(model), "model.weights.h5": buffer.getvalue()}
+    path = keras_zip(tmp_path / "model.keras", members)
+    assert _reason(path) == (
+        "the variable kernel of EinsumDense dense_a has the shape (6, 5), but (6, 6) is stored"
     )
