@@ -136,7 +136,7 @@ def _assemble(assembly: Assembly, values: Values | None) -> Array:
         first, left, right = (part.astype(_WIDE) for part in parts)
         with np.errstate(all="ignore"):
             merged = first + assembly.product * np.matmul(left, right)
-        return merged.astype(parts[0].dtype).ravel()
+        return np.ravel(merged.astype(parts[0].dtype))
     return (
         np.concatenate(parts, axis=-1).ravel()
         if len(parts) > 1

@@ -100,6 +100,26 @@ def takes_tensor_list(entry: Mapping[str, Json]) -> bool:
     )
 
 
+def takes_mask_list(entry: Mapping[str, Json]) -> bool:
+    """
+    Return whether some call of a layer has a list of tensors as its mask, in a Keras 2 config.
+    """
+    nodes = entry.get("inbound_nodes")
+    tensors = (
+        tensor
+        for node in (nodes if isinstance(nodes, list) else ())
+        for tensor in (node if isinstance(node, list) else ())
+    )
+    masks = (
+        tensor[-1].get("mask")
+        for tensor in tensors
+        if isinstance(tensor, list) and tensor and isinstance(tensor[-1], dict)
+    )
+    return any(
+        isinstance(mask, list) and any(isinstance(item, list) for item in mask) for mask in masks
+    )
+
+
 def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, ...]:
     """
     Return the layers of a functional model's config with a call that cannot be built, in the order

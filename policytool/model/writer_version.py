@@ -108,6 +108,9 @@ class ConfigTraits:
     distributed_models: bool = False
     """Whether a TimeDistributed wraps a Sequential."""
 
+    mask_lists: bool = False
+    """Whether a layer is called with a list of masks."""
+
     listed_layers: bool = False
     """Whether the config of a Sequential is a list of layers, as in Keras up to 2.2.2."""
 
@@ -340,6 +343,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         traits.behind_models.update(inbound_nodes.classes_after_models(layers))
     elif nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)
+    traits.mask_lists |= any(inbound_nodes.takes_mask_list(layer) for layer in layers)
     traits.given_states |= any(
         layer_facts(keras_objects.class_of(layer)).takes_states
         and inbound_nodes.takes_tensor_list(layer)

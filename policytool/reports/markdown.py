@@ -90,7 +90,14 @@ def row(cells: Sequence[str]) -> str:
 
 def _word(word: str) -> str:
     core = word.rstrip(_STOPS)
-    return name(core) + word[len(core) :]
+    head, opening, rest = core.partition("(")
+    if opening and ")" not in rest:  # the list of arguments continues in the next word
+        text = f"{name(head)}({name(rest)}"
+    elif core.endswith(")") and not opening:
+        text = f"{name(core[:-1])})"
+    else:
+        text = name(core)
+    return text + word[len(core) :]
 
 
 _LOUD: Final = frozenset({Tone.BAD, Tone.CAUTION})

@@ -30,7 +30,7 @@ def test_merged_weights_predict_the_same(compat_python: Path, tmp_path: Path) ->
                 tmp_path / f"{name}.{kind}",
                 target="tf_keras",
                 output=tmp_path / f"{name}.{kind}.converted.h5",
-                allow=("weight-rewrite",),
+                allow=["weight-rewrite"],
                 verify=False,
             )
             assert done.status is Status.WRITTEN, done.plan.refusals

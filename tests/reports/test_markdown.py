@@ -165,6 +165,8 @@ def test_names_are_code(text: str, shown: str) -> None:
         ("a (128) b", "a (128) b"),
         (":smile: GH-12", "`:smile`: `GH-12`"),
         ("2x", "2x"),
+        ("serving_default(features: float32, b_c)", "`serving_default`(features: float32, `b_c`)"),
+        ("a f_x(y_z) b", "a `f_x(y_z)` b"),
         ("a ` b", "a <code>&#96;</code> b"),
     ],
 )

@@ -126,7 +126,10 @@ def test_models_that_harm_are_not_run(
 _CALLS: Final = "net/double is a Lambda that calls the Python function"
 OTHER_REASONS: Final = {
     "code as the loss in HDF5": {
-        "a config contains Python bytecode (__lambda__), which runs when the model loads"
+        (
+            "a config contains Python bytecode (__lambda__), which runs when the model loads "
+            "without safe mode"
+        )
     },
     "a Lambda that calls a function": {f"{_CALLS} double"},
     "a Lambda that calls a harmful function": {

@@ -132,7 +132,7 @@ def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path)
 def test_a_draft_is_written_through_no_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A temporary file is not written through an existing link, so that nobody can redirect it."""
+    """A temporary file is not written through an existing link, which would write another file."""
     monkeypatch.setattr(os, "urandom", bytes)
     other = tmp_path / "other"
     other.write_bytes(b"before")

@@ -279,6 +279,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: "DisableCopyOnRead" in evidence.document.ops,
     ),
     _row(
+        Obstacle.CLASS,
+        "savedmodel",
+        "tf2.5 on",
+        "Discretization of TF 2.4 cannot be rebuilt from its config, and has no traces",
+        lambda evidence: _class("Discretization")(evidence) and evidence.is_written_in("tf2.4"),
+    ),
+    _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.1",
@@ -663,6 +670,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             and "Model" in evidence.traits.class_names
             and not evidence.is_keras3
         ),
+    ),
+    _row(
+        Obstacle.GRAPH,
+        "h5",
+        "after keras3.6",
+        "a layer receives a list of masks as an argument, which Keras 3 does not read from Keras 2 "
+        "HDF5 files",
+        lambda evidence: evidence.traits.mask_lists and not evidence.is_keras3,
     ),
     _row(
         Obstacle.GRAPH,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
-from policytool.releases import known_arguments
+from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, releases_in
 from policytool.support.grouping import grouped
@@ -42,6 +42,12 @@ _KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
 _LISTING: Final = releases_in("keras3.0, after keras3.6")
 """The releases in which a functional model in a Sequential returns a list."""
+
+_CHECKING_BYTECODE: Final = {
+    "h5": releases_in("keras3.12 on"),
+    "keras": releases_in("tf2.12 on, keras3.0 on"),
+}
+"""By file format, the releases whose safe mode rejects the bytecode of a Lambda."""
 
 _BEFORE_VOCABULARIES: Final = releases_in("tf2.3 to tf2.5")
 _BEFORE_AXES: Final = releases_in("keras3.0 to keras3.6")
@@ -343,12 +349,29 @@ def _untried_release(origins: Sequence[Release]) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="Keras 1 files were not tested"))
 
 
+def _about_bytecode(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
+    """
+    Yield the doubts about a Lambda: releases with safe mode load it only without (measured with
+    HDF5 files in Keras 3.0 to 3.15 and tf_keras 2.21, and with archives).
+    """
+    function = group.config.get("function")
+    is_name = isinstance(function, str) and group.config.get("function_type") != "lambda"
+    if is_name or keras_objects.class_of(function) == keras_objects.FUNCTION:
+        yield _class(group, "a Lambda depends on a function whose code is not in the file")
+        return
+    checking, others = _CHECKING_BYTECODE.get(document.format, frozenset()), frozenset(LOADERS)
+    for loaders, need in ((checking, "needs safe_mode=False and "), (others - checking, "")):
+        if loaders:
+            reason = f"a Lambda contains bytecode, which {need}depends on the Python version"
+            yield replace(_class(group, reason), loaders=loaders)
+
+
 def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
     name = group.class_name
     if group.custom:
         yield _class(group, f"{name} is a custom class, so the result depends on its code")
     elif name == _LAMBDA:
-        yield _class(group, "a Lambda contains bytecode, which depends on the Python version")
+        yield from _about_bytecode(document, group)
     elif layer_facts(name).is_op_layer:
         return  # _op_layers
     elif layer_facts(name).is_opaque:

@@ -194,6 +194,7 @@ _PAYLOAD: Final = "__lambda__"
 _TYPE_SPEC: Final = "__typespec__"
 _SPEC: Final = "TypeSpec"
 _TYPE: Final = "_type"
+_RUNS: Final = "which runs when the model loads without safe mode"
 _BYTE_CODE: Final = "byte code"
 _FUNCTION: Final = "function"
 _NAMING: Final = ("activation", "initializer", "regularizer", "constraint", "init")
@@ -250,7 +251,7 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
         yield (
             Harm.CODE,
             _BYTE_CODE,
-            (f"contains Python bytecode ({_PAYLOAD}), which runs when the model loads"),
+            f"contains Python bytecode ({_PAYLOAD}), {_RUNS}",
         )
     elif class_name in {_SPEC, _TYPE_SPEC}:
         yield from _of_spec(value)
@@ -311,7 +312,7 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[HazardParts]:
             f"is a Lambda that calls the Python function {short(function)}",
         )
     elif isinstance(function, list) or not isinstance(function, dict):
-        yield Harm.CODE, _BYTE_CODE, "is a Lambda whose bytecode runs when the model loads"
+        yield Harm.CODE, _BYTE_CODE, f"is a Lambda with Python bytecode, {_RUNS}"
 
 
 def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts]:
@@ -500,7 +501,7 @@ def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts
             yield (
                 Harm.CODE,
                 _BYTE_CODE,
-                f"contains Python bytecode ({short(key)}), which runs when the model loads",
+                f"contains Python bytecode ({short(key)}), {_RUNS}",
             )
     if known_arguments.is_known(known_arguments.LAYERS, class_name):
         for key in known_arguments.unknown_keys(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +14,6 @@ from policytool.formats import tfjs
 from policytool.support.errors import ModelFileError, UsageError
 from tests.conftest import run
 from tests.helpers.paths import FIXTURES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SOURCE = FIXTURES / "keras3.15/nested_models.keras"
 
@@ -161,8 +158,7 @@ def test_a_layers_model_becomes_a_keras_file(tmp_path: Path, name: str, target: 
     result = policytool.migrate(source, target=target, output=tmp_path, verify=False, to="float32")
     assert result.status is Status.WRITTEN, result.plan.refusals
     assert result.output is not None
-    suffix = ".keras" if target.startswith("keras") else ".h5"
-    assert str(result.output).endswith(suffix)
+    assert Path(result.output).suffix == (".keras" if target.startswith("keras") else ".h5")
     assert policytool.inspect(result.output).format in {"keras", "h5"}
 
 

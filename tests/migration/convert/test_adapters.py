@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -24,7 +24,7 @@ RIGHT = np.arange(8, dtype="float32").reshape(2, 4) / 7
 
 def written(path: Path, class_name: str = "EinsumDense", **config: object) -> Path:
     """Write a model with one layer and its LoRA weights in HDF5, as Keras 3.15 does."""
-    own = {
+    own: dict[str, Any] = {
         "equation": "ab,bc->ac",
         "output_shape": [4],
         "bias_axes": None,
@@ -57,7 +57,7 @@ def test_the_kernel_contains_the_product(tmp_path: Path, alpha: object, factor: 
         source,
         target="tf_keras",
         output=tmp_path / "out.h5",
-        allow=("weight-rewrite",),
+        allow=["weight-rewrite"],
         verify=False,
     )
     assert result.status is Status.WRITTEN, result.plan.refusals
@@ -98,7 +98,7 @@ def test_unknown_products_are_refused(
         source,
         target="tf_keras",
         output=tmp_path / "out.h5",
-        allow=("weight-rewrite",),
+        allow=["weight-rewrite"],
         verify=False,
     )
     assert result.status is Status.BLOCKED

@@ -539,3 +539,38 @@ def test_shapes_by_name_build_no_sequential_model(
     verdicts = verdicts_on(model, tmp_path / "model.h5").values()
     found = [reason in [cause.reason for cause in verdict.causes] for verdict in verdicts]
     assert all(found) if fails else not any(found)
+
+
+def test_masks_in_a_list_fail_in_the_newest_keras(tmp_path: Path) -> None:
+    """
+    Keras 3.15 fails to load a layer of Keras 2 that was called with a list of masks, because it
+    does not read the tensors in the list. Earlier releases load the model, and fail to call it.
+    """
+    mask = [["m", 0, 0], ["m", 0, 0]]
+    call = [["a", 0, 0, {"mask": mask}], ["a", 0, 0, {"mask": mask}]]
+    attention = {
+        "class_name": "AdditiveAttention",
+        "config": {"name": "b", "trainable": True, "dtype": "float32", "use_scale": False},
+        "name": "b",
+        "inbound_nodes": [call],
+    }
+    masks = {**FLOATS, "config": {**FLOATS["config"], "dtype": "bool", "name": "m"}}
+    model = {
+        "class_name": "Functional",
+        "config": {
+            **BY_NAME["config"],
+            "layers": [
+                {**FLOATS, "name": "a", "inbound_nodes": []},
+                {**masks, "name": "m", "inbound_nodes": []},
+                attention,
+            ],
+            "input_layers": [["a", 0, 0], ["m", 0, 0]],
+        },
+    }
+    verdicts = verdicts_on(model, tmp_path / "model.h5")
+    failing = {
+        loader
+        for loader, verdict in verdicts.items()
+        if any("a list of masks" in cause.reason for cause in verdict.causes)
+    }
+    assert failing == {"keras3.15"}
