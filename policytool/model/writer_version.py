@@ -135,6 +135,9 @@ class ConfigTraits:
     slashed: bool = False
     """Whether the name of a layer contains a slash."""
 
+    dilated_strides: set[str] = field(default_factory=set)
+    """Class names of layers with strides and a dilation rate above 1."""
+
     listed_axes: set[str] = field(default_factory=set)
     """Class names of layers with a list as their axis."""
 
@@ -293,9 +296,17 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
     traits.slashed |= isinstance(name, str) and "/" in name
     if isinstance(config.get("axis"), list):
         traits.listed_axes.add(class_name)
+    if _exceeds_one(config.get("strides")) and _exceeds_one(config.get("dilation_rate")):
+        traits.dilated_strides.add(class_name)
     if class_name == "Hashing" and config.get("output_mode", "int") == "int":
         dtype = config.get("dtype")
         traits.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
+
+
+def _exceeds_one(value: Json) -> bool:
+    """Return whether a number, or one of a list of numbers, is greater than 1."""
+    values = value if isinstance(value, list) else [value]
+    return any(isinstance(number, int) and number > 1 for number in values)
 
 
 def _says_shape(root: dict[str, Json]) -> bool:

@@ -115,6 +115,12 @@ def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
     return lambda evidence: evidence.has_key(class_names, *keys)
 
 
+def _dilates_strides(*beginnings: str) -> Callable[[Evidence], bool]:
+    return lambda evidence: any(
+        name.startswith(beginnings) for name in evidence.traits.dilated_strides
+    )
+
+
 def _observation(code: str) -> Callable[[Evidence], bool]:
     return lambda evidence: any(
         observation.code == code for observation in evidence.document.observations
@@ -690,6 +696,28 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             and not evidence.is_keras3
             and not evidence.has_key("MultiHeadAttention", "query_shape")
         ),
+    ),
+    # Releases before TF 2.12, and Keras 3.13 and later for the first, compute with both.
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "tf2.12 on, keras3.0 to keras3.12",
+        "a depthwise or separable convolution has strides and a dilation rate above 1",
+        _dilates_strides("Depthwise", "Separable"),
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "tf2.12 on, keras3.0 on",
+        "a transposed convolution has strides and a dilation rate above 1",
+        lambda evidence: any("Transpose" in name for name in evidence.traits.dilated_strides),
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "tf1.15 on, after keras3.12",
+        "a ConvLSTM has strides and a dilation rate above 1",
+        _dilates_strides("ConvLSTM"),
     ),
     _row(
         Obstacle.KEY,

@@ -429,6 +429,33 @@ def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: P
     )
 
 
+@pytest.mark.parametrize(
+    ("class_name", "failing"),
+    [
+        ("DepthwiseConv2D", {"tf2.12", "tf_keras2.21", "keras3.0", "keras3.6"}),
+        ("SeparableConv1D", {"tf2.12", "tf_keras2.21", "keras3.0", "keras3.6"}),
+        ("Conv2DTranspose", {"tf2.12", "tf_keras2.21", "keras3.0", "keras3.6", "keras3.15"}),
+        ("ConvLSTM2D", {"tf2.9", "tf2.12", "tf_keras2.21", "keras3.15"}),
+    ],
+)
+def test_strides_and_dilation_exclude_each_other(
+    class_name: str, failing: set[str], tmp_path: Path
+) -> None:
+    """Releases fail to build a layer with strides and a dilation rate above 1, as measured."""
+    config = {
+        "name": "c",
+        "trainable": True,
+        "dtype": "float32",
+        "strides": [2],
+        "dilation_rate": 2,
+    }
+    model = sequential(FLOATS, {"class_name": class_name, "config": config})
+    verdicts = policytool.inspect(h5_model(tmp_path / "m.h5", model)).releases
+    reported = {name for name, verdict in verdicts.items() if "dilation" in str(verdict.causes)}
+    measured = {"tf2.9", "tf2.12", "tf_keras2.21", "keras3.0", "keras3.6", "keras3.15"}
+    assert reported & measured == failing
+
+
 def with_constant(
     dtype: str, constant: object, *, before: bool = True, cast: bool = False
 ) -> Config:
