@@ -553,6 +553,8 @@ def test_attention_gets_the_policies_of_its_quantized_projections() -> None:
         "mha",
         num_heads=2,
         key_dim=3,
+        value_dim=3,
+        use_bias=True,
         query_shape=shape,
         key_shape=shape,
         value_shape=shape,
