@@ -153,7 +153,7 @@ def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
 
 
 def feeder(rows_: int, made: Recipe, slot: Slot, *, fixed: int | None = None, **wanted: Any) -> Any:
-    """Return the feeder of an input, with arrays as tensors; ``fixed`` is the model's batch size."""
+    """Return the feeder of an input, with arrays as tensors; ``fixed`` is its batch size."""
     found: Any = object.__new__(Feeder)
     found.slots = [slot]
     found.wanted = {"seed": 1, "batches": 1, "extremes": True, **wanted}
