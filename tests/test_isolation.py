@@ -95,8 +95,8 @@ RUNS: Final[dict[str, tuple[tuple[str, ...], tuple[Step, ...]]]] = {
         ("audit", "--format", "jsonl", "--target", "keras3"),
         (
             *AUDITING[2:],
-            Step(module="policytool.cli.audit_lines", name="suppress"),
-            Step(module="policytool.cli.audit_lines", name="model_values"),
+            Step(module="policytool.cli.audit_command", name="suppress"),
+            Step(module="policytool.cli.audit_command", name="model_values"),
         ),
     ),
     "audit --fix": (

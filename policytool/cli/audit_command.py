@@ -1,16 +1,19 @@
-"""``policytool audit``."""
+"""``policytool audit``, with results as JSON lines, and notes on findings that settings hide."""
 
 from __future__ import annotations
 
 import functools
+import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import click
+
 from policytool import rules
-from policytool.cli import audit_lines, completion, fleets, messages, options
+from policytool.cli import completion, fleets, messages, options, settings
 from policytool.cli.audit_arguments import AuditCommandLine
 from policytool.cli.command import Command, declare_command
 from policytool.cli.declared_options import Positional
@@ -25,10 +28,10 @@ from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.audit import AuditTally, tally_of
 from policytool.commands.batch import task
 from policytool.commands.batch.isolation import run_isolated
-from policytool.commands.inspect import separate_failures
+from policytool.commands.inspect import Failure, separate_failures
 from policytool.releases.releases import stand_ins
 from policytool.reports import json_lines
-from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER
+from policytool.reports.findings import FINDING_REPORTERS, PARQUET_REPORTER, model_values
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import selection
@@ -38,16 +41,155 @@ from policytool.rules.selection.baselines import Baseline
 from policytool.rules.selection.suppressions import Suppressions, expired_suppressions, suppress
 from policytool.support.errors import UsageError
 from policytool.support.spilled_values import SpilledValues
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    import click
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from policytool.commands.audit import Audit
     from policytool.commands.migrate import Migration
     from policytool.formats.discovery import Input
     from policytool.rules import AuditOptions
+    from policytool.rules.selection.baselines import KnownFindings
+    from policytool.rules.selection.suppressions import PathPattern
+
+LINE_COUNTS: Final = ("clean", *(f"{severity.value}s" for severity in Severity), "suppressed")
+"""The counts in the last line in addition to models."""
+
+
+def check_lines_options(terminal: AuditCommandLine) -> None:
+    """
+    Check that each model can be reported before the next one is read.
+
+    :raises UsageError: if an option needs all models.
+    """
+    for option, is_set in (
+        ("--fix", terminal.fix),
+        ("--diff", terminal.diff),
+        ("--write-baseline", terminal.write_baseline is not None),
+    ):
+        if is_set:
+            raise UsageError(f"{option} and --format jsonl conflict; use --format json")
+
+
+def portable_options(
+    question: AuditOptions, passing: Suppressions, baseline: Baseline, fail_on: str
+) -> str:
+    """Return the options as text that is the same on all machines."""
+    parts = [
+        *(question, fail_on, baseline.findings),
+        [(suppression.toml(), _base(suppression.path)) for suppression in passing.suppressions],
+        [(str(ignore), _base(ignore.pattern)) for ignore in passing.per_file],
+    ]
+    return codec.encode(parts)
+
+
+def print_results(
+    lines: LinesReport,
+    results: Iterable[Audited | Failure | None],
+    question: AuditOptions,
+    known: KnownFindings,
+    tally: AuditTally,
+) -> Iterator[Audited | Failure | None]:
+    """
+    Write and count each result, and then yield it.
+
+    :param known: the findings in the baseline; ``tally.passing`` refers to it
+    """
+    by_id = {rule.id: rule for rule in rules.chosen_rules(question)}
+
+    def counting(result: Audited) -> Audited:
+        known.recognise(result, tally.passing)
+        return auditing.without_idle_commands(suppress(result, tally.passing), question)
+
+    def values(audited: Audited) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+        return model_values(audited, by_id), _counts(audited)
+
+    counted = (
+        run_isolated(result.path, functools.partial(counting, result))
+        if isinstance(result, Audited)
+        else result
+        for result in results
+    )
+    for result in lines.write_all(counted, lambda audited: audited.path, values):
+        if isinstance(result, Failure):
+            options.print_errors((result,))
+        elif result is not None:
+            tally.add(result)
+        yield result
+
+
+def _counts(audited: Audited) -> Mapping[str, int]:
+    """Return the counts of one model."""
+    severities = Counter(finding.severity for finding in audited.findings)
+    numbers = (
+        not audited.findings,
+        *(severities[severity] for severity in Severity),
+        len(audited.suppressed),
+    )
+    return dict(zip(LINE_COUNTS, map(int, numbers), strict=True))
+
+
+def _base(pattern: PathPattern | None) -> str:
+    """Return the directory of a pattern in a form that is equal on all machines."""
+    return os.path.relpath(pattern.base) if pattern is not None else ""
+
+
+_KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "baseline": "baseline"}
+"""The settings key of each source of suppressions."""
+
+
+def hidden_finding_notes(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
+    """Yield a sentence with the file and its keys, if they hide findings."""
+    hidden = [*_suppressed_counts(tally), *_skipped_rules(question), *_exit_code_changes(tally)]
+    file = settings.found_file()
+    if hidden and file is not None:
+        yield (
+            f"{file.display_path} hides findings: {'; '.join(hidden)}. To ignore this file, "
+            "specify another settings file with --config"
+        )
+
+
+def _suppressed_counts(tally: AuditTally) -> Iterator[str]:
+    counts = {_KEYS[by]: count for by, count in tally.suppressed.items()}
+    settings_counts = {
+        key: count
+        for key, count in sorted(counts.items())
+        if settings.found_source(key.replace("-", "_"))
+    }
+    if settings_counts:
+        yield f"{', '.join(f'{count} by {key!r}' for key, count in settings_counts.items())}"
+
+
+def _skipped_rules(question: AuditOptions) -> Iterator[str]:
+    """Yield the number of rules that are not checked because of the settings file."""
+    selectors_by_key: dict[str, tuple[selection.Selector, ...]] = {
+        key: ()
+        if settings.found_source(key)
+        else selection.selectors(click.get_current_context().params[key], f"--{key}")
+        for key in ("select", "ignore")
+    }
+    without = replace(
+        question,
+        rules=selection.select_rules(selectors_by_key["select"], selectors_by_key["ignore"]),
+    )
+    if skipped := len(rules.chosen_rules(without)) - len(rules.chosen_rules(question)):
+        keys = [repr(key) for key in selectors_by_key if settings.found_source(key)]
+        yield (
+            f"{skipped} rule{'s' if skipped > 1 else ''} not checked because of "
+            f"{' and '.join(keys)}"
+        )
+
+
+def _exit_code_changes(tally: AuditTally) -> Iterator[str]:
+    """Yield a note if the exit code would differ without the settings file."""
+    fail_on = click.get_current_context().params["fail_on"]
+    worst = tally.worst
+    if worst is None or not settings.found_source("fail_on") or worst.rank > Severity.WARNING.rank:
+        return
+    if fail_on not in set(Severity) or worst.rank > Severity(fail_on).rank:
+        yield f"'fail-on' is {fail_on!r}, so the reported findings do not affect the exit code"
+
 
 _REPORTERS: Final[tuple[options.Renders[Any], ...]] = (*FINDING_REPORTERS, PARQUET_REPORTER)
 
@@ -152,7 +294,7 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
     question = _question(arguments, terminal, baseline)
     every = _inputs(terminal, paths)
     if terminal.stdout_format == json_lines.FORMAT:
-        audit_lines.check(terminal)
+        check_lines_options(terminal)
     if terminal.shard is not None:
         _check_shard(baseline, every, terminal.write_baseline)
     notes = [
@@ -254,16 +396,14 @@ def _print_lines(run: _Run) -> int:
     known = baselines.known_findings(run.baseline)
     tally = AuditTally(passing=replace(run.suppressions, known=known.by_path))
     terminal, files = run.terminal, run.terminal.report_files
-    options_text = audit_lines.options_text(
-        run.question, run.suppressions, run.baseline, terminal.fail_on
-    )
+    options_text = portable_options(run.question, run.suppressions, run.baseline, terminal.fail_on)
     none = Exit.CLEAN if terminal.skip_unrecognized else Exit.NO_MODEL
     names = task.names(run.fleet.every)
     with LinesReport(
-        "audit", names, options_text, terminal.shard, no_model=none, counts=audit_lines.COUNTS
+        "audit", names, options_text, terminal.shard, no_model=none, counts=LINE_COUNTS
     ) as lines:
         results = run.fleet.results(auditing.TASK, run.question)
-        stream = audit_lines.stream(lines, results, run.question, known, tally)
+        stream = print_results(lines, results, run.question, known, tally)
         kept = auditing.collect(result for result in stream if files)
         audit, shows_suppressed = _with_question(kept, run.question), bool(terminal.verbose)
         unwritten = options.write_reports(files, _REPORTERS, audit, suppressed=shows_suppressed)
@@ -317,7 +457,7 @@ def _finish(run: _Run, tally: AuditTally, skipped: int, failure: Exit | None) ->
     """
     terminal, verbose = run.terminal, run.terminal.verbose
     messages.notes(_stderr_notes(tally, skipped, verbose=bool(verbose)), verbose=verbose)
-    hidden = audit_lines.hidden_finding_notes(tally, run.question)
+    hidden = hidden_finding_notes(tally, run.question)
     warnings = (*_expired_notes(tally.passing), *_unmatched(tally), *hidden)
     messages.warnings(warnings, verbose=verbose)
     run.fleet.print_notes()

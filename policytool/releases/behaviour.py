@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 ULP: Final = 4
-"""What float32 results may differ by, in ulp of the largest."""
+"""The maximum difference of float32 results, in ulp of the largest."""
 
 EPS: Final = 16
-"""What 16-bit results may differ by, in eps of the compute dtype."""
+"""The maximum difference of 16-bit results, in eps of the compute dtype."""
 
 NUMBER: Final = "number"
 NUMBERS: Final = "numbers"
 LEFT_OUT: Final = frozenset({"name", "dtype", "trainable", "batch_input_shape"})
-"""Keys that say nothing of what a layer computes, or are measured as policies."""
+"""Keys that do not affect the results of a layer, or that are measured as policies."""
 
 _TRAINING: Final = ("_initializer", "_regularizer", "_constraint")
 """The ends of keys about variables before and during training, which change no prediction."""
@@ -52,19 +52,17 @@ Facts = dict[str, Any]
 
 
 class Proof(StrEnum):
-    """How sure it is that a converted layer computes what it did."""
+    """The evidence that a converted layer computes the same."""
 
     PROVEN = "proven"
-    """
-    Layers of its class and arguments were converted, run in both libraries, and gave the same.
-    """
+    """Layers of its class and arguments gave the same results in both libraries."""
 
     UNTESTED = "untested"
-    """No measurement covers its class with its arguments."""
+    """No measurement covers its class and arguments."""
 
 
 def direction(*, to_keras3: bool) -> str:
-    """Return the name that a direction has in the data."""
+    """Return the name of a direction in the data."""
     return "keras2 to keras3" if to_keras3 else "keras3 to keras2"
 
 
@@ -140,8 +138,8 @@ def arguments(config: Mapping[str, object], default: Mapping[str, object]) -> Fa
 
 def kind_of_argument(value: object) -> object:
     """
-    Return an argument in the words of the data: numbers and lists of numbers by their kind, objects
-    by their class.
+    Return an argument as the data has it: numbers and lists of numbers by their kind, objects by
+    their class.
     """
     if isinstance(value, bool | str) or value is None:
         return value
@@ -158,7 +156,9 @@ def kind_of_argument(value: object) -> object:
 
 
 def agrees(case: Facts, bound: int = ULP) -> bool:
-    """Return whether a case gave the same in float32, up to a bound in ulp of the largest."""
+    """
+    Return whether a case had the same results in float32, up to a bound in ulp of the largest.
+    """
     error = case.get(_FLOAT32)
     return isinstance(error, int) and error <= bound
 
@@ -211,14 +211,14 @@ def _table() -> dict[str, Any]:
 Row = dict[str, Any]
 
 POSITIVE: Final = ">0"
-"""How the data says that an argument is any positive number."""
+"""The notation of the data for any positive number."""
 
 _MISSING: Final = object()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskRule:
-    """What a layer does with the masks of its inputs in one release."""
+    """The treatment of the masks of a layer's inputs in one release."""
 
     out: Mapping[str, tuple[str, ...]]
     """
@@ -231,7 +231,7 @@ class MaskRule:
     """The subsets whose masks change the values of the output in some rows."""
 
     clears: frozenset[int]
-    """The positions of the inputs that later layers are called on without their masks."""
+    """The positions of the inputs that later layers receive without their masks."""
 
     attached_out: Mapping[str, tuple[str, ...]]
     """:attr:`out` for the masks that are attached to tensors while the model runs."""
@@ -243,21 +243,21 @@ class MaskRule:
     """The arguments of the layer's node that contain masks, such as ``query_mask``."""
 
     errors: Mapping[str, str]
-    """By subset, the message of the library that cannot call the layer on such masks."""
+    """By subset, the error message of the library that fails with such masks."""
 
 
 @dataclass(frozen=True, slots=True)
 class FullyMaskedResult:
     """
-    What attention gives where nothing may be attended to: ``zeros``, the values with ``uniform``
-    weights, the result as if it were ``unmasked``, or ``nan``.
+    The output of attention for steps that may attend to no other step: ``zeros``, the values with
+    ``uniform`` weights, the result as if it were ``unmasked``, or ``nan``.
     """
 
     query: str
-    """If the step of the query is masked."""
+    """The output if the step of the query is masked."""
 
     value: str
-    """If every step of the value is masked."""
+    """The output if every step of the value is masked."""
 
 
 def mask_rule(
@@ -338,9 +338,7 @@ def _matches_condition(value: object, condition: object) -> bool:
 
 
 def _argument(config: Mapping[str, object], key: str) -> object:
-    """
-    Return a config's value in the words of the data; ``layer.KEY`` is a value of the inner layer.
-    """
+    """Return a config's value as the data has it; ``layer.KEY`` is a value of the inner layer."""
     outer, _, inner = key.partition(".")
     value = config.get(outer, _MISSING)
     if not inner:

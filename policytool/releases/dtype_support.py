@@ -26,9 +26,7 @@ _ORDINARY = "float32"
 
 @cache
 def measurements() -> Facts:
-    """
-    Return the data; releases that were not measured are not in it, and nothing is said of them.
-    """
+    """Return the data, which only contains measured releases."""
     return data.read("layer_dtypes")
 
 
@@ -132,8 +130,8 @@ def _cases(library: str, class_name: str) -> Mapping[str, Facts]:
 @cache
 def _index(library: str) -> Mapping[str, Mapping[str, Facts]]:
     """
-    Return every measured case of a library by its class. It is an index, because files from
-    strangers name the classes and each look-up has to be cheap.
+    Return the measured cases of a library by class. Look-ups must be fast, because files from
+    strangers name the classes.
     """
     different: Facts = measurements().get(library, {})
     cases_by_class: dict[str, dict[str, Facts]] = defaultdict(dict)
@@ -156,7 +154,7 @@ def missing(
     library: str, class_name: str, activation: str | None, policy: str, device: str
 ) -> tuple[str, ...]:
     """
-    Return the ops that a layer needs and a device has no kernel for; none for classes that were not
+    Return the ops of a layer for which a device has no kernel; empty for classes that were not
     traced.
     """
     cases: Mapping[str, Any] = data.read("kernels")["layers"].get(library, {})

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FLOATS: Final = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
-"""Dtypes that a layer can compute in and that a policy name can be made of."""
+"""Dtypes in which a layer can compute, and which policy names contain."""
 
 HALVES: Final = frozenset({"float16", "bfloat16"})
-"""Those with 16 bits."""
+"""The dtypes with 16 bits."""
 
 OTHERS: Final = (
     *("int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32", "uint64"),
@@ -34,7 +34,7 @@ OTHERS: Final = (
     ),
     *("resource", "variant"),
 )
-"""Dtypes of inputs, of lookup layers and of stored quantised weights."""
+"""Dtypes of inputs, lookup layers and stored quantized weights."""
 
 NAMES: Final = frozenset((*FLOATS, *OTHERS))
 
@@ -97,8 +97,7 @@ _BYTES: Final[Mapping[str, int]] = MappingProxyType(
 
 def itemsize(name: str) -> int:
     """
-    Return the bytes that one element of this dtype takes when stored, 0 where elements differ in
-    size (strings).
+    Return the number of bytes of a stored element, 0 for strings, whose elements differ in size.
     """
     return _BYTES.get(name, 0)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Unsaid(Enum):
-    """Who decides a layer's dtype where its config has no ``dtype``."""
+    """The source of a layer's dtype if its config has no ``dtype``."""
 
     LOADER = auto()
     """The global policy of the process that loads the file."""
@@ -40,32 +40,34 @@ class Unsaid(Enum):
 
 
 class SubPolicy(Enum):
-    """Which policy a layer gives to the sub-layers that it makes by itself."""
+    """The policy of the sub-layers that a layer creates."""
 
     OWN = auto()
-    """Its own."""
+    """The policy of the layer."""
 
     GLOBAL = auto()
-    """None: they take the global policy of the process that builds them."""
+    """No policy: the sub-layers use the global policy of the process that builds them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubLayer:
-    """A layer that a built-in layer makes by itself and does not write into its config."""
+    """A layer that a built-in layer creates, and that is not in its config."""
 
     attribute: str
-    """The attribute that holds it, which names its place in ``.keras`` weights."""
+    """The attribute that contains the layer, which is its place in ``.keras`` weights."""
 
     class_name: str
     name: str
     policy: SubPolicy = SubPolicy.OWN
     numbered: bool = False
-    """Whether the name may carry a number (``lstm_cell_3``), which only the weights' names tell."""
+    """
+    Whether the name may have a number (``lstm_cell_3``), which only the names of weights contain.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """A family of releases with one spelling; :mod:`policytool.releases.releases` names them."""
+    """Releases with the same policy format; :mod:`policytool.releases.releases` names them."""
 
     id: str
     title: str
@@ -77,13 +79,13 @@ class Generation:
     """
 
     write: Callable[[Policy | PolicyMap, str], Json]
-    """What :meth:`render` calls with the title."""
+    """The function that :meth:`render` calls, with the title."""
 
     unsaid: Unsaid = Unsaid.LOADER
     composites: Mapping[str, tuple[SubLayer, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """Class name to the sub-layers that its instances make by themselves."""
+    """The sub-layers that the instances of each class create."""
 
     def render(self, policy: Policy | PolicyMap) -> Json:
         """
@@ -146,7 +148,7 @@ ATTENTION_TO_TF213: Final = _projections(SubPolicy.GLOBAL, private=True)
 
 def _single_dtype(policy: Policy | PolicyMap, title: str) -> str:
     """
-    Return the name of a policy that computes in what it stores.
+    Return the name of a policy with equal compute and variable dtypes.
 
     :raises SpellingError: for mixed policies, which releases before TF 2.1 cannot write.
     """

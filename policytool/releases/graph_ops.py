@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 ALLOW: Final = "allow"
 """
-The list of ops that gain from 16 bits: matrix products, convolutions, and RNN kernels.
-
-A layer's verdict is taken from them.
+The list of ops that are faster in 16 bits: matrix products, convolutions, and RNN kernels. They
+determine the traced dtype of a layer.
 """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ops:
-    """The package's data; each by the op's name."""
+    """The package's data by the name of the op."""
 
     amp: Mapping[str, Mapping[str, str]]
     fixed: Mapping[str, Sequence[str]]
@@ -33,12 +32,12 @@ class _Ops:
 
 
 def moves_values(op: str) -> bool:
-    """Return whether an op carries, shapes or stores values and computes none."""
+    """Return whether an op only passes on, shapes or stores values."""
     return "moves_values" in _facts(op)
 
 
 def path_inputs(op: str, inputs: Sequence[str]) -> Sequence[str]:
-    """Return the inputs of an op that have to be paths so that its result is one."""
+    """Return the inputs of an op that must be paths for its result to be a path."""
     which = _facts(op).get("path_inputs")
     if which is None:
         return ()

@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 FUNCTION: Final = "function"
-"""The class under which a function is serialized by its name."""
+"""The class name of functions that are serialized by their name."""
 
 TUPLE: Final = "__tuple__"
-"""The class that encloses the ``items`` of a tuple."""
+"""The class name of a tuple, whose config has its ``items``."""
 
 ELLIPSIS: Final = "__ellipsis__"
 """The class of an ellipsis in an index."""
 
 CLASS: Final = "class_name"
 SHARED_ID: Final = "shared_object_id"
-"""The key of the number that Keras gives each object, the same at all places of a shared one."""
+"""
+The key of the number that Keras gives each object; all places of a shared object have the same
+number.
+"""
 
 KEYS: Final = ("module", CLASS, "config", "registered_name")
 """The keys of a serialized object, as Keras orders them."""
@@ -41,10 +44,10 @@ class KerasObject:
     """A serialized object."""
 
     class_name: str
-    """As the file has it: HDF5 and SavedModels of Keras 2 write ``package>Class``."""
+    """The class name in the file: HDF5 and SavedModels of Keras 2 contain ``package>Class``."""
 
     config: Json = None
-    """The arguments of the object; of a function its name."""
+    """The arguments of the object; for a function, its name."""
 
     module: str | None = None
     registered_name: str | None = None
@@ -61,7 +64,7 @@ class KerasObject:
 
     @property
     def function(self) -> str | None:
-        """The name of the function that this serializes; None for an object of a class."""
+        """The name of the serialized function; None for an object of a class."""
         return self.config if self.class_name == FUNCTION and isinstance(self.config, str) else None
 
 
@@ -97,21 +100,25 @@ def class_of(value: object) -> str | None:
 
 
 def arguments_of(value: object) -> dict[str, Json]:
-    """Return the config of what may be a serialized object, if that is an object; else nothing."""
+    """Return the config of a value if it is an object; otherwise an empty dict."""
     config = value.get("config") if isinstance(value, dict) else None
     return config if isinstance(config, dict) else {}
 
 
 def policy_name(value: object) -> str | None:
     """
-    Return the name of a policy, which is the value or in the config of an object; None for neither.
+    Return the name of a policy: the value itself, or the name in the config of an object; None for
+    neither.
     """
     name = arguments_of(value).get("name") if isinstance(value, dict) else value
     return name if isinstance(name, str) else None
 
 
 def layer_list(config: object) -> list[Json]:
-    """Return the layers in a model's config, which is their list in a Sequential before TF 2.2."""
+    """
+    Return the list of layers in a model's config, which is the config itself for a Sequential
+    before TF 2.2.
+    """
     listed = config.get("layers") if isinstance(config, dict) else config
     return listed if isinstance(listed, list) else []
 
@@ -123,8 +130,8 @@ def is_malformed(value: dict[str, Json]) -> bool:
 
 def name_of(value: object) -> str | None:
     """
-    Return the name by which a loader looks up a value: a text, the function or the class that is
-    serialized; None for any other value.
+    Return the name by which a release looks up a value: a string, or a serialized function or
+    class; None for any other value.
     """
     if isinstance(value, str):
         return value
@@ -155,7 +162,7 @@ USUAL_VARIABLES: Final = (
     *("embeddings", "depthwise_kernel", "pointwise_kernel", "kernel", "recurrent_kernel", "bias"),
     *("gamma", "beta", "moving_mean", "moving_variance"),
 )
-"""What Keras' own layers call their variables, in the order in which they make them."""
+"""The names of variables of Keras layers, in the order of their creation."""
 
 _WORD = re.compile(r"(.)([A-Z][a-z]+)")
 _EDGE = re.compile(r"([a-z])([A-Z])")
@@ -163,9 +170,9 @@ _EDGE = re.compile(r"([a-z])([A-Z])")
 
 def snake_case(class_name: str) -> str:
     """
-    Return the name that Keras makes of a class: ``MaxPooling2D`` gives ``max_pooling2d``,
+    Return the name that Keras derives from a class: ``MaxPooling2D`` gives ``max_pooling2d``,
     ``ConvLSTM2D`` gives ``conv_lst_m2d``.
 
-    keras/src/utils/naming.py, ``to_snake_case``; the same two substitutions in Keras 2.
+    Source: ``to_snake_case`` in keras/src/utils/naming.py; Keras 2 has the same two substitutions.
     """
     return _EDGE.sub(r"\1_\2", _WORD.sub(r"\1_\2", re.sub(r"\W+", "", class_name))).lower()

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 Kinds = frozenset[str]
-"""How a file writes an argument: ``list``, ``number``, and for a list what its items are."""
+"""The JSON form of an argument: ``list``, ``number``, and for a list the form of its items."""
 
 MODULES: Final = "keras.src.ops."
-"""What the modules of Keras 3's operations begin with."""
+"""The prefixes of the modules of Keras 3's operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallParameters:
-    """What a method of an operation takes in a call."""
+    """The parameters of a method of an operation."""
 
     names: tuple[str, ...]
     """The parameters in order; a variadic parameter begins with ``*``."""
@@ -47,13 +47,15 @@ class CallParameters:
         return tuple(name for name in self.names if not name.startswith("*"))
 
     def takes_any(self, stars: str) -> bool:
-        """Return whether it takes any further arguments (``*``) or names (``**``)."""
+        """Return whether the method accepts any further arguments (``*``) or names (``**``)."""
         return any(
             name.startswith(stars) and not name.startswith(f"{stars}*") for name in self.names
         )
 
     def surplus(self, count: int, names: frozenset[str]) -> frozenset[str]:
-        """Return the arguments that it does not take; a number for one without a name."""
+        """
+        Return the arguments that the method does not accept, those by position by their number.
+        """
         least = len(self.positional)
         many = () if self.takes_any("*") else range(least + 1, count + 1)
         unknown = () if self.takes_any("**") else names - set(self.names)
@@ -62,24 +64,25 @@ class CallParameters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationSignature:
-    """What a class of operations takes."""
+    """The parameters of a class of operations."""
 
     config: Mapping[str, Any]
-    """
-    The constructor's parameters that have a default, with it; ``name`` too, where it takes one.
-    """
+    """The constructor's parameters with their defaults, including ``name`` if it has one."""
 
     required: tuple[str, ...]
-    """The constructor's parameters without."""
+    """The constructor's parameters without defaults."""
 
     takes_more: bool
-    """Whether the constructor takes any further parameter."""
+    """Whether the constructor accepts any further parameter."""
 
     run: CallParameters
-    """What a call of a model gives it."""
+    """The parameters of the method that runs in a call of a model."""
 
     built: CallParameters
-    """What the construction of a model gives it, which infers the shape of the output alone."""
+    """
+    The parameters of the method that runs while a model is built, which only infers the shape of
+    the output.
+    """
 
     @property
     def call(self) -> tuple[str, ...]:
@@ -107,7 +110,7 @@ class OperationUse:
 
 @dataclass(frozen=True, slots=True)
 class OperationObjection:
-    """Why a release does not load an operation."""
+    """The reason why a release does not load an operation."""
 
     reason: str
     arguments: tuple[str, ...] = ()
@@ -184,9 +187,8 @@ def functions(entry: Mapping[str, Json]) -> Iterator[str]:
 
 def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
     """
-    Yield why a release of Keras 3 does not load an operation; nothing if it loads it.
-
-    The operation's class has to exist in some release.
+    Yield the reasons why a release of Keras 3 does not load an operation; none if it loads it. The
+    operation's class must exist in some release.
     """
     operation = signature(loader, use.module, use.class_name)
     if operation is None:
@@ -297,7 +299,7 @@ _KINDS: Final = {
         "__tensor__",
     )
 }
-"""What Keras 3 writes as an argument, or as an item of a list; objects by their class."""
+"""The JSON forms of arguments in Keras 3, and of items of lists; objects by their class."""
 
 
 def _entries(module: str | None, class_name: str) -> Sequence[Mapping[str, Any]]:
@@ -333,36 +335,36 @@ Scalar: TypeAlias = "bool | int | float | str | None"
 
 
 class Unset(Enum):
-    """No value, where None is one."""
+    """The absence of a value, because None is a value."""
 
     REQUIRED = "required"
 
 
 REQUIRED: Final = Unset.REQUIRED
-"""The default of a parameter that has none."""
+"""The default of a parameter without a default."""
 
 
 class Place(StrEnum):
-    """Where Keras 3 has an argument."""
+    """The place of an argument in Keras 3."""
 
     CALL = "call"
     CONFIG = "config"
 
 
 class ParameterKind(StrEnum):
-    """What an argument is."""
+    """The kind of an argument."""
 
     TENSOR = "tensor"
     """A tensor, an array or a number, which is promoted with the others."""
 
     TENSORS = "tensors"
-    """A list of such."""
+    """A list of tensors, arrays or numbers."""
 
     FREE = "free"
-    """A tensor, an array or a number of a dtype of its own: a condition, an index."""
+    """A tensor, an array or a number with its own dtype, such as a condition or an index."""
 
     PLAIN = "plain"
-    """Numbers, words and lists of them."""
+    """Numbers, strings and lists of them."""
 
     DTYPE = "dtype"
     SHAPE = "shape"
@@ -386,31 +388,31 @@ class ParameterKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """One argument on both sides."""
+    """An argument in both libraries."""
 
     tf: str
     keras3: str
     kind: ParameterKind = ParameterKind.PLAIN
     place: Place = Place.CALL
     default: Scalar | Unset = REQUIRED
-    """What TensorFlow takes for an argument that is left out or None."""
+    """The value that TensorFlow uses for a missing argument or None."""
 
     default3: Scalar | Unset = REQUIRED
-    """The same of Keras 3."""
+    """The value that Keras 3 uses for a missing argument or None."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationRow:
-    """One function and one operation."""
+    """A function of TensorFlow, and the equal operation of Keras 3."""
 
     functions: tuple[str, ...]
     """
-    Names that TensorFlow's op layers write, the one that is written here first; the first pair is
-    the function's first parameter.
+    The names in TensorFlow's op layers; policytool writes the first. The first pair is the
+    function's first parameter.
     """
 
     module: str
-    """Of Keras 3: ``numpy``, ``nn``, ``math``, ``core``, ``image``, ``linalg``."""
+    """The module in Keras 3: ``numpy``, ``nn``, ``math``, ``core``, ``image`` or ``linalg``."""
 
     op: str
     pairs: tuple[Pair, ...]
@@ -420,7 +422,7 @@ class OperationRow:
     """Further parameters of the function, with the values that change nothing."""
 
     floats: bool
-    """Whether both compute the same of floating-point tensors alone."""
+    """Whether both compute the same only for floating-point tensors."""
 
     result: str | None
     """
@@ -429,10 +431,10 @@ class OperationRow:
     """
 
     result3: str | None
-    """The same of the operation, where it is another."""
+    """The dtype of the operation's result if it differs."""
 
     others: str | None
-    """The dtype of all results but the first, where it is another."""
+    """The dtype of all results except the first, if it differs."""
 
     @property
     def call_arguments(self) -> tuple[Pair, ...]:

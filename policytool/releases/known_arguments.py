@@ -50,27 +50,29 @@ _LEFT_OUT: Final = frozenset(
         "cells",
     }
 )
-"""Keys that the data leaves out, because they stand for themselves."""
+"""Keys that the data omits: names, flags, dtypes, and other layers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objection:
-    """Why a loader does not take the config of a class."""
+    """The reason why a release does not accept the config of a class."""
 
     missing: bool = False
-    """Whether it does not have the class; nothing else is told then."""
+    """Whether the release lacks the class; then the other fields are empty."""
 
     broken: bool = False
-    """Whether it refuses whatever it writes for the class itself; nothing else is told then."""
+    """
+    Whether the release fails on its own configs of the class; then the other fields are empty.
+    """
 
     refused: tuple[str, ...] = ()
     """Keys that it does not take."""
 
     values: tuple[tuple[str, str], ...] = ()
-    """Keys that it takes, with the value, as JSON, that it does not."""
+    """Keys that the release does not accept."""
 
     lacking: tuple[str, ...] = ()
-    """Keys that it needs and the config lacks."""
+    """Required keys that the config lacks."""
 
 
 _NO_OBJECTION: Final = Objection()
@@ -83,7 +85,7 @@ def kind_of(key: str) -> str | None:
 
 
 def is_known(kind: str, class_name: str) -> bool:
-    """Return whether some release has the class; of others nothing is known."""
+    """Return whether a measured release has the class."""
     return registered_class_name(class_name) in measurements().get(kind, {})
 
 
@@ -97,7 +99,7 @@ def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str
 
 
 def valued_keys(kind: str, class_name: str) -> tuple[str, ...]:
-    """Return the keys of a class of which some loader takes some values and not others."""
+    """Return the keys of a class for which a release accepts only some values."""
     return _refused_values(kind, registered_class_name(class_name))
 
 
@@ -226,7 +228,7 @@ def default_config(kind: str, class_name: str, release: str) -> dict[str, Any]:
 
 
 def text(value: object) -> str:
-    """Return a value as the data has it: JSON, or a serialised object's class."""
+    """Return a value in the form of the data: JSON, or a serialized object's class."""
     name = keras_objects.class_of(value)
     return f"@{name}" if name is not None else json.dumps(value, sort_keys=True)
 
@@ -302,7 +304,9 @@ def resolves_name(loader: str, container: str, kind: str, name: str) -> bool:
 
 
 def is_known_name(kind: str, name: str) -> bool:
-    """Return whether some release finds a loss or a metric by a name, or has a class so called."""
+    """
+    Return whether some release finds a loss or a metric by a name, or has a class of this name.
+    """
     known = data.read("training_names")[kind]
     return name in known["classes"] or any(name in known[container] for container in _CONTAINERS)
 

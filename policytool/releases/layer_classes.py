@@ -44,28 +44,28 @@ def _nothing() -> Mapping[str, Any]:
 
 
 class Category(StrEnum):
-    """What kind of layer a class is."""
+    """The kind of a layer class."""
 
     ACTIVATION = "activation"
     ATTENTION = "attention"
     AUGMENTATION = "augmentation"
-    """Changes images in training only."""
+    """Changes images only in training."""
 
     BASE = "base"
-    """Other classes derive from it; no layer of a sound file is one."""
+    """A base class of other classes; no layer of an intact file has it."""
 
     CELL = "cell"
     CONVOLUTION = "convolution"
     CORE = "core"
     ENCODER = "encoder"
-    """Makes ids, or vectors of ids, of numbers and words, without a vocabulary."""
+    """Converts numbers and strings to ids or vectors of ids, without a vocabulary."""
 
     FOREIGN = "foreign"
-    """Runs code or a graph of someone else's."""
+    """Runs foreign code or a foreign graph."""
 
     INPUT = "input"
     LOOKUP = "lookup"
-    """Makes ids of words and numbers by a vocabulary."""
+    """Converts strings and numbers to ids by a vocabulary."""
 
     MERGING = "merging"
     MODEL = "model"
@@ -88,10 +88,10 @@ class Category(StrEnum):
 
 
 class Values(StrEnum):
-    """What the values of a layer's outputs are outside training."""
+    """The values of a layer's outputs outside of training."""
 
     UNCHANGED = "unchanged"
-    """The output is the very tensor that the layer was given."""
+    """The output is the input tensor itself."""
 
     MOVED = "moved"
     """Values of the inputs: moved, repeated, joined, padded or dropped."""
@@ -105,7 +105,7 @@ class Values(StrEnum):
 
 
 class ImplicitSublayer(NamedTuple):
-    """A layer that a layer makes by itself and does not write into its config."""
+    """A layer that another layer creates, and that is not in its config."""
 
     class_name: str
     name: str
@@ -113,20 +113,20 @@ class ImplicitSublayer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Risk:
-    """Why a layer computes wrongly under some 16-bit policies, as measured."""
+    """The reason why a layer computes wrong results under some 16-bit policies, as measured."""
 
     families: tuple[str, ...]
     policies: tuple[str, ...]
     reason: str
     source: str
     arguments: Mapping[str, tuple[object, ...]] = field(default_factory=_nothing)
-    """The values of arguments with which it does; without any, it always does."""
+    """The values of arguments for which the results are wrong; if empty, they always are."""
 
     depends_on_values: bool = False
-    """Whether sizes or numbers decide that a config does not have."""
+    """Whether it depends on sizes or values that a config does not contain."""
 
     def concerns(self, family: str, policy: str, config: Mapping[str, object]) -> bool:
-        """Return whether it concerns a layer with a config in a library, under a policy."""
+        """Return whether the risk applies to a layer with a config in a library, under a policy."""
         return (
             family in self.families
             and policy in self.policies
@@ -136,7 +136,7 @@ class Risk:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerFacts:
-    """What is known of a class; the schema of the data describes the fields."""
+    """The facts of a class; the schema of the data describes the fields."""
 
     category: Category = Category.UNKNOWN
     activation: str | None = None
@@ -199,12 +199,14 @@ class LayerFacts:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether its layers compute as foreign code or an op says, whatever their policy."""
+        """
+        Whether foreign code or an op determines the dtypes of its layers, whatever their policy.
+        """
         return self.category in {Category.FOREIGN, Category.OP_LAYER}
 
     @property
     def is_lookup(self) -> bool:
-        """Whether it makes ids of words and numbers by a vocabulary."""
+        """Whether it converts strings and numbers to ids by a vocabulary."""
         return self.category is Category.LOOKUP
 
     @property
@@ -227,12 +229,12 @@ class LayerFacts:
 
     @property
     def shapes_values(self) -> bool:
-        """Whether its results are as exact as the values that it gets."""
+        """Whether its results are as exact as its inputs."""
         return self.values is not None
 
     @property
     def makes_projections(self) -> bool:
-        """Whether it makes the layers that project its queries, keys, values and outputs."""
+        """Whether it creates the layers that project its queries, keys, values and outputs."""
         return bool(self.sublayers) and self.category is Category.ATTENTION
 
     @property
@@ -246,7 +248,7 @@ class LayerFacts:
         return "initial_state" in self.call
 
     def masks_values(self, config: Mapping[str, object]) -> bool:
-        """Return whether a layer with a config makes a mask of the values that it is given."""
+        """Return whether a layer with a config computes a mask from its input values."""
         return self.makes_mask == "always" or (
             self.makes_mask is not None and config.get(self.makes_mask) is True
         )
@@ -254,7 +256,7 @@ class LayerFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationFacts:
-    """What is known of a class of operations; the schema of the data describes the fields."""
+    """The facts of a class of operations; the schema of the data describes the fields."""
 
     module: str | None = None
     half_kernels: bool = True
@@ -274,7 +276,7 @@ def layer_facts(class_name: str | None) -> LayerFacts:
 
 
 def layer_of_cell(class_name: str) -> str | None:
-    """Return the layer that makes a cell by itself: ``LSTM`` for ``LSTMCell``."""
+    """Return the class of the layer that creates a cell: ``LSTM`` for ``LSTMCell``."""
     layer = class_name.removesuffix(_CELL)
     is_maker = layer != class_name and layer_facts(layer).category is Category.RECURRENT
     return layer if is_maker else None

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 _SET: Final = "*"
-"""Stands for every value that is no null."""
+"""A condition that is true for any value except null."""
 
 _ATTRIBUTE: Final = 3
-"""Where a row has the attribute, if it is not the variable's name."""
+"""The column of the attribute in a row, if it is not the variable's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,16 +50,16 @@ class VariableSlot:
     """One variable of a class in a release."""
 
     name: str
-    """As HDF5 has it, without scopes."""
+    """The name in HDF5, without scopes."""
 
     scopes: tuple[str, ...]
-    """The names of what makes it, below the layer: ``("lstm_cell",)``."""
+    """The names of the objects that create the variable, below the layer: ``("lstm_cell",)``."""
 
     within: tuple[str, ...]
-    """The attributes that lead to what makes it: ``("cell",)``."""
+    """The attributes that lead to the object with the variable: ``("cell",)``."""
 
     index: int | str
-    """Its number in its object's ``vars``, or what the class calls it there."""
+    """Its number in the ``vars`` of its object, or its name there."""
 
     attribute: str | None
     """The attribute that contains the variable, its name in SavedModels; None for a list."""
@@ -70,14 +70,14 @@ class VariableSlot:
 
     @property
     def key(self) -> tuple[tuple[str, ...], str]:
-        """Its identity among the variables of its layer, the same in every release."""
+        """The identity of the variable in its layer, the same in every release."""
         return plain(self.within), self.known_as
 
 
 def plain(within: tuple[str, ...]) -> tuple[str, ...]:
     """
-    Return attributes as every release has them: Keras 2's MultiHeadAttention has ``_query_dense``
-    where Keras 3's has ``query_dense``.
+    Return attributes in a form for all releases: Keras 2's MultiHeadAttention has ``_query_dense``
+    for ``query_dense`` of Keras 3.
     """
     return tuple(part.removeprefix("_") for part in within)
 
@@ -151,7 +151,7 @@ def record_number(class_name: str, release: str) -> int | None:
 def _cell_slots(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:
-    """Return a cell's variables: those of the layer that makes it."""
+    """Return the variables of a cell from those of the layer that creates it."""
     layer = layer_of_cell(class_name)
     layer_slots = slots(layer, release, config) if layer is not None else None
     return (
@@ -242,7 +242,7 @@ _UNGROUPED: Final = {"groups": 1}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerBuild:
-    """What a layer is built from."""
+    """The arguments and input shapes from which a layer is built."""
 
     config: Mapping[str, object]
     inputs: Mapping[str, Sequence[int | None]] = field(default_factory=lambda: MappingProxyType({}))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Known = TypeVar("Known")
 
 SEVERAL: Final = "*"
-"""The beginning of an item that is several sizes."""
+"""The prefix of an item that stands for several sizes."""
 
 _FIRST: Final = "channels_first"
 _EQUATION: Final = re.compile(r"(?P<left>[A-Za-z.]+),(?P<kernel>[A-Za-z]+)->(?P<output>[A-Za-z.]+)")
@@ -38,10 +38,9 @@ _EQUATION: Final = re.compile(r"(?P<left>[A-Za-z.]+),(?P<kernel>[A-Za-z]+)->(?P<
 
 def output_shape(class_name: str, config: Config, inputs: Inputs) -> Shape | None:
     """
-    Return the shape of what a layer returns, the first tensor if it returns several; None if its
-    rank is not known.
+    Return the shape of a layer's output, or of its first output; None if its rank is unknown.
 
-    :param inputs: the shapes of the tensors that it is called on, with the batch
+    :param inputs: the shapes of the tensors on which the layer is called, with the batch
     """
     items = layer_facts(class_name).output_shape
     if not items or not inputs:
@@ -55,13 +54,13 @@ def output_shape(class_name: str, config: Config, inputs: Inputs) -> Shape | Non
 
 
 def concatenated(parts: Iterable[Sizes | None]) -> Shape | None:
-    """Return a shape by its parts; None if one is not known."""
+    """Return the concatenation of partial shapes; None if one is unknown."""
     known = all_known(parts)
     return None if known is None else tuple(chain.from_iterable(known))
 
 
 def all_known(values: Iterable[Known | None]) -> list[Known] | None:
-    """Return values, of which none may be unknown; None if one is."""
+    """Return the values if all are known; otherwise None."""
     listed = list(values)
     known = [value for value in listed if value is not None]
     return known if len(known) == len(listed) else None
@@ -94,7 +93,7 @@ def product(sizes: Sizes) -> int | None:
 
 
 def _common(sizes: Sizes) -> int | None:
-    """Return the one size of an axis that is the same in all tensors, None if they differ."""
+    """Return the size of an axis that is equal in all tensors; None if the sizes differ."""
     known = {size for size in sizes if size is not None}
     return known.pop() if len(known) == 1 else None
 
@@ -105,13 +104,15 @@ def integer(value: object) -> int | None:
 
 
 def _numbers(value: object, count: int) -> list[int] | None:
-    """Return an argument with a number for each of some axes; None if it is something else."""
+    """Return a number for each of some axes from an argument; None if it has another form."""
     listed = list(value) if isinstance(value, list | tuple) else [value] * count
     return all_known(map(integer, listed)) if len(listed) == count else None
 
 
 def _pairs(value: object, count: int) -> list[tuple[int, int]] | None:
-    """Return an argument with two numbers for each of some axes, or one number for both."""
+    """
+    Return two numbers for each of some axes from an argument, which may have one number for both.
+    """
     if count == 1 and (numbers := _numbers(value, 2)) is not None:
         return [(numbers[0], numbers[1])]
     listed = list(value) if isinstance(value, list | tuple) else [value] * count

@@ -59,7 +59,7 @@ def loss_scale_values(scale: Dynamic | Fixed | None) -> dict[str, Json] | None:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Auto:
     """
-    What an experimental policy has when no loss scale was passed: dynamic for ``mixed_float16``,
+    The loss scale of an experimental policy without an explicit one: dynamic for ``mixed_float16``,
     otherwise none.
     """
 
@@ -78,7 +78,7 @@ GLOBAL_SOURCE: Final = "(global)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quantization:
-    """How a quantised layer of Keras 3 stores its kernel."""
+    """The quantization of a layer in Keras 3."""
 
     mode: str
     """
@@ -120,9 +120,7 @@ class Policy:
 
     @property
     def should_cast_variables(self) -> bool:
-        """
-        Whether variables are cast before use (the seed's name for what makes a policy *mixed*).
-        """
+        """Whether variables are cast before use, as in a mixed policy."""
         return self.compute_dtype != self.variable_dtype
 
     @property
@@ -139,27 +137,20 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyMap:
-    """
-    Keras 3.4's ``DTypePolicyMap``: a policy per layer path.
-
-    A None stands for "the loader's global policy".
-    """
+    """Keras 3.4's ``DTypePolicyMap``: a policy for each layer path. None is the global policy."""
 
     default: Policy | None
     policies: tuple[tuple[str, Policy | None], ...]
 
     @property
     def name(self) -> str:
-        """The name that Keras shows for the map."""
+        """The name of the map in Keras."""
         return f"map_{self.default.name}" if self.default else "map"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lifecycle:
-    """
-    Since when a name exists, since when it is deprecated, from when on it raises, and what to write
-    instead.
-    """
+    """The releases that introduced, deprecated and removed a name, and its replacement."""
 
     introduced: str
     deprecated: str | None = None
@@ -248,8 +239,8 @@ LISTED: Final = (
     *(f"{dtype}{WITH_VARS}" for dtype in _WITH_VARS_SOURCES),
 )
 """
-The names that the reference shows: every float and mixed policy, one example of each quantised
-family, and the removed ones.
+The names in the reference: every float and mixed policy, an example of each kind of quantized
+policy, and the removed names.
 """
 
 

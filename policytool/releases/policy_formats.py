@@ -1,4 +1,4 @@
-"""Spellings that several generations share."""
+"""Policy formats that several generations share."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def parse_keras2(value: Json, loss_scales: dict[str, bool]) -> Policy:
 
 def class_and_config(value: Json) -> tuple[str, dict[str, Json]]:
     """
-    Return the two halves of a serialised object.
+    Return the class and the config of a serialized object.
 
-    :raises SpellingError: if the value is not a serialised object.
+    :raises SpellingError: if the value is not a serialized object.
     """
     serialized = keras_objects.read(value)
     if serialized is not None and isinstance(serialized.config, dict):
@@ -102,8 +102,8 @@ def parse_loss_scale(config: dict[str, Json]) -> LossScale:
 
 def render_loss_scale(scale: LossScale | None) -> dict[str, Json]:
     """
-    Return the entries that an experimental policy's config has for its loss scale: none where it
-    was not passed explicitly.
+    Return the entries for the loss scale in the config of an experimental policy; empty without an
+    explicit loss scale.
     """
     match scale:
         case Fixed(value=value):
@@ -145,7 +145,7 @@ def plain(policy: Policy | PolicyMap, generation: str) -> Policy:
 
 def without_loss_scale(policy: Policy, generation: str) -> Policy:
     """
-    Return the policy if it says nothing of loss scaling that would be lost.
+    Return the policy if no loss scale would be lost.
 
     :raises SpellingError: for an explicit loss scale.
     """

@@ -285,14 +285,11 @@ def _releases_between() -> Iterator[tuple[Release, Release]]:
 
 _BETWEEN: Final = {release.id: before for release, before in _releases_between()}
 _READ_BARE_NAMES: Final = releases_in("tf2.5 on, keras3.0 on")
-"""Those that read a mixed policy as a bare name, and are written the canonical spelling."""
+"""The releases that read a mixed policy as a bare name."""
 
 
 def names() -> tuple[str, ...]:
-    """
-    Return the loaders that were asked, the newest release of each library by a name of its own
-    first.
-    """
+    """Return the names of targets: aliases of the newest releases, then measured releases."""
     return (*_ALIASES, TFJS, *LOADERS)
 
 

@@ -28,8 +28,7 @@ def _pure_ops() -> frozenset[str]:
 
 def is_pure_op(name: str) -> bool:
     """
-    Return whether an op is on the list, wherever it stands in a graph and whatever its inputs and
-    attributes are.
+    Return whether an op is on the list, at any place in a graph and with any inputs and attributes.
     """
     return name in _pure_ops()
 
@@ -56,8 +55,7 @@ def attribute_values(name: str) -> Mapping[str, tuple[str, ...]]:
 @cache
 def placed_ops() -> frozenset[bytes]:
     """
-    Return the ops that are pure by where they stand, or by their attributes, as graphs have their
-    names.
+    Return the ops that are pure at some places or with some attributes, by their names in graphs.
     """
     return frozenset(
         name.encode()
@@ -67,12 +65,12 @@ def placed_ops() -> frozenset[bytes]:
 
 @cache
 def calling_ops() -> frozenset[bytes]:
-    """Return the pure ops that call functions of the graph, as graphs have their names."""
+    """Return the pure ops that call functions of the graph, by their names in graphs."""
     return frozenset(name.encode() for name in data.read("pure_ops")["calling"])
 
 
 def is_placed_op(name: str) -> bool:
-    """Return whether an op is one of those."""
+    """Return whether an op is pure at some places or with some attributes."""
     return name.encode() in placed_ops()
 
 
@@ -90,16 +88,16 @@ Keras 3.0 to 3.8 look them up where a config names this module, which no release
 RAW: Final = "raw_ops."
 
 PRINTING: Final = "PrintV2"
-"""``tf.print``, which prints to the terminal, or to a file if its ``output_stream`` says so."""
+"""``tf.print`` prints to the terminal, or to a file if ``output_stream`` names one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HarmfulOp:
-    """An op of a graph that leads out of it."""
+    """An op that reaches files, the network or Python from a graph."""
 
     name: str
     what: str
-    """What it does, as a part of a sentence."""
+    """The effect of the op, as a part of a sentence."""
 
 
 def is_harmful(module: str, name: str) -> bool:
@@ -128,7 +126,10 @@ def is_harmful(module: str, name: str) -> bool:
 
 
 def in_tensorflow(name: str) -> bool:
-    """Return whether a public name of TensorFlow's, such as ``io.read_file``, is one of those."""
+    """
+    Return whether a public name of TensorFlow, such as ``io.read_file``, reaches files, the network
+    or Python.
+    """
     plain = name.removeprefix("compat.").removeprefix("v1.").removeprefix("v2.")
     if plain.startswith("keras."):
         module, _, function = plain.rpartition(".")
@@ -257,11 +258,11 @@ _MODELLING: Final = frozenset(
         *("quantizers", "dtype_policies", "mixed_precision", "random", "backend"),
     }
 )
-"""The parts of Keras that its layers, models and what they are made of stand in."""
+"""The packages of Keras with its layers, models and their parts."""
 
 
 _BUILTINS: Final = "builtins"
-"""What Keras writes as the module of functions that it finds by name alone."""
+"""The module that Keras writes for functions that it finds by name only."""
 
 
 def is_pure_class(name: str) -> bool:

@@ -21,7 +21,7 @@ _UNDERSCORE: Final = re.compile(r"(?<=.)_+(\w|$)")
 _FAILS: Final = "fails"
 
 ULP: Final = 64
-"""What results may differ by, in ulp of the largest: TensorFlow.js has kernels of its own."""
+"""The maximum difference of results, in ulp of the largest: TensorFlow.js has its own kernels."""
 
 
 def is_known(name: str) -> bool:

@@ -473,7 +473,7 @@ def test_skip_unrecognized_skips_no_damaged_model(name: str, data: bytes, code: 
     Path(name).write_bytes(data)
     ended = audit("--skip-unrecognized", name, "gone.h5")
     assert ended.code == 3
-    assert [one["code"] for one in ended.json["failures"]] == [code, "not-found"]
+    assert [failure["code"] for failure in ended.json["failures"]] == [code, "not-found"]
 
 
 def test_skip_unrecognized_keeps_named_files_from_being_overwritten() -> None:

@@ -249,8 +249,8 @@ def test_a_config_alone_is_no_model_with_weights(place: Path, kind: str) -> None
         shutil.copy(FIXTURES / "tf2.15/global_mixed_float16/keras_metadata.pb", source)
     ended = run("migrate", source, "--target", "keras3", "-o", "new.keras", "--format", "json")
     assert ended.code == 3
-    refusals = [one["message"] for one in ended.json["plans"][0]["blockers"]]
-    assert ["contains no weights" in one for one in refusals] == [True]
+    refusals = [blocker["message"] for blocker in ended.json["plans"][0]["blockers"]]
+    assert ["contains no weights" in refusal for refusal in refusals] == [True]
 
 
 def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
@@ -559,7 +559,7 @@ def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
     again = run("migrate", "--plan", "plan.json")
     assert again.code == 2
     assert "Run migrate --target tf2.15 again" in again.err
-    assert [one.name for one in place.iterdir() if one.suffix == ".h5"] == []
+    assert [path.name for path in place.iterdir() if path.suffix == ".h5"] == []
 
 
 def test_a_directory_that_is_named_is_created(model: Path, place: Path) -> None:

@@ -193,9 +193,9 @@ def test_what_was_interrupted_goes_on_where_it_was(
     )
     statuses = [
         [
-            one["status"]
-            for one in ended.json["plans"]
-            if one["status"] not in {"blocked", "unchanged"}
+            plan["status"]
+            for plan in ended.json["plans"]
+            if plan["status"] not in {"blocked", "unchanged"}
         ]
         for ended in (first, again)
     ]

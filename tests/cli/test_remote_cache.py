@@ -167,7 +167,7 @@ def test_result_of_content_that_was_replaced_is_not_kept(
     with monkeypatch.context() as patched:
         patched.setattr(format_detection, "document", read_and_replace)
         run("inspect", url, "--cache", "cache")
-    assert not [one for one in Path("cache").rglob("*") if one.is_file()]
+    assert not [path for path in Path("cache").rglob("*") if path.is_file()]
 
 
 def test_time_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_an_address_that_leads_nowhere_is_a_sentence(
     assert line.startswith("error: Cannot connect to the Dask scheduler at ")
     assert len(line) < 500
     assert "\x1b" not in line
-    assert [one.name for one in tmp_path.iterdir()] == ["model.h5"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model.h5"]
 
 
 @pytest.mark.parametrize("value", ["", "0", "-1", "many", "1.5", "a" * 9999])

@@ -64,7 +64,8 @@ def test_the_written_model_has_the_set() -> None:
         assert written[layer["path"]] == wanted
     judged = ("excess", "validation") if found["split"] == "used" else ("excess",)
     excess = {
-        frozenset(one["kept"]): max(one[key] or 0.0 for key in judged) for one in found["trials"]
+        frozenset(trial["kept"]): max(trial[key] or 0.0 for key in judged)
+        for trial in found["trials"]
     }
     assert excess[frozenset(kept)] <= 1
     assert all(excess[frozenset(kept) - {path}] > 1 for path in kept)
@@ -73,7 +74,7 @@ def test_the_written_model_has_the_set() -> None:
     assert policies("planned.keras") == written
     ended = run("check", "tuned.keras", "--format", "json", "--python", tensorflow())
     (measured,) = json.loads(ended.out)["check"]["runs"]
-    assert all(one["accumulated"]["relative"] <= 0.0006 for one in measured["outputs"])
+    assert all(output["accumulated"]["relative"] <= 0.0006 for output in measured["outputs"])
 
 
 def test_the_same_search_has_the_same_result() -> None:

@@ -152,4 +152,4 @@ def test_a_failure_is_in_the_json_report() -> None:
     found = json.loads(ended.out)
     assert ended.code == 3
     assert (found["tuning"], found["plans"]) == (None, [])
-    assert [one["code"] for one in found["failures"]] == ["no-python"]
+    assert [failure["code"] for failure in found["failures"]] == ["no-python"]

@@ -261,3 +261,13 @@ def test_code_of_a_shared_layer_is_reported_once(tmp_path: Path) -> None:
     )
     loaded = reading.load_model(format_detection.document(file, "model"))
     assert [loaded.sites[hazard.site or 0].name for hazard in loaded.hazards] == ["hidden"]
+
+
+def test_code_in_a_layer_is_opaque(tmp_path: Path) -> None:
+    """A Lambda runs the code of others, although its class is part of Keras."""
+    config = {"name": "net", "layers": [LAMBDA, {"class_name": "ReLU", "config": {"name": "r"}}]}
+    file = tmp_path / "model.json"
+    file.write_text(json.dumps({"class_name": "Sequential", "config": config}), encoding="utf-8")
+    model = reading.load_model(format_detection.document(file, "model")).model
+    opaque = {layer.path: layer.opaque for layer in model.layers}
+    assert (opaque["net/hidden"], opaque["net/r"]) == (True, False)

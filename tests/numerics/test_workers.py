@@ -1,7 +1,4 @@
-"""
-The child process as its parent sees it: answers, crashes, missing and invalid output, and the end
-of the child.
-"""
+"""The child process as its parent sees it: answers, crashes, invalid output, and its end."""
 
 from __future__ import annotations
 
@@ -75,10 +72,7 @@ def worker(script: Path) -> Iterator[Worker]:
 
 
 def is_gone(pid: int) -> bool:
-    """
-    Return whether a process ends within a moment; a process that was not yet waited for counts as
-    ended.
-    """
+    """Return whether a process ends soon; a zombie counts as ended."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
         try:
@@ -126,10 +120,7 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(
 
 
 def test_the_environment_names_what_is_kept() -> None:
-    """
-    Environment variables of TensorFlow and of devices are passed to the child, and unknown ones are
-    not.
-    """
+    """The child gets variables of TensorFlow and of devices, and no unknown ones."""
     kept = workers.environment(
         {
             "PATH": "/bin",
@@ -150,10 +141,7 @@ def test_the_environment_names_what_is_kept() -> None:
 
 
 def test_a_refusal_leaves_the_child_alive(worker: Worker) -> None:
-    """
-    A job that the child rejects is an error with the child's message and code, and the child runs
-    the next job.
-    """
+    """The error has the child's message and code, and the child runs the next job."""
     pid = worker.run({"do": "answer"})["pid"]
     with pytest.raises(WorkerError, match="as it is") as caught:
         worker.run({"do": "refuse", "code": "foreign-signature"})
@@ -191,10 +179,7 @@ def test_missing_library_error_says_how_to_install_it(
 def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(
     worker: Worker, do: str, words: str
 ) -> None:
-    """
-    A crash of the child is a one-line error with the observed cause, and the next job gets a new
-    child.
-    """
+    """The error has the observed cause."""
     pid = worker.run({"do": "answer"})["pid"]
     with pytest.raises(WorkerError, match=words) as caught:
         worker.run({"do": do})
@@ -215,9 +200,7 @@ def test_a_child_that_ends_before_the_first_job_is_a_crash(tmp_path: Path) -> No
     "text", ["not json", "[]", '{"result": 1}', '{"error": {"code": 1}}', "[" * 100_000]
 )
 def test_garbage_is_no_answer(worker: Worker, text: str) -> None:
-    """
-    Invalid output of the child ends it, and the message contains a shortened copy of the output.
-    """
+    """Invalid output ends the child; the message has a shortened copy of it."""
     with pytest.raises(WorkerError) as caught:
         worker.run({"do": "garbage", "text": text})
     assert caught.value.code == "worker-garbage"
@@ -253,10 +236,7 @@ def test_no_interpreter_is_told(script: Path, python: str) -> None:
 def test_paths_are_meant_from_where_the_user_is(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Relative paths of the interpreter and in PYTHONPATH start in the user's directory, although the
-    child runs in another.
-    """
+    """The interpreter and PYTHONPATH can be relative to the user's directory."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").symlink_to(sys.executable)
     monkeypatch.chdir(tmp_path)
@@ -347,9 +327,7 @@ def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is of private memory there")
 def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
-    """
-    If importing TensorFlow needs more memory than the limit, the error suggests the doubled limit.
-    """
+    """If importing TensorFlow exceeds the limit, the error suggests to double it."""
     (tmp_path / "tensorflow.py").write_text("memory = bytearray(2**30)\n", encoding="utf-8")
     job = {"job": "reexport", "custom_objects": [], "registered": [], "trust": False}
     with (

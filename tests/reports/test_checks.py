@@ -116,7 +116,9 @@ def _lossless() -> Checks:
         trials=tuple(
             replace(
                 trial,
-                variables=tuple(replace(one, underflow=0, overflow=0) for one in trial.variables),
+                variables=tuple(
+                    replace(variable, underflow=0, overflow=0) for variable in trial.variables
+                ),
             )
             for trial in found.trials
         )
@@ -132,8 +134,8 @@ def _ruled(about: JudgementSubject, ruling: Ruling) -> Checks:
     """Return a check in which all errors of one kind have another ruling."""
     found = run(call("net/dense", 1e-4), outputs=CLOSE)
     judged = tuple(
-        replace(one, ruling=ruling if one.about is about else one.ruling)
-        for one in found.verdict.judgements
+        replace(judgement, ruling=ruling if judgement.about is about else judgement.ruling)
+        for judgement in found.verdict.judgements
     )
     return check(replace(found, verdict=replace(found.verdict, judgements=judged)))
 

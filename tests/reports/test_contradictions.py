@@ -126,7 +126,7 @@ def check_inspection(selected: SelectedInspection) -> None:
 
 def check_audit(audited: Audited, model: Model, target: str) -> None:
     """Compare the findings about loading with the verdict of the target."""
-    verdict = next((one for one in model.loaders if one.loader == target), None)
+    verdict = next((entry for entry in model.loaders if entry.loader == target), None)
     kinds = {"PT104": "incompatible", "PT501": "incompatible", "PT502": "unknown"}
     found = {
         kinds[finding.rule]

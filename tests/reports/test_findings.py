@@ -151,7 +151,7 @@ def test_a_message_is_printed_once_a_file() -> None:
 def test_one_model_has_its_fixes_and_no_chart_of_models() -> None:
     """``audit --fix`` re-exports no model; and one model has no chart of models."""
     remedies_ = (Remedy(fix=Fix.SAFE), Remedy(fix=Fix.UNSAFE, retrace=True))
-    found = tuple(example_audits.SPELLED.finding("x", remedy=one) for one in remedies_)
+    found = tuple(example_audits.SPELLED.finding("x", remedy=remedy) for remedy in remedies_)
     model = Audited(path="a", format="savedmodel", generation=None, layers=1, findings=found)
     audit = Audit(audited=(model,), rules=example_audits.RULES)
     first, *_ = rendered("table", audit).splitlines()

@@ -159,7 +159,7 @@ def test_bars_are_as_long_as_their_amounts() -> None:
     """The longest fills the width; without any amount there are none."""
     amounts = [3.0, 1.0, 0.0]
     found = html.bars(
-        Bars(title="", bars=tuple(Bar(label="", value=one, text="") for one in amounts))
+        Bars(title="", bars=tuple(Bar(label="", value=amount, text="") for amount in amounts))
     )
     assert [one.percent for one in found] == [100.0, 33.33, 0.0]
     assert html.bars(Bars(title="", bars=(Bar(label="", value=0.0, text=""),)))[0].percent == 0

@@ -102,7 +102,7 @@ def test_markdown_shows_names_and_does_nothing_with_them(tmp_path: Path) -> None
         )
         if isinstance(one, Migration)
     )
-    text = next(one for one in PLAN_REPORTERS if one.name == "markdown").render(
+    text = next(reporter for reporter in PLAN_REPORTERS if reporter.name == "markdown").render(
         Migrations(migrations=found, failures=()), View()
     )
     assert "mlp/x|" not in text
@@ -184,7 +184,9 @@ def table(file: str, options: Options) -> str:
         ),
         failures=(),
     )
-    return next(one for one in PLAN_REPORTERS if one.name == "table").render(found, View(width=200))
+    return next(reporter for reporter in PLAN_REPORTERS if reporter.name == "table").render(
+        found, View(width=200)
+    )
 
 
 def test_the_optimizer_has_one_row_where_two_files_hold_it() -> None:

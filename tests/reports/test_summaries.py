@@ -43,7 +43,10 @@ def _summary(*results: Model | Failure | None, every_release: bool = False) -> F
     """Return the summary of models, with their records."""
     request = SummaryRequest(every_release=every_release)
     return summarize(
-        (model_record(one, request) if isinstance(one, Model) else one for one in results),
+        (
+            model_record(result, request) if isinstance(result, Model) else result
+            for result in results
+        ),
         request,
         keeps_records=True,
     )
@@ -204,7 +207,7 @@ def test_reasons_beyond_the_bound_have_words() -> None:
     """They are no text of a verdict."""
     summary = _case("one")
     (*rest, last) = summary.releases
-    reasons = tuple(replace(one, reason=OTHER, cause=None) for one in last.reasons)
+    reasons = tuple(replace(reason, reason=OTHER, cause=None) for reason in last.reasons)
     changed = replace(summary, releases=(*rest, replace(last, reasons=reasons)))
     assert "1 model: other reasons" in _rendered("table", changed)
 

@@ -241,8 +241,8 @@ def test_points_are_where_their_values_are() -> None:
         for share, value in ((1.0, math.inf), (0.0, 0.0), (0.5, 0.1))
     )
     drawn = html.profile(Profile(title="", points=points, limit=0.01, limit_text=""))
-    assert [one.x for one in drawn.points] == [6.0, 50.0, 94.0]
-    assert [one.y for one in drawn.points] == [drawn.height, drawn.height / 2, 0.0]
+    assert [point.x for point in drawn.points] == [6.0, 50.0, 94.0]
+    assert [point.y for point in drawn.points] == [drawn.height, drawn.height / 2, 0.0]
     assert drawn.limit == drawn.height
     assert drawn.path == f"60.0 {drawn.height}L500.0 120.0L940.0 0.0"
 

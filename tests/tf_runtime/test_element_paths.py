@@ -1,7 +1,4 @@
-"""
-The path of input values through layers, with replacements for the layers of a library;
-``tests/compat/test_feeding.py`` uses real layers.
-"""
+"""The path of input values through stand-ins for layers; ``tests/compat`` uses real layers."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ def node(*values: Any, **named: Any) -> Any:
 def test_layers_move_values(
     class_name: str, attributes: dict[str, Any], shape: Any, expected: Any
 ) -> None:
-    """
-    Input values are followed through layers that move them, and not through layers that reshape in
-    an unknown way.
-    """
+    """Values are followed through layers that move them, unless the change is unknown."""
     made = elements_after(layer(class_name, **attributes), ("", None), [COUNTED], shape)
     assert (None if made is None else made.tolist()) == expected
 
@@ -74,10 +68,7 @@ def test_layers_move_values(
     ],
 )
 def test_slices_take_values(key: Any, shape: Any, expected: Any) -> None:
-    """
-    Slices are followed in the formats of Keras 2 and Keras 3, except an index of rows, which
-    differs between rows.
-    """
+    """Slices of Keras 2 and Keras 3 are followed, except an index of rows."""
     for call in (node("x", key), SimpleNamespace(call_args=["x"], call_kwargs={"slice_spec": key})):
         made = elements_after(layer("GetItem"), ("getitem", call), [COUNTED], shape)
         assert (None if made is None else made.tolist()) == expected
@@ -85,10 +76,7 @@ def test_slices_take_values(key: Any, shape: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize(("axis", "size"), [(-1, 5), (2, 5), (1, 4)])
 def test_joined_tensors_stand_side_by_side(axis: int, size: int) -> None:
-    """
-    Values of concatenated tensors are followed, with no value for the other tensor; the path is
-    unknown if one tensor is.
-    """
+    """The other tensor has no values of the input; if one is unknown, the result is too."""
     other = np.full((2, size - 3) if size == 5 else (2, 3), -1)
     shape = (None, 2, 5) if size == 5 else (None, 4, 3)
     join = layer("Concatenate", axis=axis)
@@ -99,10 +87,7 @@ def test_joined_tensors_stand_side_by_side(axis: int, size: int) -> None:
 
 
 def test_large_inputs_are_not_followed() -> None:
-    """
-    Values of large inputs and of inputs with an unknown rank are not followed; unknown dimensions
-    count as 1.
-    """
+    """Inputs with an unknown rank are not followed either; unknown dimensions count as 1."""
     assert elements_of_input((None, MOST_ELEMENTS + 1)) is None
     assert elements_of_input(None) is None
     assert elements_of_input((None, None, 3)).tolist() == [[0, 1, 2]]
@@ -119,10 +104,7 @@ def _batch_layer(mean: Any, axis: Any = -1, variance: Any = None) -> Any:
 
 @pytest.mark.parametrize(("axis", "mean"), [([2], [7.0, 8, 9]), (1, [1.0, 2]), (-1, [7.0, 8, 9])])
 def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> None:
-    """
-    The feature axis is that of the layer, counted from either end with the batch first; Keras 2
-    writes it as a list.
-    """
+    """The axis counts from either end with the batch first; Keras 2 writes a list."""
     one = ReachedLayer(_batch_layer(mean, axis), WHOLE, None, elements=COUNTED)
     found = input_statistics(Slot("x", [None, 2, 3], "float32"), [one])
     assert found is not None
@@ -130,10 +112,7 @@ def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> No
 
 
 def test_elements_have_the_statistics_of_the_layer_that_gets_them() -> None:
-    """
-    Input elements have the statistics of the first Normalization that receives them, in units of
-    the input; other elements have mean 0.
-    """
+    """The first Normalization counts; elements without one have mean 0."""
     slot = Slot("x", [None, 4], "float32")
     first = ReachedLayer(
         _batch_layer([10.0, 20.0], variance=[4.0, 16.0]),

@@ -1,6 +1,4 @@
-"""
-The additional batches next to random ones: a constant, and the ends of the range of each input.
-"""
+"""The batches next to random ones: a constant, and the ends of the range of each input."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def embedding(count: int, *, scaling: tuple[float, float] = (1.0, 0.0), masks: b
 
 
 def rows(made: Recipe, *shape: int) -> list[list[Any]]:
-    """
-    Return the rows of both kinds: the constant, and the highest, lowest and alternating values.
-    """
+    """Return the constant row, and the rows with the highest, lowest and alternating values."""
     found: list[list[Any]] = extreme_values(made, KINDS, [5, *shape]).tolist()
     return found
 
@@ -69,10 +65,7 @@ PIXELS = recipe(
 def test_edges_are_the_ends_of_the_range(
     made: Recipe, lowest: float, highest: float, constant: float
 ) -> None:
-    """
-    Edge rows have all values at one end, at the other, or alternating; the masked value is not
-    used.
-    """
+    """All values are at one end, at the other, or alternate; the masked value is not used."""
     assert rows(made, 4) == [
         [constant] * 4,
         [highest] * 4,
@@ -84,10 +77,7 @@ def test_edges_are_the_ends_of_the_range(
 
 
 def test_what_is_drawn_is_within_the_range() -> None:
-    """
-    Edge values are in the range of ids, pixels, flags, boundaries and vocabularies; a normal
-    distribution has no ends.
-    """
+    """Ids, pixels, flags, boundaries and words have a range; normal distributions have no ends."""
     lookup = layer("IntegerLookup", get_vocabulary=lambda: [7, 20], num_oov_indices=1)
     made = [
         recipe(Slot("x", [None, 4], "int32"), [embedding(50)], None),
@@ -148,9 +138,7 @@ def test_text_has_edges_too() -> None:
 def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
     dtype: str, scaling: tuple[float, float], low: float, high: float
 ) -> None:
-    """
-    Edge values of ids before a Rescaling are valid ids of the Embedding after scale and offset.
-    """
+    """After scale and offset, the values are valid ids of the Embedding."""
     made = recipe(Slot("x", [None, 4], dtype), [embedding(50, scaling=scaling)], None)
     assert made.range == pytest.approx([low, high])
     assert "a Rescaling layer converts to IDs below 50, for embedding" in made.how
@@ -165,10 +153,7 @@ def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
 
 
 def feeder(rows_: int, made: Recipe, slot: Slot, *, fixed: int | None = None, **wanted: Any) -> Any:
-    """
-    Return the feeder of one input with arrays for tensors; ``fixed`` is the batch size of the
-    model.
-    """
+    """Return the feeder of an input, with arrays as tensors; ``fixed`` is its batch size."""
     found: Any = object.__new__(Feeder)
     found.slots = [slot]
     found.wanted = {"seed": 1, "batches": 1, "extremes": True, **wanted}
@@ -216,10 +201,7 @@ def test_a_verification_has_random_batches_only() -> None:
 
 
 def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
-    """
-    Return the batches that count; the reference has ``usual`` infinities in random batches, and
-    more in the batches of ``bad``.
-    """
+    """Return the kept batches; in ``bad`` ones, the reference has more infinities than usual."""
 
     def vectors(infinite: int) -> Any:
         found = np.zeros((2, len(FIELDS)))
@@ -234,10 +216,7 @@ def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
 
 
 def test_a_batch_that_the_reference_does_not_stand_is_left_out() -> None:
-    """
-    A batch for which the reference overflows is skipped with a note, and the other kind is tried
-    separately.
-    """
+    """A note reports the batch, and each kind of rows is tried separately."""
     fed = feeder(8, NORMAL, SLOT)
     saved: list[Any] = []
     fed.save = saved.extend
@@ -264,10 +243,7 @@ def test_all_batches_may_be_left_out() -> None:
 
 
 def test_infinities_of_the_random_batches_are_the_model_s_own() -> None:
-    """
-    A batch with no more infinities than the random batches, as from an attention mask, is not
-    skipped.
-    """
+    """A batch with no more infinities than random batches is kept."""
     fed = feeder(8, NORMAL, SLOT)
     assert len(measured(fed, 2, lambda array: True)) == 1
     assert fed.told["notes"] == []

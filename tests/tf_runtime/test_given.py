@@ -1,7 +1,4 @@
-"""
-Inputs from NumPy files: reading and writing in the child process, in modules that do not need
-TensorFlow.
-"""
+"""NumPy files as inputs, in modules of the child process that do not need TensorFlow."""
 
 from __future__ import annotations
 
@@ -168,10 +165,7 @@ def test_one_array_for_the_one_input_needs_no_name(tmp_path: Path) -> None:
 def test_arrays_are_cast_where_nothing_is_lost_but_digits(
     tmp_path: Path, wanted: str, array: Any, how: str
 ) -> None:
-    """
-    Arrays are cast if only precision is lost: floats to narrower floats, and integers to dtypes
-    with enough range.
-    """
+    """Floats become narrower floats, and integers keep their values."""
     np.savez(tmp_path / "x.npz", values=array)
     (found,), hows = read(tmp_path / "x.npz", Slot("values", [None, 3], wanted))
     assert (found.dtype, hows) == (np.dtype(wanted), [how])
@@ -203,10 +197,7 @@ def test_arrays_are_cast_where_nothing_is_lost_but_digits(
 def test_arrays_that_do_not_fit_are_refused(
     tmp_path: Path, wanted: str, array: Any, message: str
 ) -> None:
-    """
-    An array that does not fit is an error with the name of the input, the expected and the actual
-    value.
-    """
+    """The error has the name of the input, and the expected and the actual value."""
     np.savez(tmp_path / "x.npz", values=array)
     assert (
         refusal(tmp_path / "x.npz", Slot("values", [None, 3], wanted)) == f"input values {message}"
@@ -295,10 +286,7 @@ def zipped(name: str, content: bytes) -> bytes:
     ],
 )
 def test_files_that_are_none_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    """
-    An invalid file is an error before its arrays are created: objects, sizes above the memory,
-    wrong headers, and other formats.
-    """
+    """Objects, too large arrays, wrong headers and other formats are errors before reading."""
     (tmp_path / "x.npz").write_bytes(content)
     assert message in refusal(tmp_path / "x.npz", VALUES)
 

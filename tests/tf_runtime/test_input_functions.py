@@ -1,7 +1,4 @@
-"""
-Batches from a function of the user (``--inputs MODULE:FUNCTION``), in modules that do not need
-TensorFlow.
-"""
+"""Batches from ``--inputs MODULE:FUNCTION``, in modules that do not need TensorFlow."""
 
 from __future__ import annotations
 
@@ -89,10 +86,7 @@ def refusal(place: Path, code: str, slots: tuple[Slot, ...] = ONE, **wanted: Any
     ],
 )
 def test_a_function_returns_or_yields_batches(place: Path, code: str) -> None:
-    """
-    A function can return or yield batches: arrays, dicts by input name, and lists in the order of
-    the inputs.
-    """
+    """A batch is an array, a dict by input name, or a list in the order of inputs."""
     found = given(place, code)
     assert [[array.shape for array in one] for one in found.batches] == [[(2, 3)], [(2, 3)]]
     assert (found.kind, found.hows, found.size) == ("given", ["given, cast from float64"], 2)
@@ -118,10 +112,7 @@ def test_one_array_is_cut_like_a_file(place: Path, value: str) -> None:
 
 
 def test_batches_stay_as_they_are_unless_a_size_is_set(place: Path) -> None:
-    """
-    Yielded batches keep their size unless the user or the model sets a size, and their other
-    dimensions can differ.
-    """
+    """Batches can differ in size and other dimensions."""
     code = "def made():\n    yield np.ones((3, 5))\n    yield np.ones((6, 2))"
     assert [one[0].shape for one in given(place, code, OPEN).batches] == [(3, 5), (6, 2)]
     sizes = [one[0].shape for one in given(place, code, OPEN, batch_size=4).batches]
@@ -138,10 +129,7 @@ def test_text_may_be_python_s(place: Path) -> None:
 
 
 def test_an_endless_function_ends_with_the_number_of_batches(place: Path) -> None:
-    """
-    An endless function stops at the number of batches; without that number, or above the size
-    limit, it is an error.
-    """
+    """Without a number, or above the size limit, it is an error."""
     code = "def made():\n    while True: yield np.ones((2, 3), 'float32')"
     assert len(given(place, code, batches=7).batches) == 7
     assert refusal(place, code).endswith(":made returned too many")
@@ -150,10 +138,7 @@ def test_an_endless_function_ends_with_the_number_of_batches(place: Path) -> Non
 
 
 def test_the_function_runs_in_the_user_s_directory(place: Path) -> None:
-    """
-    The function runs in the user's directory during import, calls and iteration, and the directory
-    is restored after each.
-    """
+    """The directory is restored after import, calls and each batch."""
     before = os.getcwd()  # noqa: PTH109  # as the function sees it
     (place / "data.npy").write_bytes(b"")
     code = (
@@ -224,10 +209,7 @@ def test_nan_is_noted(place: Path) -> None:
     ],
 )
 def test_functions_that_are_wrong_are_refused(place: Path, code: str, message: str) -> None:
-    """
-    An invalid function or batch is a one-line error with the function, or with the batch and the
-    input.
-    """
+    """The error is one line with the function, or with the batch and the input."""
     assert message in refusal(place, code)
 
 

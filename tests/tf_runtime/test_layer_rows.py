@@ -60,10 +60,7 @@ def parts(inputs: Any, spoiled: dict[int, int], *, explains: bool) -> list[tuple
 def test_layers_are_compared_in_all_rows_of_few(
     inputs: Any, *, explains: bool, is_partial: bool
 ) -> None:
-    """
-    If there are few rows, layers are compared for all of them, and a run that must explain an error
-    has a higher limit.
-    """
+    """A run that must explain an error has a higher limit."""
     assert LayerRows(TF, inputs, explains=explains).is_partial is is_partial
 
 
@@ -79,20 +76,14 @@ def test_layers_are_compared_in_all_rows_of_few(
     ids=["whole", "large", "cut", "fixed", "fixed-small"],
 )
 def test_the_first_rows_are_compared(inputs: Any, expected: list[int]) -> None:
-    """
-    Layers are compared for the first rows; a batch is cut unless the model has a fixed batch size,
-    and the number is reported.
-    """
+    """A batch is cut unless the batch size is fixed, and the number is reported."""
     compared = parts(inputs, {}, explains=False)
     assert compared == [(number, 0, count) for number, count in enumerate(expected)]
     assert inputs.told["layer_rows"] == sum(expected)
 
 
 def test_batches_with_new_nan_are_compared_first() -> None:
-    """
-    Batches with new NaN values are compared first, even if they come late or their NaN rows would
-    be cut off.
-    """
+    """This includes late batches, and rows that would be cut off."""
     assert parts(fed(*[8] * 40), {30: 7, 35: 0}, explains=False) == [(30, 0, 8), (35, 0, 8)]
     many = parts(fed(*[400] * 40), {7: 399}, explains=True)
     assert many == [(7, 0, 400), (0, 0, 400), (1, 0, 200)]

@@ -32,10 +32,7 @@ def test_each_job_has_its_function() -> None:
 
 @pytest.mark.parametrize("folder", ["compat", "bench"])
 def test_scripts_name_modules_that_exist(folder: str) -> None:
-    """
-    Modules that scripts import by name exist; no other test imports them by name without
-    TensorFlow.
-    """
+    """Only tests with TensorFlow import the modules by these names."""
     named = {
         match[1]
         for path in (ROOT / "tests" / folder).glob("*.py")

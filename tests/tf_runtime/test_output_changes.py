@@ -26,10 +26,7 @@ def random(*shape: int, seed: int = 1) -> Any:
 
 
 def test_classes_sides_and_neighbours_are_counted() -> None:
-    """
-    Changes of classes, signs and neighbours are counted like in plain code, for any split of rows
-    into batches.
-    """
+    """The counts equal those of plain code, for any split of rows into batches."""
     one = random(100, 6)
     other = one + 0.3 * random(100, 6, seed=2)
     found = changes(one, other)
@@ -50,10 +47,7 @@ def test_classes_sides_and_neighbours_are_counted() -> None:
 
 @pytest.mark.parametrize("shape", [(50,), (50, 1), (50, 3), (50, 5, 2), (50, 20), (50, 4, 4, 9)])
 def test_errors_are_relative_to_the_spread(shape: tuple[int, ...]) -> None:
-    """
-    Errors are relative to the spread of each channel, or of all values if there are many channels,
-    and offsets do not count.
-    """
+    """With many channels, the spread is that of all values; offsets do not count."""
     one = random(*shape) + 500
     other = one + 0.01 * random(*shape, seed=3)
     found = changes(one.astype("float64"), other.astype("float64"))
@@ -126,10 +120,7 @@ def test_an_empty_batch_counts_for_nothing() -> None:
 
 
 def test_sides_do_not_depend_on_batches() -> None:
-    """
-    The counts do not depend on the batches, even if a later value below 0 shows that the values are
-    not probabilities.
-    """
+    """A later value below 0 shows that earlier values are not probabilities."""
     one = np.concatenate([np.full((32, 1), 0.3), random(968, 1)]).astype("float32")
     for batch in (32, 1000):
         found = changes(one, -one, batch)
@@ -146,10 +137,7 @@ def test_nan_in_one_row_is_no_variation() -> None:
 
 
 def test_batches_may_have_different_shapes() -> None:
-    """
-    Batches can have different shapes, such as sequences of different lengths, and then all channels
-    count as one.
-    """
+    """If the lengths of sequences differ, all channels count as one."""
     found = OutputChanges()
     for length, seed in ((12, 1), (17, 2), (12, 3)):
         one = random(1, length, seed=seed)

@@ -1,7 +1,4 @@
-"""
-The search for the input size that overflows, with numbers instead of models;
-``tests/compat/test_overflow_probe.py`` uses models.
-"""
+"""The search for the factor that overflows, with numbers instead of models."""
 
 from __future__ import annotations
 
@@ -46,10 +43,7 @@ def counted(at: Callable[[float], Outcome]) -> tuple[Callable[[float], Outcome],
 
 @given(edge=st.floats(1.01, MOST), largest=st.floats(1e-3, 1e5))
 def test_edge_is_found_within_a_fifth(edge: float, largest: float) -> None:
-    """
-    The edge is found within a fifth between two tested factors in few runs, or is above the largest
-    factor.
-    """
+    """Few runs find the edge, unless it is above the largest factor."""
     most = most_factor(largest)
     run, tried = counted(lambda factor: Outcome("dense" if factor >= edge else None))
     finite_to, factor, place = smallest_factor(run, most)
@@ -97,9 +91,7 @@ def test_factors_have_two_digits(edge: float) -> None:
     [(1e-3, MOST), (3.0, 21000.0), (255.0, 250.0), (30_000.0, LEAST), (1e6, LEAST)],
 )
 def test_inputs_stay_within_float16(largest: float, expected: float) -> None:
-    """
-    Inputs are scaled at most to the range of float16, or to 16 times their size if that is larger.
-    """
+    """The largest factor reaches the range of float16, but is at least 16."""
     assert most_factor(largest) == expected
     assert expected == LEAST or expected * largest <= np.finfo("float16").max
 
@@ -133,10 +125,7 @@ def test_first_layer_is_the_one_that_makes_it() -> None:
 
 
 def test_layer_around_the_first_is_named_if_its_code_makes_it() -> None:
-    """
-    The layer around the first one is reported if its own code overflows, such as the scores of an
-    attention.
-    """
+    """An example is the scores of an attention."""
     attention = row("attention", 2, 3)
     output = row("attention/output", 0, 1, parent=attention.candidate)
     assert first_overflow([output, attention], vectors(1, 0, 1, 1)) is attention
@@ -150,9 +139,6 @@ def test_only_float16_is_probed() -> None:
 
 
 def test_runs_are_bounded() -> None:
-    """
-    The number of runs is limited by the octaves of the largest factor, because each run halves
-    them.
-    """
+    """Each run halves the octaves of the largest factor."""
     runs = 1 + math.ceil(math.log2(math.log2(overflow_probe.MOST) / math.log2(CLOSE)))
     assert runs <= MOST_RUNS

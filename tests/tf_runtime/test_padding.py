@@ -56,10 +56,7 @@ CYCLE = ["nowhere", "end", "beginning", "everywhere"]
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
 def test_rows_are_padded_partly_and_fully(batch: int) -> None:
-    """
-    Each batch has rows without padding, with partial and with full padding, even if it has few
-    rows.
-    """
+    """Batches of few rows have rows without, with partial and with full padding too."""
     (array,) = drawn([ids()], batch=batch)
     kinds = [kind(row) for row in array]
     assert kinds == (CYCLE * len(kinds))[: len(kinds)]
@@ -67,10 +64,7 @@ def test_rows_are_padded_partly_and_fully(batch: int) -> None:
 
 
 def test_inputs_end_alike_in_some_rows_and_not_in_others() -> None:
-    """
-    Several inputs have equal padding in some rows and different padding in others, because a rule
-    for merged masks is visible only with different masks.
-    """
+    """Different masks are necessary to test rules for merged masks."""
     first, second = drawn([ids(), ids()])
     pairs = [(kind(one), kind(other)) for one, other in zip(first, second, strict=True)]
     assert all(one == other for one, other in pairs[:4])
@@ -79,10 +73,7 @@ def test_inputs_end_alike_in_some_rows_and_not_in_others() -> None:
 
 
 def test_sentences_of_a_text_end_early() -> None:
-    """
-    Ids of several sentences are padded per text and per sentence; rows with one axis are features
-    and are not padded.
-    """
+    """Texts and sentences are padded; rows with one axis are features."""
     (array,) = drawn([ids((4, LENGTH))])
     assert (array[0, 1, LENGTH // 2 :] == 0).all()
     assert (array[0, 0] != 0).all()
@@ -90,9 +81,7 @@ def test_sentences_of_a_text_end_early() -> None:
 
 
 def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
-    """
-    All features of a padded step have the mask value, because ``Masking`` ignores any other value.
-    """
+    """``Masking`` needs the mask value in all features of a step."""
     slot = Slot("series", [None, LENGTH, 2], "float32")
     made = recipe(slot, [ReachedLayer(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
     (array,) = drawn([(slot, made)])
@@ -122,9 +111,7 @@ def test_a_part_of_the_ids_is_masked_too(way: int, expected: float | None) -> No
 def test_a_model_that_does_not_say_what_its_inputs_come_to(
     dtype: str, shape: list[int | None] | None, expected: float | None
 ) -> None:
-    """
-    If the use of inputs is unknown, ids are padded as for an Embedding and series as for a Masking.
-    """
+    """Ids are padded as for an Embedding, and series as for a Masking."""
     own = layer(
         "Model",
         layers=[

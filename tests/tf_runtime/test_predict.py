@@ -33,10 +33,7 @@ def predictor(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_silent_model_has_the_input_of_its_only_signature(predictor: Any) -> None:
-    """
-    A model without declared inputs, such as a SavedModel of Keras 2 that was never called in
-    Python, has the input of its only signature.
-    """
+    """Keras 2 does not declare inputs of models that were never called."""
     predictor.signatures = {"serving_default": signature("x")}
     assert predictor._feed_model({}) == "x"  # noqa: SLF001  # as above
 
@@ -47,10 +44,7 @@ def test_a_silent_model_has_the_input_of_its_only_signature(predictor: Any) -> N
     ids=["none", "two", "two inputs"],
 )
 def test_a_silent_model_is_refused_otherwise(predictor: Any, signatures: dict[str, Any]) -> None:
-    """
-    A model without declared inputs is an error if it has several signatures or inputs, because
-    their structure is unknown.
-    """
+    """With several signatures or inputs, their structure is unknown."""
     predictor.signatures = signatures
     with pytest.raises(Refused, match="says nothing"):
         predictor._feed_model({})  # noqa: SLF001  # as above

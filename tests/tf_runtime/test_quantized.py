@@ -41,10 +41,7 @@ def test_the_same_integers_add_nothing() -> None:
 
 
 def test_the_error_of_rounding_is_estimated() -> None:
-    """
-    The estimated rounding error is within a tenth of the error of rounding random numbers to these
-    integers.
-    """
+    """The estimate is within a tenth of the error of random numbers."""
     random = np.random.RandomState(2)
     weights = random.uniform(-127, 127, size=(256, 64))
     rounded = np.round(weights)

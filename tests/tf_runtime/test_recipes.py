@@ -1,7 +1,4 @@
-"""
-Drawing inputs, with replacements for the layers of a library; ``tests/compat/test_feeding.py`` uses
-real layers.
-"""
+"""Drawing inputs for stand-ins of layers; ``tests/compat/test_feeding.py`` uses real layers."""
 
 from __future__ import annotations
 
@@ -50,10 +47,7 @@ def embedding(count: int, *, change: int = WHOLE, mask_zero: bool = False) -> Re
 def test_ids_are_below_the_smallest_bound(
     dtype: str, reached: list[ReachedLayer], bound: int
 ) -> None:
-    """
-    Drawn ids are below the smallest limit of the layers and of the dtype, and below half of it
-    after an offset.
-    """
+    """Layers and the dtype have limits, which are halved after an offset."""
     made = recipe(Slot("ids", [None, 100], dtype), reached, None)
     values = drawn(made, 400, 100)
     assert values.min() == 0
@@ -61,10 +55,7 @@ def test_ids_are_below_the_smallest_bound(
 
 
 def test_given_ids_are_bounded_where_all_of_them_come_to_the_layer() -> None:
-    """
-    Ids of the user are limited only if the layer receives all of them, and not if some are cut or
-    moved before.
-    """
+    """Cut or moved ids of the user are not limited."""
     slot = Slot("ids", [None, 3], "int32")
     assert recipe(slot, [embedding(9, change=PART), embedding(50)], None).limit == (50, "embedding")
     assert recipe(slot, [embedding(9, change=PART)], None).limit is None
@@ -72,9 +63,7 @@ def test_given_ids_are_bounded_where_all_of_them_come_to_the_layer() -> None:
 
 
 def test_what_means_the_end_of_a_sequence_is_drawn_nowhere_else() -> None:
-    """
-    The id 0 is not drawn for an Embedding that masks it, except as padding, if other ids exist.
-    """
+    """A masked 0 is only padding, if other ids exist."""
     slot = Slot("ids", [None, 30], "int32")
     made = recipe(slot, [embedding(4, mask_zero=True)], None)
     assert (made.padding, set(drawn(made, 9, 30).ravel().tolist())) == (0.0, {1, 2, 3})
@@ -137,10 +126,7 @@ def test_what_is_scaled_from_pixels_gets_pixels(
 def test_normalised_inputs_have_the_mean_that_was_learnt(
     shape: list[int | None], mean: Any, expected: list[float]
 ) -> None:
-    """
-    A normalized input has the learnt mean if it has one for each value; images get pixels, and
-    other inputs the default.
-    """
+    """Without a mean for each value, images get pixels, and others the default."""
     found = ReachedLayer(
         layer("Normalization", mean=np.array(mean), variance=np.ones_like(mean)), WHOLE, None
     )
@@ -167,10 +153,7 @@ def test_normalised_inputs_have_the_mean_that_was_learnt(
 def test_scaled_values_are_at_most_1_after_it(
     scale: Any, offset: float, dtype: str, ends: list[float]
 ) -> None:
-    """
-    Scaled values are at most 1 after scaling, from 0 or from the offset, unless the layer enlarges
-    them.
-    """
+    """Values begin at 0 or the offset; layers that enlarge values are ignored."""
     found = ReachedLayer(layer("Rescaling", scale=scale, offset=offset), WHOLE, None)
     made = recipe(Slot("x", [None, 2], dtype), [found], None)
     assert made.range == pytest.approx(ends)

@@ -1,7 +1,4 @@
-"""
-The error message of the child for an error of TensorFlow or Keras: only the line that describes the
-problem.
-"""
+"""The relevant line of an error of TensorFlow or Keras."""
 
 from __future__ import annotations
 
@@ -55,17 +52,13 @@ TRACED: Final = {
 
 @pytest.mark.parametrize("release", RAN)
 def test_graph_says_what_its_node_did(release: str) -> None:
-    """
-    The message for a graph error has the failure of the node and not the place of its creation.
-    """
+    """The message has the failure of the node without the place of its creation."""
     assert sentence(ValueError(RAN[release])) == f"ValueError: {NO_INDEX}"
 
 
 @pytest.mark.parametrize("release", TRACED)
 def test_layer_says_what_it_raised(release: str) -> None:
-    """
-    The message for a layer error has the exception of the layer, without the code of AutoGraph.
-    """
+    """The message has the exception of the layer without the code of AutoGraph."""
     assert sentence(TypeError(TRACED[release])) == f"TypeError: {NO_MATCH}"
 
 
@@ -83,10 +76,7 @@ def test_colours_are_left_out() -> None:
 
 
 def test_loader_says_why_the_innermost_object_does_not_load() -> None:
-    """
-    The message for a load error has the reason of the innermost object, without the configs that
-    Keras 3 prints.
-    """
+    """The message omits the configs that Keras 3 prints."""
     said = (
         "<class '{}'> could not be deserialized properly. Please ensure.\n\nconfig={{'a': "
         "1}}.\n\nException encountered: {}"

@@ -24,9 +24,7 @@ TUPLE = {"class_name": "__tuple__", "items": [1, 2]}
     ],
 )
 def test_a_function_is_looked_up_by_its_config(value: Any, expected: Any) -> None:
-    """
-    A function is looked up by its config, an object by its class, and a text is the name itself.
-    """
+    """An object is looked up by its class; a string is the name."""
     assert library.name_and_config(value) == expected
 
 
@@ -53,9 +51,7 @@ def test_an_object_gets_another_config() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", None, {"class_name": "Policy"}])
 def test_only_mixed_policies_become_dicts(dtype: Any) -> None:
-    """
-    Only mixed policies are written as dicts, because all releases read other policies as dtypes.
-    """
+    """All releases read other policies as dtypes."""
     assert library.with_policy_dict(dtype) is dtype
     mixed = library.with_policy_dict("mixed_float16")
     assert library.class_of(mixed) == "Policy"

@@ -144,10 +144,7 @@ def test_a_function_gets_the_rows_of_all_batches(place: Path) -> None:
 
 
 def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
-    """
-    A metric function receives several outputs with labels by name, and can declare that lower
-    values are better.
-    """
+    """A metric can declare that lower values are better."""
     labels = {"a": [1.0, 2.0], "b": [0.0, 0.0]}
     found = told(
         task(place, "several", **labels),
@@ -168,9 +165,7 @@ def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
 
 
 def test_a_metric_is_computed_without_each_tenth_of_the_rows(place: Path) -> None:
-    """
-    A metric is also computed ten times without a tenth of the rows, to estimate its uncertainty.
-    """
+    """The ten values estimate its uncertainty."""
     one = np.eye(2)[np.arange(20) % 2]
     other = one.copy()
     other[:2] = one[1::-1]
@@ -186,10 +181,7 @@ def test_a_metric_is_computed_without_each_tenth_of_the_rows(place: Path) -> Non
 
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32"])
 def test_narrow_predictions_come_as_float32(place: Path, dtype: Any) -> None:
-    """
-    Predictions in 16 bits are passed to a metric function as float32, because NumPy would compute
-    in 16 bits.
-    """
+    """NumPy would compute in 16 bits."""
     array = np.ones((2, 2)).astype(dtype)
     found = told(task(place, "narrow", a=[0, 1]), ([array], [array]))
     assert found["outputs"][0]["candidate"] == 1.0
@@ -272,10 +264,7 @@ def test_labels_have_the_names_of_outputs(
 
 
 def test_the_only_array_needs_no_name() -> None:
-    """
-    The only array in a file of labels needs no name, as in an ``.npy`` file or with
-    ``numpy.savez``.
-    """
+    """Examples are ``.npy`` files and ``numpy.savez`` without names."""
     for name in ("", "arr_0", "a"):
         assert list(given_arrays.by_output({name: np.zeros(2)}, ("a",))) == ["a"]
     assert list(given_arrays.by_output({"b": np.zeros(2)}, ("a", "b"))) == ["b"]
@@ -322,10 +311,7 @@ class Counted:
     skipped=st.sets(st.integers(0, 10), max_size=2),
 )
 def test_tenths_do_not_depend_on_batches(count: int, batch: int, skipped: set[int]) -> None:
-    """
-    The tenths for the uncertainty do not depend on the batches: each row with a label is left out
-    once.
-    """
+    """Each row with a label is left out once."""
     labels = 2.0 ** (np.arange(count) % 40)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(task_metrics, "LibraryMetric", Counted)

@@ -30,10 +30,7 @@ def test_numbers_in_names_count_up_with_every_model() -> None:
 
 
 def test_layers_of_the_same_names_may_stand_in_another_order() -> None:
-    """
-    Layers with equal names are paired in another order, as Keras 3.6 loads models with several
-    inputs.
-    """
+    """Keras 3.6 loads models with several inputs in another order."""
     like = layer("Model", "net", layer("Dense", "a"), layer("Dense", "b"))
     model = layer("Model", "net", layer("Dense", "b"), layer("Dense", "a"))
     assert paths(model, like) == {"net": "net", "a": "net/a", "b": "net/b"}
@@ -47,19 +44,14 @@ def test_another_order_and_a_number() -> None:
 
 
 def test_a_layer_that_the_other_lacks_keeps_its_path() -> None:
-    """
-    A layer that the other model lacks keeps its path and is reported as called in one model only.
-    """
+    """It is reported as called in one model only."""
     like = layer("Model", "net", layer("Dense", "a"))
     model = layer("Model", "net", layer("Dense", "a"), layer("Dropout", "drop"))
     assert paths(model, like) == {"net": "net", "a": "net/a", "drop": "net/drop"}
 
 
 def test_of_a_class_that_one_has_more_of_nothing_is_guessed() -> None:
-    """
-    Layers of a class are not paired if one model has more of them, because the files may contain
-    different layers.
-    """
+    """The files may contain different layers."""
     like = layer("Model", "net", layer("Dense", "a"))
     model = layer("Model", "other", layer("Dense", "b"), layer("Dense", "c"))
     assert paths(model, like) == {"other": "net", "b": "net/b", "c": "net/c"}

@@ -17,8 +17,8 @@ from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
 from policytool.releases.releases import CURRENT, is_known, release_name
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
-from policytool.reports.plans import _changes, diff
-from policytool.reports.plans._changes import LayerChange, changes_table, layer_changes
+from policytool.reports.plans import diff
+from policytool.reports.plans.diff import LayerChange, changes_table, layer_changes
 from policytool.reports.plans.fields import REPORT, Migrations, plan_values, verification_words
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.words import (
@@ -63,7 +63,7 @@ def facts(migration: Migration) -> Iterator[Fact]:
     )
     if plan.conversion is not None and not plan.refusals:
         compared = migration.comparison
-        yield from _changes.facts(
+        yield from diff.conversion_facts(
             plan.conversion,
             plan.matching_releases,
             is_verified=compared is not None and not compared.missed,
@@ -164,7 +164,7 @@ def _storage(migration: Migration) -> str:
     """Return the effect of the casts on stored values."""
     plan = migration.plan
     converted = (
-        _changes.stored_values_words(plan.conversion)
+        diff.stored_values_words(plan.conversion)
         if plan.conversion is not None and not plan.refusals
         else ""
     )
@@ -278,7 +278,7 @@ def _blocks(migration: Migration, view: View) -> Iterator[Block]:
         yield table
     conversion = migration.plan.conversion
     if conversion is not None and not migration.plan.refusals:
-        changes = _changes.changes(conversion, most)
+        changes = diff.conversion_changes(conversion, most)
         if changes is not None:
             yield changes
 

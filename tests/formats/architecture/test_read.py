@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,7 @@ import policytool
 from tests.conftest import MIXED_JSON
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import sequential
+from tests.helpers.small_models import dense, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,3 +46,20 @@ def test_json_stores_no_variables() -> None:
     summary = policytool.inspect(MIXED_JSON).summary
     assert summary.layers
     assert (summary.parameters, summary.bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "version", "backend"),
+    [
+        ({"keras_version": "2.1.6", "backend": "theano"}, "2.1.6", "theano"),
+        ({"keras_version": 2, "backend": None}, None, None),
+    ],
+)
+def test_the_writer_is_named_next_to_the_model(
+    keys: dict[str, Any], version: str | None, backend: str | None, tmp_path: Path
+) -> None:
+    """An architecture has the release and the backend of its writer, if they are strings."""
+    file = tmp_path / "model.json"
+    file.write_text(json.dumps({**sequential(dense()), **keys}), encoding="utf-8")
+    writer = policytool.inspect(file).writer
+    assert (writer.keras, writer.backend) == (version, backend)

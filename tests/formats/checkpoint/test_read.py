@@ -246,3 +246,14 @@ def test_tensors_that_no_object_has_keep_their_keys(tmp_path: Path) -> None:
     bundles.write(tmp_path / "made", dict([bundles.object_graph([([], [])]), ("scope/x", FLOAT)]))
     assert layers(policytool.inspect(tmp_path / "made.index")) == {"scope": ["x"]}
     assert OBJECT_GRAPH_KEY not in str(policytool.inspect(tmp_path / "made.index"))
+
+
+def test_keys_give_names_if_the_object_graph_is_empty(tmp_path: Path) -> None:
+    """The keys are object paths; optimizer slots and counters are not weights."""
+    value = ".ATTRIBUTES/VARIABLE_VALUE"
+    slot = f"dense/kernel/.OPTIMIZER_SLOT/optimizer/m/{value}"
+    keys = (f"dense/kernel/{value}", slot, f"save_counter/{value}")
+    bundles.write(
+        tmp_path / "made", dict([bundles.object_graph([]), *((key, FLOAT) for key in keys)])
+    )
+    assert layers(policytool.inspect(tmp_path / "made.index")) == {"dense": ["kernel"]}

@@ -22,7 +22,7 @@ from policytool.migration.convert.architecture import Recipe, SerializedObject, 
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext, keras1
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
-from policytool.reports.plans._changes import stored_values_words
+from policytool.reports.plans.diff import stored_values_words
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:

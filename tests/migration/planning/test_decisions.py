@@ -478,14 +478,20 @@ def test_sub_layers_that_loaders_treat_differently_are_told() -> None:
     assert "sub-layers" in {note.code for note in plan(model, "mixed_float16").notes}
 
 
-def _quantised(mode: str, to: str) -> Any:
-    """Return the plan for a model of Keras 3 with a quantized hidden layer."""
-    quantised = {
+def _quantised_policy(mode: str, source_policy: str) -> dict[str, Any]:
+    """Return a quantized policy of Keras 3."""
+    return {
         "class_name": "QuantizedDTypePolicy",
-        "config": {"mode": mode, "source_name": "float32"},
+        "config": {"mode": mode, "source_name": source_policy},
         "module": "keras.dtype_policies",
     }
-    model = chain(dense("a", quantised), dense("b"), dense("out"))
+
+
+def _quantised(mode: str, to: str, *more: Any, source_policy: str = "float32") -> Any:
+    """Return the plan for a model of Keras 3 with a quantized hidden layer and other policies."""
+    policy_b, policy_out = more or ("float32", "float32")
+    hidden = dense("a", _quantised_policy(mode, source_policy))
+    model = chain(hidden, dense("b", policy_b), dense("out", policy_out))
     for entry in model["config"]["layers"]:
         if entry["class_name"] == "InputLayer":
             entry["config"]["batch_shape"] = entry["config"].pop("batch_input_shape")
@@ -529,6 +535,43 @@ def test_a_quantised_layer_keeps_its_mode_and_its_tensors(mode: str) -> None:
     (edit,) = [edit for edit in made.edits if edit.path == "net/a"]
     assert edit.after["config"] == {"mode": mode, "source_name": "bfloat16"}
     assert not [cast for cast in made.casts if cast.path == "net/a"]
+
+
+def test_a_quantised_output_layer_keeps_its_mode_in_float32() -> None:
+    """An output layer that stays in float32 is quantized from float32."""
+    others = [_quantised_policy("int8", "mixed_bfloat16")] * 2
+    made = _quantised("int8", "bfloat16", *others, source_policy="mixed_bfloat16")
+    (edit,) = [edit for edit in made.edits if edit.path == "net/out"]
+    assert edit.after["config"] == {"mode": "int8", "source_name": "float32"}
+
+
+def test_attention_gets_the_policies_of_its_quantized_projections() -> None:
+    """The stored variables show that the projections are quantized, and how."""
+    shape = [None, 4, 5]
+    attention = layer(
+        "MultiHeadAttention",
+        "mha",
+        num_heads=2,
+        key_dim=3,
+        value_dim=3,
+        use_bias=True,
+        query_shape=shape,
+        key_shape=shape,
+        value_shape=shape,
+    )
+    model = chain(attention)
+    attention["inbound_nodes"] = [[["x", 0, 0, {"value": ["x", 0, 0]}]]]
+    paths = [f"mha/{name}" for name in ("query", "key", "value", "attention_output")]
+    variables = {"kernel": "int8", "bias": "float32", "kernel_scale": "float32"}
+    tensors = {f"mha/{path}/{name}": dtype for path in paths for name, dtype in variables.items()}
+    keras3 = {**model, "module": "keras.src.models.functional"}
+    edit: Any
+    (edit,) = plan(document(keras3, keras="3.12.0", tensors=tensors)).edits
+    modes = edit.after["config"]["policy_map"]
+    assert list(modes) == paths
+    assert all(
+        modes[path]["config"] == {"mode": "int4", "source_name": "float32"} for path in paths
+    )
 
 
 def test_a_policy_under_another_key_is_told_and_left() -> None:

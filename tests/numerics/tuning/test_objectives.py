@@ -107,10 +107,7 @@ def metric(drop: float | None, allowed: float, *, passed: bool) -> TaskMetric:
     ],
 )
 def test_a_metric_counts_its_drop(found: TaskMetric, excess: float) -> None:
-    """
-    The metric objective is the drop relative to the allowed drop; a better metric uses nothing, and
-    NaN always fails.
-    """
+    """The excess is relative to the allowed drop; NaN always fails."""
     measured = errors(0.3)
     measured = replace(measured, verdict=replace(measured.verdict, metric=found))
     wanted = Objective(tolerances=None)
@@ -157,10 +154,7 @@ def test_gradients_count_at_the_best_scale() -> None:
 
 
 def test_gradients_that_are_never_finite_break_the_objective() -> None:
-    """
-    Gradients that are not finite at any scale fail the objective; a model without trainable
-    variables passes.
-    """
+    """A model without trainable variables passes."""
     wanted = objective(GIVEN, gradients=True)
     spoilt = replace(errors(0.001), gradients=gradients(reductions(0.0, overflow=1)))
     assert objective_excess(spoilt, wanted) == math.inf

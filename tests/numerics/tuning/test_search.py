@@ -1,7 +1,4 @@
-"""
-The search for layers to keep in float32, with models whose error is a formula: its result passes,
-is minimal as reported, and is found within the budget.
-"""
+"""The search for layers to keep in float32, in models whose error is a formula."""
 
 from __future__ import annotations
 
@@ -201,10 +198,7 @@ def test_each_removal_from_a_minimal_set_was_tried_and_fails(
 @settings(max_examples=examples(200))
 @given(data=st.data(), model=monotone_models())
 def test_minimum_is_the_smallest_of_all_sets(data: st.DataObject, model: Model) -> None:
-    """
-    A set that is reported as a minimum is the smallest of all sets; the search reports it if no
-    errors cancel.
-    """
+    """The search reports a minimum if no errors cancel."""
     found = searched(model, **data.draw(hints(model)))
     if found.search.is_minimum:
         assert found.kept is not None
@@ -238,10 +232,7 @@ def test_same_search_has_the_same_result(data: st.DataObject, model: Model) -> N
 def test_continued_search_has_the_result_of_one_that_was_not_interrupted(
     data: st.DataObject, model: Model, trials: int
 ) -> None:
-    """
-    A continued search has the result of an uninterrupted one, and runs only trials that are not
-    recorded.
-    """
+    """Only trials that are not recorded run."""
     known = data.draw(hints(model))
     whole = searched(model, **known)
     first = searched(model, trials=trials, **known)
@@ -265,10 +256,7 @@ def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
 
 @pytest.mark.parametrize("weak", [(0,), (19,), (3, 4), (0, 7, 19), (2, 5, 11, 17)])
 def test_planted_layers_are_found_without_a_diagnosis(weak: tuple[int, ...]) -> None:
-    """
-    Without a diagnosis, layers with large errors are found by bisection, with a number of trials
-    that grows logarithmically.
-    """
+    """Bisection needs a number of trials that grows logarithmically."""
     model = planted(20, weak)
     found = searched(model)
     assert set(found.kept or ()) == {f"l{place}" for place in weak}
@@ -315,9 +303,7 @@ def test_objective_that_float32_does_not_meet_is_impossible() -> None:
 
 
 def test_set_that_fails_on_other_inputs_is_judged_by_all() -> None:
-    """
-    A set that fails on the validation inputs is rejected, and the search continues with all inputs.
-    """
+    """The search continues with all inputs."""
     found = searched(Model(errors=named([0.9, 0.05]), validation=1.2))
     best = found.search.best
     assert best is not None
@@ -327,10 +313,7 @@ def test_set_that_fails_on_other_inputs_is_judged_by_all() -> None:
 
 
 def test_set_that_overflows_on_other_inputs_only_is_judged_by_both() -> None:
-    """
-    A set that overflows only on the validation inputs is rejected, and the search continues with
-    all inputs.
-    """
+    """The search continues with all inputs."""
     safe = Model(errors=named([0.1, 0.1, 0.1]))
 
     class Rows(Model):
@@ -385,19 +368,13 @@ def random_errors(generator: np.random.Generator) -> Model:
 
 @THOROUGH
 def test_small_models_get_the_smallest_set_nearly_always() -> None:
-    """
-    The search finds a smallest set for at least 19 of 20 small models; only cancelling errors can
-    hide it.
-    """
+    """At most 1 of 20 models gets a larger set, because errors cancel."""
     assert smallest_share(random_errors, 150) >= 0.95
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_the_first_or_last_layers_are_a_start(*, is_reversed: bool) -> None:
-    """
-    Keeping only the first or the last layers is tried, even if their expected errors are small and
-    few trials are left.
-    """
+    """They are tried even with small expected errors and few trials left."""
     errors = [0.5] * 20 + [0.001] * 180
     model = Model(errors=named(errors[::-1] if is_reversed else errors))
     losses = {

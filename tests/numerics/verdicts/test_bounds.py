@@ -74,10 +74,7 @@ def test_a_bound_holds_nineteen_times_of_twenty(share: float, samples: int) -> N
     [(0, 60, 299), (0, 298, 299), (5, 1000, 1183), (1, 90, None), (0, 2, 299)],
 )
 def test_how_many_samples_would_decide(changed: int, samples: int, expected: int | None) -> None:
-    """
-    The number of samples for a decision assumes the same share in further samples; it is None if
-    the share is too large.
-    """
+    """Further samples are expected to have the same share; None if it is too large."""
     seen = Shares(
         samples=samples, changed=changed, total=changed, squares=changed, worst=min(changed, 1)
     )

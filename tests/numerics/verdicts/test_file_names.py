@@ -21,10 +21,7 @@ STORED: Layers = [
 
 
 def test_layers_are_paired_in_the_order_of_their_numbers() -> None:
-    """
-    Layers are paired in the order of their numbers, even if a new name equals the old name of
-    another layer.
-    """
+    """A new name can equal the old name of another layer."""
     running: Layers = [
         ("net_1/dense_10", "Dense"),
         ("net_1/dense_9", "Dense"),
@@ -66,9 +63,7 @@ def test_layers_below_a_renamed_one_keep_their_names() -> None:
     ],
 )
 def test_what_cannot_be_paired_keeps_its_name(running: Layers) -> None:
-    """
-    A layer keeps its name if the pairing is ambiguous because one of its siblings was not called.
-    """
+    """The pairing is ambiguous if a sibling was not called."""
     assert file_paths(running, STORED) == {}
 
 

@@ -33,20 +33,14 @@ def judged(*calls: LayerCall, tolerances: tuple[str, ...] = ()) -> CheckVerdict:
     ("differing", "ruling"), [(0, Ruling.PASSED), (1, Ruling.DIFFERING), (80, Ruling.DIFFERING)]
 )
 def test_integers_of_the_same_integers_are_the_same(differing: int, ruling: Ruling) -> None:
-    """
-    A call with integer inputs fails if an integer output differs, because nothing has to be
-    rounded.
-    """
+    """Integer inputs need no rounding, so a difference fails the check."""
     (found,) = judged(hashing(differing)).judgements
     assert found.ruling is ruling
     assert found.is_missed is (differing > 0)
 
 
 def test_integers_of_floats_may_differ() -> None:
-    """
-    Integer outputs of float inputs can differ, such as the index of the larger of two nearly equal
-    values.
-    """
+    """An example is the index of the larger of two nearly equal values."""
     assert not judged(hashing(3, "float16")).missed
 
 
@@ -57,8 +51,6 @@ def test_integers_that_differ_come_before_errors() -> None:
 
 
 def test_a_tolerance_is_held_against_the_share_that_differs() -> None:
-    """
-    A tolerance of the user is compared with the share of differing integers: 3 of 80 are 3.75 %.
-    """
+    """3 of 80 integers are 3.75 %."""
     assert not judged(hashing(3), tolerances=("net/hashing=0.04",)).missed
     assert judged(hashing(3), tolerances=("net/hashing=0.03",)).missed

@@ -63,10 +63,7 @@ def test_some_values_that_are_no_numbers_leave_the_others() -> None:
 
 
 def test_integers_are_held_against_a_given_tolerance_alone() -> None:
-    """
-    An integer output has a verdict only with a tolerance of the user, because rounding does not
-    explain a share of differing ids.
-    """
+    """Rounding does not explain a share of differing ids."""
     assert (judged(of_integers(80, 80)).ruling, judged(of_integers(80, 80)).error) == (
         Ruling.PASSED,
         None,
@@ -112,10 +109,7 @@ def of_signature(name: str, *, missing: bool = False) -> dict[str, Any]:
 
 
 def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
-    """
-    A tolerance can name an output of one of several signatures, and is a usage error if no
-    signature has it.
-    """
+    """A name that no signature has is a usage error."""
     both = [of_signature("scores"), of_signature("lowered")]
     assert len(
         answers.runs_from_json(
@@ -129,10 +123,7 @@ def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
 
 
 def test_a_tolerance_may_name_anything_where_nothing_ran() -> None:
-    """
-    A tolerance can name any output if no model ran because kernels are missing, which is then
-    reported.
-    """
+    """The report has the missing kernels."""
     (found,) = answers.runs_from_json(
         [of_signature("scores", missing=True)],
         Tolerances(given=(parse_tolerance("scores=0.1"),)),

@@ -1,7 +1,4 @@
-"""
-The report on loss scales follows from measurements; a scale is found by the rule of Keras and by a
-search.
-"""
+"""The report on loss scales, and the search for a scale."""
 
 from __future__ import annotations
 
@@ -115,10 +112,7 @@ DYNAMIC: Final = {"kind": "dynamic", "initial": 2.0**15, "growth_steps": 2000, "
 
 
 def test_the_answer_becomes_values() -> None:
-    """
-    The child's answer becomes values: counts are integers, shares are relative to their counts, and
-    totals cover all variables.
-    """
+    """Counts are integers, shares are relative to them, and totals cover all variables."""
     found = gradients.gradients_from_json(
         answer(
             {1.0: [row(100, 0, 0.5), row(0, 50)], 128.0: [row(), row()], 2.0**15: [row(), row()]},
@@ -149,9 +143,7 @@ def test_a_dynamic_scale_is_recorded_as_one() -> None:
 
 
 def test_nothing_has_no_shares() -> None:
-    """
-    A variable without elements has no shares, and a difference from a zero reference is infinite.
-    """
+    """A variable without elements has no shares; the distance from a zero reference is infinite."""
     nothing = GradientReductions()
     assert (
         nothing.underflow_share
@@ -213,9 +205,7 @@ def test_one_variable_is_enough() -> None:
 
 
 def test_subnormal_gradients_are_lost_too() -> None:
-    """
-    Subnormal gradients count as lost: no value is zero, but the gradient has an error of a tenth.
-    """
+    """No value is zero, but the gradient has an error of a tenth."""
     made = decided(
         {1.0: [row(error=0.1)], 128.0: [row(error=0.001)], 2.0**15: [row(error=0.001)]}, FIXED
     )
@@ -224,10 +214,7 @@ def test_subnormal_gradients_are_lost_too() -> None:
 
 
 def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
-    """
-    Dropping a recorded scale that overflows is no loss, and the report mentions gradients that
-    overflow without it as well.
-    """
+    """The report also mentions gradients that overflow without it."""
     made = decided({1.0: [row(500)], 128.0: [row(0, 10)], 2.0**15: [row()]}, FIXED)
     assert not made.matters
     assert made.need is ScaleNeed.SCALE
@@ -248,10 +235,7 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
 
 
 def test_dynamic_scaling_is_always_told() -> None:
-    """
-    The report on dynamic scaling has the final scale and the number of skipped steps, or says that
-    it does not settle.
-    """
+    """The report has the final scale and the number of skipped steps, if it settles."""
     rule = {"initial": 2.0**15, "multiplier": 2.0, "floor": 1.0, "scale": 2.0**13, "skipped": 2}
     trials = {1.0: [row(500)], 2.0**13: [row(5)], 2.0**15: [row()]}
     assert (
@@ -294,9 +278,7 @@ def test_dynamic_scaling_is_always_told() -> None:
 def test_what_no_scale_fixes_is_said(
     trials: dict[float, list[list[float]]], loss: float, told: str
 ) -> None:
-    """
-    The report says that no scale helps if the reference, the loss or the gradients are not finite.
-    """
+    """The reference, the loss or the gradients are not finite."""
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
     made = loss_scales.loss_scale_decision(gradients.gradients_from_json(found))
@@ -313,10 +295,7 @@ def test_a_model_without_trainable_variables() -> None:
 
 
 def test_what_the_numbers_hold_for_is_told() -> None:
-    """
-    The report lists the limits of the measurement: replaced losses, inactive layers, random ops,
-    and variables without a gradient.
-    """
+    """Replaced losses, inactive layers, random ops, and missing gradients are limits."""
     output = {
         "output": "b",
         "loss": "MeanSquaredError",
@@ -428,9 +407,7 @@ def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradie
 
 @given(measurements())
 def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
-    """
-    No scale is needed if gradients are equal under all scales, even if values are zero or wrong.
-    """
+    """This includes gradients that are zero or wrong."""
     same = tuple(
         dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
     )
@@ -483,10 +460,7 @@ def test_a_scale_that_does_not_move_ends_the_search() -> None:
 
 @given(EXPONENTS, EXPONENTS, st.sampled_from([0.0, 0.2]))
 def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: float) -> None:
-    """
-    The range is the widest that passes: both ends pass and their neighbours fail, found with few
-    trials.
-    """
+    """Both ends pass and their neighbours fail, with few trials."""
     tried = set()
 
     def finite(scale: float) -> bool:

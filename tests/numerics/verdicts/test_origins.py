@@ -96,10 +96,7 @@ def test_code_between_two_layers_is_to_blame_for_what_enters_the_second() -> Non
 
 
 def test_infinity_that_no_output_shows_is_not_to_blame() -> None:
-    """
-    Infinity that no output shows, as in an attention mask, is not charged if the outputs are only
-    imprecise.
-    """
+    """An example is an attention mask of a model with imprecise outputs."""
     found = model(
         traced("net/mask", begun=0, along=SPOILED),
         traced("net/weak", (0,), begun=1, isolated=0.4),
@@ -108,10 +105,7 @@ def test_infinity_that_no_output_shows_is_not_to_blame() -> None:
 
 
 def test_rounding_is_charged_to_what_rounds() -> None:
-    """
-    A rounding error is charged to the layer that rounds, and not to a layer that is exact for its
-    rounded inputs.
-    """
+    """Layers that are exact for rounded inputs are not charged."""
     found = model(
         traced("net/weak", begun=0),
         traced("net/reshape", (0,), begun=1, isolated=0.0),
@@ -123,10 +117,7 @@ def test_rounding_is_charged_to_what_rounds() -> None:
 
 
 def test_rounding_before_many_exact_blocks_is_found() -> None:
-    """
-    Rounding before a residual stream of 100 blocks, which has 2**100 paths, is found by visiting
-    each call once.
-    """
+    """A residual stream of 100 blocks has 2**100 paths; each call is visited once."""
     stream = [traced("net/weak", begun=0)]
     for number in range(100):
         last = len(stream) - 1
@@ -140,9 +131,7 @@ def test_rounding_before_many_exact_blocks_is_found() -> None:
 
 
 def test_an_error_of_its_own_is_charged_to_a_layer_whatever_is_rounded() -> None:
-    """
-    An error of the layer itself is charged to it even if its inputs are also rounded too coarsely.
-    """
+    """Its inputs are rounded too coarsely as well."""
     found = model(
         traced("net/a", begun=0),
         traced("net/weak", (0,), begun=1, isolated=0.6, own=0.5, rounding=0.3),
@@ -172,9 +161,7 @@ CHOICES = Choices(paths=("net", "net/a", "net/b", "net/block", "net/block/inner"
     [("net/b", {"net/b"}), ("net/square", {"net/a"}), ("net/unknown", {"net/a"})],
 )
 def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str]) -> None:
-    """
-    An op is represented by the layers that produce its inputs, and a selectable layer by itself.
-    """
+    """A layer that can be selected represents itself."""
     found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4))
     assert origins.propose(found, CHOICES) == kept
 
@@ -185,10 +172,7 @@ def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str
 def test_the_receiver_of_values_out_of_range_is_kept_with_their_layer(
     rounded: dict[str, Any], kept: set[str]
 ) -> None:
-    """
-    If the values of a kept layer exceed float16, the layer that receives them is kept too, because
-    it would cast them to infinity.
-    """
+    """It would cast them to infinity."""
     found = model(
         traced("net/a", begun=0, alone=SPOILED, along=SPOILED),
         traced("net/b", (0,), begun=1, own=1e-4, rounding=0.4, rounded=rounded, along=SPOILED),
@@ -199,10 +183,7 @@ def test_the_receiver_of_values_out_of_range_is_kept_with_their_layer(
 
 
 def test_a_layer_inside_a_custom_one_is_kept_with_all_of_it() -> None:
-    """
-    If a layer in a custom layer must be kept, the whole custom layer is kept, because it casts the
-    inputs of its layers.
-    """
+    """A custom layer casts the inputs of its layers."""
     found = model(
         traced("net/block/weak", within=1, begun=1, isolated=0.4),
         traced("net/block", begun=0, children=1),
@@ -230,9 +211,7 @@ def test_layers_are_ranked_by_what_they_lose() -> None:
 
 
 def test_traces_of_a_diagnosis_are_those_of_a_later_run() -> None:
-    """
-    The traces of a diagnosis equal those of a later run, without calls that only one of them has.
-    """
+    """Calls that only one of the runs has are left out."""
     diagnosis = model(
         traced("net/a", begun=0),
         traced("net/cast", (0,), begun=1),

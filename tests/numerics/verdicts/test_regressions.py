@@ -39,10 +39,7 @@ def report(found: Checks) -> bytes:
 
 
 def model(name: str, *layers: float, outputs: float = 1e-3, **other: Any) -> CheckRun:
-    """
-    Return a run of a model whose layers and output have these errors, with the tolerances 0.008 and
-    0.05.
-    """
+    """Return a run with these errors of layers and output, and tolerances of 0.008 and 0.05."""
     calls = [call(f"{name}/dense_{place}", error) for place, error in enumerate(layers)]
     last = call(name, None, class_name="Functional", is_model=True, children=len(calls))
     return run(*calls, last, outputs=(output("probabilities", outputs),), **other)
@@ -87,10 +84,7 @@ def changes(found: Comparison) -> list[tuple[str, str]]:
 def test_an_error_counts_if_it_is_twice_as_large_and_above_the_rounding(
     before: float, now: float, change: Change | None
 ) -> None:
-    """
-    An error is a regression if it doubles and exceeds a quarter of the tolerance, 0.002, which
-    rounding explains.
-    """
+    """Rounding explains a quarter of the tolerance, 0.002."""
     found = compared(model("net", before), model("net", now))
     assert found.paired == 2
     assert [one.change for one in found.differences] == ([] if change is None else [change])
@@ -120,10 +114,7 @@ def test_outputs_are_compared_too() -> None:
 
 
 def test_models_with_other_names_have_the_same_layers() -> None:
-    """
-    Layers are paired despite different model names, because Keras numbers unnamed models; names in
-    the model are unchanged.
-    """
+    """Keras numbers unnamed models."""
     found = compared(model("sequential_1", 1e-4), model("sequential", 0.01))
     assert changes(found) == [("sequential/dense_0", "exceeds")]
     assert not found.only_before
@@ -201,9 +192,7 @@ def test_runs_are_paired_by_signature_and_device() -> None:
 
 
 def test_a_check_of_another_model_cannot_be_compared() -> None:
-    """
-    A check of another model cannot be compared, because without common layers nothing could fail.
-    """
+    """Without common layers nothing could fail."""
     one, other = (
         run(call(f"{name}/{name}", 1e-4), outputs=(output(name, 1e-3), output(f"{name}2", 1e-3)))
         for name in ("a", "b")

@@ -118,9 +118,7 @@ def test_one_channel_is_enough() -> None:
 
 
 def test_a_seldom_error_is_not_overlooked() -> None:
-    """
-    One row of 1,000 with a large error is not ignored, because the true share may be three rows.
-    """
+    """One of 1,000 rows has a large error; the true share may be three rows."""
     one = normal(1000, 1)
     other = one.copy()
     other[7] += 0.25
@@ -155,10 +153,7 @@ def test_a_value_that_only_rounding_changes_is_constant() -> None:
 
 
 def test_readings_that_disagree_leave_it_open() -> None:
-    """
-    If the possible kinds of an output give different answers, it is undecided, and the user can
-    specify the kind.
-    """
+    """The user can specify the kind of the output."""
     one = normal(2000, 3) * [1, 1, 1] + [10, 10, 10]
     other = one + 0.005 * one.std()
     other[:100] = other[:100, [1, 2, 0]]
@@ -288,20 +283,14 @@ def test_labels_decide_for_numbers_and_count_for_all(
 
 
 def test_a_channel_that_is_constant_in_the_reference_counts() -> None:
-    """
-    Errors in a channel that is constant in the reference count relative to the spread of the other
-    channels.
-    """
+    """Its errors are relative to the spread of the other channels."""
     one = normal(1000, 4) * [1, 1, 1, 0]
     for size, expected in ((5.0, Answer.NOT_SAFE), (1e-4, Answer.SAFE)):
         assert answer(one, one + np.array([0, 0, 0, size]), OutputKind.REGRESSION)[0] is expected
 
 
 def test_probabilities_have_bounds_of_their_mean() -> None:
-    """
-    Probabilities use the bounds of the mean difference, because differences in few samples may be
-    more frequent in others.
-    """
+    """Differences in few samples may be more frequent in others."""
     one = np.full((1000, 1), 0.5) + 0.1 * normal(1000, 1)
     other = one.copy()
     other[:20] += 0.24
@@ -314,10 +303,7 @@ def test_probabilities_have_bounds_of_their_mean() -> None:
 
 
 def test_a_kind_that_an_output_has_not_is_said_to_be_so() -> None:
-    """
-    If the user specifies a kind that does not fit an output, the message says so instead of calling
-    it constant.
-    """
+    """The message does not call the output constant."""
     one = normal(1000, 1)
     assert answer(one, one, OutputKind.CLASSES) == (Answer.UNDECIDED, Open.UNFIT)
 
@@ -359,10 +345,7 @@ def test_a_metric_is_of_its_own_outputs() -> None:
 
 
 def test_outputs_that_say_nothing_are_not_safe_by_labels() -> None:
-    """
-    Outputs of NaN are not safe because of labels, although the classes of NaN are equally often
-    correct in both models.
-    """
+    """Classes of NaN are equally often correct in both models."""
     for one in (np.full((1000, 4), np.nan), np.ones((1000, 4))):
         output = checked_output("y", one, one)
         metric = TaskMetric(

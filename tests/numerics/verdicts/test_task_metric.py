@@ -58,10 +58,7 @@ def measured(
 def test_a_metric_may_get_worse_by_the_largest_drop(
     reference: float, candidate: float, max_drop: float | None, *, passed: bool
 ) -> None:
-    """
-    A metric can drop by the largest allowed drop, by default one percentage point; NaN always
-    fails.
-    """
+    """The default is one percentage point; NaN always fails."""
     assert measured((reference, candidate), max_drop=max_drop).passed is passed
 
 

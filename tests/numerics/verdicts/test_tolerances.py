@@ -34,9 +34,7 @@ def test_roundings_of_a_sum_add_up_slowly() -> None:
 
 
 def test_rounded_weights_add_their_step() -> None:
-    """
-    Rounded weights add their step like random errors; for float8, the depth of sums adds nothing.
-    """
+    """Rounding errors add like random errors; for float8, the depth of sums adds nothing."""
     plain = tolerances.layer_tolerance(call("mlp/dense", 0.0, depth=4095))
     rounded = replace(call("mlp/dense", 0.0, depth=4095), weight_rounding=0.07)
     assert tolerances.layer_tolerance(rounded) == pytest.approx(math.hypot(plain, 4 * 0.07))
@@ -67,9 +65,7 @@ def test_computations_in_a_coarser_dtype_count(side: str) -> None:
 
 
 def test_outputs_get_the_layers_tolerances_together() -> None:
-    """
-    The tolerance of an output adds those of the innermost calls, and is at least that of a layer.
-    """
+    """The tolerance is at least that of a layer."""
     calls = [call(f"mlp/{number}", 0.0) for number in range(16)]
     together = tolerances.outputs_tolerance([*calls, call("mlp", 0.0, children=16)])
     assert together == pytest.approx(math.sqrt(16) * tolerances.layer_tolerance(calls[0]))

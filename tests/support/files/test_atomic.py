@@ -545,7 +545,7 @@ def test_what_has_a_backups_name_and_is_none_stays(tmp_path: Path) -> None:
         assert (target / "old").read_bytes() == b""
         assert aside.exists()
     assert (tmp_path / f"file{atomic.ASIDE}").read_bytes() == b"mine"
-    assert sorted(one.name for one in tmp_path.iterdir()) == [
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
         "file",
         "file.bak",
         "folder",

@@ -29,7 +29,7 @@ def selected(patterns: tuple[str, ...], names: list[str]) -> list[str]:
     expressions = [pattern for pattern in patterns if pattern not in names]
     found = []
     for name in names:
-        matching = [one for one in expressions if matcher.fullmatch(one, name)]
+        matching = [expression for expression in expressions if matcher.fullmatch(expression, name)]
         assert name in exact or len(matching) <= 1, f"{name!r} matches {matching}"
         if name in exact or matching:
             found.append(name)

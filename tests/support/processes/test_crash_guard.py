@@ -136,7 +136,7 @@ def test_of_several_files_it_costs_one_report(meddling: Any, tmp_path: Path) -> 
     assert (
         ended.code,
         len(ended.json["models"]),
-        [one["code"] for one in ended.json["failures"]],
+        [failure["code"] for failure in ended.json["failures"]],
     ) == (3, 2, ["worker-timeout"])
     alone = run_process(*arguments, "--jobs", "1", cwd=tmp_path, environment=meddling(HASTE))
     assert alone == ended

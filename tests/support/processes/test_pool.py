@@ -251,7 +251,7 @@ def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
         "def read(path, shown): raise UsageError('no')\ndetection.document = read\n"
     )
     results = inspected(every(models), 2)
-    assert {(one.code, one.message) for one in results if isinstance(one, Failure)} == {
+    assert {(result.code, result.message) for result in results if isinstance(result, Failure)} == {
         ("usage", "no")
     }
     with pytest.raises(UsageError, match=r"^no$"):

@@ -330,7 +330,7 @@ def test_more_keys_than_fields_are_no_matter() -> None:
 def test_numbers_that_json_lacks_are_named() -> None:
     """Where the text has to be JSON."""
     value = [Leaf(size=size) for size in (float("nan"), float("inf"), float("-inf"), 1.0)]
-    assert [one["size"] for one in json.loads(codec.encode(value, nan=False))] == [
+    assert [item["size"] for item in json.loads(codec.encode(value, nan=False))] == [
         "NaN",
         "Infinity",
         "-Infinity",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -263,3 +264,24 @@ def test_partners_are_the_first_that_meet(tmp_path: Path) -> None:
         {0: [("b", 5), ("a", 6), ("other", 7)], 5: [("v", 8)], 6: [("v", 8), ("root", 0)], 7: []},
     ) == {8: "kept"}
     assert OBJECT_GRAPH_KEY in bundle.entries
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts", "axis"),
+    [
+        ((4, 3), [(4, 3)], 0),
+        ((4, 3), [(4, 1), (4, 2)], 1),
+        ((4, 3), [(2, 3), (4, 2)], None),
+        ((), [()], None),
+    ],
+)
+def test_a_variable_is_partitioned_along_one_axis(
+    shape: tuple[int, ...], parts: list[tuple[int, ...]], axis: int | None
+) -> None:
+    """Parts that are shorter along several axes, and parts of a scalar, are errors."""
+    slices: Any = [SimpleNamespace(entry=SimpleNamespace(shape=part)) for part in parts]
+    if axis is None:
+        with pytest.raises(ValueError, match="along several axes, or along none"):
+            ordered_code.partitioned_axis(shape, slices)
+    else:
+        assert ordered_code.partitioned_axis(shape, slices) == axis
