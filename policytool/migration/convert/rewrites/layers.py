@@ -147,15 +147,16 @@ def _thresholded_relu(unit: Unit, context: ConversionContext) -> Unit:
 def normalization(unit: Unit, context: ConversionContext) -> Unit:
     """
     Converts the axis of BatchNormalization layers: Keras 2.3 and Keras 3 store a number; TF 1.15
-    and later and tf_keras store a list, which may contain several axes. Keras 3 has no virtual
-    batches, which only training has.
+    and later and tf_keras store a list, which may contain several axes. With virtual batches,
+    Keras 2 stores the axis after the dimension that it adds, and fails to load its own file.
     """
     if not layer_facts(unit.class_name).keeps_moving_statistics:
         return unit
-    if "virtual_batch_size" in unit.config:
-        text = "virtual_batch_size is omitted: it has an effect only in training"
-        context.log.change("key-dropped", unit, text)
-        unit = unit.without("virtual_batch_size")
+    if unit.config.get("virtual_batch_size") is not None:
+        text = f"{unit.path} ({unit.class_name}) has virtual_batch_size"
+        context.log.refuse(
+            "argument", unit, f"{text}, which {context.target.name} does not support"
+        )
     axis = unit.config.get("axis")
     if not isinstance(axis, list):
         return unit
