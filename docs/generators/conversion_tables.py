@@ -215,9 +215,35 @@ def behaviour_page() -> str:
         row((name, *(cell for side in sides for cell in _class(side.get(name)))))
         for name in sorted(set().union(*sides))
     ]
+    lines += _values()
     for way in _DIRECTIONS:
         lines += _apart(to_keras3=way)
     return "\n".join(lines) + "\n"
+
+
+def _values() -> Iterator[str]:
+    """Yield the section about values of arguments."""
+    sides = [behaviour.measured_values()[behaviour.direction(to_keras3=way)] for way in _DIRECTIONS]
+    activations = [", ".join(map(code, side["activations"])) for side in sides]
+    yield from (
+        "",
+        "## Values of arguments",
+        "",
+        (
+            "`fixtures/layer_values.py` measures the values of the arguments of each class, alone "
+            "and in pairs, in models with several arguments; "
+            "[`layer_values.json`](../../policytool/releases/data/layer_values.json) has them. The "
+            "table shows how many values agree in float32. Numbers count as one value, and so do "
+            "the activations that agree in Dense: to Keras 3 "
+            f"{activations[0]}; to Keras 2 {activations[1]}."
+        ),
+        "",
+        row(("class", "to Keras 3", "to Keras 2")),
+        row(["---"] * 3),
+    )
+    for name in sorted(set().union(*(side["classes"] for side in sides))):
+        counts = [sum(map(len, side["classes"].get(name, {}).values())) for side in sides]
+        yield row((name, *(str(count or "") for count in counts)))
 
 
 def _class(facts: dict[str, Any] | None) -> Iterator[str]:

@@ -136,8 +136,8 @@ def compatibility_page() -> str:
             "the report shows the reason. Examples are custom classes, Lambdas,"
         ),
         (
-            "  ops called by name, untested classes, keys that no known release writes, lookup "
-            "layer tables, Keras 1 files, and models exported for serving."
+            "  untested functions, untested classes, keys that no known release writes, "
+            "lookup layer tables, Keras 1 files, and models exported for serving."
         ),
         "",
         (

@@ -1,11 +1,13 @@
 """
 What layers compute in each release, and the masks that they return.
 
-Whether a converted layer computes what it did: ``data/layer_behaviour.json``, which
-``fixtures/layer_behaviour.py`` has from the libraries themselves. Each case is a layer with
-arguments, converted and run in both libraries. What was measured with the newest of each stands for
-the others of its library. ``data/layer_releases.json`` has the releases in which a layer computes
-other values than in the release before.
+Whether a converted layer computes what it did: ``data/layer_behaviour.json`` and
+``data/layer_values.json``, which ``fixtures/layer_behaviour.py`` and ``fixtures/layer_values.py``
+have from the libraries themselves. Each case of the first is a layer with arguments, converted and
+run in both libraries; the second has the values of arguments that agree, alone and in pairs. What
+was measured with the newest of each stands for the others of its library.
+``data/layer_releases.json`` has the releases in which a layer computes other values than in the
+release before.
 
 How layers propagate masks, by release: ``data/layer_masks.json``, which ``fixtures/layer_masks.py``
 measures in the libraries themselves and explains. A mask tells later layers which steps of a
@@ -40,13 +42,22 @@ EPS: Final = 16
 
 NUMBER: Final = "number"
 NUMBERS: Final = "numbers"
-LEFT_OUT: Final = frozenset({"name", "dtype", "trainable", "batch_input_shape"})
+SHAPES: Final = frozenset({"batch_input_shape", "query_shape", "key_shape", "value_shape"})
+"""Keys with the shapes of inputs, which are those of the tensors that the layer is called on."""
+
+LEFT_OUT: Final = frozenset({"name", "dtype", "trainable", *SHAPES})
 """Keys that do not affect the results of a layer, or that are measured as policies."""
 
-_TRAINING: Final = ("_initializer", "_regularizer", "_constraint")
+TRAINING: Final = ("_initializer", "_regularizer", "_constraint")
 """The ends of keys about variables before and during training, which change no prediction."""
 
 _FLOAT32: Final = "float32"
+
+ANY_ACTIVATION: Final = "any activation"
+"""Stands for the values of an argument that is an activation: those that agree in any layer."""
+
+ANY_LAYER: Final = "any layer"
+"""Stands for the values of an argument that is a layer, or a list of layers."""
 
 Facts = dict[str, Any]
 
@@ -66,17 +77,6 @@ def direction(*, to_keras3: bool) -> str:
     return "keras2 to keras3" if to_keras3 else "keras3 to keras2"
 
 
-def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> Proof:
-    """
-    Return the certainty that a layer computes the same after its conversion between Keras 2 and
-    Keras 3.
-
-    :param config: the layer's config in the source
-    """
-    unmeasured = unmeasured_arguments(class_name, config, to_keras3=to_keras3)
-    return Proof.PROVEN if unmeasured == () else Proof.UNTESTED
-
-
 def unmeasured_arguments(
     class_name: str, config: Mapping[str, object], *, to_keras3: bool
 ) -> tuple[str, ...] | None:
@@ -87,15 +87,50 @@ def unmeasured_arguments(
     :param config: the layer's config in the source
     """
     facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
-    if facts is None or not any(agrees(case) for case in facts["cases"].values()):
+    values = _values(class_name, to_keras3=to_keras3)
+    cases = [case for case in facts["cases"].values() if agrees(case)] if facts is not None else []
+    if not cases and not values:
         return None
-    agreeing_cases = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
+    measured = [case.get("arguments", {}) for case in cases]
+    default = facts["default"] if facts is not None else {}
     return tuple(
         f"{key}={value}" if isinstance(value, bool) or value not in (NUMBER, NUMBERS) else key
-        for key, value in arguments(config, facts["default"]).items()
-        if not key.endswith(_TRAINING)
-        and not any(key in case and case[key] == value for case in agreeing_cases)
+        for key, value in arguments(config, default).items()
+        if not key.endswith(TRAINING)
+        and not any(key in case and case[key] == value for case in measured)
+        and not _is_among(value, values.get(key, ()), to_keras3=to_keras3)
     )
+
+
+def _values(class_name: str, *, to_keras3: bool) -> Mapping[str, Sequence[object]]:
+    """Return the measured values of each argument of a class, which also agree in pairs."""
+    measured: Facts = measured_values()[direction(to_keras3=to_keras3)]
+    values: Mapping[str, Sequence[object]] = measured["classes"].get(class_name, {})
+    return values
+
+
+def _is_among(value: object, values: Sequence[object], *, to_keras3: bool) -> bool:
+    """Return whether a value was measured, or belongs to a kind of values that was."""
+    if value in values or (_is_text(value) and any(map(_is_text, values))):
+        return True
+    if ANY_ACTIVATION in values:
+        return value in measured_values()[direction(to_keras3=to_keras3)]["activations"]
+    layers = value if isinstance(value, list) else [value]
+    return ANY_LAYER in values and all(str(layer).startswith("@") for layer in layers)
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a list of strings, such as a vocabulary."""
+    return (
+        isinstance(value, list)
+        and all(isinstance(item, str) for item in value)
+        and "@" not in {item[:1] for item in value}
+    )
+
+
+def measured_values() -> Facts:
+    """Return the data about values of arguments."""
+    return data.read("layer_values")
 
 
 def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> str | None:
@@ -190,11 +225,10 @@ def changing_releases(
 
     :param config: the layer's config, which may omit default values
     """
-    measured = measurements()[direction(to_keras3=family != KERAS3)]
-    facts = measured.get(class_name)
-    if facts is None:
+    facts = measurements()[direction(to_keras3=family != KERAS3)].get(class_name)
+    if facts is None and not _values(class_name, to_keras3=family != KERAS3):
         return None
-    layer_arguments = arguments(config, facts["default"]).items()
+    layer_arguments = arguments(config, facts["default"] if facts is not None else {}).items()
     return frozenset(
         release
         for case in _table()["classes"].get(class_name, {}).values()

@@ -52,6 +52,12 @@ _LEFT_OUT: Final = frozenset(
 )
 """Keys that the data omits: names, flags, dtypes, and other layers."""
 
+_OF_EVERY_LAYER: Final = frozenset({"batch_input_shape", "activity_regularizer"})
+"""
+Keys that every layer accepts: the second is written by Keras 3 for all layers that have one, and
+Keras 2 writes it for some classes.
+"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objection:
@@ -261,9 +267,8 @@ def _expand_ranges(ranges: str, names: Sequence[str]) -> frozenset[str]:
 @cache
 def _written_keys(kind: str, name: str) -> frozenset[str]:
     facts: Facts = measurements()[kind][name]
-    return frozenset(
-        {*_LEFT_OUT, "batch_input_shape", *facts.get("writes", {}), *facts.get("also", {})}
-    )
+    own = {*_LEFT_OUT, *facts.get("writes", {}), *facts.get("also", {})}
+    return frozenset(own | _OF_EVERY_LAYER)
 
 
 @cache

@@ -81,6 +81,8 @@ def test_keys_that_no_release_writes_are_unknown() -> None:
     assert known_arguments.unknown_keys(
         "layers", "Dense", ("units", "name", "batch_input_shape", "kernel_scaling")
     ) == ("kernel_scaling",)
+    keys = ("activity_regularizer", "kernel_scaling")
+    assert known_arguments.unknown_keys("layers", "Attention", keys) == ("kernel_scaling",)
 
 
 def test_default_values_are_those_that_releases_write() -> None:

@@ -62,20 +62,10 @@ def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], .
     if not context.crosses or context.target.is_tfjs:  # only Keras 2 and 3 were measured
         return ()
     proof_by_class: dict[str, Proof] = {}
-    for unit in walk(root):
-        if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS:
-            proof = (
-                Proof.UNTESTED
-                if unit.custom or unit.site is None
-                else behaviour.proof(
-                    unit.class_name,
-                    context.loaded.config(unit.site),
-                    to_keras3=context.to_keras3,
-                )
-            )
-            proof_by_class[unit.class_name] = (
-                proof if proof is Proof.UNTESTED else proof_by_class.get(unit.class_name, proof)
-            )
+    for unit in _layers(root):
+        is_measured = _unmeasured_arguments(unit, context) == ()
+        known = proof_by_class.get(unit.class_name, Proof.PROVEN)
+        proof_by_class[unit.class_name] = known if is_measured else Proof.UNTESTED
     return tuple(sorted(proof_by_class.items()))
 
 
@@ -85,19 +75,35 @@ def unmeasured_classes(root: Unit, context: ConversionContext) -> tuple[str, ...
     it was measured with other arguments.
     """
     unmeasured: dict[str, dict[str, None]] = {}
-    for unit in walk(root):
-        if unit.role is not Role.LAYER or unit.class_name == INPUT_CLASS:
-            continue
-        own: tuple[str, ...] | None = None
-        if not unit.custom and unit.site is not None:
-            own = behaviour.unmeasured_arguments(
-                unit.class_name, context.loaded.config(unit.site), to_keras3=context.to_keras3
-            )
+    for unit in _layers(root):
+        own = _unmeasured_arguments(unit, context)
         if own != ():
-            unmeasured.setdefault(unit.class_name, {}).update(dict.fromkeys(own or ()))
+            name = f"the custom class {unit.class_name}" if unit.custom else unit.class_name
+            unmeasured.setdefault(name, {}).update(dict.fromkeys(own or ()))
     return tuple(
         f"{name} with {' and '.join(arguments)}" if arguments else name
         for name, arguments in sorted(unmeasured.items())
+    )
+
+
+def _layers(root: Unit) -> Iterator[Unit]:
+    """Yield the layers of a model except its inputs."""
+    for unit in walk(root):
+        if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS:
+            yield unit
+
+
+def _unmeasured_arguments(unit: Unit, context: ConversionContext) -> tuple[str, ...] | None:
+    """
+    Return the arguments with which no layer of a class was measured; None if no layer of the class
+    was. All functions of op layers that have a conversion were measured.
+    """
+    if unit.custom or unit.site is None:
+        return None
+    if layer_classes.layer_facts(unit.class_name).is_op_layer:
+        return ()
+    return behaviour.unmeasured_arguments(
+        unit.class_name, context.loaded.config(unit.site), to_keras3=context.to_keras3
     )
 
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 
 from policytool.releases import behaviour
-from policytool.releases.behaviour import Proof
 
+VALUES = {
+    "keras2 to keras3": {
+        "activations": ["linear", "relu"],
+        "classes": {
+            "Dense": {"activation": ["any activation"]},
+            "Cell": {"activation": ["any activation", "@LeakyReLU"], "use_bias": [True]},
+            "Wrapper": {"layer": ["any layer"]},
+        },
+    },
+    "keras3 to keras2": {"activations": [], "classes": {}},
+}
 FACTS = {
     "keras2 to keras3": {
         "Dense": {
@@ -33,6 +43,7 @@ FACTS = {
 @pytest.fixture(autouse=True)
 def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behaviour, "measurements", lambda: FACTS)
+    monkeypatch.setattr(behaviour, "measured_values", lambda: VALUES)
 
 
 def config(**more: object) -> dict[str, object]:
@@ -48,28 +59,36 @@ def config(**more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("class_name", "given", "expected"),
     [
-        (config(), Proof.PROVEN),
-        (config(activation="gelu"), Proof.PROVEN),
-        (config(activation="odd"), Proof.UNTESTED),
-        (config(activation="relu"), Proof.UNTESTED),
-        (config(use_bias=False), Proof.UNTESTED),
+        ("Dense", config(), ()),
+        ("Dense", config(activation="gelu"), ()),
+        ("Dense", config(activation="relu"), ()),
+        ("Dense", config(activation="odd"), ("activation=odd",)),
+        ("Dense", config(use_bias=False), ("use_bias=False",)),
+        ("Dense", config(bias_initializer="ones", bias_regularizer="l2"), ()),
+        ("Cell", {"use_bias": True, "activation": "relu"}, ()),
+        ("Cell", {"activation": {"class_name": "LeakyReLU", "config": {}}}, ()),
+        ("Cell", {"activation": {"class_name": "ELU", "config": {}}}, ("activation=@ELU",)),
+        ("Wrapper", {"layer": {"class_name": "Dense", "config": {}}}, ()),
+        ("Wrapper", {"layer": [{"class_name": "Dense", "config": {}}] * 2}, ()),
+        ("Wrapper", {"layer": 3}, ("layer",)),
+        ("Missing", {}, None),
     ],
 )
-def test_a_layer_is_proven_where_each_of_its_arguments_was_measured(
-    given: dict[str, object], expected: Proof
+def test_unmeasured_arguments_are_named(
+    class_name: str, given: dict[str, object], expected: tuple[str, ...] | None
 ) -> None:
     """
-    A layer is proven if each of its arguments was measured: any number counts for another number,
-    but strings and booleans must be equal.
+    An argument was measured if a layer had it, or if it is of a kind of values that was: any number
+    counts for another number, but strings and booleans must be equal.
     """
-    assert behaviour.proof("Dense", given, to_keras3=True) is expected
+    assert behaviour.unmeasured_arguments(class_name, given, to_keras3=True) == expected
 
 
 def test_of_a_class_that_was_not_measured_nothing_is_known() -> None:
-    """A class that was not measured is untested, and no objection to it is returned."""
-    assert behaviour.proof("Dense", config(), to_keras3=False) is Proof.UNTESTED
+    """A class that was not measured has no arguments, and no objection to it is returned."""
+    assert behaviour.unmeasured_arguments("Dense", config(), to_keras3=False) is None
     assert behaviour.objection("Dense", config(), to_keras3=False) is None
 
 
