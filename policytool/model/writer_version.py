@@ -186,6 +186,11 @@ class ConfigTraits:
     there are several models.
     """
 
+    flat_inputs: bool = False
+    """
+    Whether a functional model stores its single input without a list, but its outputs in a list.
+    """
+
     flat_outputs: bool = False
     """
     Whether a functional model stores its single output as ``["x", 0, 0]`` instead of a list of
@@ -375,9 +380,13 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.stuck |= bool(inbound_nodes.uncallable_layers(config))
     traits.later_calls |= inbound_nodes.has_later_calls(config)
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
-    outputs = config.get("output_layers")
-    if isinstance(outputs, list) and outputs and isinstance(outputs[0], str):
-        traits.flat_outputs = True
+    inputs, outputs = (_is_reference(config.get(key)) for key in ("input_layers", "output_layers"))
+    traits.flat_outputs |= outputs
+    traits.flat_inputs |= inputs and not outputs
+
+
+def _is_reference(value: Json) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], str)
 
 
 def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:

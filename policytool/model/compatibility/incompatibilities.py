@@ -622,6 +622,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "uses the single-output format introduced in Keras 3.11",
         lambda evidence: evidence.traits.flat_outputs,
     ),
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.3",
+        "the model stores its single input without a list, which Keras 3.0 to 3.3 do not read",
+        lambda evidence: evidence.traits.flat_inputs,
+    ),
     # layers of Keras 2 in Keras 3
     _row(
         Obstacle.MODEL,

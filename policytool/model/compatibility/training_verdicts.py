@@ -34,6 +34,9 @@ _KEYS: Final = {
 }
 _NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metric"}
 
+_OPTIMIZERS: Final = "optimizers"
+"""The kind of optimizers in :mod:`policytool.releases.known_arguments`."""
+
 _LAMBDAS: Final = frozenset({"<lambda>", "__lambda__"})
 
 
@@ -75,6 +78,9 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     )
     if row is not None:
         return PartVerdict(reason=row.reason)
+    absent = _missing_optimizer(evidence, loader)
+    if absent is not None:
+        return PartVerdict(reason=f"the optimizer {absent} does not exist")
     objects = tuple(
         entry for entry in losses_and_metrics(evidence) if _is_looked_up(evidence, loader, entry)
     )
@@ -89,6 +95,15 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     return PartVerdict(
         reason=optimizer_state.refusal(evidence, loader), doubt=_unknown_optimizer_doubt(evidence)
     )
+
+
+def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
+    """Return the class of the optimizer if the release does not have it, but another has."""
+    name = keras_objects.class_of(optimizer_config.unwrap(evidence.optimizer))
+    if name is None or not known_arguments.is_known(_OPTIMIZERS, name):
+        return None
+    objection = known_arguments.objection(loader, _OPTIMIZERS, name, {}, module=False)
+    return name if objection is not None and objection.missing else None
 
 
 def is_always_read(evidence: TrainingEvidence, loader: str) -> bool:

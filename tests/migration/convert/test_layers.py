@@ -898,3 +898,27 @@ def test_wrappers_get_the_policy_of_their_layer(wrapper: str, outer: str, inner:
     )
     dtype = named(converted_config(model, K3), "wrapper")["config"]["dtype"]
     assert dtype["config"]["name"] == inner if isinstance(dtype, dict) else dtype == inner
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"), [("float32", "mixed_float16"), ("mixed_float16", "float32")]
+)
+def test_the_layer_of_time_distributed_gets_the_policy_of_the_wrapper(
+    outer: str, inner: str
+) -> None:
+    """Keras 3 calls the layer in the dtype of the wrapper, and Keras 2 in that of the layer."""
+    layer = layer3("Dense", "inner", units=2, dtype=policy(inner))
+    layer = {key: value for key, value in layer.items() if key != "inbound_nodes"}
+    wrapper = layer3("TimeDistributed", "wrapper", tensor("x"), layer=layer, dtype=policy(outer))
+    config = converted_config(keras3(input3("x", 3, 4), wrapper), K2)
+    dtype = named(config, "wrapper")["config"]["layer"]["config"]["dtype"]
+    assert (dtype["config"]["name"] if isinstance(dtype, dict) else dtype) == outer
+
+
+def test_another_dtype_of_a_bidirectional_is_a_warning() -> None:
+    """Bidirectional of Keras 3 casts the results of its layers, and that of Keras 2 does not."""
+    layer = layer3("LSTM", "inner", units=2, dtype=policy("mixed_float16"))
+    layer = {key: value for key, value in layer.items() if key != "inbound_nodes"}
+    wrapper = layer3("Bidirectional", "wrapper", tensor("x"), layer=layer)
+    _, _, log = converted(keras3(input3("x", 3, 4), wrapper), K2)
+    assert "wrapper-dtype" in {note.code for note in log.notes}

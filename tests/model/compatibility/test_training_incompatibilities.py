@@ -354,3 +354,12 @@ def test_an_optimizer_of_the_users_own_leaves_it_open() -> None:
         optimizer: Json = {"class_name": "MyAdam", "config": {"name": name}}
         found = replace(_evidence(document), optimizer=optimizer, configuration={})
         assert (verdict(found, "keras3.0").doubt is not None) is is_open
+
+
+@pytest.mark.parametrize(("loader", "exists"), [("keras3.6", False), ("keras3.15", True)])
+def test_an_optimizer_of_a_later_release_does_not_exist(loader: str, *, exists: bool) -> None:
+    """Keras 3.6 fails with ``compile=True`` on a file with Muon that Keras 3.12 wrote."""
+    document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
+    optimizer: Json = {"class_name": "Muon", "config": {"name": "muon"}}
+    found = replace(_evidence(document), optimizer=optimizer, configuration={})
+    assert (verdict(found, loader).reason is None) is exists

@@ -42,6 +42,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     masks.masks,
     policies.policies,
     policies.wrappers,
+    policies.wrapped,
     adapters.lora,
     storage.storage,
     storage.naming,

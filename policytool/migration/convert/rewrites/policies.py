@@ -95,6 +95,47 @@ def wrappers(unit: Unit, context: ConversionContext) -> Unit:
     return unit.with_config(dtype=policies[0])
 
 
+@layer_rewrite(
+    after=("policies",),  # it replaces policy maps with policies
+    applies=lambda context: context.from_keras3 and not context.to_keras3,
+)
+def wrapped(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Gives the layer of a TimeDistributed the policy of the wrapper: in Keras 2, the layer decides
+    the dtype of the output.
+
+    Keras 3 calls ``layer.call`` for each step in the dtype of the wrapper. Bidirectional of Keras 3
+    casts the results of its layers, which Keras 2 does not, so a warning names the dtypes.
+    """
+    inner, outer_policy = unit.config.get("layer"), unit.config.get("dtype")
+    wraps = layer_facts(unit.class_name).wraps
+    if not isinstance(inner, Unit) or inner.role is not Role.LAYER:
+        return unit
+    policy = inner.config.get("dtype")
+    if (
+        wraps not in {"steps", "directions"}
+        or not isinstance(outer_policy, Policy)
+        or not isinstance(policy, Policy)
+        or outer_policy.compute_dtype == policy.compute_dtype
+    ):
+        return unit
+    if wraps == "steps" and not any(isinstance(value, Unit) for value in inner.config.values()):
+        context.log.change(
+            "policy",
+            inner,
+            f"the policy becomes {outer_policy.name}, the policy of its wrapper, which decides the "
+            "dtype in Keras 3",
+        )
+        return unit.with_config(layer=inner.with_config(dtype=outer_policy))
+    context.log.caution(
+        "wrapper-dtype",
+        unit,
+        f"{unit.path} ({unit.class_name}) returns {policy.compute_dtype} in {context.target.name}, "
+        f"the dtype of its layer, instead of {outer_policy.compute_dtype}",
+    )
+    return unit
+
+
 def _quantises(mode: str, context: ConversionContext) -> bool:
     """
     Return whether the target supports a quantization mode: int8 was added in Keras 3.1, float8 in
