@@ -26,6 +26,7 @@ from policytool.formats import (
     keras_archive,
     keras_directory,
     keras_metadata,
+    orbax,
     saved_model,
     sharded_weights,
     tfjs,
@@ -47,6 +48,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     keras_metadata.FORMAT,
     yaml_architecture.FORMAT,
     tfjs.FORMAT,
+    orbax.FORMAT,
 )
 """All formats, the most frequent first. At most one recognises a file, so any order works."""
 

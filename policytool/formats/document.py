@@ -95,7 +95,10 @@ class Layout(StrEnum):
     """Names of variables, ``dense/kernel``, without the layers above them (TensorFlow.js)."""
 
     SCOPES = "scopes"
-    """Graph-mode variable names, ``dense/kernel`` (TF 1 SavedModels)."""
+    """
+    Names of variables below the scopes of layers, ``dense/kernel`` (TF 1 SavedModels and Orbax
+    checkpoints).
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +114,10 @@ class Tensor:
 
     shape: tuple[int, ...] | None
     dtype: str
-    """A Keras dtype name; ``opaque16`` for two bytes without a type."""
+    """
+    A Keras dtype name; ``opaque16`` for two bytes without a type, and ``unknown`` if the library
+    that reads it is not installed.
+    """
 
     node: int | None = None
     """

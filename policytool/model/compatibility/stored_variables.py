@@ -26,6 +26,7 @@ from policytool.model.compatibility.expected_variables import (
     LayerVariables,
     archive_reason,
     hdf5_reason,
+    named_reason,
 )
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from policytool.releases.output_shapes import Shape
     from policytool.releases.releases import Release
 
-_FORMATS: Final = frozenset({"keras", "h5"})
+_FORMATS: Final = frozenset({"keras", "h5", "orbax"})
 _UNKNOWN: Final = frozenset(
     {Category.BASE, Category.ENCODER, Category.FOREIGN, Category.LOOKUP, Category.UNKNOWN}
 )
@@ -289,7 +290,10 @@ class _Comparison:
 
     def mismatches(self) -> Iterator[_Mismatch]:
         """Yield the layers that the release cannot restore."""
-        is_archive = self.stored.document.layout is Layout.OBJECT_PATHS
+        layout = self.stored.document.layout
+        if layout is Layout.SCOPES:
+            return self._named_mismatches()
+        is_archive = layout is Layout.OBJECT_PATHS
         return self._archive_mismatches() if is_archive else self._hdf5_mismatches()
 
     @property
@@ -307,6 +311,20 @@ class _Comparison:
             if not found and self.stored.twins[site.name, site.class_name] > 1:
                 continue
             reason = archive_reason(site, variables, found, is_lora=self._is_lora(index))
+            if reason is not None:
+                yield _Mismatch(site=site, reason=reason)
+
+    def _named_mismatches(self) -> Iterator[_Mismatch]:
+        """
+        Yield the layers that are not restored from an Orbax checkpoint, in which Keras looks up
+        variables by their paths.
+        """
+        for index, site in enumerate(self._sites):
+            if site.entry is None or site.is_model:
+                continue
+            variables = self.own(index)
+            found = self._found(index)
+            reason = named_reason(site, variables, found)
             if reason is not None:
                 yield _Mismatch(site=site, reason=reason)
 

@@ -34,6 +34,9 @@ _KEYS: Final = {
 }
 _NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metric"}
 
+_ARCHIVES: Final = frozenset({"keras", "orbax"})
+"""Formats with the config of an archive."""
+
 _LAMBDAS: Final = frozenset({"<lambda>", "__lambda__"})
 
 
@@ -90,8 +93,13 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
 
 
 def is_always_read(evidence: TrainingEvidence, loader: str) -> bool:
-    """Return whether a loader reads the training configuration even with ``compile=False``."""
-    return loader == "keras3.0" and evidence.document.format == "h5"
+    """
+    Return whether a loader reads the training configuration even with ``compile=False``. Keras 3.15
+    loads no Orbax checkpoint with ``compile=False``, because it reads the optimizer of the model.
+    """
+    return evidence.document.format == "orbax" or (
+        loader == "keras3.0" and evidence.document.format == "h5"
+    )
 
 
 def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
@@ -114,7 +122,7 @@ def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) 
     to 3.15 looks up metrics only when training begins.
     """
     return (
-        evidence.document.format == "keras"
+        evidence.document.format in _ARCHIVES
         or entry.kind == known_arguments.LOSSES
         or family_of(loader) == KERAS2
     )
@@ -125,7 +133,7 @@ def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) ->
     Return whether a release lacks a loss or metric that another release has. For archives,
     ``compile()`` looks up names only when training begins.
     """
-    if evidence.document.format == "keras" or entry.is_own:
+    if evidence.document.format in _ARCHIVES or entry.is_own:
         return False
     if entry.is_class:
         return known_arguments.arguments(loader, entry.kind, entry.name) is None
