@@ -60,6 +60,9 @@ REWRITTEN: Final = frozenset(
 )
 """The document formats that can be rewritten."""
 
+CONVERTED: Final = REWRITTEN | {orbax.FORMAT.document_format}
+"""The document formats whose models can be converted to another format."""
+
 TITLES: Final[Mapping[str, str]] = {
     file_format.document_format: file_format.title for file_format in FORMATS
 }
@@ -72,4 +75,13 @@ SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The file suffixes of each document format."""
 
-__all__ = ["FORMATS", "REWRITTEN", "SUFFIXES", "TITLES", "WITHOUT_WEIGHTS", "Format", "Probe"]
+__all__ = [
+    "CONVERTED",
+    "FORMATS",
+    "REWRITTEN",
+    "SUFFIXES",
+    "TITLES",
+    "WITHOUT_WEIGHTS",
+    "Format",
+    "Probe",
+]

@@ -74,6 +74,10 @@ NO_WEIGHTS: Final = "no-weights"
 """The code of an observation about a model whose file lacks the part with the weights."""
 
 
+UNKNOWN_DTYPES: Final = "unknown-dtypes"
+"""The code of an observation about variables whose dtypes are not read."""
+
+
 class Layout(StrEnum):
     """The naming convention of stored tensors."""
 

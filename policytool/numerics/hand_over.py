@@ -68,6 +68,10 @@ _NOT_RUN: Final = {
         "contains only metadata, without weights or a graph; specify the SavedModel's directory"
     ),
     "tfjs": "is a TensorFlow.js model, which Keras cannot run; convert it to HDF5 first",
+    "orbax": (
+        "is an Orbax checkpoint, of which Keras silently restores only some variables; convert it "
+        "first with policytool migrate --target keras3 -o NAME.keras"
+    ),
 }
 """Document formats that no library can run, with the reason."""
 

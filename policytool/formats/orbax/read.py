@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import orbax
 from policytool.formats.base import is_serialised, parse_json
-from policytool.formats.document import Document, Layout, Observation, Tensor
+from policytool.formats.document import (
+    UNKNOWN_DTYPES,
+    Document,
+    Layout,
+    Observation,
+    Tensor,
+)
 from policytool.formats.orbax import values
 from policytool.support import limits, steps
 from policytool.support.files import opening
@@ -45,6 +51,7 @@ _STATE: Final = "optimizer_variables"
 _COLLECTIONS: Final = _WEIGHTS | {_STATE, "metrics_variables"}
 """The keys of ``Model.get_state_tree()``."""
 
+_SEED: Final = "seed_generator_state"
 _ONE_DEVICE: Final = "SingleDeviceSharding"
 _NAMED: Final = "NamedSharding"
 _LISTED: Final = 100
@@ -115,10 +122,12 @@ def read(probe: Probe) -> Document:
     observations: list[Observation] = []
     step = newest_step(probe, observations)
     metadata = step.json(f"{step.tree}{orbax.TREE_METADATA}", observations)
-    entries = [
-        entry for entry in _entries(step, metadata) if entry.collection in {*_WEIGHTS, _STATE}
-    ]
     config = _config(step, observations)
+    entries = [
+        entry
+        for entry in _entries(step, metadata)
+        if entry.collection in {*_WEIGHTS, _STATE} and not (config is not None and entry.is_seed)
+    ]
     shardings = _shardings(step, observations)
     observations += _about_devices(shardings)
     arrays = _arrays(step, metadata, [entry.name for entry in entries], observations)
@@ -210,6 +219,14 @@ class _Entry:
         return self.keys[0]
 
     @property
+    def is_seed(self) -> bool:
+        """
+        Whether it is the state of a random generator. Its name does not contain that of its layer,
+        but a number that depends on everything that the program created before.
+        """
+        return self.keys[-1] == _SEED
+
+    @property
     def name(self) -> str:
         """The name in the store."""
         return ".".join(self.keys)
@@ -246,7 +263,7 @@ def _arrays(
     if not values.is_readable(step.probe):
         reason = values.REMOTE if isinstance(step.path, RemotePath) else values.MISSING
         message = f"the dtypes of its variables are unknown, because {reason}"
-        observations.append(Observation(code="orbax-dtypes", message=message))
+        observations.append(Observation(code=UNKNOWN_DTYPES, message=message))
         return {}
     values.stored_bytes(step.probe, location.folder)
     with ExitStack() as stack:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.document import BLOCK, ValuesError
 from policytool.releases import dtypes
+from policytool.releases.keras_objects import USUAL_VARIABLES
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files.remote_path import RemotePath
@@ -47,6 +48,12 @@ _STEPS: Final = 100
 """The number of steps for each array: TensorStore needs about 0.3 ms to open it."""
 
 _LARGE: Final = 64 * 2**20
+
+
+_ORDER: Final = {
+    name: number for number, name in enumerate((*USUAL_VARIABLES, "mean", "variance", "count"))
+}
+"""The order in which layers create variables, by the usual names."""
 
 
 class StoreError(ValuesError):
@@ -232,8 +239,11 @@ class OrbaxValues:
                 yield values[first : first + most]
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors in the order of the document: checkpoints have names, and no order."""
-        return tensors
+        """
+        Return the tensors in the order in which layers of Keras create variables of their names:
+        checkpoints store no order. Other names follow in the order of the document.
+        """
+        return tuple(sorted(tensors, key=lambda tensor: _ORDER.get(tensor.path[-1], len(_ORDER))))
 
     @cached_property
     def _reader(self) -> ArrayReader:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import TITLES
+from policytool.formats import REWRITTEN, TITLES
 from policytool.formats.edits import Content, EditKind
 from policytool.migration import planning
 from policytool.migration.convert import decoding, encoding, ordering
@@ -191,10 +191,14 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         return planning.plan(loaded, options)
     document_format = loaded.document.format
     elsewhere = (
-        container is not None
-        and container != document_format
-        and not (container == "json" and document_format == "tfjs")
-    ) or (container is None and (_is_unread(loaded, options) or options.containers == (TFJS,)))
+        (
+            container is not None
+            and container != document_format
+            and not (container == "json" and document_format == "tfjs")
+        )
+        or document_format not in REWRITTEN
+        or (container is None and (_is_unread(loaded, options) or options.containers == (TFJS,)))
+    )
     if options.containers == (TFJS,):
         _check_tfjs(options, container)
     if container is not None and options.containers and container not in options.containers:

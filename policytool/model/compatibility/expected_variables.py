@@ -145,11 +145,10 @@ def archive_reason(
     return None
 
 
-def named_reason(
-    site: Site, variables: LayerVariables | None, found: Mapping[str, Tensor]
-) -> str | None:
+def path_reason(site: Site, found: Mapping[str, Tensor]) -> str | None:
     """
-    Return the reason why a layer is not restored from an Orbax checkpoint, or None.
+    Return the reason why a release does not find the variables of a layer in an Orbax checkpoint,
+    or None.
 
     Keras 3.15 restores the variables whose path in the loaded model is stored, and is silent about
     others. It builds each layer when it reads its config, so that paths begin with the name of the
@@ -162,8 +161,11 @@ def named_reason(
                 f"the variables of {site.class_name} {site.name} are silently not restored: "
                 f"Keras looks for {path}, but {'/'.join(tensor.path)} is stored"
             )
-    if variables is None:
-        return None
+    return None
+
+
+def named_reason(site: Site, variables: LayerVariables, found: Mapping[str, Tensor]) -> str | None:
+    """Return the reason why a layer cannot be restored by the names of its variables, or None."""
     if variables.expected and not found:
         return f"{site.class_name} {site.name} has no stored variables"
     for item in (*variables.expected, *variables.added):

@@ -27,6 +27,7 @@ from policytool.model.compatibility.expected_variables import (
     archive_reason,
     hdf5_reason,
     named_reason,
+    path_reason,
 )
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
@@ -99,6 +100,8 @@ class _Mismatch:
 
     site: Site
     reason: str
+    kind: Obstacle = Obstacle.VARIABLES
+    """``STORAGE`` for variables that are stored, but that releases do not find."""
 
 
 @dataclass(kw_only=True)
@@ -238,11 +241,18 @@ class StoredVariables:
 def _cause(mismatches: Sequence[_Mismatch]) -> Cause | None:
     if not mismatches:
         return None
+    first = min(mismatches, key=lambda mismatch: mismatch.kind is not Obstacle.VARIABLES)
     return Cause(
-        kind=Obstacle.VARIABLES,
-        reason=mismatches[0].reason,
-        layers=tuple(dict.fromkeys(path_of(mismatch.site.names) for mismatch in mismatches)),
-        class_name=mismatches[0].site.class_name,
+        kind=first.kind,
+        reason=first.reason,
+        layers=tuple(
+            dict.fromkeys(
+                path_of(mismatch.site.names)
+                for mismatch in mismatches
+                if mismatch.kind is first.kind
+            )
+        ),
+        class_name=first.site.class_name,
     )
 
 
@@ -324,9 +334,11 @@ class _Comparison:
                 continue
             variables = self.own(index)
             found = self._found(index)
-            reason = named_reason(site, variables, found)
+            defect = named_reason(site, variables, found) if variables is not None else None
+            reason = defect or path_reason(site, found)
             if reason is not None:
-                yield _Mismatch(site=site, reason=reason)
+                kind = Obstacle.STORAGE if defect is None else Obstacle.VARIABLES
+                yield _Mismatch(site=site, reason=reason, kind=kind)
 
     def _found(self, index: int) -> dict[str, Tensor]:
         """Return the stored variables of a layer and of the layers that it creates, by place."""
