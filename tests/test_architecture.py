@@ -75,6 +75,7 @@ HOMES: Final = {
     "tensorflow": {CHILD},
     "pandas": {"results"},
     "pyarrow": {"reports.rows"},
+    "tensorstore": {"formats.orbax.array_process"},
 }
 """Third-party library to the modules, or packages, that may import it."""
 

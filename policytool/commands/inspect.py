@@ -33,6 +33,7 @@ NO_MODEL: Final = frozenset(
         "json-not-keras",
         "yaml-not-keras",
         "tfjs-not-keras",
+        "orbax-not-keras",
         "h5-not-keras",
         "invalid-json",
         "lfs-pointer",

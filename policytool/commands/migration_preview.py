@@ -12,7 +12,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.destinations import check_target, container_of, target_of
-from policytool.formats import REWRITTEN, SUFFIXES, TITLES, format_detection
+from policytool.formats import CONVERTED, REWRITTEN, SUFFIXES, TITLES, format_detection
+from policytool.formats.document import UNKNOWN_DTYPES, ValuesError
 from policytool.migration import planning
 from policytool.migration.plan import Refusal
 from policytool.support.errors import ModelFileError, UsageError
@@ -20,11 +21,11 @@ from policytool.support.files import opening
 from policytool.support.files.remote_path import AnyPath, RemotePath
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from policytool.commands.destinations import Destination
     from policytool.formats.document import Document
-    from policytool.formats.edits import Counts
+    from policytool.formats.edits import Cast, Counts
     from policytool.migration.plan import Plan
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
@@ -69,12 +70,19 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
             else f"{lacking}: it contains no policy that can be changed"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
-    if document.format not in REWRITTEN:
+    if document.format not in (CONVERTED if converts else REWRITTEN):
         message = (
-            "has a file format that policytool can only read; migrate supports "
+            "is an Orbax checkpoint, which migrate only converts; add --target keras3 and "
+            "-o NAME.keras"
+            if document.format in CONVERTED
+            else "has a file format that policytool can only read; migrate supports "
             f"{', '.join(sorted(REWRITTEN))}"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
+    for observation in document.observations:
+        if observation.code == UNKNOWN_DTYPES:
+            message = f"cannot be converted, because {observation.message}"
+            raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
 
 
 def plan_migration(loaded: LoadedModel, options: Options, destination: Destination) -> Plan:
@@ -173,9 +181,37 @@ def _count_losses(
         from policytool.numerics import tensorflow_run  # the values are in a checkpoint
 
         return tensorflow_run.count_casts(plan, loaded, source)
+    if loaded is not None and loaded.document.format not in REWRITTEN:
+        return _effects(source, loaded.document, plan.casts)
     from policytool.formats import rewriting  # imports h5py and ml_dtypes
 
     return rewriting.measure(source, plan.format, plan.casts, display_path=plan.path)
+
+
+def _effects(
+    source: AnyPath, document: Document, casts: Iterable[Cast]
+) -> dict[tuple[str, ...], Counts]:
+    """
+    Return the effects of casts on the values of a model whose files are only read.
+
+    :raises ModelFileError: if the values cannot be read.
+    """
+    from policytool.formats import casting  # imports ml_dtypes
+
+    tensors = {tensor.path: tensor for tensor in document.tensors or ()}
+    counts: dict[tuple[str, ...], Counts] = {}
+    with format_detection.open_values(source, document) as values:
+        for cast in casts:
+            blocks = values.blocks(tensors[cast.tensor]) if values is not None else ()
+            try:
+                for block in blocks:
+                    effects = casting.cast(block, cast.before, cast.after, cast.through)[1]
+                    earlier = counts.get(cast.tensor)
+                    counts[cast.tensor] = effects if earlier is None else earlier + effects
+            except ValuesError as error:
+                message = f"has values that cannot be read: {error}"
+                raise ModelFileError(document.path, "unreadable-values", message) from error
+    return counts
 
 
 def _overflow_refusal(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:

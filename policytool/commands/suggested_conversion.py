@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.batch.task import Task
 from policytool.commands.inspect import CACHING, Failure, SuggestedFix, failure_of
-from policytool.formats import REWRITTEN, format_detection
+from policytool.formats import CONVERTED, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
 from policytool.model.model import Model  # noqa: TC001  # TASK evaluates annotations
@@ -47,7 +47,7 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
     try:
         with steps.budget(source.display_path):
             document = format_detection.document(source.path, source.display_path)
-            if document.config_part is None or document.format not in REWRITTEN:
+            if document.config_part is None or document.format not in CONVERTED:
                 return InspectedModel(model=reading.model_of(document))
             loaded = reading.load_model(document)
             model = loaded.sized_model if with_sizes else loaded.model

@@ -45,7 +45,12 @@ if TYPE_CHECKING:
     from policytool.formats.document import Tensor
 
 
-_WORDS: Final = {**TITLES, "savedmodel": "a SavedModel", "tfjs": "a TensorFlow.js model"}
+_WORDS: Final = {
+    **TITLES,
+    "savedmodel": "a SavedModel",
+    "tfjs": "a TensorFlow.js model",
+    "orbax": "an Orbax checkpoint",
+}
 
 _NAMED: Final = 3
 """Maximum number of layers that a note lists."""

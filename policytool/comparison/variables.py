@@ -286,12 +286,12 @@ def read_optimizer_state(subject: ComparedModel) -> ReadState | None:
 
 def have_same_naming(a: ComparedModel, b: ComparedModel) -> bool:
     """
-    Return whether optimizer variables of unknown meaning can be paired by name. HDF5 files store
-    names, and archives only numbers, which must then belong to the same shapes. If only one file
-    has variables, they are reported as missing in the other.
+    Return whether optimizer variables of unknown meaning can be paired by name. HDF5 files and
+    Orbax checkpoints store names, and archives only numbers, which must then belong to the same
+    shapes. If only one file has variables, they are reported as missing in the other.
     """
     if not a.document.format == b.document.format == "keras":
-        return a.document.format == b.document.format == "h5"
+        return a.document.format == b.document.format and a.document.format in {"h5", "orbax"}
     ones, others = (
         {(variable.name, variable.shape) for variable, _ in stored_variables(side)}
         for side in (a, b)
@@ -359,7 +359,10 @@ def holds_optimizer(subject: ComparedModel) -> bool:
         document.format == "tfjs"
     ):  # save_keras_model drops the optimizer, but the converter of HDF5 files keeps it
         return document.training_part is not None
-    return document.format in {"h5", "keras", "savedmodel"} and document.config_part is not None
+    return (
+        document.format in {"h5", "keras", "savedmodel", "orbax"}
+        and document.config_part is not None
+    )
 
 
 def optimizer_section(

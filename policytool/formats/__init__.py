@@ -26,6 +26,7 @@ from policytool.formats import (
     keras_archive,
     keras_directory,
     keras_metadata,
+    orbax,
     saved_model,
     sharded_weights,
     tfjs,
@@ -47,6 +48,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     keras_metadata.FORMAT,
     yaml_architecture.FORMAT,
     tfjs.FORMAT,
+    orbax.FORMAT,
 )
 """All formats, the most frequent first. At most one recognises a file, so any order works."""
 
@@ -57,6 +59,9 @@ REWRITTEN: Final = frozenset(
     file_format.document_format for file_format in FORMATS if file_format.is_rewritten
 )
 """The document formats that can be rewritten."""
+
+CONVERTED: Final = REWRITTEN | {orbax.FORMAT.document_format}
+"""The document formats whose models can be converted to another format."""
 
 TITLES: Final[Mapping[str, str]] = {
     file_format.document_format: file_format.title for file_format in FORMATS
@@ -70,4 +75,13 @@ SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The file suffixes of each document format."""
 
-__all__ = ["FORMATS", "REWRITTEN", "SUFFIXES", "TITLES", "WITHOUT_WEIGHTS", "Format", "Probe"]
+__all__ = [
+    "CONVERTED",
+    "FORMATS",
+    "REWRITTEN",
+    "SUFFIXES",
+    "TITLES",
+    "WITHOUT_WEIGHTS",
+    "Format",
+    "Probe",
+]

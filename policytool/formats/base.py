@@ -189,7 +189,7 @@ def writer_of(config: dict[str, Json]) -> Writer:
 
 EXPECTED: Final = (
     "expected HDF5, a .keras file, a SavedModel directory, architecture JSON or YAML, a "
-    "TensorFlow.js layers model, or a checkpoint's index"
+    "TensorFlow.js layers model, a checkpoint's index, or an Orbax checkpoint"
 )
 _LFS: Final = b"version https://git-lfs.github.com/spec/"
 _HTML: Final = (b"<!doctype html", b"<html")

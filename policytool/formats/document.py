@@ -74,6 +74,10 @@ NO_WEIGHTS: Final = "no-weights"
 """The code of an observation about a model whose file lacks the part with the weights."""
 
 
+UNKNOWN_DTYPES: Final = "unknown-dtypes"
+"""The code of an observation about variables whose dtypes are not read."""
+
+
 class Layout(StrEnum):
     """The naming convention of stored tensors."""
 
@@ -95,7 +99,10 @@ class Layout(StrEnum):
     """Names of variables, ``dense/kernel``, without the layers above them (TensorFlow.js)."""
 
     SCOPES = "scopes"
-    """Graph-mode variable names, ``dense/kernel`` (TF 1 SavedModels)."""
+    """
+    Names of variables below the scopes of layers, ``dense/kernel`` (TF 1 SavedModels and Orbax
+    checkpoints).
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +118,10 @@ class Tensor:
 
     shape: tuple[int, ...] | None
     dtype: str
-    """A Keras dtype name; ``opaque16`` for two bytes without a type."""
+    """
+    A Keras dtype name; ``opaque16`` for two bytes without a type, and ``unknown`` if the library
+    that reads it is not installed.
+    """
 
     node: int | None = None
     """

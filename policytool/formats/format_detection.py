@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import FORMATS, checkpoint, hdf5, keras_archive, keras_metadata
+from policytool.formats import FORMATS, checkpoint, hdf5, keras_archive, keras_metadata, orbax
 from policytool.formats.base import EXPECTED, Probe, foreign_file
 from policytool.formats.checkpoint import MAGIC
 from policytool.formats.document import Observation, ValuesError
@@ -110,6 +110,8 @@ def _of_directory(probe: Probe) -> str | None:
     models = sorted(probe.names & {GRAPH, TEXT_GRAPH, SPLIT_GRAPH})
     if probe.names >= {CONFIG, METADATA}:
         models.append(CONFIG)
+    if orbax.recognise(probe):
+        models.append("Orbax checkpoints")
     if len(models) <= 1:
         return None
     return f"the directory contains {', '.join(models[:-1])} and {models[-1]}"

@@ -70,6 +70,10 @@ _NOT_RUN: Final = {
     "tfjs": (
         "is a TensorFlow.js model, which Keras cannot run; convert it with migrate --target keras3"
     ),
+    "orbax": (
+        "is an Orbax checkpoint, of which Keras silently restores only some variables; convert it "
+        "first with policytool migrate --target keras3 -o NAME.keras"
+    ),
 }
 """Document formats that no library can run, with the reason."""
 

@@ -121,6 +121,8 @@ def installed_libraries(python: str) -> InstalledLibraries:
 
 def format_obstacle(*formats: str | None) -> str | None:
     """Return why Keras cannot predict with one of these formats; None if it can with all."""
+    if "orbax" in formats:
+        return "Keras silently restores only some variables of an Orbax checkpoint"
     return "Keras cannot run TensorFlow.js models" if TFJS in formats else None
 
 

@@ -221,8 +221,9 @@ H5_RATIO: Final = Limit(
     50,
     RATIO,
     "Expanded size of the values divided by their stored size, for each dataset above 4 MiB "
-    "and for all datasets together above 64 MiB. Compression reduces pruned weights to a tenth "
-    "of their size, but has little effect on other weights.",
+    "and for all datasets together above 64 MiB; also for all variables of an Orbax checkpoint. "
+    "Compression reduces pruned weights to a tenth of their size, but has little effect on other "
+    "weights.",
 )
 H5_TEXT_BYTES: Final = Limit(
     "h5-text-bytes",
@@ -236,8 +237,8 @@ H5_RANK: Final = Limit(
     32,
     "dimensions",
     (
-        "Dimensions of a dataset, or of a tensor in a TensorFlow.js model. TensorFlow.js "
-        "supports at most 6."
+        "Dimensions of a dataset, or of a tensor in a TensorFlow.js model or in an Orbax "
+        "checkpoint. TensorFlow.js supports at most 6."
     ),
     fixed="the HDF5 maximum (H5S_MAX_RANK)",
 )
@@ -326,8 +327,8 @@ CHECKPOINT_ENTRIES: Final = Limit(
     "checkpoint-entries",
     1_000_000,
     "tensors",
-    "Tensors and slices of tensors. Models have thousands of tensors, and up to three "
-    "times as many with the slots of an optimizer.",
+    "Tensors and slices of tensors, also in an Orbax checkpoint. Models have thousands of tensors, "
+    "and up to three times as many with the slots of an optimizer.",
 )
 CHECKPOINT_KEY_BYTES: Final = Limit(
     "checkpoint-key-bytes",
@@ -470,9 +471,10 @@ LIBRARY_BYTES: Final = Limit(
     "library-bytes",
     896 * 2**20,
     BYTES,
-    "Additional memory that the process may use while the HDF5 library reads. HDF5 needs "
-    "memory for three copies of a text; `h5-text-bytes` limits its size. The whole "
-    "process stays below 1 GiB.",
+    "Additional memory that the process may use while the HDF5 library or TensorStore reads. HDF5 "
+    "needs memory for three copies of a text; `h5-text-bytes` limits its size. TensorStore needs "
+    "memory for three copies of the part of a variable that one device wrote. The whole process "
+    "stays below 1 GiB.",
 )
 WRITE_SECONDS: Final = Limit(
     "write-seconds",

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.support.text.jsontext import Json
 
-MUTATIONS = 250
-
 
 class FormatContract:
     """Shared assertions; a subclass names its package and gives real files of it."""
@@ -40,6 +38,9 @@ class FormatContract:
     The files of a sample that are damaged: names inside a directory, or nothing for the file
     itself.
     """
+
+    mutations: int = 250
+    """The number of damaged copies of each part for a seed."""
 
     @property
     def format(self) -> Format:
@@ -122,7 +123,7 @@ class FormatContract:
                 str(self.samples[0]),
                 part,
                 str(seed),
-                str(MUTATIONS),
+                str(self.mutations),
             ]
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120

@@ -92,7 +92,7 @@ class Lock:
 
 LOCKS: Final = (
     # The extras for users contain packages of the tests, too.
-    Lock(name="dev", project=True, extras=("dev", "remote", "mlflow", "fleet")),
+    Lock(name="dev", project=True, extras=("dev", "remote", "mlflow", "orbax", "fleet")),
     Lock(name="user", project=True, like="dev"),
     Lock(name="docs", project=True, extras=("docs",), like="dev"),
     Lock(name="package", groups=("package",)),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import TITLES
+from policytool.formats import REWRITTEN, TITLES
 from policytool.formats.edits import Content, EditKind
 from policytool.formats.tfjs import QUANTIZED
 from policytool.migration import planning
@@ -199,6 +199,7 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     document_format = loaded.document.format
     elsewhere = (
         document_format == TFJS  # no release of Keras reads it
+        or document_format not in REWRITTEN
         or (container is not None and container != document_format)
         or (container is None and (_is_unread(loaded, options) or options.containers == (TFJS,)))
     )

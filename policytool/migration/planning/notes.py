@@ -64,7 +64,8 @@ def stores_dtypes(loaded: LoadedModel) -> bool:
 
 def reads_bfloat16(loaded: LoadedModel) -> bool:
     """Return whether loaders of the file read variables that are stored as bfloat16."""
-    return (loaded.is_keras3 and loaded.document.format == "keras") or loaded.is_saved_object
+    keeps_bfloat16 = loaded.document.format in {"keras", "orbax"}
+    return (loaded.is_keras3 and keeps_bfloat16) or loaded.is_saved_object
 
 
 def _layer_casts(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:

@@ -145,6 +145,37 @@ def archive_reason(
     return None
 
 
+def path_reason(site: Site, found: Mapping[str, Tensor]) -> str | None:
+    """
+    Return the reason why a release does not find the variables of a layer in an Orbax checkpoint,
+    or None.
+
+    Keras 3.15 restores the variables whose path in the loaded model is stored, and is silent about
+    others. It builds each layer when it reads its config, so that paths begin with the name of the
+    layer, and not with that of a model or a wrapper around it.
+    """
+    for tensor in found.values():
+        if tensor.path[0] != site.name and site.name in tensor.path:
+            path = "/".join(tensor.path[tensor.path.index(site.name) :])
+            return (
+                f"the variables of {site.class_name} {site.name} are silently not restored: "
+                f"Keras looks for {path}, but {'/'.join(tensor.path)} is stored"
+            )
+    return None
+
+
+def named_reason(site: Site, variables: LayerVariables, found: Mapping[str, Tensor]) -> str | None:
+    """Return the reason why a layer cannot be restored by the names of its variables, or None."""
+    if variables.expected and not found:
+        return f"{site.class_name} {site.name} has no stored variables"
+    for item in (*variables.expected, *variables.added):
+        name = item.slot.name if not item.quantizes else item.name
+        stored = found.get("/".join((*item.slot.within, name)))
+        if stored is not None and not item.accepts(stored, keras2=False):
+            return _different(site, item, stored)
+    return None
+
+
 def hdf5_reason(
     site: Site, variables: LayerVariables, found: Sequence[Tensor], *, keras2: bool
 ) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.saved_model import GRAPH, KERAS
+from policytool.model import optimizer_config
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
 from policytool.releases.layer_classes import layer_facts, operation_facts
@@ -170,7 +171,7 @@ def _is_keras2(evidence: Evidence) -> bool:
     return all(family_of(release) == KERAS2 for release in evidence.releases)
 
 
-_ALL_CONFIGS: Final = "h5 json yaml keras"
+_ALL_CONFIGS: Final = "h5 json yaml keras orbax"
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
     "FloatDTypePolicy",
@@ -199,6 +200,28 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf1.15 on, keras3.0 on",
         "contains only weights; build the model and call load_weights",
         lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "orbax",
+        "tf1.15 on, keras3.0 to keras3.13",
+        "Orbax checkpoints need Keras 3.14 or later",
+        lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "orbax",
+        "keras3.14 on",
+        "Keras loads only the directory that contains the step",
+        _observation("orbax-step"),
+    ),
+    # Keras 3.14 and 3.15 read the optimizer of the model, also with compile=False
+    _row(
+        Obstacle.MODEL,
+        "orbax",
+        "keras3.14 on",
+        "Keras loads Orbax checkpoints only if the model is compiled",
+        lambda evidence: optimizer_config.configuration(evidence.document) is None,
     ),
     _row(
         Obstacle.CONTAINER,
@@ -758,7 +781,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     _row(
         Obstacle.KEY,
-        "h5 keras",
+        "h5 keras orbax",
         "keras3.0 on",
         "a layer name contains a slash, which Keras 3 does not allow",
         lambda evidence: evidence.traits.slashed,

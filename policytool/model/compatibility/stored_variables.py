@@ -28,6 +28,8 @@ from policytool.model.compatibility.expected_variables import (
     LayerVariables,
     archive_reason,
     hdf5_reason,
+    named_reason,
+    path_reason,
 )
 from policytool.model.compatibility.quantized_kernels import SCALES, added_count, matrix_shape
 from policytool.model.layer_policies import Resolver
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from policytool.releases.releases import Release
     from policytool.support.text.jsontext import Json
 
-_FORMATS: Final = frozenset({"keras", "h5"})
+_FORMATS: Final = frozenset({"keras", "h5", "orbax"})
 _UNKNOWN: Final = frozenset(
     {Category.BASE, Category.ENCODER, Category.FOREIGN, Category.LOOKUP, Category.UNKNOWN}
 )
@@ -97,6 +99,8 @@ class _Mismatch:
 
     site: Site
     reason: str
+    kind: Obstacle = Obstacle.VARIABLES
+    """``STORAGE`` for variables that are stored, but that releases do not find."""
 
 
 @dataclass(kw_only=True)
@@ -238,11 +242,18 @@ class StoredVariables:
 def _cause(mismatches: Sequence[_Mismatch]) -> Cause | None:
     if not mismatches:
         return None
+    first = min(mismatches, key=lambda mismatch: mismatch.kind is not Obstacle.VARIABLES)
     return Cause(
-        kind=Obstacle.VARIABLES,
-        reason=mismatches[0].reason,
-        layers=tuple(dict.fromkeys(path_of(mismatch.site.names) for mismatch in mismatches)),
-        class_name=mismatches[0].site.class_name,
+        kind=first.kind,
+        reason=first.reason,
+        layers=tuple(
+            dict.fromkeys(
+                path_of(mismatch.site.names)
+                for mismatch in mismatches
+                if mismatch.kind is first.kind
+            )
+        ),
+        class_name=first.site.class_name,
     )
 
 
@@ -311,7 +322,10 @@ class _Comparison:
 
     def mismatches(self) -> Iterator[_Mismatch]:
         """Yield the layers that the release cannot restore."""
-        is_archive = self.stored.document.layout is Layout.OBJECT_PATHS
+        layout = self.stored.document.layout
+        if layout is Layout.SCOPES:
+            return self._named_mismatches()
+        is_archive = layout is Layout.OBJECT_PATHS
         return self._archive_mismatches() if is_archive else self._hdf5_mismatches()
 
     @property
@@ -331,6 +345,22 @@ class _Comparison:
             reason = archive_reason(site, variables, found, is_lora=self._is_lora(index))
             if reason is not None:
                 yield _Mismatch(site=site, reason=reason)
+
+    def _named_mismatches(self) -> Iterator[_Mismatch]:
+        """
+        Yield the layers that are not restored from an Orbax checkpoint, in which Keras looks up
+        variables by their paths.
+        """
+        for index, site in enumerate(self._sites):
+            if site.entry is None or site.is_model:
+                continue
+            variables = self.own(index)
+            found = self._found(index)
+            defect = named_reason(site, variables, found) if variables is not None else None
+            reason = defect or path_reason(site, found)
+            if reason is not None:
+                kind = Obstacle.STORAGE if defect is None else Obstacle.VARIABLES
+                yield _Mismatch(site=site, reason=reason, kind=kind)
 
     def _found(self, index: int) -> dict[str, Tensor]:
         """Return the stored variables of a layer and of the layers that it creates, by place."""

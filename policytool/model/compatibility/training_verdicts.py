@@ -36,6 +36,8 @@ _NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metri
 
 _OPTIMIZERS: Final = "optimizers"
 """The kind of optimizers in :mod:`policytool.releases.known_arguments`."""
+_ARCHIVES: Final = frozenset({"keras", "orbax"})
+"""Formats with the config of an archive."""
 
 _LAMBDAS: Final = frozenset({"<lambda>", "__lambda__"})
 
@@ -107,8 +109,13 @@ def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
 
 
 def is_always_read(evidence: TrainingEvidence, loader: str) -> bool:
-    """Return whether a loader reads the training configuration even with ``compile=False``."""
-    return loader == "keras3.0" and evidence.document.format == "h5"
+    """
+    Return whether a loader reads the training configuration even with ``compile=False``. Keras 3.15
+    loads no Orbax checkpoint with ``compile=False``, because it reads the optimizer of the model.
+    """
+    return evidence.document.format == "orbax" or (
+        loader == "keras3.0" and evidence.document.format == "h5"
+    )
 
 
 def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
@@ -131,7 +138,7 @@ def _is_looked_up(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) 
     to 3.15 looks up metrics only when training begins.
     """
     return (
-        evidence.document.format == "keras"
+        evidence.document.format in _ARCHIVES
         or entry.kind == known_arguments.LOSSES
         or family_of(loader) == KERAS2
     )
@@ -142,7 +149,7 @@ def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) ->
     Return whether a release lacks a loss or metric that another release has. For archives,
     ``compile()`` looks up names only when training begins.
     """
-    if evidence.document.format == "keras" or entry.is_own:
+    if evidence.document.format in _ARCHIVES or entry.is_own:
         return False
     if entry.is_class:
         return known_arguments.arguments(loader, entry.kind, entry.name) is None

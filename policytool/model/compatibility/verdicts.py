@@ -27,7 +27,7 @@ from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import mode_lifecycle
-from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since
+from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, release_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -162,7 +162,8 @@ def _with_training(verdict: Verdict, compiled: TrainingEvidence) -> Verdict:
         return replace(verdict, training=training)
     cause = Cause(
         kind=Obstacle.STORAGE,
-        reason=f"Keras 3.0 reads the training configuration even with compile=False: {text}",
+        reason=f"{release_name(verdict.loader)} reads the training configuration even with "
+        f"compile=False: {text}",
     )
     if training.reason is None:
         return replace(verdict, training=training, doubts=(*verdict.doubts, cause))

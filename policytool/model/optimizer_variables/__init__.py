@@ -113,6 +113,8 @@ def read_state(
         return _state_in_archive(loaded, optimizer, trainable)
     if not document.state:
         return None
+    if document.format == "orbax":
+        return _state_by_path(loaded, optimizer, trainable)
     if optimizer.style is Style.KERAS3:
         return _state_of_keras3(loaded, optimizer, trainable)
     if writer.family == KERAS2 and writer.library == _STANDALONE:
@@ -142,6 +144,34 @@ def _state_in_archive(
         trainable,
         own=[own[number] for number in sorted(own)][:OWN],
     )
+
+
+def _state_by_path(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState:
+    """
+    Return the state in an Orbax checkpoint, in which the name of a slot consists of the path of the
+    weight and the kind: ``mlp_hidden_kernel_momentum``.
+    """
+    stored = {tensor.path[-1]: tensor for tensor in loaded.document.state}
+    expected = positions(optimizer, _shapes(trainable), loaded.origins[-1].id)
+    names = [
+        _OWN_NAMES.get(position.kind, position.kind)
+        if position.weight is None
+        else "_".join((*trainable[position.weight].path, position.kind))
+        for position in expected
+    ]
+    missing = next((name for name in names if name not in stored), None)
+    if missing is not None or len(stored) != len(names):
+        raise UnmappedError(
+            f"its {len(stored)} variables do not match the state of {optimizer.class_name} for "
+            f"{len(trainable)} trainable weights"
+        )
+    return _state_by_position(optimizer, [stored[name] for name in names], expected, trainable)
+
+
+_OWN_NAMES: Final = {ITERATIONS: "iteration"}
+"""The names of variables that differ from their kinds."""
 
 
 def _state_of_keras3(

@@ -51,6 +51,9 @@ BARE: Final = (
 )
 """Loaders that read a bare policy name."""
 
+ORBAX: Final = frozenset(row.reason for row in REFUSALS if row.formats == {"orbax"})
+"""The rows about Orbax checkpoints, which tests/formats/orbax compares with its fixtures."""
+
 NPZ: Final = frozenset(row.reason for row in REFUSALS if "model.weights.npz" in row.reason)
 """
 Rows that no fixture shows: tests/formats/keras_archive/test_npz.py has the files that releases were
@@ -324,6 +327,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         RANDOM,
         *NPZ,
         *DILATED,
+        *ORBAX,
         *(reason for _, reason in REFUSED_CONFIGS),
     }
 

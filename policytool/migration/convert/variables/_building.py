@@ -304,6 +304,8 @@ def _take_over(unit: Unit, pool: Pool, context: ConversionContext) -> tuple[Stor
     if reason is not None:
         _refuse(unit, reason, context)
         return ()
+    if context.target.container == "keras" and _is_int8(unit, pool):
+        pool = dict(sorted(pool.items(), key=lambda item: _INT8_ORDER.index(item[0][1])))
     return _stored_variables(_subclassed.across_archives(unit, pool, context) if across else pool)
 
 
@@ -337,7 +339,7 @@ def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None
             "has variables of several layers that are not in its config, and only HDF5 stores "
             "their order; save it again as HDF5 with the release that wrote it"
         )
-    if target.container == "keras" and not numbered and len(pool) > 1:
+    if target.container == "keras" and not numbered and len(pool) > 1 and not _is_int8(unit, pool):
         return (
             "has variables in an unknown order; save it again as a .keras archive with the release "
             "that wrote it"
@@ -360,6 +362,22 @@ def _is_laid_out_alike(context: ConversionContext, *, numbered: bool) -> bool:
     if context.crosses and context.loaded.document.format.partition("-")[0] != container:
         return False
     return numbered == (container == "keras")
+
+
+_INT8_ORDER: Final = ("kernel", "embeddings", "bias", "kernel_scale", "embeddings_scale")
+"""The order in which archives store the variables of int8 layers (measured in Keras 3.15)."""
+
+
+def _is_int8(unit: Unit, pool: Pool) -> bool:
+    """Return whether the pool has the variables of a Dense or Embedding layer quantized to int8."""
+    policy = unit.config.get("dtype")
+    quantization = policy.quantization if isinstance(policy, Policy) else None
+    return (
+        quantization is not None
+        and quantization.mode == "int8"
+        and unit.class_name in {"Dense", "Embedding"}
+        and all(not within and name in _INT8_ORDER for within, name in pool)
+    )
 
 
 def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
