@@ -100,9 +100,12 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
 
 
 def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
-    """Return the class of the optimizer if the release does not have it, but another has."""
+    """
+    Return the class of the optimizer if the release does not have it, but another has. Rows judge
+    registered names such as ``Custom>Adam``.
+    """
     name = keras_objects.class_of(optimizer_config.unwrap(evidence.optimizer))
-    if name is None or not known_arguments.is_known(_OPTIMIZERS, name):
+    if name is None or ">" in name or not known_arguments.is_known(_OPTIMIZERS, name):
         return None
     objection = known_arguments.objection(loader, _OPTIMIZERS, name, {}, module=False)
     return name if objection is not None and objection.missing else None
