@@ -230,7 +230,7 @@ def _values() -> Iterator[str]:
         "## Values of arguments",
         "",
         (
-            "`fixtures/layer_values.py` measures the values of the arguments of each class, alone "
+            "`fixtures/layer_values.py` measures the values of the arguments of each class, singly "
             "and in pairs, in models with several arguments; "
             "[`layer_values.json`](../../policytool/releases/data/layer_values.json) has them. The "
             "table shows how many values agree in float32. Numbers count as one value, and so do "
@@ -243,7 +243,8 @@ def _values() -> Iterator[str]:
     )
     for name in sorted(set().union(*(side["classes"] for side in sides))):
         counts = [sum(map(len, side["classes"].get(name, {}).values())) for side in sides]
-        yield row((name, *(str(count or "") for count in counts)))
+        if any(counts):
+            yield row((name, *(str(count or "") for count in counts)))
 
 
 def _class(facts: dict[str, Any] | None) -> Iterator[str]:
