@@ -473,7 +473,7 @@ LIBRARY_BYTES: Final = Limit(
     BYTES,
     "Additional memory that the process may use while the HDF5 library or TensorStore reads. HDF5 "
     "needs memory for three copies of a text; `h5-text-bytes` limits its size. TensorStore needs "
-    "memory for three copies of the part of a variable that one device wrote. The whole process "
+    "memory for two copies of the part of a variable that one device wrote. The whole process "
     "stays below 1 GiB.",
 )
 WRITE_SECONDS: Final = Limit(

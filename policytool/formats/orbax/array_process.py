@@ -24,9 +24,6 @@ from policytool.support.processes import crash_guard
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_CACHE_BYTES: Final = 16 * 2**20
-"""The size of TensorStore's cache, for the metadata of arrays."""
-
 _FAILURES: Final = (ValueError, OSError, RuntimeError, NotImplementedError, KeyError)
 """The exceptions of TensorStore for damaged files."""
 
@@ -38,7 +35,9 @@ class _Store:
         self._folder = folder
         self._is_ocdbt = is_ocdbt
         self._driver = driver
-        self._context = ts.Context({"cache_pool": {"total_bytes_limit": _CACHE_BYTES}})
+        # a chunk is decoded only once, although its rows are read in several requests
+        cache = {"total_bytes_limit": limits.LIBRARY_BYTES.value // 2}
+        self._context = ts.Context({"cache_pool": cache})
 
     def describe(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the dtype, the shape and the shape of the chunks of arrays, or their errors."""

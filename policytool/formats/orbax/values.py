@@ -41,8 +41,8 @@ MISSING: Final = (
 REMOTE: Final = "the values of Orbax checkpoints are read only from local files; download it first"
 
 _MODULE: Final = "policytool.formats.orbax.array_process"
-_COPIES: Final = 3
-"""The number of copies of values in memory: compressed, as values, and as text for this process."""
+_COPIES: Final = 2
+"""The number of copies of a chunk in memory: compressed, and as values."""
 
 _STEPS: Final = 100
 """The number of steps for each array: TensorStore needs about 0.3 ms to open it."""
@@ -96,9 +96,9 @@ class ArrayDescription:
 
     def slabs(self) -> Iterator[tuple[int, int]]:
         """
-        Yield the first row and the end of slabs, which consist of whole chunks.
+        Yield the first row and the end of slabs of about :data:`BLOCK` bytes.
 
-        :raises ValuesError: if a slab needs more memory than the limit.
+        :raises ValuesError: if a row of chunks needs more memory than the limit.
         """
         if not self.shape:
             yield 0, 1
@@ -108,7 +108,7 @@ class ArrayDescription:
         rows = min(self.chunk[0], self.shape[0])
         if excess := limits.LIBRARY_BYTES.exceeded_message(_COPIES * rows * self.row_bytes):
             raise ValuesError(f"reading them needs memory of {excess}")
-        rows *= max(1, BLOCK // max(1, rows * self.row_bytes))
+        rows = max(1, BLOCK // max(1, self.row_bytes))
         for start in range(0, self.shape[0], rows):
             yield start, min(start + rows, self.shape[0])
 
