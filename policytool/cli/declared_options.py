@@ -61,7 +61,7 @@ class DeclaredClickOption(click.Option):
             "help": _help(declaration),
             **_default(declared),
         }
-        if bool in declared.types and not declaration.is_negatable:
+        if declared.types == (bool,) and not declaration.is_negatable:
             attributes |= {"is_flag": True}
             del attributes["type"]
         if declaration.completion is not None:
@@ -97,6 +97,8 @@ def _default(declared: DeclaredOption) -> dict[str, Any]:
     """Return the Click attributes for the default; empty if it is None, empty or off."""
     if declared.declaration.kind is Kind.SWITCH_OR_AUTO:
         return {"default": AUTO}
+    if declared.declaration.kind is Kind.SWITCH_OR_CHOICE:
+        return {"default": declared.default}
     if declared.declaration.off_name is not None:
         return {"default": None}
     if not declared.default:

@@ -201,8 +201,8 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
     return Destination(
         output=path,
         is_directory=is_directory,
-        in_place=in_place,
-        backup=arguments.backup,
+        in_place=bool(in_place),
+        backup=in_place != "no-backup",
         overwrite=arguments.existing == "replace",
         skip_existing=arguments.existing == "skip",
         allow_overflow="overflow" in arguments.allow,

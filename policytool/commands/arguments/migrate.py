@@ -77,15 +77,16 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
         ),
     ] = None
     in_place: Annotated[
-        bool,
+        bool | Literal["no-backup"],
         Option(
-            "Replace the input, and keep the original as NAME.bak.", Group.OUTPUT, essential=True
+            "Replace the input, and keep the original as NAME.bak (--in-place=no-backup: do not "
+            "keep it).",
+            Group.OUTPUT,
+            essential=True,
+            kind=Kind.SWITCH_OR_CHOICE,
+            metavar="[=no-backup]",
         ),
     ] = False
-    backup: Annotated[
-        bool,
-        Option("With --in-place, keep the original as NAME.bak.", Group.SAFETY, is_negatable=True),
-    ] = True
     existing: Annotated[
         Literal["fail", "skip", "replace"],
         Option(
