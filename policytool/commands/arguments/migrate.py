@@ -48,6 +48,16 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
             completion="targets",
         ),
     ] = None
+    weights: Annotated[
+        StrPath | None,
+        Option(
+            "With --target, the weights of an architecture (JSON, YAML): HDF5, shards or a "
+            "checkpoint. The output contains both.",
+            Group.INPUT,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
     allow: Annotated[
         Collection[Literal["overflow", "weight-rewrite"]],
         Option(
