@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from policytool.cli import settings
-from policytool.cli.declared_options import click_options, python_value, structured_keys
+from policytool.cli.declared_options import (
+    SWITCHED_ON,
+    SwitchOrChoice,
+    click_options,
+    python_value,
+    structured_keys,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.commands.arguments.declaration import LimitArguments
 from policytool.support import limits
@@ -42,6 +48,18 @@ class Command(click.Command):
         self.classes = tuple(classes)
         self.structured = structured_keys(classes)
         """The function that reads the value of each settings key with another form in a file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; a switch that may have a value has it after ``=``."""
+        switches = {
+            name
+            for option in self.params
+            if isinstance(option.type, SwitchOrChoice)
+            for name in option.opts
+        }
+        end = args.index("--") if "--" in args else len(args)
+        valued = [f"{word}={SWITCHED_ON}" if word in switches else word for word in args[:end]]
+        return super().parse_args(ctx, [*valued, *args[end:]])
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, and the options that print help."""

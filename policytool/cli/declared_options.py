@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 AUTO: Final = "auto"
 """The value of a switch with which the call decides."""
 
+SWITCHED_ON: Final = "true"
+"""The value of a switch that may have a value, but has none on the command line."""
+
 STDOUT_IS_RESERVED: Final = "stdout is reserved for a FORMAT without a file; specify a file"
 
 _SHARD: Final = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
@@ -282,6 +285,36 @@ class SwitchOrAuto(click.types.BoolParamType):
         return AUTO if value == AUTO else super().convert(value, param, ctx)
 
 
+class SwitchOrChoice(click.types.BoolParamType):
+    """A switch that may also have one of several values."""
+
+    name = "boolean|choice"
+
+    def __init__(self, choices: Sequence[str]) -> None:
+        self.choices = tuple(choices)
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:  # noqa: ANN401  # Click's class says bool
+        """Return True, False or a choice."""
+        if value in self.choices or isinstance(value, bool):
+            return value
+        if value == SWITCHED_ON:
+            return True
+        return self.fail(
+            f"{short(str(value))!r} is unknown; expected {' or '.join(self.choices)}, or no value.",
+            param,
+            ctx,
+        )
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the choices."""
+        del ctx, param
+        return [CompletionItem(name) for name in self.choices if name.startswith(incomplete)]
+
+
 _TYPES: Final[Mapping[Kind, click.ParamType[Any]]] = {
     Kind.FILE: LocalPath(path_type=Path),
     Kind.LOCAL_OUTPUT: LocalPath(readable=False),
@@ -296,6 +329,8 @@ _TYPES: Final[Mapping[Kind, click.ParamType[Any]]] = {
 def click_type(declared: DeclaredOption) -> click.ParamType[Any]:
     """Return the type of an option's values on the command line."""
     declaration = declared.declaration
+    if declaration.kind is Kind.SWITCH_OR_CHOICE:
+        return SwitchOrChoice(declared.choices)
     if declaration.kind is not None:
         return _TYPES[declaration.kind]
     if declared.choices:
@@ -403,7 +438,7 @@ class DeclaredClickOption(click.Option):
             "help": _help(declaration),
             **_default(declared),
         }
-        if bool in declared.types and not declaration.is_negatable:
+        if declared.types == (bool,) and not declaration.is_negatable:
             attributes |= {"is_flag": True}
             del attributes["type"]
         if declaration.completion is not None:
@@ -439,6 +474,8 @@ def _default(declared: DeclaredOption) -> dict[str, Any]:
     """Return the Click attributes for the default; empty if it is None, empty or off."""
     if declared.declaration.kind is Kind.SWITCH_OR_AUTO:
         return {"default": AUTO}
+    if declared.declaration.kind is Kind.SWITCH_OR_CHOICE:
+        return {"default": declared.default}
     if declared.declaration.off_name is not None:
         return {"default": None}
     if not declared.default:

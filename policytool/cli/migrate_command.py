@@ -13,6 +13,7 @@ from policytool.cli.exit_codes import Exit, of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.messages import left_out, steps, track
 from policytool.commands import remote_migration, tensorflow
+from policytool.commands.arguments.declaration import as_path
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.batch import task
 from policytool.commands.destinations import without_outputs
@@ -105,7 +106,7 @@ def command(
         files = [path for path in (terminal.plan, destination.output) if path is not None]
         options.check(terminal.report_files, inputs, files)
         if terminal.plan is None:
-            work = _work_of_models(inputs, planned, destination, tools, terminal)
+            work = _work_of_models(inputs, (planned, destination), tools, terminal, arguments)
         elif planned == Options():
             work = _work_of_plans(terminal.plan, listed, destination, tools, terminal)
         else:
@@ -152,16 +153,17 @@ class _Work(NamedTuple):
 
 def _work_of_models(
     inputs: Sequence[Input],
-    planned: Options,
-    destination: Destination,
+    request: tuple[Options, Destination],
     tools: TensorFlowTools,
     terminal: MigrateCommandLine,
+    arguments: MigrateArguments,
 ) -> _Work:
     """
     Return the migration of models.
 
     :raises UsageError: if outputs conflict with each other or with the inputs.
     """
+    planned, destination = request
     remote_migration.check((model.path for model in inputs), destination)
     every = without_outputs(inputs, planned.suffix, destination)
     sources = [(model.path, planned.suffix) for model in every]
@@ -175,6 +177,7 @@ def _work_of_models(
         jobs=terminal.jobs,
         parts=_DIFF in terminal.formats,
         several=len(every) > 1,
+        weights=as_path(arguments.weights),
     )
     shown = track(results, len(part), "migrate", verbose=terminal.verbose)
     return _Work(every, task.names(every), shown)

@@ -35,6 +35,8 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
             "--allow-overflow": "use --allow overflow",
             "--allow-weight-rewrite": "use --allow weight-rewrite",
             "--skip-existing": "use --existing skip",
+            "--backup": "--in-place keeps a backup",
+            "--no-backup": "use --in-place=no-backup",
         },
         ("migrate", "check", "tune"): {
             "--include-exceptions": "use --include exceptions",

@@ -220,6 +220,18 @@ def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Dest
         )
 
 
+def check_separate_target(target: AnyPath, weights: AnyPath) -> None:
+    """
+    Check that the output is not the file with the weights of an architecture.
+
+    :raises UsageError: if it is.
+    """
+    if _is_same(target, weights):
+        raise UsageError(
+            f"-o {display_path(target)} is the file with the weights; specify another output"
+        )
+
+
 def container_of(output: AnyPath | None) -> str | None:
     """
     Return the file format for conversions that the suffix of an output means; None if it means

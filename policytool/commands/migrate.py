@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003  # TASK evaluates annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path  # noqa: TC003  # TASK evaluates annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands import migration_preview
 from policytool.commands.batch.isolation import failure_from
 from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.inspect import Failure, failure_of
-from policytool.formats import format_detection
+from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.edits import Counts, WriteOptions, Written
 from policytool.migration.plan import Plan  # noqa: TC001  # TASK evaluates annotations
@@ -33,6 +34,7 @@ from policytool.support.files.remote_path import AnyPath, local
 from policytool.support.text.jsontext import Json  # noqa: TC001  # as above
 
 if TYPE_CHECKING:
+    from policytool.formats.document import Document
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
 
@@ -111,6 +113,9 @@ class MigrateRequest:
     compared, or if it is not the default.
     """
 
+    weights: Path | None = None
+    """The weights of the only input, which is an architecture."""
+
 
 def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
     """
@@ -126,11 +131,29 @@ def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | Non
             migration_preview.check_migratable(
                 document, converts=request.options.target is not None
             )
-            return migrate_loaded(reading.load_model(document), source.path, request, tools)
+            loaded = _load_model(document, request.weights)
+            return migrate_loaded(loaded, source.path, request, tools)
     except ModelFileError as error:
         return failure_of(source, error)
     except WorkerError as error:
         return failure_from(source.display_path, error)
+
+
+def _load_model(document: Document, weights: Path | None) -> LoadedModel:
+    """
+    Return the model of a document; with ``weights``, of an architecture and its weights.
+
+    :raises UsageError: if the document has its own weights.
+    :raises ModelFileError: if the weights cannot be read, or do not fit.
+    """
+    if weights is None:
+        return reading.load_model(document)
+    from policytool.model import separate_weights  # only for two files
+
+    file = discovery.named_input(str(weights))
+    stored = format_detection.document(file.path, file.display_path)
+    format_detection.refuse_ambiguity(stored)
+    return separate_weights.load_model(document, stored, file.path)
 
 
 def migrate_loaded(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands import inspect, remote_migration, saved_plans, tensorflow
-from policytool.commands.arguments.declaration import as_texts
+from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.commands.batch import parallel
 from policytool.commands.destinations import (
     Destination,
@@ -49,6 +49,7 @@ def migrate_all(
     jobs: Jobs = 1,
     parts: bool = True,
     several: bool | None = None,
+    weights: Path | None = None,
 ) -> Iterator[Result]:
     """
     Migrate each input and yield its result.
@@ -60,11 +61,14 @@ def migrate_all(
     :param tools: the child processes, which are started only if TensorFlow is needed
     :param several: whether the run has several inputs, if ``inputs`` is only a shard of them; None
         to count ``inputs``
-    :raises UsageError: if several inputs have the same output, or if options contradict the only
-        model, such as a pattern that matches no layer.
+    :param weights: the weights of the only input, which is an architecture
+    :raises UsageError: if several inputs have the same output or the same weights, or if options
+        contradict the only model, such as a pattern that matches no layer.
     :raises WorkerError: if the processes cannot be started.
     """
     chosen = without_outputs(inputs, options.suffix, destination)
+    if weights is not None and (several or [source.exact for source in chosen] != [True]):
+        raise UsageError("--weights are those of one architecture; specify one file")
     if tools is not None:
         tools = tools.decide_verification(options.target if destination.write else None)
     request = MigrateRequest(
@@ -73,6 +77,7 @@ def migrate_all(
         several=len(chosen) > 1 if several is None else several,
         parts=parts,
         no_verify_reason=tools.no_verify_reason if tools is not None and options.target else None,
+        weights=weights,
     )
     if request.several and chosen:  # one error, and not a failure for each input
         target_of(chosen[0].path, options.suffix, destination, several=True)
@@ -142,7 +147,8 @@ def migrate_one(path: str, arguments: MigrateArguments) -> Migration:
     source, target = migrate_interpreters(arguments)
     with Worker(source) as worker, Worker(target) as other:
         tools = tensorflow.tools(arguments, worker, other, verify=arguments.verify)
-        result = next(migrate_all([model], options, destination, tools))
+        weights = as_path(arguments.weights)
+        result = next(migrate_all([model], options, destination, tools, weights=weights))
     match result:
         case Migration() as done:
             return done
@@ -170,6 +176,11 @@ def migrate_options(arguments: MigrateArguments) -> Options:
 
     :raises UsageError: if no layer can have a policy, or a name is not a release.
     """
+    if arguments.weights is not None and arguments.target is None:
+        raise UsageError(
+            "--weights joins an architecture and its weights in a model for a release; specify "
+            "the release with --target"
+        )
     return options_from_arguments(
         arguments.to,
         as_texts(arguments.set),
@@ -188,6 +199,10 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
     :raises UsageError: if the output is stdout, or options contradict each other.
     """
     in_place, output = arguments.in_place, arguments.output
+    if in_place and arguments.weights is not None:
+        raise UsageError(
+            "--in-place and --weights conflict: the joined model is a new file; specify it with -o"
+        )
     if in_place and output is not None:
         raise UsageError(
             "--in-place and -o conflict: --in-place replaces the input, and -o leaves it unchanged"
@@ -201,8 +216,8 @@ def migrate_destination(arguments: MigrateArguments) -> Destination:
     return Destination(
         output=path,
         is_directory=is_directory,
-        in_place=in_place,
-        backup=arguments.backup,
+        in_place=bool(in_place),
+        backup=in_place != "no-backup",
         overwrite=arguments.existing == "replace",
         skip_existing=arguments.existing == "skip",
         allow_overflow="overflow" in arguments.allow,

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands.destinations import check_target, container_of, target_of
+from policytool.commands.destinations import (
+    check_separate_target,
+    check_target,
+    container_of,
+    target_of,
+)
 from policytool.formats import CONVERTED, REWRITTEN, SUFFIXES, TITLES, format_detection
 from policytool.formats.document import UNKNOWN_DTYPES, ValuesError
 from policytool.migration import planning
@@ -149,7 +154,10 @@ def preview(
     target = target_of(source, plan.suffix, destination, several=several, container=container)
     if plan.refusals:
         return Preview(plan=plan, target=target)
+    weights = loaded.document.weights if loaded is not None else None
     check_target(plan, source, target, destination)
+    if weights is not None:
+        check_separate_target(target, weights.path)
     if destination.skip_existing and _exists(target):
         return Preview(plan=plan, target=target, is_skipped=True)
     counts = _count_losses(plan, source, loaded)
@@ -177,6 +185,10 @@ def _count_losses(
     """
     if not plan.casts or isinstance(source, RemotePath):
         return {}
+    if loaded is not None and loaded.document.weights is not None:
+        from policytool.formats import creating
+
+        return creating.measure(source, loaded.document, plan.casts)
     if loaded is not None and loaded.document.nodes and (plan.retrace or plan.conversion):
         from policytool.numerics import tensorflow_run  # the values are in a checkpoint
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS, format_detection
 from policytool.formats.document import Tensor, ValuesError
-from policytool.formats.edits import WriteOptions
+from policytool.formats.edits import Counts, WriteOptions
 from policytool.formats.format_detection import open_values
 from policytool.formats.writers import Creator, flat, refuse_collisions
 from policytool.formats.writing import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.formats.document import Document, Values
-    from policytool.formats.edits import Content, Counted, Placement, Written
+    from policytool.formats.edits import Cast, Content, Counted, Placement, Written
     from policytool.formats.writing import AnyOutput, OutputPlace
 
 
@@ -89,6 +89,30 @@ def build(
         )
 
     return write_output(source, target, options, output)
+
+
+def measure(source: Path, document: Document, casts: Sequence[Cast]) -> Counted:
+    """
+    Return the effects that casts would have on the values of a document.
+
+    :raises ModelFileError: if the values cannot be read.
+    """
+    from policytool.formats import casting  # NumPy, which no document needs
+
+    tensors = {tensor.path: tensor for tensor in document.tensors or ()}
+    counts: dict[tuple[str, ...], Counts] = {}
+    with report_failures(document.path, source), open_values(source, document) as values:
+        for cast in casts:
+            name, total = "/".join(cast.tensor), Counts()
+            try:
+                for block in () if values is None else values.blocks(tensors[cast.tensor]):
+                    total += casting.cast(block, cast.before, cast.after, cast.through)[1]
+            except ValuesError as error:
+                raise WriteError(
+                    "not-rewritable", f"the values of {name} cannot be copied: {error}"
+                ) from error
+            counts[cast.tensor] = total
+    return counts
 
 
 def document(content: Content, path: str) -> Document:
@@ -188,4 +212,4 @@ def _text(document: Document, part: str) -> str | None:
     return json.dumps(document.parts[part]) if part in document.parts else None
 
 
-__all__ = ["Creator", "build", "document"]
+__all__ = ["Creator", "build", "document", "measure"]

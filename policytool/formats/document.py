@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from policytool.support.files.remote_path import AnyPath
     from policytool.support.text.jsontext import Json
 
     Array = npt.NDArray[Any]
@@ -233,6 +234,33 @@ class Writer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SeparateWeights:
+    """The file with the weights of an architecture, which is another file."""
+
+    path: AnyPath
+    document: Document
+    """The document of the file with the weights."""
+
+    architecture: str
+    """The format of the file with the architecture."""
+
+    originals: Mapping[tuple[str, ...], Tensor]
+    """
+    The variables in the file, by their paths in the model's document. The paths differ if the file
+    names layers differently.
+    """
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """The names of layers in the file, by their other names in the model."""
+        return {
+            path[0]: tensor.path[0]
+            for path, tensor in self.originals.items()
+            if path[0] != tensor.path[0]
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
     """The content of one model file or directory."""
 
@@ -269,6 +297,9 @@ class Document:
     layout: Layout | None = None
     tensors: tuple[Tensor, ...] | None = None
     """Stored variables; None if the format stores none (architectures)."""
+
+    weights: SeparateWeights | None = field(default=None, compare=False)
+    """The file with the stored variables, if it is not the model's own file."""
 
     unlisted: frozenset[tuple[str, ...]] = field(default=frozenset(), compare=False)
     """The paths of stored variables that are in no list of the file, and that no release reads."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import FORMATS, checkpoint, hdf5, keras_archive, keras_metadata, orbax
 from policytool.formats.base import EXPECTED, Probe, foreign_file
 from policytool.formats.checkpoint import MAGIC
-from policytool.formats.document import Observation, ValuesError
+from policytool.formats.document import Observation, Values, ValuesError
 from policytool.formats.hdf5 import superblocks
 from policytool.formats.keras_archive import CONFIG, METADATA
 from policytool.formats.saved_model import GRAPH, SPLIT_GRAPH, TEXT_GRAPH
@@ -36,10 +36,10 @@ from policytool.support.files.random_access import member_start, positioned_read
 from policytool.support.files.remote_path import RemotePath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from policytool.formats.base import Format
-    from policytool.formats.document import Document, Tensor, Values
+    from policytool.formats.document import Array, Document, Tensor
     from policytool.support.files.random_access import PositionedRead
     from policytool.support.files.remote_path import AnyPath, Status
 
@@ -410,13 +410,30 @@ def is_model(path: AnyPath) -> bool:
 @contextlib.contextmanager
 def open_values(path: AnyPath, document: Document) -> Iterator[Values | None]:
     """
-    Open the values of the document's variables; yield None if its format stores no values.
+    Open the values of the document's variables; yield None if its format stores no values. The
+    values are at ``path``, unless the document names another file with weights.
 
     :raises ModelFileError: if a file with values is truncated or has a damaged beginning.
     """
+    if (weights := document.weights) is not None:
+        with open_values(weights.path, weights.document) as values:
+            yield None if values is None else _OriginalValues(values, weights.originals)
+        return
     probe = Probe(path, document.path)
     # detect the format, because several formats have documents of the format "weights"
     detected = format_of(probe)
     opener = detected.open_values if detected is not None else None
     with opening.without_collection(path), contextlib.ExitStack() as stack:
         yield opener(probe, document, stack) if opener is not None else None
+
+
+class _OriginalValues(Values):
+    """The values of a separate file, for the names of variables in the model."""
+
+    def __init__(self, values: Values, originals: Mapping[tuple[str, ...], Tensor]) -> None:
+        self._values = values
+        self._originals = originals
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
+        return self._values.blocks(self._originals[tensor.path])

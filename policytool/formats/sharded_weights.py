@@ -38,14 +38,20 @@ def recognise(probe: Probe) -> bool:
     return _HEAD.match(probe.head) is not None
 
 
+def map_name(shard: str) -> str | None:
+    """Return the name of the weight map from which Keras reads a shard; None for another name."""
+    match = _SHARD.fullmatch(shard)
+    return match[1] + SUFFIX if match is not None else None
+
+
 def whole(path: AnyPath) -> AnyPath | None:
     """
     Return the weight map of a shard, if the map is next to the shard; None for any other path.
     """
-    match = _SHARD.fullmatch(path.name)
-    if match is None:
+    name = map_name(path.name)
+    if name is None:
         return None
-    mapped = path.with_name(match[1] + SUFFIX)
+    mapped = path.with_name(name)
     try:
         return mapped if opening.is_file(mapped) else None
     except OSError:  # read the shard itself

@@ -426,7 +426,7 @@ def _free_backup(place: OutputPlace, options: WriteOptions) -> Path:
     ):  # the backup of an interrupted run is the original
         raise WriteError(
             "target-exists",
-            f"its backup {kept.name} already exists; remove it, or use --no-backup",
+            f"its backup {kept.name} already exists; remove it, or keep no backup",
         )
     return kept
 

@@ -210,6 +210,9 @@ class HandOver(ExitStack):
             copied = copied.with_suffix("")
         elif copy.document.layout is Layout.OBJECT_PATHS and model_format is hdf5.FORMAT:
             copied = copied.rename(copied.with_name(f"{_NAME}{WEIGHTS_SUFFIX}"))
+        elif model_format is sharded_weights.FORMAT:
+            names = (sharded_weights.map_name(file.name) for file in copy.files)
+            copied = copied.rename(copied.with_name(next(filter(None, names), copied.name)))
         self._taken[key] = replace(copy, path=copied)
         return self._taken[key]
 

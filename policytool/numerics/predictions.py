@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from policytool.model.model import Layer, Model
     from policytool.numerics.hand_over import PrivateCopy
     from policytool.numerics.workers import MemoryLimit
+    from policytool.support.text.jsontext import Json
 
 
 _ROWS: Final = 3
@@ -138,6 +139,12 @@ class PredictionSide:
     workarounds, and no signature is called.
     """
 
+    config: Json = None
+    """The config of an architecture with separate weights."""
+
+    weights: PrivateCopy | None = None
+    """The weights of an architecture; None if the file contains its weights."""
+
     def job(
         self,
         folder: Path,
@@ -170,6 +177,8 @@ class PredictionSide:
             "family": self.family,
             "which": self.which,
             "model": self.copy,
+            "config": self.config,
+            "weights": self.weights,
             "policy": self.model.layers[0].policy,
             "as_is": self.is_converted,
             "signatures": bool(self.model.signatures) and not self.is_converted,

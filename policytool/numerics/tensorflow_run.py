@@ -365,7 +365,13 @@ class TensorFlowRun:
         with self.tools.hand_over() as hand_over:
             result = hand_over.take(path, self.plan.path, is_own=True)
             self.after = after = result.model
-            sides = self._sides(hand_over.take(local(self.source), self.plan.path), result)
+            source = hand_over.take(local(self.source), self.plan.path)
+            weights = self.loaded.document.weights
+            sides = self._sides(
+                source,
+                result,
+                hand_over.copy_weights(local(weights.path)) if weights is not None else None,
+            )
             folder = hand_over.folder()
             answers = self._predict_in_memory(sides, folder)
             self.comparison = compare_predictions(
@@ -379,7 +385,7 @@ class TensorFlowRun:
             raise ToleranceMissedError(self.comparison)
 
     def _sides(
-        self, source: PrivateCopy, result: PrivateCopy
+        self, source: PrivateCopy, result: PrivateCopy, weights: PrivateCopy | None
     ) -> tuple[PredictionSide, PredictionSide]:
         conversion, family = self.plan.conversion, self.loaded.family
         before = PredictionSide(
@@ -388,13 +394,21 @@ class TensorFlowRun:
             family=family,
             model=self.loaded.model,
             is_converted=conversion is not None,
+            config=None if weights is None else self.loaded.document.config,
+            weights=weights,
         )
         if conversion is not None:
             from policytool.migration.convert.target import Target
 
             family = Target(loader=conversion.target, container=conversion.content.container).family
         return before, replace(
-            before, which="the result", copy=result, family=family, model=result.model.model
+            before,
+            which="the result",
+            copy=result,
+            family=family,
+            model=result.model.model,
+            config=None,
+            weights=None,
         )
 
     def _predict_in_memory(

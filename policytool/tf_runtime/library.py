@@ -306,6 +306,20 @@ class Library:
             options["safe_mode"] = not trust
         return self.keras.models.load_model(path, **options)
 
+    def build(self, config: Any, weights: str | None, *, trust: bool) -> Any:
+        """Return the model of an architecture, with the weights of a file if there is one."""
+        options = (
+            {"safe_mode": not trust}
+            if has_argument(self.keras.models.model_from_json, "safe_mode")
+            else {}
+        )
+        model = self.keras.models.model_from_json(
+            json.dumps(config), custom_objects=self.custom, **options
+        )
+        if weights is not None:
+            model.load_weights(weights)
+        return model
+
     def _load_hdf5(self, path: str) -> Any:
         """
         Return the model of an HDF5 file as ``load_model`` does, but with policies that this release

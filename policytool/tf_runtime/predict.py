@@ -46,7 +46,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """
     Return the names and dtypes of the inputs and outputs of ``job["model"]``, for its own call and
     with ``job["signatures"]`` for each signature, having written the values of the outputs to
-    ``job["outputs"]``.
+    ``job["outputs"]``. With ``job["weights"]``, the model is that of ``job["config"]``, with the
+    weights of this file.
 
     ``job["inputs"]`` is the directory of the inputs. It is written if ``job["like"]`` is None;
     otherwise it is read, and ``like`` is the list ``calls`` of the answer for the other file. A
@@ -104,8 +105,10 @@ class _Predictor:
         self.job = job
         self.which = job["which"]
         with library.loading(self.which, job["registered"]), library.global_policy(job["policy"]):
-            self.model = library.load(
-                job["model"], compiled=False, trust=job["trust"], as_is=job["as_is"]
+            self.model = (
+                library.load(job["model"], compiled=False, trust=job["trust"], as_is=job["as_is"])
+                if job["weights"] is None
+                else library.build(job["config"], job["weights"], trust=job["trust"])
             )
         self.loaded = (
             library.tf.saved_model.load(job["model"]) if job["signatures"] else None

@@ -236,7 +236,7 @@ def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch, stand_in_rules.rule("PT305", "current-already", remedy=Remedy(fix=Fix.SAFE))
     )
     copied(OLD, "a.h5")
-    assert run("migrate", "--in-place", "--no-backup", "a.h5").code == 0
+    assert run("migrate", "--in-place=no-backup", "a.h5").code == 0
     ended = fix("a.h5")
     assert ended.code == 1
     assert of(ended, "a.h5")["remaining"][0]["reason"] == "migrate would not change the model"

@@ -144,9 +144,34 @@ def test_in_place_keeps_a_backup(model: Path, place: Path) -> None:
     again = run("migrate", model, "--in-place", "--to", "float32")
     assert again.code == 3
     assert (place / "model.h5.bak").read_bytes() == before
-    assert run("migrate", model, "--in-place", "--to", "float32", "--no-backup").code == 0
+    assert run("migrate", model, "--in-place=no-backup", "--to", "float32").code == 0
     assert (place / "model.h5.bak").read_bytes() == before
     assert names(place) == {"model.h5", "model.h5.bak"}
+
+
+def test_a_value_of_in_place_follows_an_equals_sign(model: Path, place: Path) -> None:
+    """The next argument is a path, also after ``--``; settings and Python have the value too."""
+    assert run("migrate", "--in-place", model).code == 0
+    assert names(place) == {"model.h5", "model.h5.bak"}
+    (place / "model.h5.bak").unlink()
+    settings = place / "own.toml"
+    settings.write_text('in-place = "no-backup"\n', encoding="utf-8")
+    assert run("migrate", model, "--to", "float32", "--config", settings).code == 0
+    settings.unlink()
+    policytool.migrate(model, to="mixed_float16", in_place="no-backup")
+    assert names(place) == {"model.h5"}
+    odd = copied(OLD, place / "--in-place")
+    assert run("migrate", "--", "--in-place").code == 0
+    assert odd.read_bytes() == OLD.read_bytes()
+
+
+def test_an_unknown_value_of_in_place_is_an_error(model: Path) -> None:
+    """On the command line and in Python."""
+    before = model.read_bytes()
+    assert run("migrate", model, "--in-place=keep").code == 2
+    with pytest.raises(UsageError, match="expected True or no-backup"):
+        policytool.migrate(model, in_place="keep")  # type: ignore[arg-type]
+    assert model.read_bytes() == before
 
 
 def test_a_link_is_followed_once_and_said(model: Path, place: Path) -> None:

@@ -148,7 +148,7 @@ DELAY: Final = (
         ("--target", "tf2.4"),
         ("--set", ".*=float32"),
         ("--in-place",),
-        ("--in-place", "--no-backup"),
+        ("--in-place=no-backup",),
         ("-o", "out"),
         ("-o", "out.h5"),
         ("--preview",),

@@ -31,6 +31,7 @@ from tests.helpers.fake_interpreters import (
 )
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.separate_files import separate
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
@@ -107,6 +108,13 @@ def test_a_conversion_is_verified_where_the_libraries_are(fake: Make, place: Pat
         "samples": 16,
         "memory_limit": LIMIT_BYTES,
     }
+
+
+def test_separate_weights_are_loaded_for_the_comparison(fake: Make, tmp_path: Path) -> None:
+    """The source is the architecture with the weights."""
+    architecture, weights = separate(SOURCE, tmp_path / "separate")
+    ended = converted("--weights", weights, "--python", fake().path, path=str(architecture))
+    assert (ended.code, last(ended)) == (0, VERIFIED + LIMIT)
 
 
 def test_other_predictions_are_not_written(fake: Make, place: Path) -> None:

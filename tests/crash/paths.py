@@ -146,7 +146,7 @@ def _migrate(
 
 _OLD: Final = b"what was there"
 _PLACE: Final = ("--in-place",)
-_LOSING: Final = ("--in-place", "--no-backup")
+_LOSING: Final = ("--in-place=no-backup",)
 _TWO: Final = {"model": MIXED_SAVEDMODEL}
 _ONE: Final = {"model": ONE_FILE}
 

@@ -217,7 +217,7 @@ def test_a_full_disk_is_one_sentence(place: Path, monkeypatch: pytest.MonkeyPatc
         (UNPACKED / "model.weights.h5", "model.weights.h5", 1),
         (MIXED_H5, "model.h5", 1),
         (MIXED_KERAS, "model.keras", 1),
-        (SHARDS, "model.weights.json", 1 + len(list(SHARDS.parent.glob("sharded_*.weights.h5")))),
+        (SHARDS, "sharded.weights.json", 1 + len(list(SHARDS.parent.glob("sharded_*.weights.h5")))),
         (CHECKPOINT, "model", 2),
         (CHECKPOINT.with_name("training.index"), "model", 2),
     ],
@@ -226,7 +226,8 @@ def test_weights_are_called_by_their_layout(
     source: Path, name: str, count: int, tmp_path: Path
 ) -> None:
     """
-    A copy of weights has the suffix of its layout, because Keras selects the reader by suffix.
+    A copy of weights has the suffix of its layout, because Keras selects the reader by suffix, and
+    derives the names of shards from that of their map.
     """
     path = source
     if source.suffix == ".h5":

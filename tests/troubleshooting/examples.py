@@ -98,7 +98,11 @@ EXAMPLES: Final = {
     "directory-as-file": exported("tf2.1/default_float32", "SavedModel"),
     "keras-file-not-zip": archive("tf2.1/adam_autowrap_mf16.h5", "HDF5"),
     "savedmodel-not-found": archive("tf2.15/default_float32.keras", ".keras"),
-    "weights-only": h5("keras3.15/weights_only.weights.h5", "weights"),
+    "weights-only": Example(
+        files={"model.h5": "keras3.15/sharded_00000.weights.h5"},
+        fix_files={"architecture.json": "keras3.15/default_float32.json"},
+        shown="weights",
+    ),
     "h5py-decode": h5("tf2.3/global_mixed_float16.h5", "TF 2.3"),
     "bfloat16-in-hdf5": h5("tf2.15/per_layer.h5"),
     "header-too-large": h5("tf2.15/default_float32.h5", "Dense"),

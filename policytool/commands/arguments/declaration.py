@@ -66,6 +66,9 @@ class Kind(StrEnum):
     SWITCH_OR_AUTO = "switch or auto"
     """A switch, or None for automatic selection."""
 
+    SWITCH_OR_CHOICE = "switch or choice"
+    """A switch, or one of the choices: ``--in-place`` or ``--in-place=no-backup``."""
+
 
 _LOCAL: Final = frozenset({Kind.FILE, Kind.LOCAL_OUTPUT, Kind.INPUTS})
 
@@ -199,7 +202,7 @@ class DeclaredOption(NamedTuple):
         """
         if value is None and self.default is None:
             return
-        if self.choices:
+        if self.choices and not (isinstance(value, bool) and bool in self.types):
             self._check_choice(value)
         if isinstance(value, str) and self.is_repeatable and str not in self.types:
             raise UsageError(f"{self.name} is the string {value!r}; expected a list of strings")
@@ -229,7 +232,8 @@ class DeclaredOption(NamedTuple):
             items = value
         for item in items:
             if item not in self.choices:
-                expected = " or ".join(self.choices)
+                switch = ("True",) if bool in self.types else ()
+                expected = " or ".join((*switch, *self.choices))
                 raise UsageError(f"unknown {self.name} {item!r}; expected {expected}")
 
     def _has_type(self, value: object) -> bool:

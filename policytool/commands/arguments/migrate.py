@@ -48,6 +48,16 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
             completion="targets",
         ),
     ] = None
+    weights: Annotated[
+        StrPath | None,
+        Option(
+            "With --target, the weights of an architecture (JSON, YAML): HDF5, shards or a "
+            "checkpoint. The output contains both.",
+            Group.INPUT,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
     allow: Annotated[
         Collection[Literal["overflow", "weight-rewrite"]],
         Option(
@@ -77,15 +87,16 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
         ),
     ] = None
     in_place: Annotated[
-        bool,
+        bool | Literal["no-backup"],
         Option(
-            "Replace the input, and keep the original as NAME.bak.", Group.OUTPUT, essential=True
+            "Replace the input, and keep the original as NAME.bak (--in-place=no-backup: do not "
+            "keep it).",
+            Group.OUTPUT,
+            essential=True,
+            kind=Kind.SWITCH_OR_CHOICE,
+            metavar="[=no-backup]",
         ),
     ] = False
-    backup: Annotated[
-        bool,
-        Option("With --in-place, keep the original as NAME.bak.", Group.SAFETY, is_negatable=True),
-    ] = True
     existing: Annotated[
         Literal["fail", "skip", "replace"],
         Option(

@@ -53,11 +53,12 @@ def read(probe: Probe) -> Document:
             keras=_hdf5.attribute_text(probe, file, "keras_version"),
             backend=_hdf5.attribute_text(probe, file, "backend"),
         )
-        layer_names = _hdf5.attribute_names(file.id, LAYER_NAMES)
         contents = _hdf5.walk(probe, file, attributes=True)
-        lists = _weight_lists(file, contents) if config is not None else None
+        group = _hdf5.group(file, WEIGHTS) if config is not None else file.id
+        prefix = (WEIGHTS,) if config is not None else ()
+        lists = _weight_lists(group, contents, prefix) if group is not None else None
     if config is None:
-        return _weights_document(probe, contents, layer_names, writer)
+        return _weights_document(probe, contents, lists, writer)
     observations: list[Observation] = []
     parts: dict[str, Json] = {CONFIG: parse_json(probe, config, CONFIG, observations)}
     if training is not None:
@@ -93,16 +94,20 @@ class _WeightLists:
     """The listed names that are not stored."""
 
 
-def _weight_lists(file: h5py.File, contents: Contents) -> _WeightLists | None:
-    """Return the lists of weights; None if the file has no weights."""
+def _weight_lists(
+    weights: h5py.h5g.GroupID, contents: Contents, prefix: tuple[str, ...]
+) -> _WeightLists:
+    """
+    Return the lists of weights.
+
+    :param prefix: the path of their group
+    """
     from policytool.formats.hdf5 import library as _hdf5
 
-    weights = _hdf5.group(file, WEIGHTS)
-    if weights is None:
-        return None
-    stored = {tensor.path[1:] for tensor in contents.tensors if tensor.path[0] == WEIGHTS}
+    start = len(prefix)
+    stored = {tensor.path[start:] for tensor in contents.tensors if tensor.path[:start] == prefix}
     layers = _hdf5.attribute_names(weights, LAYER_NAMES)
-    single = {path[1:] for path in contents.single if path[0] == WEIGHTS}
+    single = {path[start:] for path in contents.single if path[:start] == prefix}
     paths = {name: tuple(name.split("/")) for name in layers}
     listed_single = single.intersection(paths.values())
     variables = {
@@ -110,7 +115,7 @@ def _weight_lists(file: h5py.File, contents: Contents) -> _WeightLists | None:
     }
     missing: list[str] = []
     for name, path in paths.items():
-        named = [(*path, *text.split("/")) for text in contents.orders.get((WEIGHTS, *path), ())]
+        named = [(*path, *text.split("/")) for text in contents.orders.get((*prefix, *path), ())]
         variables |= set(named)
         missing += ["/".join(variable) for variable in named if variable not in stored]
         if not named and path not in single and not _hdf5.has_group(weights, name):
@@ -206,8 +211,9 @@ def _rank(name: str) -> int:
 
 
 def _weights_document(
-    probe: Probe, contents: Contents, layer_names: tuple[str, ...], writer: Writer
+    probe: Probe, contents: Contents, lists: _WeightLists | None, writer: Writer
 ) -> Document:
+    layer_names = lists.layers if lists is not None else ()
     if layer_names:
         layout, tensors = Layout.LEGACY_H5, legacy_tensors(contents, ())
     elif contents.has_objects and all(VARIABLES in tensor.path for tensor in contents.tensors):
@@ -226,6 +232,8 @@ def _weights_document(
         format="weights",
         layout=layout,
         tensors=tensors,
+        listed_layers=layer_names,
+        missing=lists.missing if lists is not None else (),
         layer_names=contents.names,
         writer=writer,
         observations=tuple(contents.observations),

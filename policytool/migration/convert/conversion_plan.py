@@ -28,7 +28,14 @@ from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
 from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables
-from policytool.migration.plan import Conversion, Plan, Refusal, apply_edits
+from policytool.migration.plan import (
+    Conversion,
+    Note,
+    NoteSeverity,
+    Plan,
+    Refusal,
+    apply_edits,
+)
 from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.rebuilt_layers import REVIVING
 from policytool.model import reading, tfjs_objections
@@ -197,14 +204,21 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     if target is None:
         return planning.plan(loaded, options)
     document_format = loaded.document.format
+    is_separate = loaded.document.weights is not None
     elsewhere = (
-        document_format == TFJS  # no release of Keras reads it
+        is_separate
+        or document_format == TFJS  # no release of Keras reads it
         or document_format not in REWRITTEN
         or (container is not None and container != document_format)
         or (container is None and (_is_unread(loaded, options) or options.containers == (TFJS,)))
     )
     if options.containers == (TFJS,):
         _check_tfjs(options, container)
+    if is_separate and container == "json":
+        raise UsageError(
+            "--weights writes a model with weights, which architecture JSON cannot contain; use "
+            "an output with the file extension .h5 or .keras"
+        )
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
             f"migrate cannot write {container} files for this target; choose "
@@ -343,14 +357,20 @@ def _conversion_plan(
         if not first.refusals
         else next((attempt for attempt in attempts if not attempt.refusals), first)
     )
+    weights = loaded.document.weights
     return replace(
         base,
+        format=base.format if weights is None else weights.architecture,
         suffix=options.suffix,
         edits=tuple(edit for edit in base.edits if edit.kind is not EditKind.FORMAT),
         state=None,
         notes=tuple(
             dict.fromkeys(
-                (*(note for note in base.notes if note.code not in _OF_EDITS), *chosen.log.notes)
+                (
+                    *(note for note in base.notes if note.code not in _OF_EDITS),
+                    *_notes_on_names(loaded.document),
+                    *chosen.log.notes,
+                )
             )
         ),
         refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),
@@ -359,6 +379,19 @@ def _conversion_plan(
         conversion=chosen.conversion,
         retrace=False,
     )
+
+
+def _notes_on_names(document: Document) -> Iterator[Note]:
+    """Yield a note if separate weights belong to layers with other names."""
+    renamed = document.weights.renamed if document.weights is not None else {}
+    if renamed:
+        name, stored = next(iter(renamed.items()))
+        yield Note(
+            severity=NoteSeverity.WARNING,
+            code="weights-by-position",
+            message=f"the weights name layers differently ({stored} instead of {name}), so they "
+            "were matched by position, as load_weights does",
+        )
 
 
 @once_per_model

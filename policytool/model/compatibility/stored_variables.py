@@ -221,6 +221,16 @@ class StoredVariables:
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
 
+    def layers_with_variables(self) -> list[int] | None:
+        """
+        Return the indices of the model's own layers that have variables, in the order in which
+        HDF5 stores them; None if it is unknown whether a layer has variables.
+        """
+        counts = _Comparison(stored=self, loader=self.origins[-1].id).counts()
+        if any(count is None for count in counts.values()):
+            return None
+        return [index for index, count in counts.items() if count]
+
     def mode(self, index: int) -> str | None:
         """Return the quantization mode of a layer; an empty text if it is unknown."""
         if not self._has_quantized_policies:
@@ -498,14 +508,24 @@ class _Comparison:
             more += added
         return more
 
+    @property
+    def _top(self) -> list[int]:
+        """The indices of the model's own layers."""
+        children = self.stored.placed.children[0]
+        return [index for index in children if self._sites[index].attribute == LAYERS]
+
+    def counts(self) -> dict[int, int | None]:
+        """Return the number of variables of each of the model's own layers; None if unknown."""
+        whole = {index: self._whole(index, trainable=True) for index in self._top}
+        return {
+            index: None if variables is None else variables.count
+            for index, variables in whole.items()
+        }
+
     def _hdf5_mismatches(self) -> Iterator[_Mismatch]:
         groups = self._groups()
         keras2 = family_of(self.loader) == KERAS2
-        top = [
-            index
-            for index in self.stored.placed.children[0]
-            if self._sites[index].attribute == LAYERS
-        ]
+        top = self._top
         names = {self._sites[index].name for index in top}
         if not set(groups) <= names or len(names) != len(top):
             return

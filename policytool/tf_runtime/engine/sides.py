@@ -9,7 +9,6 @@ where a layer quantises its weights alone, a layer dequantises its weights and c
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import model_calls, rebuilt_model
-from ..library import Library, has_argument, paths
+from ..library import Library, paths
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -179,17 +178,7 @@ class Sides:
         same on both sides.
         """
         library.tf.random.set_seed(self.job["inputs"]["seed"])
-        options = (
-            {"safe_mode": not self.job["trust"]}
-            if has_argument(library.keras.models.model_from_json, "safe_mode")
-            else {}
-        )
-        model = library.keras.models.model_from_json(
-            json.dumps(side["config"]), custom_objects=library.custom, **options
-        )
-        if side["weights"] is not None:
-            model.load_weights(side["weights"])
-        return model
+        return library.build(side["config"], side["weights"], trust=self.job["trust"])
 
     def _rebuilt(self, library: Library, side: Mapping[str, Any]) -> Any:
         """

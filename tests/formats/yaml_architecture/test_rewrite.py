@@ -67,7 +67,7 @@ def test_policies_become_names_and_dicts_where_a_target_needs_them(
     assert run("migrate", path, "-o", new).code == 0
     assert "class_name: Policy" not in new.read_text(encoding="utf-8")
     refused = "python/object" in path.read_text(encoding="utf-8")
-    back = run("migrate", new, "--target", path.parent.name, "--in-place", "--no-backup")
+    back = run("migrate", new, "--target", path.parent.name, "--in-place=no-backup")
     assert back.code == (2 if refused else 0), (
         back.err
     )  # PyYAML 5.2 and later refuse the tags in it, and JSON does not go where YAML is

@@ -1,0 +1,216 @@
+"""
+Architectures and weights in separate files, read as one model.
+
+Variables of HDF5 weights belong to the layers with the same names, in the same order. If the names
+differ, layers are matched by position, as ``load_weights`` of Keras does. Other weights have paths
+from which their layers follow. In any case, each stored variable must belong to a layer, and each
+layer must have the variables of its class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import TITLES, WITHOUT_WEIGHTS
+from policytool.formats.document import Layout, SeparateWeights, Tensor
+from policytool.formats.hdf5.read import TOP_LEVEL
+from policytool.model import custom_classes, reading, writer_version
+from policytool.model.compatibility import stored_variables
+from policytool.model.tree import LAYERS
+from policytool.support.errors import ModelFileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policytool.formats.document import Document, Writer
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.support.files.remote_path import AnyPath
+
+MISMATCH: Final = "weights-mismatch"
+"""The code of weights that do not fit an architecture."""
+
+_FORMATS: Final = {
+    Layout.LEGACY_H5: "h5",
+    Layout.OBJECT_PATHS: "keras",
+    Layout.SCOPES: "h5",
+}
+"""The format of a model whose variables have the names of a layout."""
+
+_ARCHITECTURES: Final = frozenset({"json", "yaml", "tfjs"})
+"""The formats of architectures; a TensorFlow.js model may lack weights."""
+
+
+def load_model(architecture: Document, weights: Document, path: AnyPath) -> LoadedModel:
+    """
+    Return the model of an architecture with the weights at ``path``.
+
+    :raises UsageError: if the architecture has its own weights.
+    :raises ModelFileError: if a file is not of the expected kind, or if the weights do not fit the
+        architecture.
+    """
+    _check_kinds(architecture, weights)
+    renamed = _with_names_of_layers(architecture, weights)
+    joined = replace(
+        architecture,
+        format=_FORMATS[weights.layout or Layout.SCOPES],
+        layout=weights.layout,
+        tensors=tuple(tensor for tensor, _ in renamed),
+        unlisted=weights.unlisted,
+        listed_layers=(),
+        missing=weights.missing,
+        weights=SeparateWeights(
+            path=path,
+            document=weights,
+            architecture=architecture.format,
+            originals={tensor.path: original for tensor, original in renamed},
+        ),
+        adapted={
+            tensor: weights.adapted[original]
+            for tensor, original in renamed
+            if original in weights.adapted
+        },
+        writer=_writer(architecture, weights),
+        observations=(*architecture.observations, *weights.observations),
+    )
+    loaded = reading.load_model(joined)
+    _check_fit(loaded, weights)
+    return loaded
+
+
+def _check_kinds(architecture: Document, weights: Document) -> None:
+    """
+    Check that the files are an architecture and weights.
+
+    :raises UsageError: if the architecture has its own weights.
+    :raises ModelFileError: if the weights have no variables of layers, or belong to a SavedModel.
+    """
+    if architecture.format not in _ARCHITECTURES or architecture.tensors:
+        raise UsageError(
+            f"--weights is only for architectures (JSON, YAML), but {architecture.path} has its "
+            "own weights"
+        )
+    if weights.format in WITHOUT_WEIGHTS:
+        raise ModelFileError(
+            weights.path,
+            "no-weights",
+            f"is {TITLES[weights.format]}, which contains no weights",
+        )
+    if weights.layout not in _FORMATS:
+        raise ModelFileError(
+            weights.path,
+            "not-migratable",
+            "contains weights that cannot be joined with an architecture; specify HDF5, a .keras "
+            "file or a checkpoint",
+        )
+    if weights.tensors is None:
+        raise ModelFileError(weights.path, "no-weights", "contains no weights of layers")
+
+
+def _writer(architecture: Document, weights: Document) -> Writer:
+    """
+    Return the versions that the architecture records, or otherwise those of the weights, if such
+    releases write the architecture.
+    """
+    if architecture.writer.keras is not None:
+        return architecture.writer
+    traits = writer_version.of(architecture.config, architecture.training, ())
+    _, contradiction = writer_version.candidates(weights.writer, traits)
+    return architecture.writer if contradiction else weights.writer
+
+
+def _with_names_of_layers(
+    architecture: Document, weights: Document
+) -> tuple[tuple[Tensor, Tensor], ...]:
+    """
+    Return the stored variables, each with the names of the architecture's layers and unchanged.
+
+    :raises ModelFileError: if the layers cannot be matched.
+    """
+    tensors = weights.tensors or ()
+    if weights.layout is not Layout.LEGACY_H5:
+        return tuple((tensor, tensor) for tensor in tensors)
+    listed = _filled_layers(weights)
+    model = reading.load_model(architecture)
+    top = [index for index in model.children[0] if model.sites[index].attribute == LAYERS]
+    names = [model.sites[index].name for index in top]
+    if set(listed) <= set(names):
+        _check_order(listed, [name for name in names if name in set(listed)], weights)
+        return tuple((tensor, tensor) for tensor in tensors)
+    expected = model.stored.layers_with_variables()
+    if expected is None or len(expected) != len(listed):
+        other = next(name for name in listed if name not in names)
+        raise ModelFileError(
+            weights.path,
+            MISMATCH,
+            f"contains the variables of the layer {other}, which the architecture lacks",
+        )
+    new_names = {
+        tuple(old.split("/")): tuple(model.sites[index].name.split("/"))
+        for old, index in zip(listed, expected, strict=True)
+    }
+    return tuple((_renamed(tensor, new_names), tensor) for tensor in tensors)
+
+
+def _filled_layers(weights: Document) -> list[str]:
+    """Return the layers that HDF5 weights list and for which they store variables, in order."""
+    longest = max((name.count("/") + 1 for name in weights.listed_layers), default=1)
+    starts = {
+        tensor.path[:end] for tensor in weights.tensors or () for end in range(1, longest + 1)
+    }
+    return [name for name in weights.listed_layers if tuple(name.split("/")) in starts]
+
+
+def _check_order(listed: Sequence[str], expected: Sequence[str], weights: Document) -> None:
+    """
+    Check that layers have the same order in both files, in which Keras restores them.
+
+    :raises ModelFileError: if they have not.
+    """
+    for stored, name in zip(listed, expected, strict=True):
+        if stored != name:
+            raise ModelFileError(
+                weights.path,
+                MISMATCH,
+                f"lists the layer {stored} in the place of {name}: the weights belong to a model "
+                "with another order of layers",
+            )
+
+
+def _renamed(tensor: Tensor, new_names: Mapping[tuple[str, ...], tuple[str, ...]]) -> Tensor:
+    """Return a variable with the new name of its layer."""
+    for end in range(len(tensor.path), 0, -1):
+        new = new_names.get(tensor.path[:end])
+        if new is not None:
+            return replace(tensor, path=(*new, *tensor.path[end:]))
+    return tensor
+
+
+def _check_fit(loaded: LoadedModel, weights: Document) -> None:
+    """
+    Check that each variable belongs to a layer, and that each layer has its variables.
+
+    :raises ModelFileError: if the weights do not fit.
+    """
+    path, root = loaded.document.path, loaded.sites[0]
+    if custom_classes.is_opaque(root):
+        raise ModelFileError(
+            path,
+            "not-migratable",
+            f"has the custom class {root.class_name}, whose config lists no layers to which the "
+            "weights can belong; build the model in Python, and call load_weights",
+        )
+    strays = [
+        tensor
+        for tensor in loaded.placed.tensors.get(0, ())
+        if tensor.path not in weights.unlisted and tensor.path[0] != TOP_LEVEL
+    ]
+    if strays:
+        raise ModelFileError(
+            weights.path,
+            MISMATCH,
+            f"stores the variable {'/'.join(strays[0].path)}, which belongs to no layer of {path}",
+        )
+    cause = stored_variables.damage(loaded.loaders)
+    if cause is not None:
+        raise ModelFileError(weights.path, MISMATCH, f"does not fit {path}: {cause.reason}")
