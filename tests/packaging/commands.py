@@ -22,6 +22,7 @@ MODELS: Final[Mapping[str, tuple[str, ...]]] = {
     "checkpoint": ("checkpoints/training.index", "checkpoints/training.data-00000-of-00001"),
     "keras_metadata": ("tf2.15/shared_layer/keras_metadata.pb",),
     "yaml_architecture": ("tf2.1/exp_mf16_fixed128_uncompiled.yaml",),
+    "orbax": ("orbax/whole",),
     "tfjs": ("tfjs4.22/global_mixed_float16/model.json",),
 }
 """Package of a format to the fixtures of one model: the model, and the files that belong to it."""

@@ -34,7 +34,8 @@ def written(path: Path, class_name: str = "EinsumDense", **config: object) -> Pa
     if class_name == "Dense":
         own = {"units": 4, "use_bias": False, "lora_rank": 2, **config}
     model = keras3(input3("a", 3), layer3(class_name, "b", tensor("a"), **own))
-    values = {"kernel": KERNEL, "lora_kernel_a": LEFT, "lora_kernel_b": RIGHT}
+    # the kernel is not trainable, so it comes last
+    values = {"lora_kernel_a": LEFT, "lora_kernel_b": RIGHT, "kernel": KERNEL}
     with h5py.File(path, "w") as file:
         file.attrs.update(
             model_config=json.dumps(model), keras_version="3.15.1", backend="tensorflow"

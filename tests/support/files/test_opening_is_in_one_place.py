@@ -52,6 +52,10 @@ TABLE: Final = "reads a table that the package brings"
 
 ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "support.files.opening": (frozenset({"os.open", "os.fdopen"}), "is the place"),
+    "formats.orbax.array_process": (
+        frozenset({"open", "ts.open"}),
+        "opens a descriptor of its parent, and arrays in a directory that the parent checked",
+    ),
     "commands.batch.worker": (frozenset({"open"}), "opens descriptors that its parent gave it"),
     "support.processes.crash_guard": (
         frozenset({"open"}),
