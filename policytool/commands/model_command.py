@@ -75,6 +75,8 @@ _LOADING: Final = frozenset(
 """The rules whose findings have a remedy only if edits of the file are sufficient."""
 
 _ARCHIVE: Final = "keras"
+_SETTING: Final = frozenset({"--set", "--to"})
+"""The options that set policies."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,23 +213,28 @@ def _untargeted_planner(
 
 def _plan_command(planner: _Planner, target: str | None) -> Iterator[ModelCommand]:
     """
-    Yield the commands for a target: first the one that fixes only the errors, if it keeps
-    predictions and the command for all findings may not. If planning exceeds a limit, the result
+    Yield the commands for a target: first the one that fixes only the errors, if it sets no dtypes
+    and the command for all findings may do so. If planning exceeds a limit, the result
     has no command, and the limit as the reason. The findings of the model are not affected.
     """
     try:
         partial = None
         if planner.may_change_predictions and (errors := planner.with_errors_only()).failing:
             partial = errors.command(target)
-            if partial.fix is Fix.SAFE:
+            if _keeps_dtypes(partial):
                 yield partial
         whole = planner.command(target)
-        if partial is None or partial.fix is not Fix.SAFE or _is_beside(whole, partial):
+        if partial is None or not _keeps_dtypes(partial) or _is_beside(whole, partial):
             yield whole
     except (PolicytoolError, MemoryError, RecursionError, OSError) as error:
         interrupts.check()
         reason = f"no command was planned: {cause(error)}"
         yield ModelCommand(target=target, reason=reason, is_beyond_limit=True)
+
+
+def _keeps_dtypes(command: ModelCommand) -> bool:
+    """Return whether a command exists and sets no policies; it may rescale weights."""
+    return command.arguments is not None and not _SETTING & set(command.arguments)
 
 
 def _is_beside(whole: ModelCommand, partial: ModelCommand) -> bool:

@@ -186,7 +186,7 @@ def release_name(name: str) -> str:
     """Return a release as people write it: ``Keras 3.6`` for ``keras3.6``."""
     for library, words in _LIBRARIES:
         if name.startswith(library):
-            return words + name.removeprefix(library)
+            return (words + name.removeprefix(library)).rstrip()
     return name
 
 

@@ -108,7 +108,14 @@ class Step:
                 f"contains {name}, a link to a path outside the checkpoint that was not followed; "
                 "replace the link with the file",
             )
-        text = self.probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
+        try:
+            text = self.probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
+        except FileNotFoundError as error:
+            raise self.probe.failure(
+                "orbax-incomplete",
+                f"is an incomplete Orbax checkpoint: it lacks {name}; copy the checkpoint again, "
+                "or specify the directory of another step",
+            ) from error
         value = parse_json(self.probe, text, name, observations)
         if not isinstance(value, dict):
             raise self.probe.failure(

@@ -75,9 +75,10 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     except UnicodeDecodeError as error:
         raise JsonError("invalid-json", f"is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
+        what = error.msg.removesuffix(" at")
         raise JsonError(
             "invalid-json",
-            f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",
+            f"is not valid JSON: {what} at line {error.lineno}, column {error.colno}",
         ) from error
     except ValueError as error:
         # an integer with more digits than Python converts, because the time is quadratic

@@ -162,6 +162,15 @@ def test_empty_newest_step_is_an_error(whole: Path) -> None:
     assert "step 3, which Keras would load, contains no variables" in ended.err
 
 
+@pytest.mark.parametrize("name", ["model_config/_strings.json", "pytree/_METADATA"])
+def test_missing_file_of_a_step_is_named(whole: Path, name: str) -> None:
+    """The error names the file, and not the directory, which exists."""
+    (whole / "1" / name).unlink()
+    said = run("inspect", whole)
+    assert said.code == 3
+    assert f"it lacks 1/{name}" in said.err
+
+
 def test_other_numbered_directories_are_not_checkpoints(tmp_path: Path) -> None:
     """TensorFlow Serving and folders of images also use numbers as names."""
     (tmp_path / "1/variables").mkdir(parents=True)
