@@ -228,16 +228,44 @@ def misses_calls(config: Mapping[str, Json]) -> bool:
 def classes_after_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     """
     Yield the class of each layer of a Sequential that is the first user of the output of a
-    functional model before it.
+    functional model before it, if that model has a list of outputs.
     """
     listed = False
     for entry in layers:
         class_name = keras_objects.class_of(entry)
         if class_name in MODELS:
-            listed = class_name != SEQUENTIAL
+            listed = _lists_outputs(entry)
         elif listed and layer_facts(str(class_name)).list_of_one != "kept":
             yield str(class_name)
             listed = False
+
+
+def _lists_outputs(entry: Mapping[str, Json]) -> bool:
+    """
+    Return whether a functional model has a list of outputs, as all releases before Keras 3.11 write
+    it, or a Sequential ends in such a model.
+    """
+    config = entry.get("config")
+    if not isinstance(config, dict):
+        return isinstance(config, list) and _chain_lists_outputs(config)
+    if keras_objects.class_of(entry) != SEQUENTIAL:
+        outputs = config.get("output_layers")
+        return isinstance(outputs, list) and bool(outputs) and not isinstance(outputs[0], str)
+    layers = config.get("layers")
+    return isinstance(layers, list) and _chain_lists_outputs(layers)
+
+
+def _chain_lists_outputs(layers: Sequence[Json]) -> bool:
+    listed = False
+    for entry in layers:
+        if not isinstance(entry, dict):
+            continue
+        class_name = keras_objects.class_of(entry)
+        if class_name in MODELS:
+            listed = _lists_outputs(entry)
+        else:
+            listed &= layer_facts(str(class_name)).list_of_one == "kept"
+    return listed
 
 
 def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:

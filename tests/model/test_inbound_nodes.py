@@ -282,3 +282,42 @@ def test_migrate_refuses_it_and_says_why(target: str, tmp_path: Path) -> None:
     assert ended.code == 3
     assert "circular dependency" in ended.out + ended.err
     assert not (tmp_path / "out.json").exists()
+
+
+LISTED: Final = [["dense", 0, 0]]
+FLAT: Final = ["dense", 0, 0]
+
+
+def functional(outputs: Any) -> Config:
+    """Return a functional model with outputs."""
+    return {"class_name": "Functional", "config": {"output_layers": outputs, "layers": []}}
+
+
+def chain(*layers: Config) -> Config:
+    """Return a Sequential."""
+    return {"class_name": "Sequential", "config": {"layers": list(layers)}}
+
+
+RELU: Final[Config] = {"class_name": "ReLU", "config": {}}
+DENSE: Final[Config] = {"class_name": "Dense", "config": {}}
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ([functional(LISTED), DENSE], ["Dense"]),
+        ([functional(FLAT), DENSE], []),
+        ([functional(LISTED), RELU, DENSE], ["Dense"]),
+        ([chain(functional(LISTED), RELU), DENSE], ["Dense"]),
+        ([chain(functional(LISTED), DENSE), DENSE], []),
+        ([chain(functional(FLAT)), DENSE], []),
+    ],
+)
+def test_layer_after_a_model_with_a_list_of_outputs(
+    layers: list[Config], expected: list[str]
+) -> None:
+    """
+    Keras 3.0 and 3.12 on read one output in a list as a list (measured with HDF5 files of Keras 3.3
+    and TF 2.15); layers such as ReLU pass the list on.
+    """
+    assert list(inbound_nodes.classes_after_models(layers)) == expected

@@ -675,9 +675,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             "a functional model in a Sequential model returns a list, which the next layer does "
             "not accept"
         ),
-        lambda evidence: (
-            any(layer_facts(name).list_of_one == "fails" for name in evidence.traits.behind_models)
-            and not evidence.is_keras3
+        lambda evidence: any(
+            layer_facts(name).list_of_one == "fails" for name in evidence.traits.behind_models
         ),
     ),
     _row(
