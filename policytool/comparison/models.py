@@ -266,7 +266,7 @@ class _ModelComparison:
                 *([self._b.layers[b]] if b is not None else []),
             ]
             if keep is None or keep(_paths(*sides)):
-                yield self._pair(a, b)
+                yield self._compare_layers(a, b)
 
     def _order(self) -> Iterator[tuple[int | None, int | None]]:
         """
@@ -286,7 +286,11 @@ class _ModelComparison:
                 yield a, pairs.of_a.get(a, pairs.further_a.get(a))
             yield from ((pairs.further_b.get(b), b) for b in behind[a])
 
-    def _pair(self, a: int | None, b: int | None) -> LayerPair:
+    def _compare_layers(self, a: int | None, b: int | None) -> LayerPair:
+        """
+        Return the comparison of two layers by their indices in A and B; None for a layer
+        that is only in the other model.
+        """
         if a is not None and b is not None:
             return (
                 self._compare_pair(a, b, self._pairs.by[a])
@@ -320,7 +324,10 @@ class _ModelComparison:
             )
             changes.append(
                 ValueChange(
-                    aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=wired
+                    aspect=Aspect.ORDER,
+                    a=self._moves[a][0],
+                    b=self._moves[a][1],
+                    is_format_only=wired,
                 )
             )
         changes += self._places(layer_a, layer_b)
