@@ -406,41 +406,41 @@ def _share_answers(kind: OutputKind, shares: Shares | None, most: float) -> list
     if kind is OutputKind.BINARY and not shares.is_counted:
         # of several labels, a sample has changed if any of them has
         shares = replace(shares, total=shares.changed, squares=shares.changed, worst=1.0)
-    return [_judge_change(kind, partial(of_shares, shares), shares.samples, most)]
+    return [_answer_change(kind, partial(of_shares, shares), shares.samples, most)]
 
 
-def _judge_change(
-    kind: OutputKind, change_of: Callable[[float], Bounds], samples: int, most: float
+def _answer_change(
+    kind: OutputKind, change_of: Callable[[float], Bounds], samples: int, max_change: float
 ) -> KindAnswer:
     """
-    Return the answer for a change.
+    Return the answer for the change of one kind of output: safe if its upper bound is allowed, not
+    safe if its lower bound and a multiple of the limit are exceeded, else undecided.
 
     :param change_of: returns the change if the number of samples is multiplied by a factor,
         assuming that more samples are like these
-    :param most: the largest change that is allowed
     """
-    change, least = change_of(1), least_samples(most)
-    times = _SHARES if kind in _COUNTED else _NUMBERS
-    is_unsafe = change.lower > most and change.value > times * most
-    most *= _NEARLY_EXACT if kind is OutputKind.REGRESSION else 1
-    is_safe = change.upper <= most and samples >= least
+    change, min_samples = change_of(1), least_samples(max_change)
+    factor = _SHARES if kind in _COUNTED else _NUMBERS
+    is_unsafe = change.lower > max_change and change.value > factor * max_change
+    max_change *= _NEARLY_EXACT if kind is OutputKind.REGRESSION else 1
+    is_safe = change.upper <= max_change and samples >= min_samples
     if is_safe or is_unsafe:
         answer = Answer.SAFE if is_safe else Answer.NOT_SAFE
         return KindAnswer(kind=kind, answer=answer, change=change, samples=samples)
-    enough = (
-        samples_needed(samples, lambda times: change_of(times).upper, most)
-        if change.value <= most
+    needed = (
+        samples_needed(samples, lambda times: change_of(times).upper, max_change)
+        if change.value <= max_change
         else None
     )
-    if enough is None and samples < least and change.lower <= most:
-        enough = least  # more samples may have fewer changes
+    if needed is None and samples < min_samples and change.lower <= max_change:
+        needed = min_samples  # more samples may have fewer changes
     return KindAnswer(
         kind=kind,
         answer=Answer.UNDECIDED,
         change=change,
         samples=samples,
-        why=Open.FEW if enough is not None else Open.BETWEEN,
-        needed=max(enough, least) if enough is not None else None,
+        why=Open.FEW if needed is not None else Open.BETWEEN,
+        needed=max(needed, min_samples) if needed is not None else None,
     )
 
 
@@ -476,7 +476,7 @@ def _probability_answers(changes: OutputChanges, most: float) -> list[KindAnswer
         )
         return Bounds(*(bound / mean for bound in (error.value, error.lower, error.upper)))
 
-    return [_judge_change(OutputKind.PROBABILITY, change_of, changes.compared, most)]
+    return [_answer_change(OutputKind.PROBABILITY, change_of, changes.compared, most)]
 
 
 def _number_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
@@ -503,7 +503,7 @@ def _number_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
             scaled_errors[place], upper=max(error.upper for error in scaled_errors.values())
         )
 
-    judged = _judge_change(OutputKind.REGRESSION, change_of, changes.compared, most)
+    judged = _answer_change(OutputKind.REGRESSION, change_of, changes.compared, most)
     return [judged if len(changes.channels) == 1 else replace(judged, channel=place)]
 
 

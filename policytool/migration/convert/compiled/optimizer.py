@@ -27,8 +27,8 @@ from policytool.model.optimizer_variables import (
     WITH_SCHEDULE,
     Style,
     StyledOptimizer,
-    blocks,
     positions,
+    slot_blocks,
 )
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Dynamic, Fixed
@@ -409,7 +409,9 @@ def _slot(
     weight: Placement,
     position: Position,
 ) -> Placement:
-    slot = next(slot for block in blocks(optimizer) for slot in block if slot.kind == position.kind)
+    slot = next(
+        slot for block in slot_blocks(optimizer) for slot in block if slot.kind == position.kind
+    )
     name = "/".join(weight.path[1:]).removesuffix(":0")
     called = slot.name(optimizer.style)
     path = (

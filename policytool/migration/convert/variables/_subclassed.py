@@ -346,8 +346,11 @@ def _is_laid_out_as_keras2(context: ConversionContext) -> bool:
     ) and context.loaded.document.layer_names.keys() <= {""}
 
 
-def _listed_in_keras2(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
-    """Return the variables of a subclassed Keras 3 model by the places of its layers in Keras 2."""
+def _move_to_keras2_places(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
+    """
+    Return the variables of a subclassed Keras 3 model under the places in which Keras 2 lists
+    its layers, and log a caution if the file does not determine the places.
+    """
     if not any(within for within, _ in pool) or _is_laid_out_as_keras2(context):
         return pool
     names = context.loaded.document.layer_names
@@ -369,7 +372,7 @@ def across_archives(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
     Keras 3 may list the layers in another order.
     """
     if not context.to_keras3:
-        listed = _listed_in_keras2(unit, pool, context) if is_subclassed_model(unit) else pool
+        listed = _move_to_keras2_places(unit, pool, context) if is_subclassed_model(unit) else pool
         return _places_in_keras2(listed)
     several = _repeated_class(pool) if is_model(unit) else None
     if several is not None:
