@@ -204,7 +204,7 @@ _ACTIVATED: Final = {"c", "h"}
 
 
 @rewrite(
-    after=("calls", "renamed", "operations"),  # adds layers to the target's graph
+    after=("calls", "renames", "operations"),  # adds layers to the target's graph
     applies=lambda context: True,  # noqa: ARG005  # releases of one library differ too
 )
 def activations(root: Unit, context: ConversionContext) -> Unit:

@@ -86,7 +86,7 @@ def _equals_inner_layer(unit: Unit, inner: Unit, release: str, *, is_masked: boo
     after=("keras1",),  # supports only classes of Keras 2
     applies=lambda context: context.crosses,
 )
-def renamed(unit: Unit, context: ConversionContext) -> Unit:
+def renames(unit: Unit, context: ConversionContext) -> Unit:
     """
     Converts keys and classes that have different names but the same meaning.
     """
@@ -97,7 +97,7 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
             context.log.change("key-renamed", unit, f"{before} becomes {after}")
             unit = unit.with_key_renamed(before, after)
     if not context.to_keras3:
-        return _rolled(unit, context)
+        return _without_unrolling(unit, context)
     unused = [key for key in facts.unused_arguments if key in unit.config]
     if unused:
         context.log.change(
@@ -116,7 +116,7 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
     return unit
 
 
-def _rolled(unit: Unit, context: ConversionContext) -> Unit:
+def _without_unrolling(unit: Unit, context: ConversionContext) -> Unit:
     """Return a ConvLSTM without unrolling, which Keras 2 does not support."""
     if unit.class_name not in CONV_LSTMS or unit.config.get("unroll") is not True:
         return unit
@@ -356,7 +356,7 @@ error of Keras 2 is up to 15 roundings, that of Keras 3 one rounding (tf_keras 2
 @rewrite(
     applies=lambda context: context.crosses,
 )
-def measured(root: Unit, context: ConversionContext) -> Unit:
+def measured_differences(root: Unit, context: ConversionContext) -> Unit:
     """
     Reports layers that returned different results after a conversion in our measurements
     (:mod:`policytool.releases.behaviour`).

@@ -99,7 +99,7 @@ def wrappers(unit: Unit, context: ConversionContext) -> Unit:
     after=("policies",),  # it replaces policy maps with policies
     applies=lambda context: context.from_keras3 and not context.to_keras3,
 )
-def wrapped(unit: Unit, context: ConversionContext) -> Unit:
+def wrapped_policies(unit: Unit, context: ConversionContext) -> Unit:
     """
     Gives the layer of a TimeDistributed the policy of the wrapper: in Keras 2, the layer decides
     the dtype of the output.
