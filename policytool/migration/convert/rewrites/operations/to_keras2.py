@@ -12,8 +12,8 @@ from policytool.migration.convert.rewrites.operations._building import (
 from policytool.migration.convert.tensor_facts import called_class
 from policytool.migration.result_dtypes import (
     named_arguments_of_operation,
-    of_tensors,
-    split,
+    promoted_dtype_of_tensors,
+    split_tensors_and_numbers,
 )
 from policytool.model.calls import Constant, Reference, tensors
 from policytool.releases import dtypes as names_of_dtypes
@@ -149,8 +149,8 @@ def _call(
     dtypes: TensorDtypes,
 ) -> Reference:
     function = row.functions[0]
-    tensors, _ = split(row, arguments)
-    dtype = of_tensors(row, arguments, dtypes.of)
+    tensors, _ = split_tensors_and_numbers(row, arguments)
+    dtype = promoted_dtype_of_tensors(row, arguments, dtypes.of)
     several = len(tensors) > 1
     if dtype is None and (several or row.floats):
         raise UnsupportedOperationError(

@@ -16,7 +16,10 @@ from policytool.migration.convert.rewrites.operations._building import (
     UnsupportedOperationError,
 )
 from policytool.migration.convert.tensor_facts import called_class
-from policytool.migration.result_dtypes import named_arguments_of_op_layer, of_tensors
+from policytool.migration.result_dtypes import (
+    named_arguments_of_op_layer,
+    promoted_dtype_of_tensors,
+)
 from policytool.model.calls import Constant, Reference, tensors
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases.keras_operations import REQUIRED, Pair, ParameterKind, Place
@@ -343,7 +346,7 @@ def _call(
                 f"calls tf.{row.functions[0]} with {key}, which {row.op} in Keras 3 does not "
                 "support"
             )
-    dtype = of_tensors(row, arguments, dtypes.of)
+    dtype = promoted_dtype_of_tensors(row, arguments, dtypes.of)
     if row.floats and dtype not in names_of_dtypes.FLOATS:
         raise UnsupportedOperationError(
             f"calls tf.{row.functions[0]} on {dtype or 'tensors of unknown dtype'}, for which "
