@@ -267,8 +267,11 @@ _LEAST: Final = 2
 _TITLE: Final = "error by share of converted layers"
 
 
-def curve_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
-    """Yield the best trial for each number of converted layers."""
+def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
+    """
+    Yield a section with the best trial for each number of converted layers; nothing if all trials
+    have the same number. Lists a selection of at most ``_ROWS`` numbers unless ``everything``.
+    """
     points = tuning.curve
     if len(points) < _LEAST:
         return
@@ -568,7 +571,7 @@ def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
         yield from converted_section(tuning, everything=everything)
     if view.is_searchable:
         yield from curve_chart(tuning)
-    yield from curve_section(tuning, everything=everything)
+    yield from best_trials_section(tuning, everything=everything)
     yield from fixed_section(tuning, everything=everything)
     notes = [
         *advice(tunings, tuning),

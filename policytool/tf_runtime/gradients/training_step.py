@@ -316,7 +316,7 @@ def without_random_layers(model: Any) -> Iterator[list[str]]:
         (path, layer)
         for path, layer in paths(model)
         if layer is not model
-        and _draws(layer)
+        and _draws_numbers(layer)
         and "training" in inspect.signature(layer.call).parameters
     ]
     had = [vars(layer).get("call") for _, layer in drawing_layers]
@@ -332,10 +332,10 @@ def without_random_layers(model: Any) -> Iterator[list[str]]:
                 object.__setattr__(layer, "call", own)
 
 
-def _draws(layer: Any) -> bool:
+def _draws_numbers(layer: Any) -> bool:
     """
-    Return whether a layer draws numbers in training: a layer of Keras with a rate or of its random
-    layers, or any other with a generator.
+    Return whether a layer draws random numbers in training: a Keras layer whose class name
+    begins with Random or that has a positive rate, or a custom layer with a random generator.
     """
     kind = type(layer)
     if kind.__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):
