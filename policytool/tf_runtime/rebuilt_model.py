@@ -249,16 +249,16 @@ class Lookups:
         self.files: dict[str, str] = {}
         """The file that the config of each lookup names, if the model's assets contain it."""
 
-    def known(self, config: Any) -> Any:
+    def with_vocabularies(self, config: Any) -> Any:
         """
         Return a config whose lookups have the vocabulary of the original: its asset file if it has
         one, which is then copied with the model, else a list of words.
         """
         if isinstance(config, list):
-            return [self.known(entry) for entry in config]
+            return [self.with_vocabularies(entry) for entry in config]
         if not isinstance(config, dict):
             return config
-        new_config = {key: self.known(entry) for key, entry in config.items()}
+        new_config = {key: self.with_vocabularies(entry) for key, entry in config.items()}
         inner = config_of(new_config)
         if (
             _is_lookup(class_of(new_config))
@@ -389,7 +389,9 @@ def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str
     get theirs from the global policy, or from the plan as long as they have no variables.
     """
     lookups = Lookups(original, os.path.join(job["source"], ASSETS))
-    config = _decoded(library, library.spelled(lookups.known(job["config"])))
+    config = _decode_config(
+        library, library.config_in_format(lookups.with_vocabularies(job["config"]))
+    )
     places = shared_places(original)
     text = "{} cannot be built with the new policies: {}"
     building = refusing("not-buildable", text, original.name)
@@ -537,7 +539,7 @@ def _apply_policies(library: Library, model: Any, policies: Mapping[str, str]) -
             layer._set_dtype_policy(library.policy(policy_name))  # noqa: SLF001  # Keras 2 has no public way to it after construction
 
 
-def _decoded(library: Library, config: Any) -> Any:
+def _decode_config(library: Library, config: Any) -> Any:
     """Return a config with Python's tuples and shapes, which metadata stores as objects."""
     try:
         utils = library.internal(

@@ -191,7 +191,7 @@ class Live:
             self.tf.constant(job["reference"], "float32"),
             self.tf.cast(self.tf.constant(job["scaled"], "float16"), "float32"),
         )
-        vector = training_step.Reducer(self.library).reduced(
+        vector = training_step.Reducer(self.library).reduce(
             reference, scaled, self.tf.constant(job["scale"], "float32"), "float16"
         )
         found: list[float] = vector.numpy().tolist()

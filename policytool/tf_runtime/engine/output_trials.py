@@ -224,7 +224,7 @@ class Trials:
                     change.update(*map(to_array, pair))
             measured = Measured(vectors.numpy(), np.zeros([0, 0]), changes)
             measured_halves[half] = (
-                measured_halves[half].merged(measured) if half in measured_halves else measured
+                measured_halves[half].merge(measured) if half in measured_halves else measured
             )
         return measured_halves
 
@@ -274,6 +274,6 @@ class Trials:
             ],
             "gradients": gradients,
             "timings": {},
-            "metric": metrics.told() if metrics is not None else None,
+            "metric": metrics.to_json() if metrics is not None else None,
             "notes": [],
         }

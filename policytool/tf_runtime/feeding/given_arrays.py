@@ -71,7 +71,8 @@ def fitted_arrays(
             listed(names),
         )
     fitted = [
-        _fitted(arrays[slot.name], slot, recipe, source) for slot, recipe in zip(slots, recipes)
+        _convert_array(arrays[slot.name], slot, recipe, source)
+        for slot, recipe in zip(slots, recipes)
     ]
     return [array for array, _ in fitted], [how for _, how in fitted]
 
@@ -81,7 +82,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(name or "one array without a name" for name in names) or "no array"
 
 
-def _fitted(array: Any, slot: Slot, recipe: Recipe, source: Source) -> tuple[Any, str]:
+def _convert_array(array: Any, slot: Slot, recipe: Recipe, source: Source) -> tuple[Any, str]:
     """Return an array in the dtype of the input, and how it was converted."""
     _check_shape(array, slot, source)
     if slot.dtype == "string":

@@ -112,14 +112,16 @@ def recipe(
     it.
     """
     layers = _everything(model) if reached is None else reached
-    input_recipe = _of_dtype(slot, layers, model if reached is None else None, few)
+    input_recipe = _recipe_of_dtype(slot, layers, model if reached is None else None, few)
     for reached_layer in layers:
         padding = _masked_value(slot, reached_layer, sure=reached is not None)
         input_recipe.padding = input_recipe.padding if padding is None else padding
     if input_recipe.padding is None:
         return input_recipe
     counts = [reached_layer.count for reached_layer in layers if reached_layer.count is not None]
-    return _padded(input_recipe, input_recipe.padding, has_others=min(counts, default=0) != 1)
+    return _padded_recipe(
+        input_recipe, input_recipe.padding, has_others=min(counts, default=0) != 1
+    )
 
 
 def _masked_value(slot: Slot, reached: ReachedLayer, *, sure: bool) -> float | None:
@@ -143,7 +145,7 @@ def _masked_value(slot: Slot, reached: ReachedLayer, *, sure: bool) -> float | N
     return None
 
 
-def _padded(recipe: Recipe, padding: float, *, has_others: bool) -> Recipe:
+def _padded_recipe(recipe: Recipe, padding: float, *, has_others: bool) -> Recipe:
     """
     Return a recipe that does not draw the padding value, if other values are possible.
     """
@@ -173,7 +175,9 @@ def _everything(model: Any) -> list[ReachedLayer]:
     )
 
 
-def _of_dtype(slot: Slot, reached: Sequence[ReachedLayer], unknown: Any, few: int | None) -> Recipe:
+def _recipe_of_dtype(
+    slot: Slot, reached: Sequence[ReachedLayer], unknown: Any, few: int | None
+) -> Recipe:
     """
     Return the recipe for an input by its dtype; ``unknown`` is the model if it is unknown which
     layers its inputs reach, else None.
@@ -210,7 +214,9 @@ def _values(slot: Slot, reached: Sequence[ReachedLayer], few: int | None, *, sur
         bins, rescaling = _first(reached, "boundaries"), _first(reached, "scaling")
         recipe = _around(slot, bins.layer) if bins is not None else None
         recipe = recipe or _learnt(slot, reached)
-        recipe = recipe or (_scaled(slot, rescaling.layer) if rescaling is not None else None)
+        recipe = recipe or (
+            _rescaled_recipe(slot, rescaling.layer) if rescaling is not None else None
+        )
         if recipe is not None:
             return recipe
     if is_integer:
@@ -446,7 +452,7 @@ def _learnt(slot: Slot, reached: Sequence[ReachedLayer]) -> Recipe | None:
     )
 
 
-def _scaled(slot: Slot, layer: Any) -> Recipe | None:
+def _rescaled_recipe(slot: Slot, layer: Any) -> Recipe | None:
     """
     Draw values that a Rescaling maps to numbers up to 1, from 0 or from its offset; pixels if the
     input has the shape of an image. None for a Rescaling that makes numbers larger, which is part
@@ -500,7 +506,7 @@ def input_slots(tensors: Sequence[Any]) -> list[Slot]:
                 ),
             )
         name = str(getattr(tensor, "name", None) or position)
-        slots.append(Slot.of_tensor(name, tensor))
+        slots.append(Slot.from_tensor(name, tensor))
     return slots
 
 

@@ -154,11 +154,11 @@ def rename(graph_def: Any, prefix: str) -> None:
         for key, value in node.attr.items():
             if key == "frame_name":
                 value.s = own.encode() + value.s
-            for called in _called(value):
+            for called in _called_functions(value):
                 called.name = new.get(called.name, called.name)
 
 
-def _called(value: Any) -> list[Any]:
+def _called_functions(value: Any) -> list[Any]:
     """
     Return the functions that an attribute names, without reading missing ones, which would create
     them.
