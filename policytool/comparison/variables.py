@@ -34,7 +34,7 @@ from policytool.model.optimizer_variables import (
 from policytool.model.tree import STATE
 from policytool.releases.policy import loss_scale_values
 from policytool.support.errors import SpellingError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[N
     """Return variables in the order in which their layer created them, if the file stores it."""
     if values is None:
         return named
-    by_tensor = grouped((variable[1], variable) for variable in named)
+    by_tensor = group_pairs((variable[1], variable) for variable in named)
     return [
         by_tensor[tensor].pop(0) for tensor in values.in_order(tuple(tensor for _, tensor in named))
     ]

@@ -385,14 +385,14 @@ class _Writer:
             else {key: self._value(unit, item) for key, item in thing.config.items()}
         )
         if thing.registered_name is not None:
-            return self._registered(thing.class_name, thing.registered_name, config)
+            return self._registered_object(thing.class_name, thing.registered_name, config)
         if not self._target.says_modules:
             return keras_objects.short(thing.class_name, config)
         registered = keras_objects.FUNCTION if thing.kind is ObjectKind.FUNCTION else None
         module = thing.module or _MODULES.get(thing.kind, "keras")
         return keras_objects.full(module, thing.class_name, config, registered)
 
-    def _registered(self, class_name: str, registered_name: str, config: Json) -> Json:
+    def _registered_object(self, class_name: str, registered_name: str, config: Json) -> Json:
         """
         Return an object of a registered class, without a module if the target does not support it:
         with a module, TF 2.12, and TF 2.15 and tf_keras for HDF5, look up the unregistered name.

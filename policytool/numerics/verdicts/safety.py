@@ -66,7 +66,7 @@ _TERMS: Final = 500
 _PRECISION: Final = 1e-14
 
 
-def of_share(changed: int, samples: int) -> Bounds:
+def share_bounds(changed: int, samples: int) -> Bounds:
     """Return the share of changed samples with the bounds of Clopper and Pearson."""
     if not samples:
         return Bounds(0.0, 0.0, 1.0)
@@ -75,7 +75,7 @@ def of_share(changed: int, samples: int) -> Bounds:
     return Bounds(changed / samples, lower, upper)
 
 
-def of_shares(shares: Shares, times: float = 1) -> Bounds:
+def mean_share_bounds(shares: Shares, times: float = 1) -> Bounds:
     """
     Return the mean of shares with its bounds. The upper bound is at least the one for samples
     without any change.
@@ -84,20 +84,22 @@ def of_shares(shares: Shares, times: float = 1) -> Bounds:
     """
     samples = round(shares.samples * times)
     if shares.is_counted or not samples:
-        return of_share(round(shares.changed * times), samples)
-    unseen = of_share(0, samples).upper
-    mean_bounds = of_mean(shares.total, shares.squares, shares.worst, shares.samples, times)
-    return Bounds(mean_bounds.value, mean_bounds.lower, min(1.0, max(unseen, mean_bounds.upper)))
+        return share_bounds(round(shares.changed * times), samples)
+    unseen = share_bounds(0, samples).upper
+    bounds = mean_bounds(shares.total, shares.squares, shares.worst, shares.samples, times)
+    return Bounds(bounds.value, bounds.lower, min(1.0, max(unseen, bounds.upper)))
 
 
-def of_mean(total: float, squares: float, worst: float, samples: int, times: float = 1) -> Bounds:
+def mean_bounds(
+    total: float, squares: float, worst: float, samples: int, times: float = 1
+) -> Bounds:
     """
     Return the mean of nonnegative values with its bounds.
 
     :param total: the sum of the values
     :param squares: the sum of the squared values
     :param worst: the largest value
-    :param times: as for :func:`of_shares`
+    :param times: as for :func:`mean_share_bounds`
     """
     total, squares, samples = total * times, squares * times, round(samples * times)
     mean = total / samples
@@ -406,7 +408,7 @@ def _share_answers(kind: OutputKind, shares: Shares | None, most: float) -> list
     if kind is OutputKind.BINARY and not shares.is_counted:
         # of several labels, a sample has changed if any of them has
         shares = replace(shares, total=shares.changed, squares=shares.changed, worst=1.0)
-    return [_answer_change(kind, partial(of_shares, shares), shares.samples, most)]
+    return [_answer_change(kind, partial(mean_share_bounds, shares), shares.samples, most)]
 
 
 def _answer_change(
@@ -471,7 +473,7 @@ def _probability_answers(changes: OutputChanges, most: float) -> list[KindAnswer
     mean = probability.sum / changes.compared
 
     def change_of(times: float) -> Bounds:
-        error = of_mean(
+        error = mean_bounds(
             probability.error, probability.squares, probability.worst, changes.compared, times
         )
         return Bounds(*(bound / mean for bound in (error.value, error.lower, error.upper)))
@@ -519,8 +521,8 @@ def _relative_error(channel: ChannelErrors, samples: int, times: float = 1) -> B
     Return the relative error of a channel with its bounds: the root of the squared error divided by
     the squared spread.
 
-    :param times: as for :func:`of_shares`
+    :param times: as for :func:`mean_share_bounds`
     """
-    error = of_mean(channel.error, channel.squares, channel.worst, samples, times)
+    error = mean_bounds(channel.error, channel.squares, channel.worst, samples, times)
     scale = samples / channel.spread
     return Bounds(*(math.sqrt(bound * scale) for bound in (error.value, error.lower, error.upper)))

@@ -35,7 +35,7 @@ from policytool.reports.fields import (
     items,
     mapping,
     nullable,
-    streamed,
+    streamed_list,
 )
 from policytool.reports.page import Cell, Column, Tone
 from policytool.reports.rows import row_columns, row_values
@@ -523,7 +523,7 @@ REPORT: Final[Report[SelectedInspection]] = Report(
     (
         Field(
             "models",
-            streamed(MODEL),
+            streamed_list(MODEL),
             "Models in the order of the inputs.",
             value=lambda selected: (ListedModel(*listed) for listed in selected.shown()),
         ),

@@ -22,7 +22,7 @@ from policytool.migration.convert.masks import rule_of
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.migration.convert.rewrites.shapes import CONV_LSTMS
-from policytool.migration.convert.tensor_facts import compute_dtype, of_network
+from policytool.migration.convert.tensor_facts import compute_dtype, network_dtypes
 from policytool.model.calls import Reference, tensors
 from policytool.releases import behaviour, known_arguments, tfjs_layers
 from policytool.releases.dtypes import HALVES
@@ -425,7 +425,7 @@ def _note_uncast_inputs(model: Unit, context: ConversionContext) -> None:
             if network.is_chain
             else [tensor for call in unit.calls for tensor in tensors(call.args)]
         )
-        if {of_network(network).of(tensor) for tensor in inputs} - {_DOUBLE, None}:
+        if {network_dtypes(network).of(tensor) for tensor in inputs} - {_DOUBLE, None}:
             context.log.note(
                 "uncast-input",
                 unit,

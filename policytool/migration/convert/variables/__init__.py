@@ -120,7 +120,9 @@ class _Maker:
         """Return the placement of a variable."""
         cast = self.casts.get(stored.source.path) if stored.source is not None else None
         dtype, through = (
-            (self._widened(holder, stored), None) if cast is None else (cast.after, cast.through)
+            (self._widened_dtype(holder, stored), None)
+            if cast is None
+            else (cast.after, cast.through)
         )
         stored_as = stored_dtype(dtype, self.context.target)
         if dtype in _BFLOAT16 and stored_as == "float32":
@@ -140,7 +142,7 @@ class _Maker:
             layer=holder.unit.path or path_of((holder.name,)),
         )
 
-    def _widened(self, holder: Holder, stored: Stored) -> str:
+    def _widened_dtype(self, holder: Holder, stored: Stored) -> str:
         """
         Return the dtype of a variable: the target's, if the source's library uses fewer bits, as
         tf_keras does for Normalization under a mixed policy. The values are the same.

@@ -26,7 +26,7 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import VariableSlot, plain, slots
 from policytool.releases.policy import Policy
 from policytool.releases.releases import TFJS
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -184,7 +184,7 @@ class Sources:
     @cached_property
     def _stored_sites(self) -> Mapping[tuple[str, str], Sequence[int]]:
         """The sites with stored tensors, by the name and class of the layer."""
-        return grouped(
+        return group_pairs(
             ((unit.name, unit.class_name), site)
             for site, unit in self._units.items()
             if self.of(site)

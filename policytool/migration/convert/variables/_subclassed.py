@@ -42,7 +42,7 @@ from policytool.releases.layer_variables import (
     slots,
 )
 from policytool.releases.releases import is_since, release_name
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -114,7 +114,7 @@ def list_layers(pool: Pool, names: Mapping[str, str], release: str) -> Listing:
     """
     layers = tuple(_layers(pool, names))
     _check_places(pool, layers)
-    by_class = grouped(
+    by_class = group_pairs(
         (base, layer) for layer in layers if (base := _class_of(layer, layers, release)) is not None
     )
     places: dict[Within, Within] = {}
@@ -448,7 +448,7 @@ def _attribute_without_count(pool: Pool) -> str | None:
             listed[within[1]][within[2:], number] = tensor
         elif within:
             groups[within[0]][within[1:], number] = tensor
-    by_class = grouped((_base(name), group) for name, group in listed.items())
+    by_class = group_pairs((_base(name), group) for name, group in listed.items())
     for attribute, group in groups.items():
         members = {_base(within[0]) for within, _ in group if within}
         if members & by_class.keys() or any(

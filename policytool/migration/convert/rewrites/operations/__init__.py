@@ -33,7 +33,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsupportedOperationError,
 )
-from policytool.migration.convert.tensor_facts import TensorDtypes, module_of, of_network
+from policytool.migration.convert.tensor_facts import TensorDtypes, module_of, network_dtypes
 from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes as names_of_dtypes
@@ -94,7 +94,7 @@ def _network(network: Network, context: ConversionContext) -> Network:
     swaps: Mapping[str, Mapping[str, bool]] = {}
     if context.crosses and not context.to_keras3:
         network, swaps = fold_swaps(network)
-    dtypes = of_network(network, None if context.from_keras3 else context.loaded.loader)
+    dtypes = network_dtypes(network, None if context.from_keras3 else context.loaded.loader)
     if (
         context.from_keras3
         and context.target.loader != CASTING
@@ -194,9 +194,9 @@ def _convert(
         builder = OperationBuilder(unit, names)
         try:
             result = (
-                to_keras3.put(builder, unit, call, dtypes)
+                to_keras3.add_operations(builder, unit, call, dtypes)
                 if context.to_keras3
-                else to_keras2.put(builder, unit, call, dtypes, context.target.loader)
+                else to_keras2.add_op_layers(builder, unit, call, dtypes, context.target.loader)
             )
         except UnsupportedOperationError as error:
             context.log.refuse("operation", unit, f"{unit.path} {error}")

@@ -56,7 +56,7 @@ _NO_ELLIPSIS: Final = "tf2.4"
 _OF_NUMBERS: Final = frozenset({"float32", "int32", "bool"})
 
 
-def put(
+def add_op_layers(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
     """
@@ -68,7 +68,7 @@ def put(
     :raises UnsupportedOperationError: if no op layers compute the operation
     """
     if not is_before_lambdas(loader):
-        return _put(builder, unit, call, dtypes, loader)
+        return _add_call(builder, unit, call, dtypes, loader)
     source = call.args[0] if call.args else call.kwargs.get("x")
     dtype = unit.config.get("dtype")
     if (
@@ -91,7 +91,7 @@ def is_before_lambdas(loader: str) -> bool:
     return not is_since(loader, _FIRST_LAMBDA)
 
 
-def _put(
+def _add_call(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
     if unit.class_name == "GetItem":

@@ -306,7 +306,9 @@ COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(
 """The composing functions, by TensorFlow function; if one returns None, the rows are used."""
 
 
-def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes) -> Reference:
+def add_operations(
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes
+) -> Reference:
     """
     Add the operations that compute one call of an op layer, and return the result.
 
