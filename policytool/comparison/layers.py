@@ -395,6 +395,7 @@ def _input_changes(
     key: str | None,
     sides: tuple[ComparedModel, ComparedModel, Pairs],
 ) -> Iterator[ValueChange]:
+    """Yield a change if the inputs of two layers do not belong together."""
     a, b, pairs = sides
     sources_a = [
         pairs.paired_index_of_a(source) if isinstance(source, int) else source

@@ -163,6 +163,7 @@ def _unsupported_parts(
 
 
 def _unlisted_layers(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
+    """Yield a note on the layers that only the format of one model lists."""
     unlisted = [layer for layer in layers if not layer.listed]
     for presence, name in ((Presence.A, "A"), (Presence.B, "B")):
         paths = [layer.path for layer in unlisted if layer.presence is presence]
@@ -177,6 +178,7 @@ def _unlisted_layers(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
 
 
 def _unread(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
+    """Yield a note for each reason why values of variables were not compared."""
     reasons = Counter(
         variable.values.reason or ""
         for layer in layers
@@ -311,6 +313,7 @@ class _ModelComparison:
         return partners
 
     def _compare_pair(self, a: int, b: int, by: Pairing) -> LayerPair:
+        """Return the comparison of two layers that were paired."""
         layer_a, layer_b = self._a.layers[a], self._b.layers[b]
         changes = [
             *layers.changes(self._a, self._b, (layer_a, layer_b), by),

@@ -413,6 +413,10 @@ def _state(
     weights: Callable[[], Mapping[Tensor, Tensor]],
     opened: Opened,
 ) -> tuple[VariablePair, ...]:
+    """
+    Return the pairs of the optimizer's variables: by slot and weight if both models have known
+    optimizers, else by name.
+    """
     state_a, state_b = (
         read_optimizer_state(a),
         read_optimizer_state(b),
@@ -447,6 +451,7 @@ def signature_sections(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...
 def _signature_section(
     name: str, signature_a: Signature | None, signature_b: Signature | None
 ) -> Section:
+    """Return the comparison of a signature; None stands for a model that does not have it."""
     if signature_a is None or signature_b is None:
         return Section(name=name, presence=Presence.B if signature_a is None else Presence.A)
     changes = [

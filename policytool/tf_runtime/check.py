@@ -282,6 +282,10 @@ class DeviceRun:
         return measure_tf32(self.libraries[0], self.reference, self.fed)
 
     def _gradients(self) -> Any:
+        """
+        Return the comparison of gradients; None if the job does not ask for it, or if it fails,
+        which is noted.
+        """
         options = self.job["gradients"]
         if options is None:
             return None

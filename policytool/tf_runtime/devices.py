@@ -270,6 +270,7 @@ def _set_determinism(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a
 
 
 def _why_no_gpu(tf: Any) -> str:
+    """Return why TensorFlow has no GPU, as the end of a sentence."""
     if not tf.test.is_built_with_gpu_support():
         return (
             ", because it was built without GPU support; to add it, run pip install "

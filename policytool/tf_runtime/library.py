@@ -446,6 +446,7 @@ def paths(model: Any) -> list[tuple[str, Any]]:
 
 
 def _libraries(family: str) -> tuple[Any, Any]:
+    """Return TensorFlow and the Keras of a family."""
     legacy = (
         family == KERAS2 and importlib.util.find_spec("tf_keras") is not None
     )  # TF 2.14 and 2.15 have Keras 2 without it, and fail where it is asked for

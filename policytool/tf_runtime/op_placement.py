@@ -110,6 +110,7 @@ class _Search:
         return self._found[name]
 
     def _called_functions(self, node: Any) -> list[str]:
+        """Return the functions of the graph that a node calls, without compiled ones."""
         names = [node.op]
         for value in node.attr.values():
             names += [value.func.name, *(function.name for function in value.list.func)]

@@ -134,6 +134,7 @@ class Checkpoint:
         return key in self.dtypes and list(variable.shape) == list(self.shapes[key])
 
     def _assign(self, restored: Restored, key: str, variable: Any) -> None:
+        """Assign the value of a checkpoint key to a variable, and record whether it was cast."""
         dtype = variable.dtype.base_dtype
         value = self.reader.get_tensor(key)
         if dtype != self.dtypes[key]:
@@ -169,6 +170,7 @@ class Node(NamedTuple):
 
 
 def _nodes(serialised: bytes) -> list[Node]:
+    """Return the nodes of a serialized object graph."""
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
@@ -280,6 +282,10 @@ class Lookups:
                 inner.input_vocabulary = self.files[layer.name]
 
     def _words(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Return the vocabulary of a lookup as config entries: its asset file, or its list of words;
+        nothing if the config contains the words.
+        """
         layer, named = self.layers[config["name"]], config["vocabulary"]
         if isinstance(named, str):
             asset = os.path.join(self.assets, os.path.basename(named))

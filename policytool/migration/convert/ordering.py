@@ -172,6 +172,7 @@ class _Reading:
         return edges
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
+        """Return whether a layer casts an input tensor to its compute dtype."""
         if (
             unit.role is not Role.LAYER
             or unit.class_name == INPUT_CLASS

@@ -467,6 +467,10 @@ def _with_confidence(kind_answer: KindAnswer, changes: OutputChanges) -> KindAns
 
 
 def _probability_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
+    """
+    Return the answer for the error of probabilities relative to their mean; none if it was not
+    measured.
+    """
     probability = changes.probability
     if probability is None or not probability.sum or not changes.compared:
         return []
@@ -482,6 +486,10 @@ def _probability_answers(changes: OutputChanges, most: float) -> list[KindAnswer
 
 
 def _number_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
+    """
+    Return the answer for the channel with the largest error relative to its spread; none if no
+    channel has a spread.
+    """
     spreading = [channel.spread for channel in changes.channels if _has_spread(channel)]
     if not spreading:
         return []

@@ -470,6 +470,10 @@ class Pair:
     def _compare_isolated(
         self, tape: Tape, row: Row, make: Callable[..., Any]
     ) -> list[int | None] | None:
+        """
+        Call the candidate's layer again on the reference's inputs, and return the numbers of the
+        comparisons; None if it cannot be called.
+        """
         start = tape.size()
         with tape.pause():
             outputs = repeat_call(self.tf, row.reference, row.candidate, make)

@@ -178,6 +178,7 @@ class Tape:
         )
 
     def _call_layer(self, layer: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Record a call of a layer, make it, and return its outputs."""
         path = self._path(layer)
         number = self.counts.get(path, 0)
         self.counts[path] = number + 1

@@ -404,6 +404,7 @@ class OutputRun:
         return function.get_concrete_function()
 
     def _compare(self, reference: Sequence[Any], candidate: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the stacked error vectors of outputs, and the outputs in dtypes of NumPy."""
         tf = self._pair.tf
         vectors = [
             tensor_errors.compare_tensors(tf, *tensors) for tensors in zip(reference, candidate)

@@ -129,6 +129,9 @@ class Trials:
         return self._concrete(call, [self.fed.specs], "reference")
 
     def _run_reference(self) -> list[Batch]:
+        """
+        Return the batches with the reference's outputs, and additional batches with extreme inputs.
+        """
         batches = [
             Batch(tensors, self._function(tensors), number % len(HALVES))
             for number, tensors in enumerate(self.fed.batches)

@@ -131,6 +131,7 @@ class LibraryMetric:
             self._metric = metric()
 
     def _unknown(self, name: str) -> str:
+        """Return the message for a metric that the library does not have, with similar names."""
         keras = self.library.keras
         names = {
             key: _HUMPS.sub("_", metric.__name__).lower()
@@ -419,6 +420,10 @@ class TaskMetrics:
         }
 
     def _value(self, arguments: Sequence[Any], side: str) -> float:
+        """
+        Return the number that the user's metric function returns; ``side`` names the model in
+        errors.
+        """
         function = self.task.function
         try:
             with user_functions.working_in(self.task.directory):

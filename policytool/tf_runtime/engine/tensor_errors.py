@@ -374,6 +374,10 @@ def _no_inline_arguments(tf: Any) -> dict[str, Any]:
 
 
 def _differing(tf: Any, reference: Any, candidate: Any) -> Any:
+    """
+    Return the vector of tensors that are not floats: the number of elements and of differing
+    elements.
+    """
     other = candidate if candidate.dtype == reference.dtype else tf.cast(candidate, reference.dtype)
     counts = {
         "elements": tf.size(reference),

@@ -470,6 +470,7 @@ class Feeder:
         )
 
     def _tensor(self, slot: Slot, array: Any) -> Any:
+        """Return an array as a tensor of an input: dense, sparse or ragged."""
         tf = self.library.tf
         dtype = tf.as_dtype(slot.dtype)
         values = array if slot.dtype == "string" else np.asarray(array).astype(dtype.as_numpy_dtype)

@@ -117,6 +117,7 @@ def _strings(array: Any, slot: Slot, source: Source) -> Any:
 
 
 def _check_shape(array: Any, slot: Slot, source: Source) -> None:
+    """Make sure that an array has the shape of an input, and a whole number of batches."""
     shape = list(array.shape)
     dims = slot.shape if slot.shape != [] else [None]
     if dims is None:
@@ -348,6 +349,7 @@ def _size(path: str, member: str, stream: IO[bytes]) -> int:
 
 
 def _check(sizes: Sequence[int], path: str) -> None:
+    """Make sure that the arrays of a file fit into the memory of this machine."""
     memory = (
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     )

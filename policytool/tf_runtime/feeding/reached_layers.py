@@ -500,6 +500,10 @@ def last_activations(model: Any, count: int) -> list[str | None]:
 
 
 def _activation(tensor: Any) -> str | None:
+    """
+    Return the activation that computes a tensor, through layers that pass their input on; None if
+    unknown.
+    """
     for _ in range(_DEEPEST):
         layer, inputs, position = _maker(tensor)
         if layer is None:

@@ -164,6 +164,10 @@ def _padded_recipe(recipe: Recipe, padding: float, *, has_others: bool) -> Recip
 
 
 def _everything(model: Any) -> list[ReachedLayer]:
+    """
+    Return the layers of a model that its inputs may reach, as reached after unknown changes; none
+    without a model.
+    """
     return (
         [
             ReachedLayer(layer, CHANGED, count_ids(layer))
@@ -256,6 +260,7 @@ def _carries_ids(slot: Slot, reached: ReachedLayer) -> bool:
 
 
 def _ids(slot: Slot, takers: Sequence[ReachedLayer], *, sure: bool) -> Recipe:
+    """Return the recipe for IDs that are in the range of all layers that take them."""
     least = min(takers, key=lambda taker: taker.count or 0)
     count = least.count or 1
     scaled = [taker for taker in takers if taker.scaling != UNSCALED]
@@ -296,6 +301,10 @@ def _before_scaling(slot: Slot, taker: ReachedLayer) -> Recipe:
 
 
 def _below(slot: Slot, count: int, how: str) -> Recipe:
+    """
+    Return a recipe that draws whole numbers below ``count`` that are exact in the dtype of the
+    input.
+    """
     most = min(
         count,
         EXACT.get(slot.dtype, count),
@@ -342,6 +351,10 @@ def _is_mask(slot: Slot, reached: Sequence[ReachedLayer]) -> bool:
 
 
 def _numbers(layer: Any) -> Recipe:
+    """
+    Return a recipe that draws the numbers of a lookup's vocabulary, and one outside of it if the
+    lookup accepts such numbers.
+    """
     known = [int(number) for number in _vocabulary(layer)]
     outside = [max(known, default=0) + 1] if getattr(layer, "num_oov_indices", 1) else []
     values = np.array([*known, *outside], dtype="int64")
@@ -406,6 +419,10 @@ def _vocabulary(layer: Any) -> list[Any]:
 
 
 def _around(slot: Slot, layer: Any) -> Recipe | None:
+    """
+    Return a recipe that draws values close to the boundaries of a Discretization; None if it has
+    none.
+    """
     name = facts(layer)["boundaries"]
     boundaries = np.array([float(boundary) for boundary in getattr(layer, name, None) or []])
     if not len(boundaries):

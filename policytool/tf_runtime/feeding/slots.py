@@ -343,6 +343,10 @@ def elements_after(layer: Any, call: tuple[str, Any], arrays: Sequence[Any], sha
 def _move_elements(
     layer: Any, call: tuple[str, Any], arrays: Sequence[Any], sizes: tuple[int, ...]
 ) -> Any:
+    """
+    Return the positions of input elements in the output of a layer or operation that only moves
+    them.
+    """
     (symbol, node), entry = call, facts(layer)
     moves = entry.get("moves")
     if moves == "joined" or symbol in _JOINING_OPS:

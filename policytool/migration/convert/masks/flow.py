@@ -153,6 +153,10 @@ class MaskFlow:
     def _follow_network(
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
+        """
+        Return the masks of a network's outputs for the masks of its inputs, and record those of all
+        tensors in it.
+        """
         self._run.update(zip(entries(network), entering, strict=False))
         order = self._unchanging.orders.get(id(network))
         if order is None:

@@ -444,6 +444,7 @@ def _is_single(value: float) -> bool:
 
 
 def _note_halves(unit: Unit, context: ConversionContext) -> None:
+    """Note a normalization that computes in 16 bits in Keras 2 but in float32 in Keras 3."""
     policy = unit.config.get("dtype")
     if (
         unit.class_name in _NORMALIZATIONS

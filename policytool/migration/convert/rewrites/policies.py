@@ -200,6 +200,10 @@ def _refuse_quantized(unit: Unit, policy: Policy, context: ConversionContext) ->
 
 
 def _convert(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Return a layer with the policy that its policy map assigns to it; without one if the map assigns
+    none. A map with several policies is refused.
+    """
     if unit.site is not None and context.loaded.layers[unit.site].source is Source.GLOBAL:
         context.log.change(
             "policy",

@@ -289,6 +289,7 @@ def _in_floatx(unit: Unit, context: ConversionContext) -> Unit:
 def _as_variables(
     unit: Unit, mean: list[float], variance: list[float], context: ConversionContext
 ) -> Unit:
+    """Return a Normalization whose mean and variance are variables instead of arguments."""
     left = unit.without("mean", "variance")
     variable_values: dict[str, Value] = {"mean": [*mean], "variance": [*variance], "count": 0}
     if len(mean) == 1:  # a single value for all axes

@@ -161,6 +161,7 @@ class _Maker:
 def _archive_layout(
     root: Holder, maker: _Maker
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
+    """Return the groups and the variables of a ``.keras`` archive."""
     groups: dict[tuple[str, ...], StoredGroup] = {}
     placements: list[Placement] = []
     names = maker.context.target.is_keras3 and maker.context.target.since(_subclassed.NAMED_SINCE)
@@ -181,6 +182,10 @@ def _archive_layout(
 def _tfjs_layout(
     root: Holder, maker: _Maker
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
+    """
+    Return the variables of a TensorFlow.js model, which has no groups; names that occur twice and
+    unsupported dtypes are refused.
+    """
     placements: dict[tuple[str, ...], Placement] = {}
     log = maker.context.log
     for name, inner, stored in _containers.tfjs_weights(root):
@@ -206,6 +211,7 @@ def _tfjs_layout(
 def _hdf5_layout(
     root: Holder, maker: _Maker
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
+    """Return the groups and the variables of an HDF5 file."""
     suffix = "" if maker.context.target.is_keras3 else ":0"
     groups, placements = [], []
     for holder in root.below:

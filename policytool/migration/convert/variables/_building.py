@@ -227,6 +227,10 @@ class Sources:
     def _named_variables(
         self, site: int, within: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
+        """
+        Yield the path, the name and the tensor of each variable of a site, and of the sites that it
+        creates.
+        """
         placed = self.context.loaded.placed
         if layer_facts(self.context.loaded.sites[site].class_name).wraps == "cells":
             return
@@ -453,6 +457,10 @@ class HolderBuilder:
                     yield BACKWARD, False, twin or inner
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
+        """
+        Return the variables of a unit itself in the target, each with its source. Missing and
+        additional variables are refused.
+        """
         if has_its_state_in_config(unit):
             own = adapted_slots(unit, self.context.target)
             state_variables = (self._store(unit, slot, None) for slot in own)
@@ -502,6 +510,10 @@ class HolderBuilder:
     def _store(
         self, unit: Unit, slot: VariableSlot, source: Tensor | Assembly | None
     ) -> Stored | None:
+        """
+        Return the variable for a slot from its source, or from the values of a rewrite; None if
+        there is neither, which is refused.
+        """
         scale = unit.scales.get(slot.name)
         if isinstance(source, Assembly):
             return Stored(

@@ -400,6 +400,9 @@ def _repeated_class(pool: Pool) -> str | None:
 
 
 def _obstacle_of_counts(pool: Pool) -> str | None:
+    """
+    Return why the file does not determine the order of layers of the same class; None if it does.
+    """
     levels = {path[: path.index(LAYERS)] for path, _ in pool if LAYERS in path}
     for level in sorted(levels):
         below = {

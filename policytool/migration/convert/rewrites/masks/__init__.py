@@ -535,6 +535,7 @@ def _unit(root: Unit, key: CallKey) -> Unit:
 
 
 def _refusal(unit: Unit, had: Used, has: Used, context: ConversionContext) -> str:
+    """Return the message for a layer that uses other masks in the target than in the source."""
     what = f"{unit.path} ({unit.class_name}) uses "
     before, after = (
         "no mask" if not masks else f"the mask of {_words(masks)}" for masks in (had, has)

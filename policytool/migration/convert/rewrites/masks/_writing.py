@@ -164,6 +164,10 @@ class MaskBuilder:
         return self._fold("LogicalAnd", taker, mask_tensors)
 
     def _add_mask_ops(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
+        """
+        Return the tensor of a mask, with the operations that compute it added; None if no
+        operations can.
+        """
         first, *others = mask.parts
         if isinstance(first, ScopedTensor) and first.scope != self.scope:
             return None

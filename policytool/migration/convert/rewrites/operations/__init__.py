@@ -87,6 +87,7 @@ def operations(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _network(network: Network, context: ConversionContext) -> Network:
+    """Return a network whose ops the target supports. Ops that cannot be converted are refused."""
     if context.crosses and context.to_keras3:
         network = _modernize(network, context)
     if context.from_keras3:
@@ -351,6 +352,10 @@ def _source(unit: Unit) -> Argument:
 
 
 def _rewire(unit: Unit, casts: Mapping[str, Unit], *, first_alone: bool) -> Unit:
+    """
+    Return a layer that takes the inputs of casts to its own compute dtype, instead of their
+    results.
+    """
     policy = unit.config.get("dtype")
     if (
         unit.role is not Role.LAYER

@@ -94,6 +94,7 @@ def is_before_lambdas(loader: str) -> bool:
 def _add_call(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
+    """Add the op layers for one call of an operation, and return the result."""
     if unit.class_name == "GetItem":
         return _building.put_keras2_slicing(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
@@ -148,6 +149,7 @@ def _call(
     arguments: dict[str, Argument],
     dtypes: TensorDtypes,
 ) -> Reference:
+    """Add the op layer for a row of the operation table, with its casts, and return the result."""
     function = row.functions[0]
     tensors, _ = split_tensors_and_numbers(row, arguments)
     dtype = promoted_dtype_of_tensors(row, arguments, dtypes.of)

@@ -88,6 +88,7 @@ def _l2_normalize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -
 
 
 def _axis(call: Call) -> Value:
+    """Return the axis of a call: a number, a list of numbers, or None."""
     axis = call.kwargs.get("axis")
     if axis is None or isinstance(axis, int):
         return axis
@@ -136,6 +137,7 @@ def _difference(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> 
 
 
 def _add_n(builder: OperationBuilder, call: Call, _dtypes: TensorDtypes) -> Reference:
+    """Add the operations that add up a list of tensors, and return the sum."""
     terms = call.args[0]
     if isinstance(terms, Reference):
         terms = [terms]
@@ -341,6 +343,10 @@ def _call(
     arguments: dict[str, Argument],
     dtypes: TensorDtypes,
 ) -> Reference:
+    """
+    Add the operation for a row of the operation table, with a cast of its result, and return the
+    result.
+    """
     known = {pair.tf for pair in row.pairs} | {"name"}
     for key, value in arguments.items():
         if key not in known and value not in row.ignored.get(key, ()):
@@ -421,6 +427,7 @@ def shape(value: Argument) -> Value:
 
 
 def _cuts(sizes: list[Argument]) -> Value:
+    """Return the positions at which a tensor is split into parts of these sizes."""
     places: list[Value] = []
     total = 0
     for size in sizes[:-1]:
