@@ -93,12 +93,18 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
         rules=selection.ids_of(rules, what),
         reason=reason.strip(),
         path=_pattern(path, folder, what) if path is not None else None,
-        layer=_layer(layer, what),
+        layer=_read_layer_pattern(layer, what),
         expires=expires,
     )
 
 
-def _layer(layer: object, what: str) -> str | None:
+def _read_layer_pattern(layer: object, what: str) -> str | None:
+    """
+    Return the layer path or regular expression of a suppression, unchanged; None if it has
+    none.
+
+    :raises UsageError: if it is not a text, empty, or an invalid expression
+    """
     if not isinstance(layer, str | None) or layer == "":
         raise UsageError(
             f"{what} has an invalid layer: {layer!r}; expected a layer path or a regular expression"

@@ -17,7 +17,7 @@ from policytool.cli import completion, fleets, messages, options, settings
 from policytool.cli.audit_arguments import AuditCommandLine
 from policytool.cli.command import Command, declare_command
 from policytool.cli.declared_options import Positional
-from policytool.cli.exit_codes import Exit, of_failures
+from policytool.cli.exit_codes import Exit, exit_code_of_failures
 from policytool.cli.fleets import Fleet
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.messages import left_out
@@ -491,7 +491,7 @@ def _failure_code(
     codes: Collection[str], unwritten: Sequence[str], *, not_fixed: bool = False
 ) -> Exit | None:
     """Return the exit code for failed reads, fixes and writes; None if nothing failed."""
-    return of_failures(codes) if codes or unwritten or not_fixed else None
+    return exit_code_of_failures(codes) if codes or unwritten or not_fixed else None
 
 
 def _code(tally: AuditTally, fail_on: str) -> Exit:

@@ -6,7 +6,7 @@ from policytool.cli import completion, messages, options
 from policytool.cli.arguments import DiffCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
-from policytool.cli.exit_codes import Exit, of_failures
+from policytool.cli.exit_codes import Exit, exit_code_of_failures
 from policytool.commands import diff as comparison
 from policytool.commands.arguments.reading import DiffArguments
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
@@ -48,5 +48,5 @@ def command(arguments: DiffArguments, terminal: DiffCommandLine, *, a: str, b: s
             f"compared {len(compared.layers)} layers and {len(compared.variables)} variables"
         )
     if compared is None or unwritten:
-        return of_failures(failure.code for failure in failures)
+        return exit_code_of_failures(failure.code for failure in failures)
     return Exit.FINDINGS if compared.differs else Exit.CLEAN

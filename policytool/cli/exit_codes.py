@@ -53,7 +53,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-def of_failures(codes: Iterable[str]) -> Exit:
+def exit_code_of_failures(codes: Iterable[str]) -> Exit:
     """
     Return the exit code of a run that could not process all files.
 

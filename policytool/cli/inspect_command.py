@@ -9,7 +9,7 @@ from policytool.cli import completion, fleets, messages, options
 from policytool.cli.arguments import InspectCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
-from policytool.cli.exit_codes import Exit, of_failures
+from policytool.cli.exit_codes import Exit, exit_code_of_failures
 from policytool.cli.fleets import Fleet
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.messages import left_out
@@ -189,7 +189,7 @@ def _finish(
             f"{failures} failure{'s' if failures != 1 else ''}"
         )
     if failure_codes or unwritten:
-        return of_failures(failure_codes)
+        return exit_code_of_failures(failure_codes)
     return Exit.CLEAN if models else fleets.no_model(fleet.every, fleet.terminal.shard)
 
 

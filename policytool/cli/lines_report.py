@@ -59,7 +59,7 @@ class LineWriter:
         self._number += 1
         if number < crash_guard.lines_before() and not last:
             return
-        with interrupts.deferred():
+        with interrupts.defer_interrupts():
             self._has_ended |= last
             if last:
                 crash_guard.mark(_ENDED)

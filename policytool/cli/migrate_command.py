@@ -9,7 +9,7 @@ from policytool.cli import completion, fleets, messages, options, settings
 from policytool.cli.arguments import TABLE, MigrateCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import AUTO, Positional
-from policytool.cli.exit_codes import Exit, of_failures
+from policytool.cli.exit_codes import Exit, exit_code_of_failures
 from policytool.cli.lines_report import LinesReport
 from policytool.cli.messages import left_out, steps, track
 from policytool.commands import remote_migration, tensorflow
@@ -251,7 +251,7 @@ def _print_lines(work: _Work, request: Sequence[object], terminal: MigrateComman
     def values(migration: Migration) -> tuple[Mapping[str, Any], Mapping[str, int]]:
         return plan_values(migration), {_count_name(migration.status): 1}
 
-    def printed() -> Iterator[Result]:
+    def write_and_print() -> Iterator[Result]:
         for result in lines.write_all(work.results, lambda migration: migration.plan.path, values):
             migrations = _migrations(result)
             _print_errors(migrations, refusals=True)
@@ -259,7 +259,7 @@ def _print_lines(work: _Work, request: Sequence[object], terminal: MigrateComman
             yield result
 
     with lines:
-        kept, _ = _collect(result for result in printed() if terminal.report_files)
+        kept, _ = _collect(result for result in write_and_print() if terminal.report_files)
         unwritten = options.write_reports(terminal.report_files, PLAN_REPORTERS, kept)
         options.print_errors((), unwritten)
         counts = lines.counts
@@ -302,7 +302,7 @@ def _code(
 ) -> Exit:
     """Return the exit code for the number of migrations with each status, and the failures."""
     if failure_codes or unwritten or statuses[Status.BLOCKED]:
-        return of_failures(failure_codes)
+        return exit_code_of_failures(failure_codes)
     if statuses[Status.MISSED] or statuses[Status.PLANNED]:
         return Exit.FINDINGS
     return Exit.CLEAN if any(statuses.values()) else Exit.NO_MODEL

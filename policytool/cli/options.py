@@ -388,7 +388,7 @@ def print_report(
     color: str,
 ) -> None:
     """Print the report in the named format; a termination signal is deferred until it ends."""
-    with interrupts.deferred():
+    with interrupts.defer_interrupts():
         for piece in _pieces(_reporter(reporters, name), report_data, view):
             click.echo(piece, nl=False, color=color != "never")  # flushes each piece
 

@@ -86,7 +86,7 @@ def explain(
     diagnosis = search.run(frozenset())
     if diagnosis is None:
         return failed
-    kept = _find(search, diagnosis, choices) if choices is not None else None
+    kept = _find_layers(search, diagnosis, choices) if choices is not None else None
     runs = [
         _with_origin(run, diagnosed_run, choices, kept)
         for run, diagnosed_run in zip(failed.runs, diagnosis.runs, strict=True)
@@ -215,12 +215,15 @@ class _Search:
         return check is not None and check.holds
 
 
-def _find(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
-    """Return a set of layers with which the check passes; None if none was found."""
-    everything = frozenset(choices.paths)
+def _find_layers(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
+    """
+    Return a small set of layers with which the check passes if they stay in float32; None if
+    the trials found none.
+    """
+    all_layers = frozenset(choices.paths)
     kept = _follow_charges(search, diagnosis, choices)
-    if kept is None and search.passes(everything):
-        kept = _follow_losses(search, diagnosis, choices) or everything
+    if kept is None and search.passes(all_layers):
+        kept = _follow_losses(search, diagnosis, choices) or all_layers
     return _shrink(search, kept, _failed_run(diagnosis), choices) if kept is not None else None
 
 

@@ -413,13 +413,13 @@ class _Planner:
             named = ("-o", output.name)
         return _Outcome(
             attempt=attempt,
-            left=self._left(preview, attempt),
+            left=self._remaining_findings(preview, attempt),
             required=self._required,
             exists=opening.is_taken(output),
             output=named,
         )
 
-    def _left(self, preview: Preview, attempt: _Attempt) -> tuple[Finding, ...]:
+    def _remaining_findings(self, preview: Preview, attempt: _Attempt) -> tuple[Finding, ...]:
         """Return the findings because of which a planned result fails the audit."""
         plan = preview.plan
         known = plan.loaders_after if plan.conversion is not None else None

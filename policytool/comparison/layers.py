@@ -159,7 +159,7 @@ def changes(
         )
     if not (a.described and b.described):
         return
-    yield from _identity(pair, by)
+    yield from _identity_changes(pair, by)
     unknown = {
         side.layer.path
         for side, subject in zip(pair, (a, b), strict=True)
@@ -177,10 +177,12 @@ def changes(
         built = _BUILT.get(pair[0].attribute, frozenset())
         for change in config_changes:
             if not is_asset(change, a, b):
-                is_spelling = (
-                    change.spelling or change.key in built or _is_same_axis(change, a, b, pair)
+                is_format_only = (
+                    change.is_format_only
+                    or change.key in built
+                    or _is_same_axis(change, a, b, pair)
                 )
-                yield replace(change, spelling=is_spelling)
+                yield replace(change, is_format_only=is_format_only)
     if pair[0].operations is not None and pair[1].operations is not None:
         yield from configs(pair[0].operations, pair[1].operations)
 
@@ -202,14 +204,14 @@ def configs(
         if key in _ELSEWHERE:
             continue
         if key in entries_a and key in entries_b:  # in Python, True == 1
-            is_spelling = normalization.is_same_value(entries_a[key][2], entries_b[key][2])
-            if is_spelling and entries_a[key][:2] == entries_b[key][:2]:
+            is_format_only = normalization.is_same_value(entries_a[key][2], entries_b[key][2])
+            if is_format_only and entries_a[key][:2] == entries_b[key][:2]:
                 continue
         else:
             entries, class_name = (
                 (entries_a, classes[0]) if key in entries_a else (entries_b, classes[1])
             )
-            is_spelling = normalization.is_default(
+            is_format_only = normalization.is_default(
                 key, entries[key][2]
             ) or normalization.is_derived(key, class_name)
         yield ValueChange(
@@ -217,7 +219,7 @@ def configs(
             key=key,
             a=entries_a[key][1] if key in entries_a else ABSENT,
             b=entries_b[key][1] if key in entries_b else ABSENT,
-            spelling=is_spelling,
+            is_format_only=is_format_only,
         )
 
 
@@ -263,30 +265,35 @@ def input_changes(
             )
 
 
-def _identity(pair: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterator[ValueChange]:
+def _identity_changes(
+    pair: tuple[ComparedLayer, ComparedLayer], by: Pairing
+) -> Iterator[ValueChange]:
+    """Yield the differences in class, registered name, name and place of two paired layers."""
     layer_a, layer_b = (side.layer for side in pair)
     names_a, names_b = (
         (layer_a.class_name, layer_a.registered_name),
         (layer_b.class_name, layer_b.registered_name),
     )
     if layer_a.class_name != layer_b.class_name:
-        spelling = normalization.class_of(layer_a.class_name) == normalization.class_of(
+        is_format_only = normalization.class_of(layer_a.class_name) == normalization.class_of(
             layer_b.class_name
         )
         yield ValueChange(
-            aspect=Aspect.CLASS, a=layer_a.class_name, b=layer_b.class_name, spelling=spelling
+            aspect=Aspect.CLASS,
+            a=layer_a.class_name,
+            b=layer_b.class_name,
+            is_format_only=is_format_only,
         )
     elif layer_a.registered_name != layer_b.registered_name and None not in {*names_a, *names_b}:
         yield ValueChange(aspect=Aspect.CLASS, a=layer_a.registered_name, b=layer_b.registered_name)
-    built = [side.names[-1] if side.names else side.layer.name for side in pair]
-    if (
-        built[0] != built[1]
-    ):  # the file and the built model have different names for the layers of a Bidirectional
+    # the file and the built model have different names for the layers of a Bidirectional
+    built_a, built_b = (side.names[-1] if side.names else side.layer.name for side in pair)
+    if built_a != built_b:
         yield ValueChange(
             aspect=Aspect.NAME,
-            a=built[0],
-            b=built[1],
-            spelling=layer_a.name == layer_b.name or all(side.implicit for side in pair),
+            a=built_a,
+            b=built_b,
+            is_format_only=layer_a.name == layer_b.name or all(side.implicit for side in pair),
         )
     if by is Pairing.MOVED:
         yield ValueChange(
@@ -364,7 +371,7 @@ def _policy_format_changes(
         return
     (_, before), (_, after) = entries
     if Source.UNKNOWN in {layer_a.source, layer_b.source}:
-        is_spelling = (
+        is_format_only = (
             before is not ABSENT
             and after is not ABSENT
             and normalization.is_same_value(
@@ -372,14 +379,14 @@ def _policy_format_changes(
             )
         )
         yield ValueChange(
-            aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=is_spelling
+            aspect=Aspect.POLICY, key="dtype", a=before, b=after, is_format_only=is_format_only
         )
     elif (layer_a.policy, layer_a.loss_scale, layer_a.quantization) == (
         layer_b.policy,
         layer_b.loss_scale,
         layer_b.quantization,
     ):
-        yield ValueChange(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=True)
+        yield ValueChange(aspect=Aspect.POLICY, key="dtype", a=before, b=after, is_format_only=True)
 
 
 def _input_changes(
@@ -388,6 +395,7 @@ def _input_changes(
     key: str | None,
     sides: tuple[ComparedModel, ComparedModel, Pairs],
 ) -> Iterator[ValueChange]:
+    """Yield a change if the inputs of two layers do not belong together."""
     a, b, pairs = sides
     sources_a = [
         pairs.paired_index_of_a(source) if isinstance(source, int) else source

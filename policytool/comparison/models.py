@@ -163,6 +163,7 @@ def _unsupported_parts(
 
 
 def _unlisted_layers(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
+    """Yield a note on the layers that only the format of one model lists."""
     unlisted = [layer for layer in layers if not layer.listed]
     for presence, name in ((Presence.A, "A"), (Presence.B, "B")):
         paths = [layer.path for layer in unlisted if layer.presence is presence]
@@ -177,6 +178,7 @@ def _unlisted_layers(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
 
 
 def _unread(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
+    """Yield a note for each reason why values of variables were not compared."""
     reasons = Counter(
         variable.values.reason or ""
         for layer in layers
@@ -266,7 +268,7 @@ class _ModelComparison:
                 *([self._b.layers[b]] if b is not None else []),
             ]
             if keep is None or keep(_paths(*sides)):
-                yield self._pair(a, b)
+                yield self._compare_layers(a, b)
 
     def _order(self) -> Iterator[tuple[int | None, int | None]]:
         """
@@ -286,7 +288,11 @@ class _ModelComparison:
                 yield a, pairs.of_a.get(a, pairs.further_a.get(a))
             yield from ((pairs.further_b.get(b), b) for b in behind[a])
 
-    def _pair(self, a: int | None, b: int | None) -> LayerPair:
+    def _compare_layers(self, a: int | None, b: int | None) -> LayerPair:
+        """
+        Return the comparison of two layers by their indices in A and B; None for a layer
+        that is only in the other model.
+        """
         if a is not None and b is not None:
             return (
                 self._compare_pair(a, b, self._pairs.by[a])
@@ -307,6 +313,7 @@ class _ModelComparison:
         return partners
 
     def _compare_pair(self, a: int, b: int, by: Pairing) -> LayerPair:
+        """Return the comparison of two layers that were paired."""
         layer_a, layer_b = self._a.layers[a], self._b.layers[b]
         changes = [
             *layers.changes(self._a, self._b, (layer_a, layer_b), by),
@@ -320,7 +327,10 @@ class _ModelComparison:
             )
             changes.append(
                 ValueChange(
-                    aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=wired
+                    aspect=Aspect.ORDER,
+                    a=self._moves[a][0],
+                    b=self._moves[a][1],
+                    is_format_only=wired,
                 )
             )
         changes += self._places(layer_a, layer_b)

@@ -19,7 +19,7 @@ from policytool.model.model import Layer, Model, Source
 from policytool.model.tree import INPUT_CLASS, LAYERS, Site, Unspelled, children_of, storage
 from policytool.releases import keras_objects
 from policytool.support import steps
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -203,7 +203,7 @@ class _Pairing:
         key: Callable[[ComparedModel, int], Hashable],
     ) -> dict[Hashable, list[int]]:
         """Return the unpaired layers by key."""
-        return grouped((key(model, index), index) for index in indices if index not in paired)
+        return group_pairs((key(model, index), index) for index in indices if index not in paired)
 
     def _add_pair(self, a: int, b: int, by: Pairing) -> None:
         """Pair two layers that are not below a pair, and the layers below them."""

@@ -70,7 +70,7 @@ class ValueChange:
 
     a: Json | Absent
     b: Json | Absent
-    spelling: bool = False
+    is_format_only: bool = False
     """Whether only the format differs, and both values have the same meaning."""
 
 
@@ -218,7 +218,7 @@ class LayerPair:
     @property
     def differences(self) -> tuple[ValueChange, ...]:
         """The changes, without those of formats only."""
-        return tuple(change for change in self.changes if not change.spelling)
+        return tuple(change for change in self.changes if not change.is_format_only)
 
     @property
     def differs(self) -> bool:
@@ -242,7 +242,7 @@ class Section:
     @property
     def differences(self) -> tuple[ValueChange, ...]:
         """The changes, without those of formats only."""
-        return tuple(change for change in self.changes if not change.spelling)
+        return tuple(change for change in self.changes if not change.is_format_only)
 
     @property
     def differs(self) -> bool:
@@ -306,4 +306,4 @@ class Comparison:
             *(change for layer in self.layers for change in layer.changes),
             *(change for section in sections for change in section.changes),
         ]
-        return sum(change.spelling for change in changes)
+        return sum(change.is_format_only for change in changes)

@@ -34,7 +34,7 @@ from policytool.model.optimizer_variables import (
 from policytool.model.tree import STATE
 from policytool.releases.policy import loss_scale_values
 from policytool.support.errors import SpellingError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[N
     """Return variables in the order in which their layer created them, if the file stores it."""
     if values is None:
         return named
-    by_tensor = grouped((variable[1], variable) for variable in named)
+    by_tensor = group_pairs((variable[1], variable) for variable in named)
     return [
         by_tensor[tensor].pop(0) for tensor in values.in_order(tuple(tensor for _, tensor in named))
     ]
@@ -413,6 +413,10 @@ def _state(
     weights: Callable[[], Mapping[Tensor, Tensor]],
     opened: Opened,
 ) -> tuple[VariablePair, ...]:
+    """
+    Return the pairs of the optimizer's variables: by slot and weight if both models have known
+    optimizers, else by name.
+    """
     state_a, state_b = (
         read_optimizer_state(a),
         read_optimizer_state(b),
@@ -447,6 +451,7 @@ def signature_sections(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...
 def _signature_section(
     name: str, signature_a: Signature | None, signature_b: Signature | None
 ) -> Section:
+    """Return the comparison of a signature; None stands for a model that does not have it."""
     if signature_a is None or signature_b is None:
         return Section(name=name, presence=Presence.B if signature_a is None else Presence.A)
     changes = [

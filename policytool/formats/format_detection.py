@@ -77,9 +77,9 @@ def observe_ambiguity(probe: Probe, file_format: Format) -> Iterator[Observation
     :param file_format: the format in which the model was read
     """
     what = (
-        _of_directory(probe)
+        _models_in_directory(probe)
         if probe.is_directory
-        else _of_file(probe, file_format)
+        else _second_format_of_file(probe, file_format)
         if file_format in _BINARY
         else None
     )
@@ -105,7 +105,7 @@ def refuse_ambiguity(document: Document) -> None:
             )
 
 
-def _of_directory(probe: Probe) -> str | None:
+def _models_in_directory(probe: Probe) -> str | None:
     """Return the files that each make a directory a model, as part of a sentence; or None."""
     models = sorted(probe.names & {GRAPH, TEXT_GRAPH, SPLIT_GRAPH})
     if probe.names >= {CONFIG, METADATA}:
@@ -117,7 +117,7 @@ def _of_directory(probe: Probe) -> str | None:
     return f"the directory contains {', '.join(models[:-1])} and {models[-1]}"
 
 
-def _of_file(probe: Probe, file_format: Format) -> str | None:
+def _second_format_of_file(probe: Probe, file_format: Format) -> str | None:
     """Return the other format in which a file can be read, as part of a sentence; or None."""
     with opening.regular_stream(probe.path) as stream:
         size = stream.seek(0, os.SEEK_END)
@@ -129,7 +129,7 @@ def _of_file(probe: Probe, file_format: Format) -> str | None:
         )
         blocks = superblocks(probe)
         if file_format is keras_archive.FORMAT:
-            if what := _of_archive(probe, read, ends, blocks):
+            if what := _second_format_of_archive(probe, read, ends, blocks):
                 return what
         elif ends:
             return f"a zip archive ends at byte {ends[0]}"
@@ -140,7 +140,7 @@ def _of_file(probe: Probe, file_format: Format) -> str | None:
     return None
 
 
-def _of_archive(
+def _second_format_of_archive(
     probe: Probe, read: PositionedRead, ends: list[int], blocks: tuple[int, ...]
 ) -> str | None:
     """

@@ -18,7 +18,7 @@ from policytool.formats.edits import Cast, Content, Edit, StateSlot  # noqa: TC0
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 from policytool.releases.releases import target_and_containers
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT, place
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Plan:
 
 def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
     """Return the document after the edits and casts."""
-    by_part = grouped((edit.address.part, edit) for edit in edits)
+    by_part = group_pairs((edit.address.part, edit) for edit in edits)
     parts: Mapping[str, Json] = {
         part: _edit(value, by_part[part]) for part, value in document.parts.items()
     }

@@ -90,13 +90,13 @@ def result_dtypes(called: CalledClass, call: Call, dtype_of: DtypeOf) -> Sequenc
     """
     row = called.row
     if row is not None:
-        dtype = _of_row(row, called, call, dtype_of)
+        dtype = _listed_operation_dtype(row, called, call, dtype_of)
         return (dtype,) if row.others is None else (dtype, row.others)
     if called.module is not None:
-        return (_of_operation(called, call, dtype_of),)
+        return (_operation_dtype(called, call, dtype_of),)
     if layer_facts(called.class_name).is_op_layer:
-        return (_of_op_layer(called, call, dtype_of),)
-    return (_of_layer(called, call, dtype_of),)
+        return (_op_layer_dtype(called, call, dtype_of),)
+    return (_layer_dtype(called, call, dtype_of),)
 
 
 def promoted_dtype(operands: Iterable[str | None], scalars: Iterable[Argument] = ()) -> str | None:
@@ -129,15 +129,15 @@ def promoted_dtype(operands: Iterable[str | None], scalars: Iterable[Argument] =
     return numbers.pop()
 
 
-def of_tensors(
+def promoted_dtype_of_tensors(
     row: OperationRow, arguments: Mapping[str, Argument], dtype_of: DtypeOf
 ) -> str | None:
     """Return the dtype to which a call's tensors are promoted; None if unknown."""
-    tensors, scalars = split(row, arguments)
+    tensors, scalars = split_tensors_and_numbers(row, arguments)
     return promoted_dtype(map(dtype_of, tensors), scalars)
 
 
-def split(
+def split_tensors_and_numbers(
     row: OperationRow, arguments: Mapping[str, Argument]
 ) -> tuple[list[Argument], list[Argument]]:
     """Return the tensors of a call, with the constants that have a dtype, and its plain numbers."""
@@ -210,8 +210,14 @@ def node_def_type(config: Mapping[str, object], name: str) -> object:
     return value
 
 
-def _of_row(row: OperationRow, called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
-    """Return the result dtype of a function or operation that is in the operation table."""
+def _listed_operation_dtype(
+    row: OperationRow, called: CalledClass, call: Call, dtype_of: DtypeOf
+) -> str | None:
+    """
+    Return the result dtype of a call of a function or operation in the operation table: the
+    dtype in the table, the one in its ``dtype`` argument, or the promoted dtype of its tensors.
+    None if unknown.
+    """
     is_operation = called.module is not None
     arguments = (
         named_arguments_of_operation(row, called.config, call)
@@ -220,20 +226,25 @@ def _of_row(row: OperationRow, called: CalledClass, call: Call, dtype_of: DtypeO
     )
     if arguments is None:
         return None
-    stated = (row.result3 or row.result) if is_operation else row.result
-    if stated == "@dtype":
+    result = (row.result3 or row.result) if is_operation else row.result
+    if result == "@dtype":
         option = next(pair for pair in row.pairs if pair.kind is ParameterKind.DTYPE)
         dtype = arguments.get(option.tf)
         if isinstance(dtype, str):
             return dtype
-        return _FLOATX if option.default is not None else of_tensors(row, arguments, dtype_of)
-    return stated if stated is not None else of_tensors(row, arguments, dtype_of)
+        return (
+            _FLOATX
+            if option.default is not None
+            else promoted_dtype_of_tensors(row, arguments, dtype_of)
+        )
+    return result if result is not None else promoted_dtype_of_tensors(row, arguments, dtype_of)
 
 
-def _of_operation(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
+def _operation_dtype(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
     """
     Return the result dtype of an operation that is not in the operation table: the dtype in its
-    config or from measurements, else the promoted dtype of its tensors if these are floats.
+    config or from measurements; for other classes of Keras, the promoted dtype of its tensors
+    if it is a float dtype. None if unknown.
     """
     dtype = called.config.get("dtype")
     if isinstance(dtype, str):
@@ -246,16 +257,22 @@ def _of_operation(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | N
     return promoted if promoted in dtypes.FLOATS else None
 
 
-def _of_op_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
-    """Return the result dtype of a Keras 2 op layer that is not in the operation table."""
+def _op_layer_dtype(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
+    """
+    Return the result dtype of a Keras 2 op layer that is not in the operation table: that of
+    its function from measurements, or the ``DstT`` of its op. None if unknown.
+    """
     if called.function is None:
         return _BY_ENUM.get(str(node_def_type(called.config, "DstT")))
     dtype, is_first = function_result(called.function, call.kwargs)
     return dtype_of(next(inbound(call), None)) if is_first else dtype
 
 
-def _of_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
-    """Return the result dtype of a layer."""
+def _layer_dtype(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
+    """
+    Return the result dtype of a layer: the measured dtype if there is one, that of its first
+    input if it keeps integers or has no compute dtype, else its compute dtype. None if unknown.
+    """
     if called.measured_in is not None and called.policy is not None:
         interpolation = called.config.get("interpolation")
         measured = dtype_support.output_dtype(
@@ -268,15 +285,15 @@ def _of_layer(called: CalledClass, call: Call, dtype_of: DtypeOf) -> str | None:
             return measured
     facts = layer_facts(called.class_name)
     if facts.makes_ids:
-        return _of_encoder(called)
+        return _encoder_dtype(called)
     if called.compute_dtype is None or facts.keeps_integers:
-        taken = dtype_of(next(inbound(call), None))
-        if called.compute_dtype is None or (taken is not None and taken not in dtypes.FLOATS):
-            return taken
+        first = dtype_of(next(inbound(call), None))
+        if called.compute_dtype is None or (first is not None and first not in dtypes.FLOATS):
+            return first
     return called.compute_dtype
 
 
-def _of_encoder(called: CalledClass) -> str | None:
+def _encoder_dtype(called: CalledClass) -> str | None:
     """
     Return the result dtype of an encoder that counts; None if it returns integers or the dtype is
     unknown.
@@ -285,12 +302,12 @@ def _of_encoder(called: CalledClass) -> str | None:
     encoders count in their compute dtype; hashing encoders count in their variable dtype. Measured
     in Keras 3.0 to 3.15 and tf_keras 2.21, which does not count in 16 bits.
     """
-    computed, facts = called.compute_dtype, layer_facts(called.class_name)
-    if called.config.get("output_mode", "int") == "int" or computed not in dtypes.FLOATS:
+    compute_dtype, facts = called.compute_dtype, layer_facts(called.class_name)
+    if called.config.get("output_mode", "int") == "int" or compute_dtype not in dtypes.FLOATS:
         return None
     if facts.category is Category.LOOKUP:
-        return None if computed == "float64" else _FLOATX
-    return called.variable_dtype if facts.counts_in == "variable_dtype" else computed
+        return None if compute_dtype == "float64" else _FLOATX
+    return called.variable_dtype if facts.counts_in == "variable_dtype" else compute_dtype
 
 
 _JOINS: Final = frozenset({"Concat", "ConcatV2", "Pack"})

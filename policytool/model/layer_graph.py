@@ -12,7 +12,7 @@ from policytool.formats.document import Address
 from policytool.model.calls import call_tensors, layer_entries, model_calls, tensors
 from policytool.model.tree import LAYERS, MODEL_CLASSES
 from policytool.releases import keras_objects
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Graph:
 
     def children(self) -> dict[str, list[str]]:
         """Return the nodes that use the tensors of each node."""
-        return grouped(
+        return group_pairs(
             (parent, node.name) for node in self.nodes.values() for parent in node.parents
         )
 

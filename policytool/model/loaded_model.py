@@ -15,7 +15,7 @@ from policytool.model.tree.layer_objects import entries_of
 from policytool.releases import dtypes, generations, policy
 from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -201,7 +201,9 @@ class LoadedModel:
         The sites that use each address of a stored or possible ``dtype``. Both directions of a
         Bidirectional may share an address.
         """
-        places = grouped((address, item.site) for item in self.objects for address in item.policies)
+        places = group_pairs(
+            (address, item.site) for item in self.objects for address in item.policies
+        )
         return {address: tuple(dict.fromkeys(sites)) for address, sites in places.items()}
 
     @cached_property
@@ -217,7 +219,7 @@ class LoadedModel:
     @cached_property
     def addresses(self) -> Mapping[int, Sequence[Address]]:
         """All addresses in the file that store the ``dtype`` of each site."""
-        return grouped(
+        return group_pairs(
             (index, address) for address, indices in self.places.items() for index in indices
         )
 

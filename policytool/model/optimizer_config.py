@@ -13,7 +13,7 @@ from policytool.releases import dtypes, keras_objects, policy_formats
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Auto, Dynamic, Fixed, Unscaled
 from policytool.support.errors import SpellingError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import pointer
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _trainable_tensors(site: Site, named: Sequence[tuple[str, Tensor]]) -> list[
 
 
 def _save_order(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:
-    groups = grouped((tensor.path[:-1] if archive else (), tensor) for tensor in tensors)
+    groups = group_pairs((tensor.path[:-1] if archive else (), tensor) for tensor in tensors)
     if len(groups) < 2:  # noqa: PLR2004  # one group needs no order
         return list(tensors)
     ranks = {

@@ -18,7 +18,7 @@ from policytool.model.tree import NOT_WEIGHTS, STATE, path_of, storage
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import LimitError, ModelFileError, SpellingError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,7 +86,7 @@ def load_model(document: Document, known_loaders: tuple[Verdict, ...] | None = N
         layers = tuple(
             resolver.layer(site, placed, index) for index, site in enumerate(placed.sites)
         )
-        at_scope, own = traced_dtypes.of_layers(document, placed)
+        at_scope, own = traced_dtypes.layer_tallies(document, placed)
     except SpellingError as error:
         raise _not_keras(document, error) from error
     layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
@@ -317,7 +317,7 @@ def _layers_of_groups(
         names: [tensor.node for tensor in tensors if tensor.node is not None]
         for names, tensors in groups.items()
     }
-    tallies = traced_dtypes.of_scopes(document, numbers, numbered=document.numbered)
+    tallies = traced_dtypes.scope_tallies(document, numbers, numbered=document.numbered)
     scopes = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
     if excess := limits.LAYERS.exceeded_message(len(scopes)):
         raise ModelFileError(document.path, BEYOND, f"contains (including scopes) {excess}")
@@ -376,7 +376,7 @@ def group_variables(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
     These groups are the first layers of its model, in this order. Scopes of its graph without
     variables follow.
     """
-    return grouped(
+    return group_pairs(
         (_group(tensor, document.layout), tensor)
         for tensor in document.tensors or ()
         if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS

@@ -83,10 +83,10 @@ class LayerShapes:
     def inputs(self, index: int) -> Inputs:
         """Return the known shapes of a layer's inputs."""
         entry = self._entry(index)
-        known = _built(entry) or _first_call(self.sites[index], entry)
+        known = _build_shapes(entry) or _first_call(self.sites[index], entry)
         if known:
             return known
-        taken, _ = self._followed
+        taken, _ = self._call_shapes
         return taken.get(index, {})
 
     def output(self, index: int) -> Shape | None:
@@ -94,7 +94,7 @@ class LayerShapes:
         Return the output shape of a layer, or that of the first of several outputs; None if the
         rank is unknown.
         """
-        _, returned = self._followed
+        _, returned = self._call_shapes
         site = self.sites[index]
         if site.is_model:
             outputs = self._outputs.get(index) or (None,)
@@ -103,7 +103,7 @@ class LayerShapes:
 
     def is_built(self, index: int) -> bool:
         """Return whether the file stores the shapes for which a layer was built."""
-        return bool(_built(self._entry(index)))
+        return bool(_build_shapes(self._entry(index)))
 
     def has_declared_input(self, index: int) -> bool:
         """Return whether the config of a layer or a chain declares the shape of its input."""
@@ -125,7 +125,7 @@ class LayerShapes:
         return entries_of(layer_objects(self.document, self.sites))
 
     @cached_property
-    def _followed(self) -> tuple[Mapping[int, Inputs], Mapping[int, Shape | None]]:
+    def _call_shapes(self) -> tuple[Mapping[int, Inputs], Mapping[int, Shape | None]]:
         """
         The input shapes and the output shapes of the calls of all layers, computed through all
         networks, inner networks first.
@@ -152,7 +152,9 @@ class LayerShapes:
         layers = [child for child in below if self.sites[child].attribute == LAYERS]
         if len(layers) != len(list(layer_entries(config))):
             return  # a layer is also in another model
-        start = _built(self._entry(index)).get(INPUT) or _shape(config.get("build_input_shape"))
+        start = _build_shapes(self._entry(index)).get(INPUT) or _shape(
+            config.get("build_input_shape")
+        )
         start = start or (taken[0] if taken else None)
         names = [str(number) for number in range(len(layers))]
 
@@ -196,7 +198,7 @@ class LayerShapes:
                 return (None,)
             if call is None:
                 return (_declared(self.sites[layer]),)
-            named = _named(self.sites[layer], call)
+            named = _named_inputs(self.sites[layer], call)
             shapes = stored.get(node[0], {})
             taken = [
                 (name, shapes.get((node[1], tensor)) or known.of(_unshifted(tensor, shifted)))
@@ -218,7 +220,7 @@ class LayerShapes:
         for name, shape in taken:
             first.setdefault(name, shape)
         self._take(index, _with_keys({name: shape for name, shape in first.items() if shape}))
-        given = self._given(index, [shape for _, shape in taken], depth)
+        given = self._output_shapes(index, [shape for _, shape in taken], depth)
         shape = given[0]
         before = self._given_shapes.setdefault(index, shape)
         if shape != before:
@@ -234,7 +236,7 @@ class LayerShapes:
             name: _agreed(known[name], inputs[name]) for name in known.keys() & inputs.keys()
         }
 
-    def _given(
+    def _output_shapes(
         self, index: int, taken: Sequence[Shape | None], depth: int
     ) -> Sequence[Shape | None]:
         """Return the output shapes of a layer; the last shape applies to all further outputs."""
@@ -259,7 +261,7 @@ class LayerShapes:
         self._call_inner(index, first, depth)
         if facts.wraps == "kernel":
             layer = next(iter(self.placed.children[index]), None)
-            return (None,) if layer is None else self._given(layer, taken, depth)
+            return (None,) if layer is None else self._output_shapes(layer, taken, depth)
         return (output_shape(site.class_name, site.config or {}, taken), None)
 
     def _call_inner(self, index: int, shape: Shape | None, depth: int) -> None:
@@ -321,7 +323,7 @@ def _unshifted(tensor: Reference, shifted: frozenset[str]) -> Reference:
     return replace(tensor, call=tensor.call - 1) if tensor.layer in shifted else tensor
 
 
-def _built(entry: Mapping[str, Json]) -> Inputs:
+def _build_shapes(entry: Mapping[str, Json]) -> Inputs:
     """Return the shapes in the ``build_config`` of a layer."""
     build = entry.get("build_config")
     if not isinstance(build, dict):
@@ -398,7 +400,7 @@ def _agreed(first: Shape, second: Shape) -> Shape:
     return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
 
 
-def _named(site: Site, call: Call) -> Iterator[tuple[str, Reference]]:
+def _named_inputs(site: Site, call: Call) -> Iterator[tuple[str, Reference]]:
     """Yield the input tensors of a layer, with the names of their arguments."""
     facts = layer_facts(site.class_name)
     is_attention = _is_called_by_names(site)

@@ -43,19 +43,19 @@ def objections(loaded: LoadedModel) -> Iterator[Cause]:
                 class_name=group.class_name,
             )
     masked = any(map(_makes_masks, loaded.sites))
-    of_layers = [cause for site in loaded.sites for cause in _of_layer(site, masked=masked)]
+    of_layers = [cause for site in loaded.sites for cause in _layer_objections(site, masked=masked)]
     yield from of_layers
     for graph in loaded.graphs.values():
-        yield from _of_axes(loaded, graph)
+        yield from _axis_objections(loaded, graph)
     refused = {path for cause in of_layers for path in cause.layers}
     for model, graph in loaded.graphs.items():
         if graph.source is not None:
-            for cause in _of_calls(path_of(loaded.sites[model].names), graph.source):
+            for cause in _call_objections(path_of(loaded.sites[model].names), graph.source):
                 if refused.isdisjoint(cause.layers):
                     yield cause
 
 
-def _of_axes(loaded: LoadedModel, graph: Graph) -> Iterator[Cause]:
+def _axis_objections(loaded: LoadedModel, graph: Graph) -> Iterator[Cause]:
     """
     Yield the layers whose axis is not the last: TensorFlow.js always normalizes along the last axis
     (fixtures/tfjs_layers.py, ``BatchNormalization[axis=1]``).
@@ -92,7 +92,7 @@ def _input_rank(graph: Graph, node: GraphNode) -> int | None:
             return None
 
 
-def _of_calls(path: str, calls: ModelCalls) -> Iterator[Cause]:
+def _call_objections(path: str, calls: ModelCalls) -> Iterator[Cause]:
     """Yield the parts of a functional model's calls that TensorFlow.js does not support."""
     for layer in calls.layers:
         if not all(map(_has_only_tensors, layer.calls)):
@@ -127,7 +127,7 @@ def _makes_masks(site: Site) -> bool:
     return site.class_name == "Masking" or config.get("mask_zero") is True
 
 
-def _of_layer(site: Site, *, masked: bool) -> Iterator[Cause]:
+def _layer_objections(site: Site, *, masked: bool) -> Iterator[Cause]:
     path, config = path_of(site.names), site.config
     if config is None:
         return

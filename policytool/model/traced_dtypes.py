@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from policytool.formats.document import Observation, TracedOp
 from policytool.releases import graph_ops
 from policytool.support import steps
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def signatures(document: Document) -> tuple[Signature, ...]:
     return tuple(traced_signatures)
 
 
-def of_layers(
+def layer_tallies(
     document: Document, placed: Placed
 ) -> tuple[Mapping[int, Tally], Mapping[int, Tally]]:
     """
@@ -144,7 +144,7 @@ def of_layers(
     return total, own
 
 
-def of_scopes(
+def scope_tallies(
     document: Document, groups: Mapping[Scope, Sequence[int]], *, numbered: bool
 ) -> Mapping[Scope, Tally]:
     """
@@ -207,7 +207,7 @@ def disagreements(
     ]
     if not wrong:
         return
-    by_declared = grouped(
+    by_declared = group_pairs(
         ((layers[index].policy or "", ", ".join(sorted(judged[index]))), layers[index].path)
         for index in sorted(wrong)
     )

@@ -483,7 +483,7 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
     Without a version, only marks that all later releases still write are used: an editor may omit
     keys that a release writes, but does not add keys of later releases.
     """
-    releases = _of_version(writer)
+    releases = _releases_of_version(writer)
     present_marks = [mark for mark in marks() if mark.shows(seen)]
     if narrowed := _releases_in_all(releases, [mark.releases for mark in present_marks]):
         return narrowed, False
@@ -527,9 +527,9 @@ def label(origins: tuple[Release, ...]) -> str | None:
     return f"{first.id}-{last.version}" if len(libraries) == 1 else None
 
 
-def _of_version(writer: Writer) -> tuple[Release, ...]:
+def _releases_of_version(writer: Writer) -> tuple[Release, ...]:
     """Return the releases that write these versions; all releases if the file has no version."""
-    by_keras = _of_keras(writer.keras) if writer.keras else RELEASES
+    by_keras = _releases_of_keras_version(writer.keras) if writer.keras else RELEASES
     if not writer.tensorflow:
         return by_keras
     minor = ".".join(writer.tensorflow.split(".")[:2])
@@ -539,7 +539,7 @@ def _of_version(writer: Writer) -> tuple[Release, ...]:
     return both or by_keras
 
 
-def _of_keras(version: str) -> tuple[Release, ...]:
+def _releases_of_keras_version(version: str) -> tuple[Release, ...]:
     """
     Return the releases that write this ``keras_version``. Complete strings (``2.2.4-tf``) take
     precedence over prefixes (``2.2.``).

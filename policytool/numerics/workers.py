@@ -256,7 +256,7 @@ class Worker:
                         "trace": str() as trace,
                     }
                 }:
-                    raise self._refusal(child, code, message, trace)
+                    raise self._error_of_refusal(child, code, message, trace)
                 case _:
                     raise WorkerError(
                         "worker-garbage",
@@ -317,7 +317,11 @@ class Worker:
         self._child = child
         return child
 
-    def _refusal(self, child: Child, code: str, message: str, trace: str) -> WorkerError:
+    def _error_of_refusal(self, child: Child, code: str, message: str, trace: str) -> WorkerError:
+        """
+        Return the error for a refusal of the child: with advice if its interpreter lacks
+        TensorFlow, and with the memory limit if it ran out of memory.
+        """
         python = self._interpreter.python
         if code in _MISSING:
             hint = (

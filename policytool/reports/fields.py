@@ -314,7 +314,7 @@ def items(kind: Type, *, cell: CellType | None = None, **limits: object) -> Type
     )
 
 
-def streamed(kind: Type, **limits: object) -> Type:
+def streamed_list(kind: Type, **limits: object) -> Type:
     """Return the type of a list whose items are encoded one at a time."""
     encode = kind.encode
     return Type(
@@ -428,19 +428,19 @@ def _pieces(values: object, encode: Callable[[object], str]) -> Iterator[str]:
     """Yield the text of values; parts without ``JsonItems`` are encoded as a whole."""
     match values:
         case JsonItems():
-            yield from _enclosed("[", ((encode(item),) for item in values.values), "]")
+            yield from _enclose("[", ((encode(item),) for item in values.values), "]")
         case dict() if _has_items(values):
             members = (
                 chain((encode(key), ": "), _pieces(value, encode)) for key, value in values.items()
             )
-            yield from _enclosed("{", members, "}")
+            yield from _enclose("{", members, "}")
         case list() if _has_items(values):
-            yield from _enclosed("[", (_pieces(value, encode) for value in values), "]")
+            yield from _enclose("[", (_pieces(value, encode) for value in values), "]")
         case _:
             yield encode(values)
 
 
-def _enclosed(opening: str, parts: Iterable[Iterable[str]], closing: str) -> Iterator[str]:
+def _enclose(opening: str, parts: Iterable[Iterable[str]], closing: str) -> Iterator[str]:
     yield opening
     for number, part in enumerate(parts):
         yield from (", ",) if number else ()

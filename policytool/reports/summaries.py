@@ -59,7 +59,7 @@ from policytool.reports.words import (
     generation_words,
     many,
 )
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -130,7 +130,9 @@ def _facts(summary: FleetSummary) -> Iterator[Fact]:
         f"{bytes_words(count)} {dtype}" for dtype, count in summary.stored.items() if count
     )
     yield Fact(label="stored", text=bytes_words(summary.bytes) + (f": {dtypes}" if dtypes else ""))
-    savings = grouped(((saving.bytes, saving.models), saving.policy) for saving in summary.savings)
+    savings = group_pairs(
+        ((saving.bytes, saving.models), saving.policy) for saving in summary.savings
+    )
     for (saved, models), policies in savings.items():
         share = f" ({saved / summary.bytes:.0%})" if saved else ""
         several = f" in {many(models, 'model')}" if saved else ""

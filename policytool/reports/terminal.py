@@ -85,7 +85,7 @@ def table_lines(table: Table, view: View) -> list[str]:
     room = view.width - _INDENT - gap * (len(kept) - 1)
     widths = _fit([natural[index] for index in kept], [least[index] for index in kept], room)
     left_out = [index for index in order if index not in kept and table.columns[index].is_beneath]
-    return _printed(table, lines, kept, widths, gap, left_out, view)
+    return _table_lines(table, lines, kept, widths, gap, left_out, view)
 
 
 def _lines(table: Table, view: View) -> Iterator[_Line]:
@@ -178,7 +178,7 @@ def _fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     return widths
 
 
-def _printed(  # noqa: PLR0917  # what was decided above, step by step
+def _table_lines(  # noqa: PLR0917  # what was decided above, step by step
     table: Table,
     lines: Sequence[_Line],
     kept: Sequence[int],
@@ -193,7 +193,7 @@ def _printed(  # noqa: PLR0917  # what was decided above, step by step
         titles[0] = (_MARKS[1] + titles[0][0], Tone.TITLE)
     rule = view.rule * min(view.width - _INDENT, sum(widths) + gap * (len(kept) - 1))
     printed_lines = [
-        margin + _joined(titles, widths, gap, view),
+        margin + _join_cells(titles, widths, gap, view),
         margin + view.paint(rule, Tone.DIM),
     ]
     labels = _labels(lines, widths[0], view)
@@ -212,7 +212,7 @@ def _printed(  # noqa: PLR0917  # what was decided above, step by step
             whole = pieces(line.prefix + line.texts[0], view.width - _INDENT)
             printed_lines += [margin + view.paint(piece, line.tones[0]) for piece in whole]
         if label is not None or any(text for text, _ in cells):
-            printed_lines.append(margin + _joined(cells, widths, gap, view))
+            printed_lines.append(margin + _join_cells(cells, widths, gap, view))
         below = "; ".join(line.texts[index] for index in left_out if line.texts[index])
         if below:
             printed_lines += wrap("", below, view, Tone.DIM, indent=_BENEATH)
@@ -237,7 +237,9 @@ def _short_label(line: _Line, width: int, view: View) -> str:
     return line.prefix + shorten(line.texts[0], room, view, middle=True)
 
 
-def _joined(cells: Sequence[tuple[str, Tone]], widths: Sequence[int], gap: int, view: View) -> str:
+def _join_cells(
+    cells: Sequence[tuple[str, Tone]], widths: Sequence[int], gap: int, view: View
+) -> str:
     parts = []
     last = len(cells) - 1
     for number, ((text, tone), width) in enumerate(zip(cells, widths, strict=True)):
@@ -310,12 +312,12 @@ def _verdict(verdict: Verdict, view: View) -> list[str]:
             lines[-1].append((piece, tone))
             used += width_of(piece) + bool(used)
     return [
-        " " * (_HANGING if number else 0) + _painted(line, view)
+        " " * (_HANGING if number else 0) + _paint_words(line, view)
         for number, line in enumerate(lines)
     ]
 
 
-def _painted(words: list[tuple[str, Tone]], view: View) -> str:
+def _paint_words(words: list[tuple[str, Tone]], view: View) -> str:
     """Return words in their tones; consecutive words with the same tone are painted together."""
     return " ".join(
         view.paint(" ".join(word for word, _ in group), tone)

@@ -11,7 +11,7 @@ from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS, get, release_name
 from policytool.reports import layout
 from policytool.reports.page import Fact
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,7 +124,7 @@ def _by_reason(
     outcome: Outcome, judged: Sequence[tuple[str, Verdict | PartVerdict]]
 ) -> list[tuple[str, str]]:
     """Return a line for each reason of an outcome, with the releases that have it."""
-    releases = grouped(
+    releases = group_pairs(
         (verdict.explanation, release) for release, verdict in judged if verdict.outcome is outcome
     )
     label = OUTCOMES[outcome]

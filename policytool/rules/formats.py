@@ -28,7 +28,7 @@ from policytool.rules.stored_policies import (
     policy_place,
     stored_policies,
 )
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Numbe
     Return the objects of each number, in the order in which releases read them. The numbers in the
     two files of TF 2.5 are independent.
     """
-    return grouped(
+    return group_pairs(
         ((root.part.partition("#")[0], number), NumberedObject(root, steps, value))
         for root, config in loaded.configs
         for steps, value in jsontext.containers(config)

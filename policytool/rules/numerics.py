@@ -29,7 +29,7 @@ from policytool.rules.half_precision import (
     rounded_variables,
 )
 from policytool.support.errors import SpellingError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import number
 from policytool.support.text.phrases import join_first
 
@@ -676,7 +676,7 @@ def half_variables(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     loaded = judged_model(case, options)
     if loaded is None or case.model.optimizer is None:
         return
-    by_dtype = grouped(
+    by_dtype = group_pairs(
         (layer.variable_dtype or "", index)
         for index, layer in enumerate(loaded.layers)
         if layer.variable_dtype in HALVES

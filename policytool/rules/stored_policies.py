@@ -11,7 +11,7 @@ from policytool.migration.planning.training import has_explicit_scale
 from policytool.model.loaded_model import once_per_model
 from policytool.releases import keras_objects, policy
 from policytool.support.errors import PolicyNameError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def describe_layers(policies: Sequence[StoredPolicy]) -> tuple[str | None, str]:
 
 def group_by_name(policies: Sequence[StoredPolicy]) -> Mapping[str, list[StoredPolicy]]:
     """Return the policies of each name, in the order of the file."""
-    return grouped((entry.name, entry) for entry in policies if entry.name is not None)
+    return group_pairs((entry.name, entry) for entry in policies if entry.name is not None)
 
 
 def _is_removed(name: str) -> bool:

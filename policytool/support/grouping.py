@@ -12,7 +12,7 @@ Key = TypeVar("Key", bound="Hashable")
 Member = TypeVar("Member")
 
 
-def grouped(pairs: Iterable[tuple[Key, Member]]) -> defaultdict[Key, list[Member]]:
+def group_pairs(pairs: Iterable[tuple[Key, Member]]) -> defaultdict[Key, list[Member]]:
     """Return the second parts of pairs by the first, both in the order of the pairs."""
     groups: defaultdict[Key, list[Member]] = defaultdict(list)
     for key, member in pairs:

@@ -45,7 +45,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
     tf = library.tf
     keys: list[Any] = []
 
-    def tapped(inputs: Any) -> list[Any]:
+    def compute_outputs(inputs: Any) -> list[Any]:
         tape = Tape(library, model, layer_paths_by_id(model))
         with tape.watching():
             model_calls.call(model, inputs)
@@ -58,7 +58,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
         keys[:] = [key for key, _ in flat]
         return [tensor for _, tensor in flat]
 
-    function = tf.function(tapped, autograph=False)
+    function = tf.function(compute_outputs, autograph=False)
     compared = tf.function(
         lambda ones, others: tf.stack(
             [
@@ -158,7 +158,7 @@ class DeviceRun:
         with self.tf.device(self.device), refusing_calls(self.tf, "the models"):
             return self.pair.measure(self.fed, self.step, self.metrics)
 
-    def told(self, measured: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
+    def to_json(self, measured: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
         """
         Return the device's run as JSON, with the additional measurements of the job; ``about`` is
         the device, as :func:`..devices.list_devices` returns it.
@@ -190,14 +190,14 @@ class DeviceRun:
                 output.update(whole)
             traces = self.pair.traces()
             for call, row, trace in zip(calls, self.pair.rows, traces):
-                call["trace"] = {**trace, **_spoiled(row.trace, measured)}
+                call["trace"] = {**trace, **_nonfinite_inputs(row.trace, measured)}
             return {
                 **report,
                 "calls": calls,
                 "outputs": self._outputs(calls[-1], measured),
                 "gradients": self._gradients(),
                 "timings": self._timings(),
-                "metric": self.metrics.told() if self.metrics is not None else None,
+                "metric": self.metrics.to_json() if self.metrics is not None else None,
                 "overflow_probe": self._probe(measured),
                 "notes": self.notes,
             }
@@ -229,7 +229,7 @@ class DeviceRun:
                     name
                     for side in (row.reference.layer, layer)
                     for _, inner in paths(side)
-                    for name in _computed(inner)
+                    for name in _compute_modes(inner)
                 }
             ),
             "depth": call_depth(self.pair.graph, row.reference),
@@ -282,6 +282,10 @@ class DeviceRun:
         return measure_tf32(self.libraries[0], self.reference, self.fed)
 
     def _gradients(self) -> Any:
+        """
+        Return the comparison of gradients; None if the job does not ask for it, or if it fails,
+        which is noted.
+        """
         options = self.job["gradients"]
         if options is None:
             return None
@@ -350,7 +354,7 @@ def _split(trace: Trace | None, place: int, measured: Measured) -> dict[str, Any
     }
 
 
-def _spoiled(trace: Trace | None, measured: Measured) -> dict[str, bool]:
+def _nonfinite_inputs(trace: Trace | None, measured: Measured) -> dict[str, bool]:
     """Return whether the candidate's inputs have NaN or infinity where the reference's do not."""
     return {
         "gets_nonfinite": any(
@@ -360,7 +364,7 @@ def _spoiled(trace: Trace | None, measured: Measured) -> dict[str, bool]:
     }
 
 
-def _computed(layer: Any) -> list[str]:
+def _compute_modes(layer: Any) -> list[str]:
     """
     Return the dtype that a layer computes in, and the mode in which its products are quantised.
     """
@@ -446,7 +450,7 @@ def _run_models(
         compared = devices.side_by_side(
             list(chosen), prepare, lambda _, running: (running, running.compare())
         )
-    return [running.told(measured, chosen[running.device]) for running, measured in compared]
+    return [running.to_json(measured, chosen[running.device]) for running, measured in compared]
 
 
 def _run_graphs(

@@ -80,7 +80,7 @@ def soft_placement(tf: Any) -> Any:
     The setting applies to the whole process, so it must be changed outside of threads.
     """
     get, change = tf.config.get_soft_device_placement, tf.config.set_soft_device_placement
-    return _changed(get, change, value=True)
+    return _change_setting(get, change, value=True)
 
 
 def unoptimized(tf: Any) -> Any:
@@ -93,7 +93,7 @@ def unoptimized(tf: Any) -> Any:
     in a graph that runs a few times: a tenth of the time of a check of MobileNetV2.
     """
     optimizer = tf.config.optimizer
-    return _changed(
+    return _change_setting(
         lambda: {
             "remapping": True,
             "disable_meta_optimizer": False,
@@ -117,11 +117,13 @@ def tf32(tf: Any) -> Any:
     """
     config = tf.config.experimental
     get, change = config.tensor_float_32_execution_enabled, config.enable_tensor_float_32_execution
-    return _changed(get, change, value=True)
+    return _change_setting(get, change, value=True)
 
 
 @contextlib.contextmanager
-def _changed(get: Callable[[], Any], change: Callable[[Any], None], value: Any) -> Iterator[None]:
+def _change_setting(
+    get: Callable[[], Any], change: Callable[[Any], None], value: Any
+) -> Iterator[None]:
     """Change a setting of the process within the context."""
     before = get()
     change(value)
@@ -268,6 +270,7 @@ def _set_determinism(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a
 
 
 def _why_no_gpu(tf: Any) -> str:
+    """Return why TensorFlow has no GPU, as the end of a sentence."""
     if not tf.test.is_built_with_gpu_support():
         return (
             ", because it was built without GPU support; to add it, run pip install "
@@ -385,7 +388,7 @@ def side_by_side(
         thread.join()
     for place, device in enumerate(devices):
         if place in failures:
-            raise _named(device, failures[place]) from failures[place]
+            raise _error_of_device(device, failures[place]) from failures[place]
     return results
 
 
@@ -393,10 +396,10 @@ def _done(prepare: Callable[[str], Any], device: str) -> Any:
     try:
         return prepare(device)
     except Exception as error:
-        raise _named(device, error) from error
+        raise _error_of_device(device, error) from error
 
 
-def _named(device: str, error: BaseException) -> Refused:
+def _error_of_device(device: str, error: BaseException) -> Refused:
     if isinstance(error, Refused):
         return Refused(error.code, "{}: {}".format(short_name(device), error))
     lacked = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"

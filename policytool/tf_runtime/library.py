@@ -239,7 +239,10 @@ class Library:
                 definitions = (
                     {attribute: getattr(module, attribute)}
                     if attribute
-                    else {**_named(module, [*class_names, *needed]), **_defined(module)}
+                    else {
+                        **_named_attributes(module, [*class_names, *needed]),
+                        **_defined_attributes(module),
+                    }
                 )
             except (ImportError, AttributeError) as error:
                 raise Refused(
@@ -330,7 +333,7 @@ class Library:
         with h5py.File(path, "r") as file:
             config = json.loads(file.attrs["model_config"])
         model = self.keras.models.model_from_config(
-            self.spelled(config), custom_objects=self.custom
+            self.config_in_format(config), custom_objects=self.custom
         )
         model.load_weights(path)
         return model
@@ -365,7 +368,7 @@ class Library:
         mixed = self.keras.mixed_precision
         return mixed.Policy(name) if hasattr(mixed, "Policy") else mixed.experimental.Policy(name)
 
-    def spelled(self, config: Any) -> Any:
+    def config_in_format(self, config: Any) -> Any:
         """
         Return a config with its policies in the format of this release: mixed policies are names
         from TF 2.5 on, and dicts before.
@@ -374,10 +377,14 @@ class Library:
             return {
                 key: with_policy_dict(value)
                 if key == "dtype" and self.release < BARE_NAMES
-                else self.spelled(value)
+                else self.config_in_format(value)
                 for key, value in config.items()
             }
-        return [self.spelled(value) for value in config] if isinstance(config, list) else config
+        return (
+            [self.config_in_format(value) for value in config]
+            if isinstance(config, list)
+            else config
+        )
 
     def internal(self, *candidates: str) -> ModuleType:
         """
@@ -453,6 +460,7 @@ def paths(model: Any) -> list[tuple[str, Any]]:
 
 
 def _libraries(family: str) -> tuple[Any, Any]:
+    """Return TensorFlow and the Keras of a family."""
     legacy = (
         family == KERAS2 and importlib.util.find_spec("tf_keras") is not None
     )  # TF 2.14 and 2.15 have Keras 2 without it, and fail where it is asked for
@@ -487,7 +495,7 @@ def _libraries(family: str) -> tuple[Any, Any]:
     )
 
 
-def _named(module: ModuleType, names: Sequence[str]) -> dict[str, Any]:
+def _named_attributes(module: ModuleType, names: Sequence[str]) -> dict[str, Any]:
     """
     Return the classes and functions that a module has under these names, also those that it
     imports.
@@ -502,7 +510,7 @@ def _named(module: ModuleType, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _defined(module: ModuleType) -> dict[str, Any]:
+def _defined_attributes(module: ModuleType) -> dict[str, Any]:
     """Return the classes and functions that a module defines itself."""
     public = ((name, value) for name, value in vars(module).items() if not name.startswith("_"))
     return {

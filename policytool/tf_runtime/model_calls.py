@@ -237,6 +237,10 @@ def _match_outputs(
 
 
 def _are_close(signature_output: Any, model_output: Any, bound: float) -> bool:
+    """
+    Return whether two outputs are equal up to ``bound`` times the largest value; text and flags
+    must be the same.
+    """
     first, second = (np.asarray(value) for value in (signature_output, model_output))
     if first.shape != second.shape:
         return False

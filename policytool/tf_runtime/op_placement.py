@@ -60,7 +60,7 @@ def missing_kernels(
     names = {operation.name for operation in operations}
     path = layers if callable(layers) else layers.get
     return [
-        {**search.told(node), "op": name, "layer": path(caller.name)}
+        {**search.to_json(node), "op": name, "layer": path(caller.name)}
         for caller in definition.node
         if caller.name in names
         for name, node in search.below(caller)
@@ -85,14 +85,14 @@ class _Search:
         """
         inner_nodes = [
             (node.name + "/" + name, inner)
-            for function in self._called(node)
+            for function in self._called_functions(node)
             for name, inner in self._within(function)
         ]
         if node.op in self._functions or node.op in VALUES or self._kernels.has(node, self._kind):
             return inner_nodes
         return [(node.name, node), *inner_nodes]
 
-    def told(self, node: Any) -> dict[str, Any]:
+    def to_json(self, node: Any) -> dict[str, Any]:
         """Return the description of a node without a kernel."""
         return {
             "type": node.op,
@@ -109,7 +109,8 @@ class _Search:
             ]
         return self._found[name]
 
-    def _called(self, node: Any) -> list[str]:
+    def _called_functions(self, node: Any) -> list[str]:
+        """Return the functions of the graph that a node calls, without compiled ones."""
         names = [node.op]
         for value in node.attr.values():
             names += [value.func.name, *(function.name for function in value.list.func)]

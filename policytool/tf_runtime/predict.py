@@ -138,6 +138,7 @@ class _Predictor:
         ]
 
     def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a call on its inputs, keep the arrays of its outputs, and return its description."""
         name, number = call["signature"], call["number"]
         subject = self.which if name is None else "signature {} of {}".format(name, self.which)
         inputs = self._inputs(call, subject)
@@ -177,6 +178,10 @@ class _Predictor:
             raise Refused("memory", text.format(subject, size))
 
     def _inputs(self, call: Mapping[str, Any], subject: str) -> FedInputs:
+        """
+        Return the inputs of a call: from the file of an earlier run if there is one, else drawn and
+        saved.
+        """
         like: Sequence[Mapping[str, str]] | None = call["inputs"]
         file = os.path.join(self.job["inputs"], "inputs.{}.npz".format(call["number"]))
         options = {
@@ -214,6 +219,7 @@ class _Predictor:
             return feed_model(self.library, self.model, options)
 
     def _outputs(self, signature: str | None, tensors: Any, subject: str) -> Any:
+        """Return the outputs of the model, or of a signature, for a batch."""
         try:
             if signature is None:
                 return model_calls.call(self.model, tensors)

@@ -134,6 +134,7 @@ class Checkpoint:
         return key in self.dtypes and list(variable.shape) == list(self.shapes[key])
 
     def _assign(self, restored: Restored, key: str, variable: Any) -> None:
+        """Assign the value of a checkpoint key to a variable, and record whether it was cast."""
         dtype = variable.dtype.base_dtype
         value = self.reader.get_tensor(key)
         if dtype != self.dtypes[key]:
@@ -169,6 +170,7 @@ class Node(NamedTuple):
 
 
 def _nodes(serialised: bytes) -> list[Node]:
+    """Return the nodes of a serialized object graph."""
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
@@ -249,16 +251,16 @@ class Lookups:
         self.files: dict[str, str] = {}
         """The file that the config of each lookup names, if the model's assets contain it."""
 
-    def known(self, config: Any) -> Any:
+    def with_vocabularies(self, config: Any) -> Any:
         """
         Return a config whose lookups have the vocabulary of the original: its asset file if it has
         one, which is then copied with the model, else a list of words.
         """
         if isinstance(config, list):
-            return [self.known(entry) for entry in config]
+            return [self.with_vocabularies(entry) for entry in config]
         if not isinstance(config, dict):
             return config
-        new_config = {key: self.known(entry) for key, entry in config.items()}
+        new_config = {key: self.with_vocabularies(entry) for key, entry in config.items()}
         inner = config_of(new_config)
         if (
             _is_lookup(class_of(new_config))
@@ -280,6 +282,10 @@ class Lookups:
                 inner.input_vocabulary = self.files[layer.name]
 
     def _words(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Return the vocabulary of a lookup as config entries: its asset file, or its list of words;
+        nothing if the config contains the words.
+        """
         layer, named = self.layers[config["name"]], config["vocabulary"]
         if isinstance(named, str):
             asset = os.path.join(self.assets, os.path.basename(named))
@@ -389,7 +395,9 @@ def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str
     get theirs from the global policy, or from the plan as long as they have no variables.
     """
     lookups = Lookups(original, os.path.join(job["source"], ASSETS))
-    config = _decoded(library, library.spelled(lookups.known(job["config"])))
+    config = _decode_config(
+        library, library.config_in_format(lookups.with_vocabularies(job["config"]))
+    )
     places = shared_places(original)
     text = "{} cannot be built with the new policies: {}"
     building = refusing("not-buildable", text, original.name)
@@ -537,7 +545,7 @@ def _apply_policies(library: Library, model: Any, policies: Mapping[str, str]) -
             layer._set_dtype_policy(library.policy(policy_name))  # noqa: SLF001  # Keras 2 has no public way to it after construction
 
 
-def _decoded(library: Library, config: Any) -> Any:
+def _decode_config(library: Library, config: Any) -> Any:
     """Return a config with Python's tuples and shapes, which metadata stores as objects."""
     try:
         utils = library.internal(

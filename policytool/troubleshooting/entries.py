@@ -231,7 +231,7 @@ class Message:
     is_last: bool
     """Whether no exception follows in the text."""
 
-    def joined(self) -> tuple[str, ...]:
+    def joined_lines(self) -> tuple[str, ...]:
         """
         Return the lines joined with spaces, and, if there are several, also joined without spaces,
         because a terminal may have broken the line.
@@ -361,7 +361,7 @@ def explain_text(text: str) -> Explanation:
     all_messages = messages(lines)
     whole = "\n".join(lines)
     places = [
-        _Place(message=message, texts=message.joined(), weight=weight)
+        _Place(message=message, texts=message.joined_lines(), weight=weight)
         for message, weight in zip(all_messages, _weights(all_messages), strict=True)
     ]
     best = [

@@ -202,7 +202,7 @@ def seen(layer: Any, one: str, other: str) -> tuple[Any, ...]:
             change.key,
             repr(getattr(change, one)),
             repr(getattr(change, other)),
-            change.spelling,
+            change.is_format_only,
         )
         for change in layer.changes
     )

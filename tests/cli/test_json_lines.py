@@ -391,7 +391,7 @@ def test_an_interrupt_waits_for_the_end_of_a_line() -> None:
     before = signal.signal(signal.SIGINT, interrupts.interrupt)
 
     def interrupted() -> None:
-        with interrupts.deferred():
+        with interrupts.defer_interrupts():
             signal.raise_signal(signal.SIGINT)
             done.append("line")
 

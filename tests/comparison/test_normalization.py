@@ -132,7 +132,7 @@ def test_spellings_mean_the_same(case: str) -> None:
     a, b = SAME[case]
     for one, other in ((a, b), (b, a)):
         found = changes(one, other)
-        assert all(change.spelling for change in found)
+        assert all(change.is_format_only for change in found)
         assert found or one == other
 
 
@@ -141,7 +141,7 @@ def test_what_only_looks_alike_differs(case: str) -> None:
     """A difference in meaning is one, from either side."""
     a, b = OTHER[case]
     for one, other in ((a, b), (b, a)):
-        assert [change for change in changes(one, other) if not change.spelling]
+        assert [change for change in changes(one, other) if not change.is_format_only]
 
 
 def test_layers_in_a_config_are_compared_as_layers() -> None:
@@ -166,11 +166,11 @@ def test_an_input_layer_says_its_own_shape() -> None:
     input layer it is the shape.
     """
     assert all(
-        change.spelling
+        change.is_format_only
         for change in layers.configs({"batch_input_shape": [None, 6]}, {}, ("Dense", "Dense"))
     )
     assert not all(
-        change.spelling
+        change.is_format_only
         for change in layers.configs(
             {"batch_input_shape": [None, 6]}, {}, ("InputLayer", "InputLayer")
         )
@@ -184,12 +184,12 @@ def test_a_key_of_one_class_is_not_renamed_in_others() -> None:
         for change in layers.configs(
             {"alpha": 0.3}, {"negative_slope": 0.3}, ("LeakyReLU", "LeakyReLU")
         )
-        if not change.spelling
+        if not change.is_format_only
     ]
     assert [
         change
         for change in layers.configs({"alpha": 0.3}, {"negative_slope": 0.3}, ("ELU", "ELU"))
-        if not change.spelling
+        if not change.is_format_only
     ]
 
 

@@ -333,7 +333,7 @@ def test_a_model_is_the_same_as_itself(a: list[Any], nested: int) -> None:
 def straight(layer: LayerPair) -> tuple[Any, ...]:
     """Return a layer as a value that can be put into a set."""
     changes = frozenset(
-        (change.aspect, change.key, repr(change.a), repr(change.b), change.spelling)
+        (change.aspect, change.key, repr(change.a), repr(change.b), change.is_format_only)
         for change in layer.changes
     )
     variables = frozenset(
@@ -345,7 +345,7 @@ def straight(layer: LayerPair) -> tuple[Any, ...]:
 def mirrored(layer: LayerPair) -> tuple[Any, ...]:
     """Return a layer as it is seen from the other side."""
     changes = frozenset(
-        (change.aspect, change.key, repr(change.b), repr(change.a), change.spelling)
+        (change.aspect, change.key, repr(change.b), repr(change.a), change.is_format_only)
         for change in layer.changes
     )
     variables = frozenset(

@@ -191,7 +191,7 @@ class Live:
             self.tf.constant(job["reference"], "float32"),
             self.tf.cast(self.tf.constant(job["scaled"], "float16"), "float32"),
         )
-        vector = training_step.Reducer(self.library).reduced(
+        vector = training_step.Reducer(self.library).reduce(
             reference, scaled, self.tf.constant(job["scale"], "float32"), "float16"
         )
         found: list[float] = vector.numpy().tolist()
@@ -244,7 +244,7 @@ def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     if "spelled" in job:
         return {"losses": live.losses(job["spelled"])}
     traced: list[Any] = []
-    plain = training_step.TrainingStep._differentiated  # noqa: SLF001  # what is traced
+    plain = training_step.TrainingStep._differentiate  # noqa: SLF001  # what is traced
 
     def counting(*arguments: Any) -> Any:
         traced.append(arguments[0])
@@ -254,7 +254,7 @@ def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     reference, candidate = loaded or live.pair(job["model"], job["policy"])
     batches = live.batches(reference, job.get("model"))
     before = values(reference, candidate)
-    training_step.TrainingStep._differentiated = counting  # noqa: SLF001
+    training_step.TrainingStep._differentiate = counting  # noqa: SLF001
     try:
         found: dict[str, Any] = {
             "result": backward.compare_gradients(
@@ -264,7 +264,7 @@ def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     except library_of.Refused as error:
         found = {"refused": [error.code, str(error)]}
     finally:
-        training_step.TrainingStep._differentiated = plain  # noqa: SLF001
+        training_step.TrainingStep._differentiate = plain  # noqa: SLF001
     after = values(reference, candidate)
     same = len(before) == len(after) and all(
         np.array_equal(one, other, equal_nan=True) for one, other in zip(before, after, strict=True)

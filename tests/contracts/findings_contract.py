@@ -14,7 +14,7 @@ from policytool.formats import discovery
 from policytool.formats.discovery import Input
 from policytool.rules import FAMILIES, AuditOptions, Device, Rule
 from policytool.rules.base import Audited
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from tests.contracts.reporter_contract import compared
 from tests.helpers.paths import FIXTURES
 from tests.rules.faults import FAULTS
@@ -115,14 +115,14 @@ def findings_text(prefix: str, models: Iterable[AuditedModel]) -> str:
 
 def _rule_text(rule: Rule, models: Iterable[AuditedModel]) -> str:
     lines = [f"{rule.id} {rule.name}"]
-    by_question = grouped(
+    by_question = group_pairs(
         (model.question, (text, model.name))
         for model in models
         for text in _finding_texts(rule, model)
     )
     for question, entries in by_question.items():
         lines += ["", f"({question})"]
-        for text, names in grouped(entries).items():
+        for text, names in group_pairs(entries).items():
             is_fault = question == _WITH_FAULT
             lines += [
                 text,
@@ -146,7 +146,7 @@ def _finding_texts(rule: Rule, model: AuditedModel) -> Iterator[str]:
 
 def _name_lines(names: Iterable[str]) -> Iterator[str]:
     """Yield the names of models; a file with the same name in several folders is one line."""
-    for file, folders in grouped(name.partition("/")[::-2] for name in names).items():
+    for file, folders in group_pairs(name.partition("/")[::-2] for name in names).items():
         yield f"    {file}: {', '.join(folders)}"
 
 

@@ -156,7 +156,7 @@ def seconds_of_scopes(place: Path, many: int) -> float:
     taken = []
     for _ in range(3):
         start = time.process_time()
-        _, own = traced_dtypes.of_layers(document, loaded.placed)
+        _, own = traced_dtypes.layer_tallies(document, loaded.placed)
         taken.append(time.process_time() - start)
     assert {loaded.placed.sites[index].name for index in own} == {
         f"dense_{number}" for number in range(many)

@@ -62,7 +62,7 @@ def given(
         batches=batches, kind=kind, hows=hows, notes=feeder.notes, size=feeder.batch_size
     )
     recipes = [Recipe("", lambda random, shape: np.zeros(shape)) for _ in slots]
-    return feeder.given(recipes)
+    return feeder.from_user(recipes)
 
 
 def refusal(place: Path, code: str, slots: tuple[Slot, ...] = ONE, **wanted: Any) -> str:

@@ -114,7 +114,7 @@ def told(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = ("a"
     metrics = found.metrics(outputs)
     for sides in batches:
         metrics.update(*[[Tensor(one) for one in side] for side in sides])
-    return metrics.told()
+    return metrics.to_json()
 
 
 def refusal(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = ("a",)) -> str:
@@ -328,7 +328,7 @@ def test_tenths_do_not_depend_on_batches(count: int, batch: int, skipped: set[in
             else:
                 metrics.update([Tensor(rows)], [Tensor(rows)])
                 kept[start : start + batch] = True
-        (found,) = metrics.told()["outputs"]
+        (found,) = metrics.to_json()["outputs"]
     tenths = np.arange(count) * task_metrics.BLOCKS // count
     whole = labels[kept].sum()
     assert found["reference"] == found["candidate"] == whole

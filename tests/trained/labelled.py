@@ -50,7 +50,7 @@ def measure(library: Library, name: str, labels: Path, output: str, sides: list[
     tensors = [library.tf.constant(side) for side in sides]
     for start in range(0, len(sides[0]), BATCH):
         found.update(*([tensor[start : start + BATCH]] for tensor in tensors))
-    return found.told()
+    return found.to_json()
 
 
 def main(arguments: list[str]) -> None:

@@ -160,7 +160,7 @@ def table_rows(pairs: Sequence[Pair], rows: int, title: str) -> list[str]:
             sum(counts[harm, answer] for harm in harms)
             for answer in (Answer.SAFE, Answer.UNDECIDED, Answer.NOT_SAFE)
         ]
-        upper = safety.of_share(wrong, sum(cells)).upper
+        upper = safety.share_bounds(wrong, sum(cells)).upper
         numbers = " | ".join(map(str, [sum(cells), *cells]))
         lines.append(f"| {title} | {rows:,} | {text} | {numbers} | {wrong} (at most {upper:.1%}) |")
     return lines

@@ -64,7 +64,7 @@ def read(probe: Probe) -> Document:
     if training is not None:
         parts[TRAINING] = parse_json(probe, training, TRAINING, observations)
     tensors = legacy_tensors(contents, (WEIGHTS,))
-    unlisted = _unlisted(tensors, lists) if lists is not None else frozenset()
+    unlisted = _unlisted_paths(tensors, lists) if lists is not None else frozenset()
     observations += _list_observations(lists, unlisted)
     return Document(
         path=probe.shown,
@@ -123,7 +123,7 @@ def _weight_lists(
     return _WeightLists(layers=layers, variables=frozenset(variables), missing=tuple(missing))
 
 
-def _unlisted(tensors: Sequence[Tensor], lists: _WeightLists) -> frozenset[tuple[str, ...]]:
+def _unlisted_paths(tensors: Sequence[Tensor], lists: _WeightLists) -> frozenset[tuple[str, ...]]:
     """Return the paths of the variables that are in no list."""
     return frozenset(
         tensor.path

@@ -216,15 +216,17 @@ def creating(path: Path, like: OpenHdf5) -> Iterator[OpenHdf5]:
 def _create(storage: Storage, properties: h5p.PropFCID, like: OpenHdf5) -> h5f.FileID:
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
-    access.set_libver_bounds(_lowest_format(like, properties.get_userblock()), h5f.LIBVER_LATEST)
+    access.set_libver_bounds(
+        _lowest_format_version(like, properties.get_userblock()), h5f.LIBVER_LATEST
+    )
     access.set_fileobj_driver(h5fd.fileobj_driver, storage)
     return h5f.create(repr(storage).encode(), h5f.ACC_TRUNC, fcpl=properties, fapl=access)
 
 
-def _lowest_format(like: OpenHdf5, offset: int) -> int:
+def _lowest_format_version(like: OpenHdf5, offset: int) -> int:
     """
-    Return the bound that makes HDF5 write a superblock of the same version (HDF5 file format,
-    section II.A).
+    Return the lowest format version to set, so that HDF5 writes a superblock of the same
+    version as that of ``like``, which is at ``offset`` (HDF5 file format, section II.A).
     """
     head = os.pread(like.storage.descriptor, len(SIGNATURE) + 1, like.storage.start + offset)
     version = head[-1] if head.startswith(SIGNATURE) else 0

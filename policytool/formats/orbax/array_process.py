@@ -41,7 +41,7 @@ class _Store:
 
     def describe(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the dtype, the shape and the shape of the chunks of arrays, or their errors."""
-        return {name: self._described(name) for name in names}
+        return {name: self._describe_array(name) for name in names}
 
     def read(self, name: str, start: int, stop: int) -> dict[str, Any]:
         """Return rows of an array as bytes in base64; of an array without axes, its only value."""
@@ -53,7 +53,7 @@ class _Store:
         flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         return {"values": base64.b64encode(flat.data).decode("ascii")}
 
-    def _described(self, name: str) -> dict[str, Any]:
+    def _describe_array(self, name: str) -> dict[str, Any]:
         try:
             array = self._open(name)
             chunk = (array.rank and array.chunk_layout.read_chunk.shape) or ()

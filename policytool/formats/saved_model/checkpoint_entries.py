@@ -61,13 +61,13 @@ def restored_values(
         )
         return {}
     return {
-        node: _stored(bundle, attributes.get(node, ()), node)
+        node: _first_value(bundle, attributes.get(node, ()), node)
         for node, message in enumerate(objects.nodes)
         if message.HasField("variable") or attributes.get(node)
     }
 
 
-def _stored(bundle: Bundle, attributes: Sequence[Attribute], node: int) -> Tensor | None:
+def _first_value(bundle: Bundle, attributes: Sequence[Attribute], node: int) -> Tensor | None:
     """Return the first value of an object; None if it has none, or if a value is missing."""
     keys = [key for attribute in attributes for key in _keys(bundle, attribute)]
     if not keys or not all(key in bundle.entries for key in keys):

@@ -153,7 +153,7 @@ class _Reader:
                             pending.append(
                                 (
                                     function.nodes,
-                                    self._bindings(called, inputs, bindings),
+                                    self._bind_arguments(called, inputs, bindings),
                                     "/".join(above),
                                     (*callers, called),
                                 )
@@ -188,10 +188,10 @@ class _Reader:
             )
         return self.decoded[name]
 
-    def bindings(self, name: str) -> dict[str, int]:
+    def captured_variables(self, name: str) -> dict[str, int]:
         """
-        Return the arguments of a function that are variables, with their objects in the object
-        graph.
+        Return the arguments of a function that are captured variables, with their numbers
+        in the object graph.
         """
         arguments, bound = self.function(name).arguments, self.bound.get(name, ())
         last = arguments[max(0, len(arguments) - len(bound)) :]
@@ -201,16 +201,20 @@ class _Reader:
             if number in self.variables
         }
 
-    def _bindings(
-        self, name: str, inputs: Sequence[str], outer: Mapping[str, int]
+    def _bind_arguments(
+        self, name: str, inputs: Sequence[str], variables_of_caller: Mapping[str, int]
     ) -> dict[str, int]:
+        """
+        Return the arguments of a called function that are variables, passed or captured,
+        with their object numbers; ``variables_of_caller`` are the caller's, by name.
+        """
         return {
             **{
-                argument: outer[source]
+                argument: variables_of_caller[source]
                 for argument, source in zip(self.function(name).arguments, inputs, strict=False)
-                if source in outer
+                if source in variables_of_caller
             },
-            **self.bindings(name),
+            **self.captured_variables(name),
         }
 
 
@@ -285,7 +289,7 @@ def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
             trace = reader.trace(
                 text(edge.local_name),
                 reader.function(name).nodes,
-                reader.bindings(name),
+                reader.captured_variables(name),
                 signature=False,
             )
             if trace.ops:

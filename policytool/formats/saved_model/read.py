@@ -99,7 +99,7 @@ def read(probe: Probe) -> Document:
     tensors = () if has_keras else tuple(_scoped_tensors(probe, graph, definition, observations))
     nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
     restored = (
-        _restored(probe, graph.object_graph, observations)
+        _restored_values(probe, graph.object_graph, observations)
         if tensors or any(node.variable for node in nodes.values())
         else {}
     )
@@ -160,7 +160,7 @@ def _inverting(parts: Mapping[str, Json], places: Mapping[int, str]) -> Iterator
             yield index
 
 
-def _restored(
+def _restored_values(
     probe: Probe, objects: Any, observations: list[Observation]
 ) -> Mapping[int, Tensor | None]:
     """Return the stored values of the objects in the graph, if no file of the checkpoint lacks."""

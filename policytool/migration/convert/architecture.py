@@ -323,6 +323,7 @@ def walk(unit: Unit) -> Iterator[Unit]:
 
 
 def _in_value(value: Value) -> Iterator[Unit]:
+    """Yield the units in a value, at any depth, except units in the config of another unit."""
     items: Iterable[Value] = ()
     match value:
         case Unit():

@@ -436,6 +436,10 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
 def _attempt(
     loaded: LoadedModel, options: Options, target: Target, casts: Sequence[Cast]
 ) -> _Attempt:
+    """
+    Return the result of converting a model to a target: the content, the log, and what still fails
+    to load.
+    """
     log = Log()
     context = ConversionContext(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
@@ -513,6 +517,7 @@ def _path_in_container(path: str, target: Target) -> str:
 
 
 def _content(root: Unit, context: ConversionContext, casts: Sequence[Cast]) -> Content:
+    """Return the content of the converted file: config, variables and training configuration."""
     target = context.target
     config = encoding.encode(root, target, context.log)
     stores = target.container != "json"

@@ -100,6 +100,10 @@ def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
 
 
 def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping[str, int]) -> Json:
+    """
+    Return an argument of a call in the Keras 2 format, in which the keyword arguments follow each
+    tensor.
+    """
     match argument:
         case Reference():
             call = argument.call + offsets.get(argument.layer, 0)
@@ -150,6 +154,7 @@ def keras3_nodes(unit: Unit) -> list[Json]:
 
 
 def _keras3_argument(argument: Argument) -> Json:
+    """Return an argument of a call in the Keras 3 format."""
     match argument:
         case Reference():
             history: list[Json] = [argument.layer, argument.call, argument.output]
@@ -257,6 +262,7 @@ class _Writer:
         return signature is None or signature.takes_name
 
     def _class_name(self, unit: Unit) -> str:
+        """Return the class name under which the target stores a unit."""
         if (
             unit.role is Role.MODEL
             and unit.registered_name is None
@@ -271,6 +277,10 @@ class _Writer:
     def _entry(
         self, unit: Unit, class_name: str, config: dict[str, Json], *, member: bool
     ) -> dict[str, Json]:
+        """
+        Return the entry of a unit in a config, with its module and registered name if the target
+        stores them.
+        """
         modules = self._target.container == "keras" or (
             self._target.says_modules and (not member or self._target.container == "json")
         )
@@ -289,6 +299,7 @@ class _Writer:
         return keras_objects.full(module, file_name, config, registered)
 
     def _module(self, unit: Unit, class_name: str) -> str:
+        """Return the module that the target stores for a class of Keras."""
         if class_name == _FUNCTIONAL:
             return (
                 "keras.src.models.functional"
@@ -300,6 +311,10 @@ class _Writer:
         return "keras" if unit.role is Role.MODEL else "keras.layers"
 
     def _network(self, network: Network, *, member: bool) -> dict[str, Json]:
+        """
+        Return the config entries of a network: its layers and, unless it is a chain, its inputs and
+        outputs.
+        """
         layers: list[Json] = [
             self.unit(unit, network=network, member=member) for unit in network.units
         ]
@@ -312,6 +327,10 @@ class _Writer:
         }
 
     def _nodes(self, unit: Unit, network: Network) -> list[Json]:
+        """
+        Return the calls of a unit in the target's format; empty if the target cannot represent
+        them, which is refused.
+        """
         if self._target.is_keras3:
             return keras3_nodes(unit)
         if self._target.container == "keras" and has_ellipsis(unit):
@@ -385,14 +404,14 @@ class _Writer:
             else {key: self._value(unit, item) for key, item in thing.config.items()}
         )
         if thing.registered_name is not None:
-            return self._registered(thing.class_name, thing.registered_name, config)
+            return self._registered_object(thing.class_name, thing.registered_name, config)
         if not self._target.says_modules:
             return keras_objects.short(thing.class_name, config)
         registered = keras_objects.FUNCTION if thing.kind is ObjectKind.FUNCTION else None
         module = thing.module or _MODULES.get(thing.kind, "keras")
         return keras_objects.full(module, thing.class_name, config, registered)
 
-    def _registered(self, class_name: str, registered_name: str, config: Json) -> Json:
+    def _registered_object(self, class_name: str, registered_name: str, config: Json) -> Json:
         """
         Return an object of a registered class, without a module if the target does not support it:
         with a module, TF 2.12, and TF 2.15 and tf_keras for HDF5, look up the unregistered name.

@@ -43,7 +43,7 @@ from policytool.migration.convert.tensor_facts import (
     compute_dtype,
     entry_dtypes,
     is_cast,
-    of_network,
+    network_dtypes,
 )
 from policytool.model.calls import Reference, tensors
 from policytool.model.flow import Node, follow, inbound
@@ -117,7 +117,7 @@ class _Reading:
     @property
     def dtypes(self) -> TensorDtypes:
         """The dtypes of the network's tensors."""
-        return of_network(self.network)
+        return network_dtypes(self.network)
 
     def edges(self) -> ImplicitEdges:
         """Return the inputs of each call in addition to its arguments, and those of the masks."""
@@ -172,6 +172,7 @@ class _Reading:
         return edges
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
+        """Return whether a layer casts an input tensor to its compute dtype."""
         if (
             unit.role is not Role.LAYER
             or unit.class_name == INPUT_CLASS

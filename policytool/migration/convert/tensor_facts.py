@@ -55,18 +55,18 @@ class TensorDtypes:
         return argument.dtype if isinstance(argument, Constant) else None
 
 
-def of_network(network: Network, measured_in: str | None = None) -> TensorDtypes:
+def network_dtypes(network: Network, measured_in: str | None = None) -> TensorDtypes:
     """
     Return the dtypes of a network's tensors.
 
     :param measured_in: the Keras 2 release that computes the network; some of its layers return
         another dtype than their compute dtype
     """
-    return _of_network(network, measured_in)
+    return _network_dtypes(network, measured_in)
 
 
 @once_per_network
-def _of_network(network: Network, measured_in: str | None) -> TensorDtypes:
+def _network_dtypes(network: Network, measured_in: str | None) -> TensorDtypes:
 
     def transfer(
         node: Node, call: Call | None, values: TensorValues[str | None]
@@ -74,17 +74,17 @@ def _of_network(network: Network, measured_in: str | None) -> TensorDtypes:
         first = next(iter(network.units), None)  # a chain may have no layers
         unit = first if node[0] == BEFORE_CHAIN.layer else network.unit(node[0])
         if unit is not None and unit.class_name == INPUT_CLASS:
-            return (_of_input(unit),)
+            return (_input_dtype(unit),)
         if unit is None or call is None:
             return (None,)
-        return _of_call(unit, call, TensorDtypes(values), measured_in)
+        return _call_dtypes(unit, call, TensorDtypes(values), measured_in)
 
     return TensorDtypes(follow(call_graph(network), transfer, walk="dtypes"))
 
 
 def entry_dtypes(network: Network) -> list[str | None]:
     """Return the dtypes to which a network casts its inputs; None if a dtype is unknown."""
-    known = of_network(network)
+    known = network_dtypes(network)
     return [known.of(entry) for entry in entries(network)]
 
 
@@ -102,24 +102,24 @@ def is_cast(unit: Unit, dtype: str | None) -> bool:
     return dtype in dtypes.FLOATS and after not in (None, dtype)
 
 
-def _of_input(unit: Unit) -> str | None:
+def _input_dtype(unit: Unit) -> str | None:
     """Return the dtype of the tensor of an input layer."""
     dtype = unit.config.get("dtype")
     return dtype if isinstance(dtype, str) else compute_dtype(unit) or _FLOATX
 
 
-def _of_call(
+def _call_dtypes(
     unit: Unit, call: Call, known: TensorDtypes, measured_in: str | None
 ) -> Sequence[str | None]:
     """Return the result dtypes of a call; the last one applies to all further results."""
     if unit.role is Role.MODEL and unit.network is not None:
-        inner = of_network(unit.network, measured_in)
+        inner = network_dtypes(unit.network, measured_in)
         return (*map(inner.of, exits(unit.network)), None)
     return result_dtypes(called_class(unit, measured_in), call, known.of)
 
 
 def called_class(unit: Unit, measured_in: str | None = None) -> CalledClass:
-    """Return the parts of a unit that determine its result dtypes; see :func:`of_network`."""
+    """Return the parts of a unit that determine its result dtypes; see :func:`network_dtypes`."""
     policy = unit.config.get("dtype")
     follows = isinstance(policy, Policy) and policy.compute_dtype is None
     return CalledClass(

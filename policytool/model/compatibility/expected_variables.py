@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.layer_variables import agree
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -122,7 +122,7 @@ def archive_reason(
     site: Site, variables: LayerVariables, found: Mapping[str, Tensor], *, is_lora: bool
 ) -> str | None:
     """Return the reason why a layer cannot be restored from its groups in an archive, or None."""
-    places = grouped((place.rpartition("/")[0], place) for place in found)
+    places = group_pairs((place.rpartition("/")[0], place) for place in found)
     for item in variables.expected:
         tensor = found.get(item.place)
         if tensor is None:
@@ -206,7 +206,7 @@ def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -
 
     :param keras2: as for :meth:`ExpectedVariable.accepts`
     """
-    by_owner = grouped(
+    by_owner = group_pairs(
         ((item.owner, item.class_name), (item.slot, tensor.shape))
         for item, tensor in pairs
         if tensor.shape is not None

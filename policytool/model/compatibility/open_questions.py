@@ -11,7 +11,7 @@ from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, releases_in
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -156,8 +156,8 @@ def _op_layers(origins: Sequence[Release], sites: Sequence[Site]) -> Iterator[Do
     Yield doubts about what op layers of Keras 2 call: functions that a release does not find by
     name, and ops that may be later than the release.
     """
-    layers = grouped(
-        ((site.class_name, _called(site)), path_of(site.names))
+    layers = group_pairs(
+        ((site.class_name, _called_operation(site)), path_of(site.names))
         for site in sites
         if layer_facts(site.class_name).is_op_layer
     )
@@ -176,7 +176,7 @@ def _op_layers(origins: Sequence[Release], sites: Sequence[Site]) -> Iterator[Do
             yield Doubt(cause=cause, loaders=frozenset(lacking))
 
 
-def _called(site: Site) -> str:
+def _called_operation(site: Site) -> str:
     """Return what an op layer calls: a function, an op, or a method."""
     config = site.config or {}
     node = config.get("node_def")
@@ -231,7 +231,7 @@ def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doub
     """Yield a doubt about layers that a model shares with a model nested in it."""
     if not traits.nested_models:
         return
-    places = grouped(
+    places = group_pairs(
         ((site.name, site.class_name), site)
         for site in sites
         if site.parent is not None
@@ -337,7 +337,7 @@ def _axis(
 
 def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
     """Yield the doubts; merge doubts with the same reason, including their layers."""
-    for members in grouped(
+    for members in group_pairs(
         ((doubt.cause.reason, doubt.loaders), doubt) for doubt in doubts
     ).values():
         layers = dict.fromkeys(layer for doubt in members for layer in doubt.cause.layers)

@@ -67,7 +67,7 @@ def refusal(evidence: TrainingEvidence, loader: str) -> str | None:
         )
     return next(
         (
-            f"the optimizer's {_named(evidence, position)} has the shape "
+            f"the optimizer's {_variable_label(evidence, position)} has the shape "
             f"{shape_text(position.shape)}, but {shape_text(tensor.shape or ())} is stored"
             for created, stored in groups
             if len(created) == len(stored)
@@ -99,7 +99,7 @@ def _groups(
 ) -> Iterator[tuple[Sequence[Position], Sequence[Tensor]]]:
     """Yield the variables of each group of an archive that a release creates, and those stored."""
     stored = _stored_groups(evidence)
-    optimizer = _styled(evidence)
+    optimizer = _optimizer_with_style(evidence)
     if optimizer is None:
         return
     is_wrapped = evidence.wrapper is not None
@@ -131,7 +131,7 @@ def _stored_groups(evidence: TrainingEvidence) -> Mapping[_Path, Sequence[Tensor
     }
 
 
-def _styled(evidence: TrainingEvidence) -> StyledOptimizer | None:
+def _optimizer_with_style(evidence: TrainingEvidence) -> StyledOptimizer | None:
     try:
         class_and_config = optimizer_config.innermost(evidence.optimizer)
     except SpellingError:
@@ -147,7 +147,7 @@ def _styled(evidence: TrainingEvidence) -> StyledOptimizer | None:
     return StyledOptimizer(class_name=class_name, config=config, style=style)
 
 
-def _named(evidence: TrainingEvidence, position: Position) -> str:
+def _variable_label(evidence: TrainingEvidence, position: Position) -> str:
     """Return the name of a variable: its slot and its weight, or its own name."""
     if position.weight is None:
         return position.kind

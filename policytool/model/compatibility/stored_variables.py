@@ -349,10 +349,10 @@ class _Comparison:
             variables = self.own(index)
             if variables is None:
                 continue
-            found = self._found(index)
-            if not found and self.stored.twins[site.name, site.class_name] > 1:
+            stored = self._stored_by_place(index)
+            if not stored and self.stored.twins[site.name, site.class_name] > 1:
                 continue
-            reason = archive_reason(site, variables, found, is_lora=self._is_lora(index))
+            reason = archive_reason(site, variables, stored, is_lora=self._is_lora(index))
             if reason is not None:
                 yield _Mismatch(site=site, reason=reason)
 
@@ -365,29 +365,33 @@ class _Comparison:
             if site.entry is None or site.is_model:
                 continue
             variables = self.own(index)
-            found = self._found(index)
-            defect = named_reason(site, variables, found) if variables is not None else None
-            reason = defect or path_reason(site, found)
+            stored = self._stored_by_place(index)
+            defect = named_reason(site, variables, stored) if variables is not None else None
+            reason = defect or path_reason(site, stored)
             if reason is not None:
                 kind = Obstacle.STORAGE if defect is None else Obstacle.VARIABLES
                 yield _Mismatch(site=site, reason=reason, kind=kind)
 
-    def _found(self, index: int) -> dict[str, Tensor]:
-        """Return the stored variables of a layer and of the layers that it creates, by place."""
+    def _stored_by_place(self, index: int) -> dict[str, Tensor]:
+        """
+        Return the stored variables of a layer, and of the layers that it creates, by their places
+        in it.
+        """
         placed = self.stored.placed
-        found = {
+        tensors_by_place = {
             variable.name: tensor
             for variable, tensor in zip(
                 placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
             )
         }
-        for child in self.stored.placed.children[index]:
+        for child in placed.children[index]:
             if self._sites[child].entry is None:
                 attribute = self._sites[child].attribute
-                found |= {
-                    f"{attribute}/{place}": tensor for place, tensor in self._found(child).items()
+                tensors_by_place |= {
+                    f"{attribute}/{place}": tensor
+                    for place, tensor in self._stored_by_place(child).items()
                 }
-        return found
+        return tensors_by_place
 
     def _is_lora(self, index: int) -> bool:
         return (self._sites[index].config or {}).get(_LORA) is not None
@@ -399,10 +403,11 @@ class _Comparison:
         number = record_number(self._sites[index].class_name, self.loader)
         key = index, is_since(self.loader, _PACKS_COLUMNS), number
         if key not in self.stored.own:
-            self.stored.own[key] = self._created(index)
+            self.stored.own[key] = self._variables_to_create(index)
         return self.stored.own[key]
 
-    def _created(self, index: int) -> LayerVariables | None:
+    def _variables_to_create(self, index: int) -> LayerVariables | None:
+        """Return the variables that a release creates for a layer; None if they are unknown."""
         site = self._sites[index]
         category = layer_facts(site.class_name).category
         if category in _STATELESS:
@@ -416,15 +421,16 @@ class _Comparison:
             return None
         if not created:
             return LayerVariables(expected=())
-        expected = tuple(self._expected(index, slot) for slot in created)
+        expected = tuple(self._expected_variable(index, slot) for slot in created)
         return LayerVariables(
             expected=expected,
             more=self._more(index, created),
-            added=tuple(self._added(index, created, expected)),
+            added=tuple(self._quantization_variables(index, created, expected)),
             is_ordered=layer_facts(site.class_name).wraps != "kernel",
         )
 
-    def _expected(self, index: int, slot: VariableSlot) -> ExpectedVariable:
+    def _expected_variable(self, index: int, slot: VariableSlot) -> ExpectedVariable:
+        """Return the variable for a slot of a layer, with its shape if it is known."""
         site = self._sites[index]
         shape: Shape | None = None
         if self._mode_of(index, slot) in (None, *SCALES):
@@ -459,7 +465,7 @@ class _Comparison:
         rows, columns = shape
         return rows, None if columns is None else -(-columns // 2)
 
-    def _added(
+    def _quantization_variables(
         self, index: int, created: Sequence[VariableSlot], expected: Sequence[ExpectedVariable]
     ) -> Iterator[ExpectedVariable]:
         """Yield the known variables that quantization adds to a layer and the layers it creates."""

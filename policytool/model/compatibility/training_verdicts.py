@@ -122,16 +122,19 @@ def is_always_read(evidence: TrainingEvidence, loader: str) -> bool:
 
 
 def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
-    """Yield the losses and metrics of a training configuration, each once."""
+    """
+    Yield each loss and metric of a training configuration once, except the metrics that
+    ``compile()`` chooses by shape, such as ``accuracy``, because no release looks them up.
+    """
     if not isinstance(evidence.configuration, dict):
         return
-    met: set[LossOrMetric] = set()
+    seen: set[LossOrMetric] = set()
     for key, kind in _KEYS.items():
         for name, is_class in _names(evidence.configuration.get(key)):
             entry = LossOrMetric(kind=kind, name=name, is_class=is_class)
-            by_shape = kind == known_arguments.METRICS and name in known_arguments.BY_SHAPE
-            if entry not in met and not by_shape:
-                met.add(entry)
+            is_by_shape = kind == known_arguments.METRICS and name in known_arguments.BY_SHAPE
+            if entry not in seen and not is_by_shape:
+                seen.add(entry)
                 yield entry
 
 

@@ -112,7 +112,7 @@ def _verdict(
         causes += (
             *objections,
             *_operation_objections(loader, evidence),
-            *_unbuildable(loader, evidence.traits),
+            *_unbuildable_dtypes(loader, evidence.traits),
         )
     causes.sort(
         key=lambda cause: cause.kind is Obstacle.POLICY
@@ -267,8 +267,11 @@ _WORDS: Final = {
 }
 
 
-def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
-    """Yield the layers and initialisers that a release cannot build in their dtype."""
+def _unbuildable_dtypes(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
+    """
+    Yield a cause for each layer class and initializer that a release cannot build under its
+    policy.
+    """
     for class_name, policy in sorted(
         pair
         for pair in traits.layer_policies

@@ -87,13 +87,13 @@ def find_wrapped(
     """
     named_by = layer_facts(class_name).wrapped_op
     if named_by == "function":
-        yield from _hazards_of_function(config.get("function"))
+        yield from _find_wrapped_function(config.get("function"))
     elif named_by == "class_method":
-        yield from _of_class_method(config)
+        yield from _find_class_method(config)
     elif named_by == "attribute":
-        yield from _of_attribute(class_name, config.get("attr_name"))
+        yield from _find_attribute(class_name, config.get("attr_name"))
     else:
-        yield from _of_node_def(config.get("node_def"))
+        yield from _find_op(config.get("node_def"))
     if any(
         all(name == CONSTANT for name, _ in inbound_nodes.tensors(node)) for node in _calls(entry)
     ):
@@ -109,7 +109,8 @@ def _calls(entry: dict[str, Json]) -> list[Json]:
     return nodes if isinstance(nodes, list) else []
 
 
-def _hazards_of_function(name: Json) -> Iterator[HazardParts]:
+def _find_wrapped_function(name: Json) -> Iterator[HazardParts]:
+    """Yield the hazard of the TensorFlow function that an op layer calls."""
     if not isinstance(name, str):
         yield Harm.UNKNOWN, "function", "does not refer to a TensorFlow function"
     elif not (
@@ -119,7 +120,7 @@ def _hazards_of_function(name: Json) -> Iterator[HazardParts]:
         yield from _find_call(f"tensorflow.{name}", harmful=in_tensorflow(name))
 
 
-def _of_class_method(config: dict[str, Json]) -> Iterator[HazardParts]:
+def _find_class_method(config: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield the hazard of a method of a class. If no release wraps the class, the method is looked up
     in all names of TensorFlow.
@@ -133,7 +134,10 @@ def _of_class_method(config: dict[str, Json]) -> Iterator[HazardParts]:
         yield from _find_call(f"tensorflow.{owner}.{method}", harmful=True)
 
 
-def _of_attribute(class_name: str, name: Json) -> Iterator[HazardParts]:
+def _find_attribute(class_name: str, name: Json) -> Iterator[HazardParts]:
+    """
+    Yield the hazard of a tensor attribute that an op layer reads; none if it is on the allow-list.
+    """
     if not (isinstance(name, str) and symbols.is_tensor_attribute(class_name, name)):
         yield (
             Harm.UNKNOWN,
@@ -145,10 +149,10 @@ def _of_attribute(class_name: str, name: Json) -> Iterator[HazardParts]:
         )
 
 
-def _of_node_def(node: Json) -> Iterator[HazardParts]:
+def _find_op(node: Json) -> Iterator[HazardParts]:
     """
-    Yield the hazard of an op in a layer. Its definition is JSON in all releases; a loader would
-    parse text as protobuf.
+    Yield the hazard of the op in the ``node_def`` of an op layer. All releases write it as JSON; a
+    release would parse text as protobuf.
     """
     name = node.get("op") if isinstance(node, dict) else None
     if not isinstance(node, dict) or not isinstance(name, str):
@@ -180,6 +184,7 @@ def _has_function(attributes: Json) -> bool:
 
 
 def _find_call(name: str, *, harmful: bool) -> Iterator[HazardParts]:
+    """Yield the hazard of a call that is not on the allow-list of functions."""
     if harmful:
         yield Harm.NAMED, name, f"calls {short(name)}, which accesses resources outside the model"
     else:
@@ -254,13 +259,13 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
             f"contains Python bytecode ({_PAYLOAD}), {_RUNS}",
         )
     elif class_name in {_SPEC, _TYPE_SPEC}:
-        yield from _of_spec(value)
+        yield from _find_tensor_type(value)
     elif class_name == _FUNCTION and isinstance(config, str):
-        yield from _of_function(value, config)
+        yield from _find_function(value, config)
     elif isinstance(config, dict):
-        yield from _of_object(value, class_name, config)
+        yield from _find_in_object(value, class_name, config)
     else:
-        yield from _of_class(value, class_name)
+        yield from _find_class(value, class_name)
     if (
         isinstance(config, dict)
         and "output_layers" in config
@@ -269,26 +274,30 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
         yield Harm.ENDLESS, "graph", f"has {inbound_nodes.describe_stuck(stuck)}"
 
 
-def _of_object(
+def _find_in_object(
     value: dict[str, Json], class_name: str, config: dict[str, Json]
 ) -> Iterator[HazardParts]:
-    special = (
-        _of_lambda(config)
+    """
+    Yield the hazards of an object with a class name and a config: those of its kind of layer, then
+    of its class, then of its arguments.
+    """
+    layer_hazards = (
+        _find_lambda_code(config)
         if class_name == LAMBDA
         else find_wrapped(class_name, config, value)
         if layer_facts(class_name).is_op_layer
         else _find_file(class_name, config)
     )
-    met = False
-    for hazard in special:
-        met = True
+    has_hazard = False
+    for hazard in layer_hazards:
+        has_hazard = True
         yield hazard
-    if not met or not layer_facts(class_name).opens:
-        yield from _of_class(value, class_name)
-    yield from _arguments(class_name, config)
+    if not has_hazard or not layer_facts(class_name).opens:
+        yield from _find_class(value, class_name)
+    yield from _find_arguments(class_name, config)
 
 
-def _of_lambda(config: dict[str, Json]) -> Iterator[HazardParts]:
+def _find_lambda_code(config: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield the hazards of the code that a Lambda runs: byte code, or the name of a function, which
     Keras 2 looks up in all loaded modules.
@@ -353,15 +362,16 @@ def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts
         )
 
 
-def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
+def _find_tensor_type(value: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield the hazard of a tensor type that a release looks up: by module in the Keras format, or by
     registered name in metadata.
     """
+    # each of the two names is looked up by another release
     names, module = (
         [value[key] for key in ("type_spec", "spec_name") if value.get(key)],
         value.get("module"),
-    )  # each is looked up by another release
+    )
     name = next(
         (
             spec_name
@@ -370,7 +380,7 @@ def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
         ),
         names[0] if names else None,
     )
-    outside = (
+    is_foreign_module = (
         module is not None
         and not str(module).startswith("tensorflow.python.framework.")
         and not str(module).startswith("tensorflow.python.ops.")
@@ -378,7 +388,7 @@ def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
     if (
         not isinstance(name, str)
         or not symbols.is_pure_spec(name)
-        or outside
+        or is_foreign_module
         or value.get("registered_name")
     ):
         yield (
@@ -391,56 +401,60 @@ def _of_spec(value: dict[str, Json]) -> Iterator[HazardParts]:
         )
 
 
-def _of_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
+def _find_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
     """
     Yield the hazard of a function that is looked up by its module, or, in older releases, by its
     registered name.
     """
     module, registered = value.get("module"), value.get("registered_name")
-    where = module if isinstance(module, str) and module else None
-    full = f"{where}.{name}" if where else name
-    if where and is_harmful(where, name):
-        yield Harm.NAMED, full, f"refers to {short(full)}, which does not belong in a model"
+    module_name = module if isinstance(module, str) and module else None
+    full_name = f"{module_name}.{name}" if module_name else name
+    if module_name and is_harmful(module_name, name):
+        yield (
+            Harm.NAMED,
+            full_name,
+            f"refers to {short(full_name)}, which does not belong in a model",
+        )
     elif (
         isinstance(registered, str)
         and registered not in {name, _FUNCTION}
-        and (where is None or not is_foreign(where))
+        and (module_name is None or not is_foreign(module_name))
     ):
         yield Harm.CUSTOM, registered, f"needs {registered}, a registered custom object"
-    elif not symbols.is_pure_function_of(where, name):
-        if where and not is_foreign(where):
+    elif not symbols.is_pure_function_of(module_name, name):
+        if module_name and not is_foreign(module_name):
             yield (
                 Harm.UNKNOWN,
-                full,
-                (f"refers to {short(full)}, which is not on the allow-list of functions"),
+                full_name,
+                (f"refers to {short(full_name)}, which is not on the allow-list of functions"),
             )
         else:
             yield (
                 Harm.CUSTOM,
                 name,
-                f"needs {name} from {where}"
-                if where
+                f"needs {name} from {module_name}"
+                if module_name
                 else f"needs {name}, which is not a Keras function",
             )
 
 
-def _of_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts]:
+def _find_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts]:
     """Yield the hazard of a class that is not known to only compute."""
     module, registered = value.get("module") or None, value.get("registered_name")
     name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
     own = registered if isinstance(registered, str) else class_name
-    judged = name == LAMBDA or layer_facts(name).is_op_layer  # according to their calls
+    is_judged_by_call = name == LAMBDA or layer_facts(name).is_op_layer
     if isinstance(module, str) and (
         is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")
     ):
-        yield from _of_other_module(value, module, name, own)
+        yield from _find_foreign_class(value, module, name, own)
     elif ">" in name or (
         public_class_name(own) != public_class_name(class_name) and not is_own(own)
     ):
         yield Harm.CUSTOM, own, f"needs {own}, a registered custom object"
-    elif not judged and (reason := symbols.exclusion_reason(name)):
+    elif not is_judged_by_call and (reason := symbols.exclusion_reason(name)):
         yield Harm.UNKNOWN, name, f"uses the class {name}, which {reason}"
-    elif not (judged or symbols.is_pure_class(name)):
+    elif not (is_judged_by_call or symbols.is_pure_class(name)):
         yield Harm.CUSTOM, own, f"needs {own}, which is not a Keras class"
     elif isinstance(module, str) and not symbols.is_modelling(module):
         yield (
@@ -450,7 +464,7 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts]:
         )
 
 
-def _of_other_module(
+def _find_foreign_class(
     value: dict[str, Json], module: str, name: str, own: str
 ) -> Iterator[HazardParts]:
     """
@@ -477,7 +491,7 @@ def _of_other_module(
             )
 
 
-def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts]:
+def _find_arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts]:
     """
     Yield the hazards of text that Keras looks up as the name of a custom function, and of text in
     an argument that no release writes.

@@ -27,9 +27,9 @@ from policytool.model.optimizer_variables.slots import (
     SlotKind,
     Style,
     StyledOptimizer,
-    blocks,
     is_in_use,
     positions,
+    slot_blocks,
 )
 from policytool.model.tree import STATE
 from policytool.releases import keras_objects, known_arguments
@@ -276,7 +276,7 @@ def _state_by_name(
     slots = {}
     for weight in trainable:
         name = tuple(part.removesuffix(":0") for part in weight.path[1:])
-        for slot in (slot for block in blocks(optimizer) for slot in block):
+        for slot in (slot for block in slot_blocks(optimizer) for slot in block):
             shape = weight.shape or ()
             if not slot.is_factor_of(shape):
                 continue
@@ -316,9 +316,9 @@ __all__ = [
     "SlotKind",
     "Style",
     "StyledOptimizer",
-    "blocks",
     "is_in_use",
     "positions",
     "read_optimizer",
     "read_state",
+    "slot_blocks",
 ]

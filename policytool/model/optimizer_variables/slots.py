@@ -152,21 +152,22 @@ _SCHEDULE_LAST_SINCE: Final = "keras3.10"
 """The first release that stores the momentum product of Nadam after the slots."""
 
 
-def blocks(optimizer: StyledOptimizer) -> tuple[tuple[SlotKind, ...], ...]:
+def slot_blocks(optimizer: StyledOptimizer) -> tuple[tuple[SlotKind, ...], ...]:
     """
-    Return the slots of an optimizer, in blocks.
+    Return the kinds of slots of an optimizer in blocks. All slots of a block are stored for one
+    weight before those of the next weight.
 
-    :raises UnmappedError: for an optimizer whose variables are not one for each weight and kind.
+    :raises UnmappedError: if the variables of the optimizer class are unknown
     """
-    every = _SLOTS.get(optimizer.class_name)
-    if every is None:
+    class_slots = _SLOTS.get(optimizer.class_name)
+    if class_slots is None:
         raise UnmappedError(f"the variables of {optimizer.class_name} are unknown")
-    kept = [slot for slot in (_AVERAGE, _GATHERED, *every) if _keeps(optimizer, slot)]
+    slots = [slot for slot in (_AVERAGE, _GATHERED, *class_slots) if _keeps(optimizer, slot)]
     if optimizer.style is Style.OLD and optimizer.class_name not in _TOGETHER_IN_OLD:
-        return tuple((slot,) for slot in kept)
+        return tuple((slot,) for slot in slots)
     return tuple(
-        tuple(slot for slot in kept if slot.block == block)
-        for block in sorted({slot.block for slot in kept})
+        tuple(slot for slot in slots if slot.block == block)
+        for block in sorted({slot.block for slot in slots})
     )
 
 
@@ -223,7 +224,7 @@ def _positions(
     is_last = is_since(release, _SCHEDULE_LAST_SINCE)
     if keeps_schedule and not is_last:
         yield Position(SCHEDULE)
-    for block in blocks(optimizer):
+    for block in slot_blocks(optimizer):
         for number, weight in enumerate(weights):
             for slot in block:
                 if is_bare or slot.is_factor_of(weight):

@@ -72,10 +72,12 @@ def _in_metadata(document: Document, sites: Sequence[Site]) -> Iterator[LayerObj
     for index, site in enumerate(sites):
         node = document.nodes.get(site.node) if site.node is not None else None
         for part in (node.part, node.other_part) if node is not None else ():
-            yield from _of_node(document, part or "", index, below)
+            yield from _node_objects(document, part or "", index, below)
 
 
-def _of_node(document: Document, part: str, index: int, below: _Below) -> Iterator[LayerObject]:
+def _node_objects(
+    document: Document, part: str, index: int, below: _Below
+) -> Iterator[LayerObject]:
     """Yield the metadata of one layer, and the objects of the layers in its config."""
     metadata = document.parts.get(part)
     if not isinstance(metadata, dict):
@@ -89,13 +91,15 @@ def _of_node(document: Document, part: str, index: int, below: _Below) -> Iterat
             if _stands(metadata, steps)
         ),
     )
-    yield from _nested(Address(part=part, pointer=""), metadata, index, below)
-    yield from _nested(
+    yield from _config_objects(Address(part=part, pointer=""), metadata, index, below)
+    yield from _config_objects(
         Address(part=part, pointer=f"/{_MODEL_CONFIG}"), metadata.get(_MODEL_CONFIG), index, below
     )
 
 
-def _nested(root: Address, holder: Json, index: int, below: _Below) -> Iterator[LayerObject]:
+def _config_objects(
+    root: Address, holder: Json, index: int, below: _Below
+) -> Iterator[LayerObject]:
     """
     Yield the objects of a layer and of the layers in its config, whose address is ``root``.
 

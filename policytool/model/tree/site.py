@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.releases.layer_classes import Category, classes_of, public_class_name
 from policytool.support import limits
 from policytool.support.errors import LimitError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -132,7 +132,7 @@ class Site:
 
 def children_of(sites: Sequence[Site]) -> Mapping[int | None, Sequence[int]]:
     """Return the indices of the sites directly below each site; None has the top-level sites."""
-    return grouped((site.parent, index) for index, site in enumerate(sites))
+    return group_pairs((site.parent, index) for index, site in enumerate(sites))
 
 
 def path_of(names: tuple[str, ...]) -> str:

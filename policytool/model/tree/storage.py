@@ -22,7 +22,7 @@ from policytool.releases.keras_objects import USUAL_VARIABLES, snake_case
 from policytool.releases.layer_classes import layer_facts
 from policytool.support import limits, steps
 from policytool.support.errors import LimitError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -209,7 +209,7 @@ class _Below:
         ends = [end for end, character in enumerate(name) if end and character == "_"]
         return next((known[name[:end]] for end in reversed(ends) if name[:end] in known), start)
 
-    def adapted(self, start: int) -> list[int]:
+    def adapting_layers(self, start: int) -> list[int]:
         """Return the layers below a site whose ``adapt`` creates variables without a scope."""
         if start not in self._adapted:
             self._adapted[start] = [
@@ -272,7 +272,7 @@ def _owner_below(below: _Below, index: int, name: str) -> int:
     """
     sites = below.sites
     if sites[index].is_model and name in _ADAPTED:
-        adapted = below.adapted(index)
+        adapted = below.adapting_layers(index)
         return adapted[0] if len(adapted) == 1 else index
     while True:
         inner = below.inner(index)
@@ -297,7 +297,7 @@ def _with_cell_names(
     """
     if not any(site.numbered for site in sites):
         return sites
-    scopes = grouped((tensor.path[0], tensor.path[1:-1]) for tensor in tensors)
+    scopes = group_pairs((tensor.path[0], tensor.path[1:-1]) for tensor in tensors)
     renamed = list(sites)
     for top in children.get(0, ()):
         numbered = _NumberedNames(scopes.get(sites[top].name, ()))
@@ -465,7 +465,7 @@ def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
     directly or in a list or dict.
     """
     taken: set[int] = set()
-    return grouped(
+    return group_pairs(
         (index, (_variable(variable, label), variable))
         for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names))
         for label, variable in _variable_edges(document, sites[index].node or 0, taken)

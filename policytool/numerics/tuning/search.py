@@ -353,7 +353,7 @@ class Search:
         while before != self._smallest_passing() and not was_cut:
             before = self._smallest_passing()
             for misses, (kept, expected) in enumerate(
-                self._untried(needed, len(before) - 1, alone)
+                self._untried_sets(needed, len(before) - 1, alone)
             ):
                 was_cut = expected > _HOPELESS or misses == _MISSES
                 if was_cut or self._passes_with(kept):
@@ -361,7 +361,7 @@ class Search:
         self._shrink()
         self.is_minimum = not was_cut
 
-    def _untried(
+    def _untried_sets(
         self, needed: Kept, size: int, alone: Mapping[str, float]
     ) -> Iterator[tuple[Kept, float]]:
         """

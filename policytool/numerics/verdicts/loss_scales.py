@@ -174,6 +174,7 @@ def _suggestion(lowest: float, highest: float) -> float:
 
 
 def _not_finite(grads: Gradients, none: Trial) -> str:
+    """Return why no loss scale makes the gradients finite."""
     if none.total.undefined:
         return (
             f"{_share(none.total.undefined, none.total.elements)} of the gradient elements are not "

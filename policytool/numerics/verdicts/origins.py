@@ -94,6 +94,7 @@ def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
 def _renumbered_trace(
     diagnosis: CheckRun, call: LayerCall, places: Mapping[str, int], now: Mapping[int, int]
 ) -> CallTrace | None:
+    """Return the trace of a call from a diagnosis, with the numbers of the calls in this run."""
     trace = diagnosis.calls[places[call.place]].trace
     if trace is None:
         return None

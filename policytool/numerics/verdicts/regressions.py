@@ -128,6 +128,7 @@ def _check(file: str, value: Json) -> EarlierCheck:
 
 
 def _earlier_run(run: Mapping[str, Json]) -> EarlierRun:
+    """Return the parts of a run in an earlier report that are compared."""
     inputs = _object(run.get("inputs"), "inputs")
     seed = inputs.get("seed")
     metric = None if run.get("metric") is None else _object(run["metric"], "metric")
@@ -184,6 +185,7 @@ def below(root: str, place: str) -> str:
 
 
 def _earlier_finding(name: str, holder: Mapping[str, Json]) -> Finding:
+    """Return the error and the tolerance of a layer or output in an earlier report."""
     verdict = _object(holder.get("verdict"), "verdict")
     outcome = _text(verdict, "outcome")
     error = None if verdict.get("error") is None else _number(verdict, "error")
@@ -287,6 +289,7 @@ def _matching_run(run: CheckRun, earlier: EarlierCheck) -> EarlierRun | None:
 
 
 def _compare_run(run: CheckRun, earlier: EarlierRun) -> Comparison:
+    """Return the comparison of a run with an earlier run, by the places that both have."""
     now, before = _findings(run), earlier.findings
     both = [place for place in now if place in before]
     changes = [(place, _change(before[place], now[place])) for place in both]
@@ -316,6 +319,7 @@ def _compare_run(run: CheckRun, earlier: EarlierRun) -> Comparison:
 
 
 def _findings(run: CheckRun) -> Mapping[Place, Finding]:
+    """Return the judgements of a run by place."""
     last = run.calls[-1] if run.calls else None
     root = last.path if last is not None and last.is_model else ""
     return {
@@ -381,6 +385,7 @@ def _policies(check: Check, earlier: EarlierCheck) -> Iterator[str]:
 
 
 def _notes(run: CheckRun, earlier: EarlierRun) -> Iterator[str]:
+    """Yield the differences between the conditions of both runs."""
     if earlier.device != run.device.name:
         devices = short(earlier.device), run.device.name
         yield f"the earlier check ran on {devices[0]}, and this check ran on {devices[1]}"

@@ -66,7 +66,7 @@ _TERMS: Final = 500
 _PRECISION: Final = 1e-14
 
 
-def of_share(changed: int, samples: int) -> Bounds:
+def share_bounds(changed: int, samples: int) -> Bounds:
     """Return the share of changed samples with the bounds of Clopper and Pearson."""
     if not samples:
         return Bounds(0.0, 0.0, 1.0)
@@ -75,7 +75,7 @@ def of_share(changed: int, samples: int) -> Bounds:
     return Bounds(changed / samples, lower, upper)
 
 
-def of_shares(shares: Shares, times: float = 1) -> Bounds:
+def mean_share_bounds(shares: Shares, times: float = 1) -> Bounds:
     """
     Return the mean of shares with its bounds. The upper bound is at least the one for samples
     without any change.
@@ -84,20 +84,22 @@ def of_shares(shares: Shares, times: float = 1) -> Bounds:
     """
     samples = round(shares.samples * times)
     if shares.is_counted or not samples:
-        return of_share(round(shares.changed * times), samples)
-    unseen = of_share(0, samples).upper
-    mean_bounds = of_mean(shares.total, shares.squares, shares.worst, shares.samples, times)
-    return Bounds(mean_bounds.value, mean_bounds.lower, min(1.0, max(unseen, mean_bounds.upper)))
+        return share_bounds(round(shares.changed * times), samples)
+    unseen = share_bounds(0, samples).upper
+    bounds = mean_bounds(shares.total, shares.squares, shares.worst, shares.samples, times)
+    return Bounds(bounds.value, bounds.lower, min(1.0, max(unseen, bounds.upper)))
 
 
-def of_mean(total: float, squares: float, worst: float, samples: int, times: float = 1) -> Bounds:
+def mean_bounds(
+    total: float, squares: float, worst: float, samples: int, times: float = 1
+) -> Bounds:
     """
     Return the mean of nonnegative values with its bounds.
 
     :param total: the sum of the values
     :param squares: the sum of the squared values
     :param worst: the largest value
-    :param times: as for :func:`of_shares`
+    :param times: as for :func:`mean_share_bounds`
     """
     total, squares, samples = total * times, squares * times, round(samples * times)
     mean = total / samples
@@ -406,41 +408,41 @@ def _share_answers(kind: OutputKind, shares: Shares | None, most: float) -> list
     if kind is OutputKind.BINARY and not shares.is_counted:
         # of several labels, a sample has changed if any of them has
         shares = replace(shares, total=shares.changed, squares=shares.changed, worst=1.0)
-    return [_judge_change(kind, partial(of_shares, shares), shares.samples, most)]
+    return [_answer_change(kind, partial(mean_share_bounds, shares), shares.samples, most)]
 
 
-def _judge_change(
-    kind: OutputKind, change_of: Callable[[float], Bounds], samples: int, most: float
+def _answer_change(
+    kind: OutputKind, change_of: Callable[[float], Bounds], samples: int, max_change: float
 ) -> KindAnswer:
     """
-    Return the answer for a change.
+    Return the answer for the change of one kind of output: safe if its upper bound is allowed, not
+    safe if its lower bound and a multiple of the limit are exceeded, else undecided.
 
     :param change_of: returns the change if the number of samples is multiplied by a factor,
         assuming that more samples are like these
-    :param most: the largest change that is allowed
     """
-    change, least = change_of(1), least_samples(most)
-    times = _SHARES if kind in _COUNTED else _NUMBERS
-    is_unsafe = change.lower > most and change.value > times * most
-    most *= _NEARLY_EXACT if kind is OutputKind.REGRESSION else 1
-    is_safe = change.upper <= most and samples >= least
+    change, min_samples = change_of(1), least_samples(max_change)
+    factor = _SHARES if kind in _COUNTED else _NUMBERS
+    is_unsafe = change.lower > max_change and change.value > factor * max_change
+    max_change *= _NEARLY_EXACT if kind is OutputKind.REGRESSION else 1
+    is_safe = change.upper <= max_change and samples >= min_samples
     if is_safe or is_unsafe:
         answer = Answer.SAFE if is_safe else Answer.NOT_SAFE
         return KindAnswer(kind=kind, answer=answer, change=change, samples=samples)
-    enough = (
-        samples_needed(samples, lambda times: change_of(times).upper, most)
-        if change.value <= most
+    needed = (
+        samples_needed(samples, lambda times: change_of(times).upper, max_change)
+        if change.value <= max_change
         else None
     )
-    if enough is None and samples < least and change.lower <= most:
-        enough = least  # more samples may have fewer changes
+    if needed is None and samples < min_samples and change.lower <= max_change:
+        needed = min_samples  # more samples may have fewer changes
     return KindAnswer(
         kind=kind,
         answer=Answer.UNDECIDED,
         change=change,
         samples=samples,
-        why=Open.FEW if enough is not None else Open.BETWEEN,
-        needed=max(enough, least) if enough is not None else None,
+        why=Open.FEW if needed is not None else Open.BETWEEN,
+        needed=max(needed, min_samples) if needed is not None else None,
     )
 
 
@@ -465,21 +467,29 @@ def _with_confidence(kind_answer: KindAnswer, changes: OutputChanges) -> KindAns
 
 
 def _probability_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
+    """
+    Return the answer for the error of probabilities relative to their mean; none if it was not
+    measured.
+    """
     probability = changes.probability
     if probability is None or not probability.sum or not changes.compared:
         return []
     mean = probability.sum / changes.compared
 
     def change_of(times: float) -> Bounds:
-        error = of_mean(
+        error = mean_bounds(
             probability.error, probability.squares, probability.worst, changes.compared, times
         )
         return Bounds(*(bound / mean for bound in (error.value, error.lower, error.upper)))
 
-    return [_judge_change(OutputKind.PROBABILITY, change_of, changes.compared, most)]
+    return [_answer_change(OutputKind.PROBABILITY, change_of, changes.compared, most)]
 
 
 def _number_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
+    """
+    Return the answer for the channel with the largest error relative to its spread; none if no
+    channel has a spread.
+    """
     spreading = [channel.spread for channel in changes.channels if _has_spread(channel)]
     if not spreading:
         return []
@@ -503,7 +513,7 @@ def _number_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
             scaled_errors[place], upper=max(error.upper for error in scaled_errors.values())
         )
 
-    judged = _judge_change(OutputKind.REGRESSION, change_of, changes.compared, most)
+    judged = _answer_change(OutputKind.REGRESSION, change_of, changes.compared, most)
     return [judged if len(changes.channels) == 1 else replace(judged, channel=place)]
 
 
@@ -519,8 +529,8 @@ def _relative_error(channel: ChannelErrors, samples: int, times: float = 1) -> B
     Return the relative error of a channel with its bounds: the root of the squared error divided by
     the squared spread.
 
-    :param times: as for :func:`of_shares`
+    :param times: as for :func:`mean_share_bounds`
     """
-    error = of_mean(channel.error, channel.squares, channel.worst, samples, times)
+    error = mean_bounds(channel.error, channel.squares, channel.worst, samples, times)
     scale = samples / channel.spread
     return Bounds(*(math.sqrt(bound * scale) for bound in (error.value, error.lower, error.upper)))

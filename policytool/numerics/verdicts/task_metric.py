@@ -147,6 +147,7 @@ def is_worse(before: float, after: float, allowed: float, *, higher: bool) -> bo
 def _judge_output(
     output_json: Mapping[str, Any], max_drop: float | None, *, higher: bool, is_likelihood: bool
 ) -> OutputMetric:
+    """Return the metric of an output, and whether it drops by more than is allowed."""
     reference, candidate = output_json["reference"], output_json["candidate"]
     is_absolute = higher or is_likelihood or not math.isfinite(reference)
     default = MAX_DROP if is_absolute else MAX_DROP * abs(reference)

@@ -211,6 +211,7 @@ def judge_run(
 def _outputs(
     calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], given_tolerances: Tolerances
 ) -> Iterator[Judgement]:
+    """Yield the judgement of each output whose error was measured."""
     default = outputs_tolerance(calls)
     for output in outputs:
         if output.accumulated is not None:
@@ -261,6 +262,10 @@ def _nonfinite_reference(calls: Sequence[LayerCall]) -> str | None:
 def _layers(
     calls: Sequence[LayerCall], first: LayerCall | None, given_tolerances: Tolerances
 ) -> Iterator[Judgement]:
+    """
+    Yield the judgement of each layer call that was run on the reference's inputs; for ``first``,
+    its accumulated error is enough.
+    """
     for call in calls:
         alone = [output.isolated for output in call.outputs if output.isolated is not None]
         if call is first:
@@ -288,6 +293,10 @@ def _judgement(
     given_tolerance: float | None,
     default: float,
 ) -> Judgement:
+    """
+    Return the judgement of the largest of some errors; a tolerance of the user replaces the
+    default.
+    """
     tolerance = default if given_tolerance is None else given_tolerance
     errors = [
         error

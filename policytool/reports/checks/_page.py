@@ -36,7 +36,7 @@ from policytool.reports.page import (
     Verdict,
 )
 from policytool.reports.words import bytes_words, failure_facts, figure, many, share
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
             f"{'generates' if len(run.random) == 1 else 'generate'} random numbers, which differ "
             "between the two models"
         )
-    yield from _quantized(check)
+    yield from _quantization_notes(check)
     yield from _other_backends(check)
     if not run.missing:
         yield from input_caveats(run.inputs)
@@ -115,7 +115,7 @@ def device_caveats(device: TensorFlowDevice) -> Iterator[str]:
         yield "results were measured on a CPU; GPU kernels accumulate differently"
 
 
-def _quantized(check: Check) -> Iterator[str]:
+def _quantization_notes(check: Check) -> Iterator[str]:
     """
     Yield notes on the reference of a quantized file, and on a check without differences to test.
     """
@@ -184,7 +184,7 @@ def computing_scopes(graph_rewrite: GraphRewrite) -> Iterator[KeptScope]:
 def kept_scope_facts(graph_rewrite: GraphRewrite) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for scopes that stay in float32 completely, and in part."""
     for label, is_whole in (("kept", True), ("kept in part", False)):
-        by_reason = grouped(
+        by_reason = group_pairs(
             (kept_reason(graph_rewrite, kept_scope), kept_scope.scope)
             for kept_scope in computing_scopes(graph_rewrite)
             if kept_scope.is_whole is is_whole and graph_rewrite.unchanged is None

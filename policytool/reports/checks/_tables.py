@@ -13,7 +13,7 @@ from policytool.reports.checks._layers import NUMBER
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
 from policytool.reports.words import bytes_words, figure, many, share
 from policytool.support.errors import short
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _scales(gradients: Gradients) -> list[tuple[str, Trial]]:
     Return the trials without a scale, with the recorded one and with a dynamic one, in that order,
     each scale once.
     """
-    labels = grouped(
+    labels = group_pairs(
         (
             (1.0, "none"),
             (gradients.recorded_scale, "recorded"),

@@ -340,13 +340,13 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
         for about in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
     )
     if outputs:
-        yield _missed(outputs, len(_about(verdict, JudgementSubject.OUTPUT)), "outputs")
+        yield _describe_missed(outputs, len(_about(verdict, JudgementSubject.OUTPUT)), "outputs")
     yield from _causes(run)
     named_paths = {verdict.first_not_finite, run.origin.path if run.origin is not None else None}
     is_told = bool(layers) and layers[0].path in named_paths
     if layers and not (is_told and len(layers) == 1):
         total = len(_about(verdict, JudgementSubject.LAYER))
-        yield _missed(layers, total, "layer calls", is_told=is_told)
+        yield _describe_missed(layers, total, "layer calls", is_told=is_told)
 
 
 def _causes(run: CheckRun) -> Iterator[str]:
@@ -359,7 +359,9 @@ def _causes(run: CheckRun) -> Iterator[str]:
         yield f"{where} ({reasons})" if reasons else where
 
 
-def _missed(missed: Sequence[Judgement], total: int, noun: str, *, is_told: bool = False) -> str:
+def _describe_missed(
+    missed: Sequence[Judgement], total: int, noun: str, *, is_told: bool = False
+) -> str:
     """
     Return the errors that rounding does not explain; the largest one with its value unless it was
     named.

@@ -285,10 +285,12 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
     """
     Yield a row for each change; dtypes that follow from another policy are listed only on request.
     """
-    has_policy = any(change.aspect is Aspect.POLICY and not change.spelling for change in changes)
+    has_policy = any(
+        change.aspect is Aspect.POLICY and not change.is_format_only for change in changes
+    )
     for change in changes:
         follows = change.aspect in {Aspect.COMPUTE, Aspect.VARIABLE} and has_policy
-        if everything or not (change.spelling or follows):
+        if everything or not (change.is_format_only or follows):
             what = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
             named = (
                 f"{what} {change.key}".strip()
@@ -297,7 +299,7 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
             )
             tone = (
                 Tone.DIM
-                if change.spelling
+                if change.is_format_only
                 else Tone.MIXED
                 if change.aspect in POLICIES
                 else Tone.HALF
@@ -309,7 +311,7 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
                     for value in (change.a, change.b)
                 )
             yield (
-                Cell(text=f"{FORMAT_ONLY_MARK if change.spelling else ''}{named}"),
+                Cell(text=f"{FORMAT_ONLY_MARK if change.is_format_only else ''}{named}"),
                 Cell(text=a, is_code=_is_json(a), tone=Tone.DIM),
                 Cell(text=b, is_code=_is_json(b), tone=tone),
             )

@@ -71,7 +71,7 @@ _CHANGE: Final[Record[ValueChange]] = Record(
             "format_only",
             FLAG,
             "Whether both values have the same meaning. Such changes are listed only with --all.",
-            value=attrgetter("spelling"),
+            value=attrgetter("is_format_only"),
         ),
     ),
     "A difference between A and B. The key a or b is missing if that side has no value.",
@@ -121,7 +121,9 @@ class ListedPart(NamedTuple):
     @property
     def changes(self) -> list[ValueChange]:
         """The changes to list."""
-        return [change for change in self.part.changes if self.everything or not change.spelling]
+        return [
+            change for change in self.part.changes if self.everything or not change.is_format_only
+        ]
 
     @property
     def variables(self) -> list[VariablePair]:

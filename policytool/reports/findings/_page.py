@@ -37,7 +37,7 @@ from policytool.reports.words import (
 )
 from policytool.rules.base import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
     Return the findings of a model by rule and severity, the most severe first; within a severity,
     in the order of the findings.
     """
-    by = grouped(((finding.rule, finding.severity), finding) for finding in audited.findings)
+    by = group_pairs(((finding.rule, finding.severity), finding) for finding in audited.findings)
     rules = rules_of(audit)
     finding_groups = [
         FindingGroup(rule=rules[rule], severity=severity, findings=tuple(findings))
@@ -116,7 +116,7 @@ def layer_message(finding: Finding) -> str:
 
 def paths_by_message(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
     """Return each message about layers, with the paths of the layers that have it."""
-    by = grouped((layer_message(finding), finding.path) for finding in findings)
+    by = group_pairs((layer_message(finding), finding.path) for finding in findings)
     return [
         (text, tuple(path for path in dict.fromkeys(paths) if path is not None))
         for text, paths in by.items()
@@ -128,7 +128,7 @@ def remedies(findings: Iterable[Finding]) -> list[Remedy]:
     Return the remedies of findings, each once. Remedies that set policies of different layers are
     merged; the result re-exports the model if one of them does.
     """
-    by = grouped(
+    by = group_pairs(
         (
             replace(remedy, assignments=(), retrace=remedy.retrace and not remedy.assignments),
             remedy,
@@ -362,7 +362,7 @@ def _of_several(text: str, count: int) -> str:
 
 def _suppressed_facts(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fact]:
     """Yield the suppressed findings by rule and reason."""
-    by = grouped(
+    by = group_pairs(
         (
             (suppressed.finding.rule, suppressed.by, suppressed.reason),
             suppressed.finding.path or suppressed.finding.message,
@@ -380,9 +380,11 @@ def _suppressed_facts(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fac
 
 def _fixes(done: FixedModel) -> Iterator[Fact]:
     """Yield the fixed findings, the others with their reasons, and the lost information."""
-    for rule, findings in grouped((finding.rule, finding) for finding in done.gone).items():
+    for rule, findings in group_pairs((finding.rule, finding) for finding in done.gone).items():
         yield Fact(label=f"{rule} {OUTCOMES[done.outcome]}", text=places(findings), tone=Tone.GOOD)
-    unfixed = grouped(((entry.finding.rule, entry.reason), entry.finding) for entry in done.left)
+    unfixed = group_pairs(
+        ((entry.finding.rule, entry.reason), entry.finding) for entry in done.left
+    )
     for (rule, reason), findings in unfixed.items():
         yield Fact(
             label=f"{rule} not fixed",

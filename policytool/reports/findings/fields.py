@@ -21,7 +21,7 @@ from policytool.reports.fields import (
     items,
     json_text,
     nullable,
-    streamed,
+    streamed_list,
     text_type,
 )
 from policytool.reports.findings._page import rules_of, totals, with_fingerprints
@@ -340,7 +340,7 @@ REPORT: Final[Report[Audit]] = Report(
     "Findings of the audit rules in saved models. Additions keep the version number; any other "
     "change increases it.",
     (
-        Field("models", streamed(_MODEL), "Models in the order of the inputs.", value=_models),
+        Field("models", streamed_list(_MODEL), "Models in the order of the inputs.", value=_models),
         Field(
             "fixes",
             items(_FIX),

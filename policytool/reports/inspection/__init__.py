@@ -60,7 +60,7 @@ from policytool.reports.words import (
     migrate_words,
     training_lines,
 )
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -137,7 +137,7 @@ def computes_words(by: Declared, signature: Signature) -> str:
 def contradictions(model: Model) -> list[str]:
     """Return a sentence for each way in which signatures contradict the layers."""
     by = declared_dtypes(model)
-    names_by_words = grouped(
+    names_by_words = group_pairs(
         (_in_words(by, signature), signature.name)
         for signature in model.signatures
         if contradiction(by, signature)

@@ -35,7 +35,7 @@ from policytool.reports.fields import (
     items,
     mapping,
     nullable,
-    streamed,
+    streamed_list,
 )
 from policytool.reports.page import Cell, Column, Tone
 from policytool.reports.rows import row_columns, row_values
@@ -85,10 +85,10 @@ def _dtypes_tone(layer: Layer) -> Tone:
     return Tone.HALF if layer.compute_dtype in HALVES else Tone.PLAIN
 
 
-def _source_cell(layer: Layer) -> Cell:
+def _dtype_source_cell(layer: Layer) -> Cell:
     """
-    Return why the dtypes are what the report says; nothing if the file declares them, or if the
-    other columns say that it does not.
+    Return the cell with the source of a layer's dtypes; empty if the file declares them, or if
+    they come from the global policy, which the policy column shows.
     """
     is_plain = layer.source in {Source.DECLARED, Source.GLOBAL}
     return Cell(text="" if is_plain else layer.source.value, tone=Tone.DIM)
@@ -315,7 +315,7 @@ LAYER: Final[Record[Layer]] = Record(
             "The source of the dtypes: declared in the file, the default of the release that "
             "wrote it, the global policy at load time, or unknown.",
             column=Column(title="source", priority=4),
-            cell=_source_cell,
+            cell=_dtype_source_cell,
             condition="if it is `default` or `unknown`",
         ),
         Field("loss_scale", LOSS_SCALE, "Null without a loss scale.", value=_loss_scale),
@@ -523,7 +523,7 @@ REPORT: Final[Report[SelectedInspection]] = Report(
     (
         Field(
             "models",
-            streamed(MODEL),
+            streamed_list(MODEL),
             "Models in the order of the inputs.",
             value=lambda selected: (ListedModel(*listed) for listed in selected.shown()),
         ),

@@ -32,7 +32,7 @@ from policytool.reports.words import (
     loader_ranges,
     training_lines,
 )
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -219,14 +219,16 @@ def _by_reason(plan: Plan, migration: Migration) -> Iterator[Fact]:
     before = {verdict.loader for verdict in plan.loaders_before if verdict.reason is None}
     after = {verdict.loader: verdict.reason for verdict in plan.loaders_after}
     failing = [(reason, loader) for loader, reason in after.items() if reason is not None]
-    lost = grouped((reason, loader) for reason, loader in failing if loader in before)
+    lost = group_pairs((reason, loader) for reason, loader in failing if loader in before)
     for reason, loaders in lost.items():
         yield Fact(
             label="now fails in",
             text=f"{loader_ranges(loaders)}: {reason}{_hint(migration, loaders[-1], reason)}",
             tone=Tone.CAUTION,
         )
-    never_loaded = grouped((reason, loader) for reason, loader in failing if loader not in before)
+    never_loaded = group_pairs(
+        (reason, loader) for reason, loader in failing if loader not in before
+    )
     for reason, loaders in never_loaded.items():
         yield Fact(label=FAILS, text=f"{loader_ranges(loaders)}: {reason}", tone=Tone.DIM)
 

@@ -30,7 +30,7 @@ from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Sect
 from policytool.reports.reporter import Reporter
 from policytool.reports.words import loader_ranges, loss_scale_words, many
 from policytool.support.errors import SpellingError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT, place
 from policytool.support.text.phrases import join_and_count, join_first
 
@@ -70,7 +70,7 @@ def changes_table(migration: Migration, most: int | None) -> Table | None:
     :param most: the maximum number of layers named for a change; None for all
     """
     edited = {edit.path for edit in migration.plan.edits}
-    names_by_change = grouped(
+    names_by_change = group_pairs(
         [
             *((_edit_change(edit), _place(edit)) for edit in migration.plan.edits),
             *(
@@ -116,9 +116,9 @@ class LayerChange(NamedTuple):
 def layer_changes(migration: Migration) -> list[LayerChange]:
     """Return a row for each layer that changes, and one for the optimizer if it does."""
     plan = migration.plan
-    edits = grouped((_place(edit), edit) for edit in plan.edits)
-    casts = grouped((cast.path or _OPTIMIZER, cast) for cast in plan.casts)
-    texts = grouped(
+    edits = group_pairs((_place(edit), edit) for edit in plan.edits)
+    casts = group_pairs((cast.path or _OPTIMIZER, cast) for cast in plan.casts)
+    texts = group_pairs(
         (change.path or _MODEL, change.text)
         for change in (plan.conversion.changes if plan.conversion is not None else ())
     )
@@ -186,7 +186,7 @@ def conversion_changes(conversion: Conversion, most: int | None) -> Section | No
 
     :param most: the maximum number of layers named for a change; None for all
     """
-    layers_by_change = grouped(
+    layers_by_change = group_pairs(
         (change.text, change.path or _MODEL) for change in conversion.changes
     )
     if not layers_by_change:
@@ -281,16 +281,16 @@ class _Change:
 
 def render(migrations: Migrations, view: View) -> str:
     """Return the diffs of all files."""
-    lines = [line for migration in migrations.migrations for line in _of_file(migration)]
+    lines = [line for migration in migrations.migrations for line in _file_diff(migration)]
     return "".join(f"{view.paint(clean(line), _STYLES.get(line[:1], ''))}\n" for line in lines)
 
 
-def _of_file(migration: Migration) -> Iterator[str]:
+def _file_diff(migration: Migration) -> Iterator[str]:
     target = display_path(migration.target) if migration.target else migration.plan.path
     if migration.plan.conversion is not None:
         if migration.plan.refusals:
             return
-        yield from _of_conversion(migration, migration.plan.conversion, target)
+        yield from _conversion_diff(migration, migration.plan.conversion, target)
         return
     for part, value in migration.parts.items():
         edits = [edit for edit in migration.plan.edits if edit.address.part == part]
@@ -300,7 +300,7 @@ def _of_file(migration: Migration) -> Iterator[str]:
             yield from _hunks(_changes(value, edits))
 
 
-def _of_conversion(migration: Migration, conversion: Conversion, target: str) -> Iterator[str]:
+def _conversion_diff(migration: Migration, conversion: Conversion, target: str) -> Iterator[str]:
     """Yield the lines of the diff between the configs of both files."""
     for part, value in migration.parts.items():
         before, after = (

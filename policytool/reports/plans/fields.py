@@ -42,7 +42,7 @@ from policytool.reports.fields import (
     mapping,
     nullable,
     pair,
-    streamed,
+    streamed_list,
 )
 from policytool.reports.shared_fields import RELEASE_VERDICT, failures_field
 
@@ -87,7 +87,7 @@ class Verified(NamedTuple):
     memory_limit: int | None
 
 
-def verified(migration: Migration) -> Verified | None:
+def compared_predictions(migration: Migration) -> Verified | None:
     """Return the result of comparing predictions for JSON; None if there is none."""
     comparison = migration.comparison
     if comparison is None and migration.not_verified is None:
@@ -494,7 +494,7 @@ PLAN: Final[Record[Migration]] = Record(
             nullable(_VERIFIED),
             "Whether predictions were compared, and by which releases, or why not; null if a "
             "comparison was neither requested nor the default.",
-            value=verified,
+            value=compared_predictions,
         ),
     ),
 )
@@ -511,7 +511,7 @@ REPORT: Final[Report[Migrations]] = Report(
     "The plans and results of migrate, one per file. migrate --plan applies saved plans. Additions "
     "keep the version number; any other change increases it.",
     (
-        Field("plans", streamed(PLAN), value=attrgetter("migrations")),
+        Field("plans", streamed_list(PLAN), value=attrgetter("migrations")),
         failures_field("Paths that could not be read or written"),
     ),
 )

@@ -47,7 +47,7 @@ from policytool.reports.tuning._verdict import (
     verdict,
 )
 from policytool.reports.words import HEADROOM, failure_facts, figure, many, share, upward
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     yield from _layer_section(
         "converted layers, smallest margin first",
         _converted_fields(tuning),
-        sorted(converted, key=lambda layer: -_used(tuning, layer)),
+        sorted(converted, key=lambda layer: -_share_of_margin(tuning, layer)),
         None if everything else _LAYERS,
     )
 
@@ -115,7 +115,7 @@ def _layer_section(
 
 def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield the layers in float32 that were not tried, by reason."""
-    if reasons := grouped((reason, path) for path, reason in tuning.fixed.items()):
+    if reasons := group_pairs((reason, path) for path, reason in tuning.fixed.items()):
         items = tuple(
             Item(
                 text=f"{many(len(paths), 'layer')}: {reason}",
@@ -248,7 +248,7 @@ def _flushed(layer: TunedLayer) -> Iterator[str]:
         yield f"{share(layer.flushed)} of its values become zero"
 
 
-def _used(tuning: Tuning, layer: TunedLayer) -> float:
+def _share_of_margin(tuning: Tuning, layer: TunedLayer) -> float:
     """Return the share of its margin that a converted layer uses, by the largest measurement."""
     if not layer.is_finite:
         return math.inf
@@ -267,8 +267,11 @@ _LEAST: Final = 2
 _TITLE: Final = "error by share of converted layers"
 
 
-def curve_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
-    """Yield the best trial for each number of converted layers."""
+def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
+    """
+    Yield a section with the best trial for each number of converted layers; nothing if all trials
+    have the same number. Lists a selection of at most ``_ROWS`` numbers unless ``everything``.
+    """
     points = tuning.curve
     if len(points) < _LEAST:
         return
@@ -417,7 +420,7 @@ def facts(tuning: Tuning) -> Iterator[Fact]:
     yield Fact(label="device", text=" · ".join(checks.device_words(tuning.device)))
     yield Fact(label="versions", text=" · ".join(_versions(tuning)))
     yield Fact(label="search", text="; ".join(_search(tuning)))
-    yield Fact(label="ended", text=_ended(tuning))
+    yield Fact(label="ended", text=_describe_ending(tuning))
 
 
 def _policy(tuning: Tuning) -> str:
@@ -464,7 +467,7 @@ def _search(tuning: Tuning) -> Iterator[str]:
         yield f"{tuning.resumed:,} of the trials {verb} from an earlier search (--resume)"
 
 
-def _ended(tuning: Tuning) -> str:
+def _describe_ending(tuning: Tuning) -> str:
     """Return why the search ended, and the consequence for the set."""
     match tuning.ending:
         case Ending.MINIMAL if not tuning.kept:
@@ -568,7 +571,7 @@ def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
         yield from converted_section(tuning, everything=everything)
     if view.is_searchable:
         yield from curve_chart(tuning)
-    yield from curve_section(tuning, everything=everything)
+    yield from best_trials_section(tuning, everything=everything)
     yield from fixed_section(tuning, everything=everything)
     notes = [
         *advice(tunings, tuning),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Signature
 from policytool.rules.selection.suppressions import judge
 from policytool.support.errors import BaselineError
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Baseline:
     @property
     def by_path(self) -> Mapping[str, tuple[Signature, ...]]:
         """The signatures, by path."""
-        by_file = grouped(self.signatures)
+        by_file = group_pairs(self.signatures)
         return {path: tuple(signatures) for path, signatures in by_file.items()}
 
 

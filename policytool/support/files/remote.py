@@ -81,7 +81,7 @@ def member_fetcher(
             raise ModelFileError(
                 path.shown, "zip-limit", f"is a compressed member that would expand to {excess}"
             )
-        stream, first = own(_inflated(path, archive, info)), 0
+        stream, first = own(_inflate(path, archive, info)), 0
     else:
         header = member_start(positioned_read(stream), info.header_offset)
         if header is None or info.file_size != info.compress_size:
@@ -90,7 +90,7 @@ def member_fetcher(
     return lambda start, stop: positioned_read(stream)(stop - start, first + start)
 
 
-def _inflated(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
+def _inflate(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
     import tempfile
     import zlib
 

@@ -121,7 +121,7 @@ class RangeWindows:
         cluster = self._near(start, stop)
         if stop - start <= AFTER:
             if cluster is None:
-                before, after = self._expected(stop - start)
+                before, after = self._expected_extent(stop - start)
                 self._add(Cluster(start, start, stop))
                 return max(gap.start, start - before), min(gap.stop, max(stop, start + after))
             self._extend(cluster, start, stop)
@@ -130,7 +130,7 @@ class RangeWindows:
             gap.stop if gap.stop - stop <= NEAR else max(stop, start + AFTER),
         )
 
-    def _expected(self, size: int) -> tuple[int, int]:
+    def _expected_extent(self, size: int) -> tuple[int, int]:
         """
         Return the expected numbers of bytes before and after an offset whose first read has this
         size.

@@ -78,14 +78,14 @@ def download(files: dict[str, RemotePath], folder: Path) -> None:
     before = {path: _status(path) for path in files.values()}
     total = sum(opening.file_size(path) for path in files.values())
     _check_space(total, folder)
-    with _steps("downloading", total) as moved:
+    with _steps("downloading", total) as count_bytes:
         for name, path in files.items():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             with opening.regular_stream(path) as stream, target.open("xb") as copy:
                 while block := stream.read(_BLOCK):
                     copy.write(block)
-                    moved(path, len(block))
+                    count_bytes(path, len(block))
     opening.forget()
     for path, status in before.items():
         if _status(path) != status:
@@ -116,10 +116,10 @@ def upload(file: Path, target: RemotePath, *, overwrite: bool) -> None:
 
     remote_file = request(target, begin, writes=True)
     try:
-        with opening.regular_stream(file) as stream, _steps("uploading", size) as moved:
+        with opening.regular_stream(file) as stream, _steps("uploading", size) as count_bytes:
             while block := stream.read(_BLOCK):
                 request(target, lambda block=block: remote_file.write(block), writes=True)  # type: ignore[misc]  # bound now
-                moved(target, len(block))
+                count_bytes(target, len(block))
         request(target, remote_file.close, writes=True)
         request(target, remote_file.commit, writes=True)
     except BaseException:
@@ -146,18 +146,22 @@ def remove(target: RemotePath) -> None:
 def _steps(what: str, total: int) -> Iterator[Callable[[RemotePath, int], None]]:
     """Yield a function that counts the bytes copied from or to a path, and reports their share."""
     report = _report.get()
-    done, last = 0, time.monotonic()
+    copied, reported_at = 0, time.monotonic()
 
-    def moved(path: RemotePath, count: int) -> None:
-        nonlocal done, last
-        done += count
-        if time.monotonic() - last >= _STEP_SECONDS:
-            last = time.monotonic()
-            share = done * 100 // max(total, 1)
+    def count_bytes(path: RemotePath, count: int) -> None:
+        """
+        Add a number of bytes to the sum, and report the share if the last report is old
+        enough.
+        """
+        nonlocal copied, reported_at
+        copied += count
+        if time.monotonic() - reported_at >= _STEP_SECONDS:
+            reported_at = time.monotonic()
+            share = copied * 100 // max(total, 1)
             report(f"{what} {path.shown}: {share} % of {total / 10**6:,.0f} MB")
 
     try:
-        yield moved
+        yield count_bytes
     finally:
         report("")
 

@@ -71,7 +71,7 @@ class _Entries:
         if start >= 0:
             self.memory[start] = _Kind.FREE
 
-    def of_kind(self, kind: _Kind) -> Iterator[tuple[int, bytes]]:
+    def entries_of_kind(self, kind: _Kind) -> Iterator[tuple[int, bytes]]:
         """Yield the entries of a kind with their positions."""
         for start in range(0, len(self.memory), _SLOT):
             if self.memory[start] == kind:
@@ -109,11 +109,11 @@ def remove(entry: int) -> None:
 
 def clear() -> None:
     """End the process groups of the list, and remove its files and directories."""
-    for start, value in _entries.of_kind(_Kind.GROUP):
+    for start, value in _entries.entries_of_kind(_Kind.GROUP):
         with contextlib.suppress(OSError):
             os.killpg(int(value), _KILL)
         _entries.remove(start)
-    for start, value in _entries.of_kind(_Kind.PATH):
+    for start, value in _entries.entries_of_kind(_Kind.PATH):
         _delete(os.fsdecode(value))
         _entries.remove(start)
 
@@ -286,7 +286,7 @@ def handle_no_more() -> None:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """
     Defer the exception of :func:`interrupt` until the block ends, so that the block completes
     unless it takes too long.

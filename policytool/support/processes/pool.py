@@ -85,7 +85,7 @@ class Child:
         self._messages = tempfile.TemporaryFile()  # end() closes it  # noqa: SIM115
         self.descriptor, theirs = os.pipe()
         try:
-            with interrupts.deferred():  # every started process must get an entry
+            with interrupts.defer_interrupts():  # every started process must get an entry
                 self.process = subprocess.Popen(  # noqa: S603  # this interpreter, or the one that the user chose
                     [*command, str(theirs), *arguments],
                     cwd=cwd,

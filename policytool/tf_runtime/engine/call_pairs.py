@@ -175,7 +175,7 @@ class Diagnosis:
         trace.producers = self._producers(candidate_inputs)
         return trace
 
-    def made(self, row: Row, number: int) -> None:
+    def record_outputs(self, row: Row, number: int) -> None:
         """Record the outputs of a row's call."""
         for tensor in self._comparisons.tensors(row.candidate.outputs):
             self._rows.setdefault(tensor.name, number)
@@ -309,7 +309,7 @@ class Pair:
         for extra in measure_extremes(
             fed, total.vectors, measured, lambda numbers: numbers.vectors
         ):
-            total = total.merged(extra)
+            total = total.merge(extra)
         return total
 
     def _with_layers(self, outputs: Measured, batches: Iterable[Any]) -> Measured:
@@ -320,7 +320,7 @@ class Pair:
         for batch in batches:
             vectors, histograms, _ = self._function(batch)
             numbers = Measured(vectors.numpy(), histograms.numpy(), outputs.changes)
-            total = numbers if total is None else total.merged(numbers)
+            total = numbers if total is None else total.merge(numbers)
         if total is None:
             raise Refused("inputs", "there are no inputs")
         return Measured(total.vectors, total.histograms, total.changes, outputs.vectors)
@@ -443,12 +443,12 @@ class Pair:
         if other is None or (
             type(other.layer).__name__ != type(call.layer).__name__ and not second.is_outermost
         ):
-            return second.made(call, make)
+            return second.make_call(call, make)
         row = Row(other, call)
         if self._diagnosis is not None:
             row.trace = self._diagnosis.entering(row)
         with self.tf.control_dependencies(self._steps.awaited(other)):
-            outputs = second.made(call, make)
+            outputs = second.make_call(call, make)
             self._describe(row)
             row.accumulated = self._comparisons.each(other.outputs, outputs)
             if self.counts_exponents:
@@ -459,7 +459,7 @@ class Pair:
                 row.isolated = self._compare_isolated(second, row, make)
         self.rows.append(row)
         if self._diagnosis is not None:
-            self._diagnosis.made(row, len(self.rows) - 1)
+            self._diagnosis.record_outputs(row, len(self.rows) - 1)
         measured = [
             number for number in (*row.accumulated, *(row.isolated or [])) if number is not None
         ]
@@ -470,6 +470,10 @@ class Pair:
     def _compare_isolated(
         self, tape: Tape, row: Row, make: Callable[..., Any]
     ) -> list[int | None] | None:
+        """
+        Call the candidate's layer again on the reference's inputs, and return the numbers of the
+        comparisons; None if it cannot be called.
+        """
         start = tape.size()
         with tape.pause():
             outputs = repeat_call(self.tf, row.reference, row.candidate, make)

@@ -126,7 +126,7 @@ class Tape:
             )  # Layer's own __call__ is another, and calls this one
         originals = [home.__call__ for home in homes]
         for home, original in zip(homes, originals):
-            home.__call__ = self._wrapped(original, homes[0], is_layer=home is homes[0])
+            home.__call__ = self._wrap_call(original, homes[0], is_layer=home is homes[0])
         try:
             with self._converting(), inline_calls(self.library, self.model):
                 yield
@@ -148,11 +148,11 @@ class Tape:
         finally:
             self.paused = before
 
-    def _wrapped(self, original: Any, layers: type, *, is_layer: bool) -> Any:
+    def _wrap_call(self, original: Any, layers: type, *, is_layer: bool) -> Any:
         @functools.wraps(
             original
         )  # AutoGraph goes by the module of what is called, and leaves a Keras' own alone
-        def tapped(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        def record_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
             elsewhere = self.library.tf.compat.v1.get_default_graph() is not self.graph
             if (
                 self.paused
@@ -163,7 +163,7 @@ class Tape:
                 return original(layer, *args, **kwargs)
             return self._call_layer(layer, functools.partial(original, layer), args, kwargs)
 
-        return tapped
+        return record_call
 
     def _is_symbolic(self, arguments: Any) -> bool:
         """
@@ -178,6 +178,7 @@ class Tape:
         )
 
     def _call_layer(self, layer: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Record a call of a layer, make it, and return its outputs."""
         path = self._path(layer)
         number = self.counts.get(path, 0)
         self.counts[path] = number + 1
@@ -194,11 +195,13 @@ class Tape:
             call.parent.children.append(call)
         self.stack.append(call)
         try:
-            return self.around(call, make) if self.around is not None else self.made(call, make)
+            return (
+                self.around(call, make) if self.around is not None else self.make_call(call, make)
+            )
         finally:
             self.stack.pop()
 
-    def made(self, call: Call, make: Callable[..., Any]) -> Any:
+    def make_call(self, call: Call, make: Callable[..., Any]) -> Any:
         """
         Make a call, and record its outputs and operations. Calls of an RNN's cell outside of its
         loop, such as for the shape of a step, are not recorded.
@@ -367,11 +370,13 @@ def _own(operation: Any) -> int:
     kind = operation.type
     shapes = [_dims(tensor) for tensor in operation.inputs]
     if kind == "MatMul":
-        return _shared(shapes, operation.get_attr("transpose_a"), operation.get_attr("transpose_b"))
+        return _product_depth(
+            shapes, operation.get_attr("transpose_a"), operation.get_attr("transpose_b")
+        )
     if kind.startswith("BatchMatMul"):
-        return _shared(shapes, operation.get_attr("adj_x"), operation.get_attr("adj_y"))
+        return _product_depth(shapes, operation.get_attr("adj_x"), operation.get_attr("adj_y"))
     if kind == "Einsum":
-        return _contracted(operation.get_attr("equation").decode(), shapes)
+        return _einsum_depth(operation.get_attr("equation").decode(), shapes)
     if kind.startswith("DepthwiseConv"):
         return _product(shapes[1][:2])
     if kind.startswith("Conv") and len(shapes) > 1:
@@ -384,10 +389,10 @@ def _own(operation: Any) -> int:
         "CudnnRNN"
     ):  # the whole of an RNN on a GPU: each step multiplies its input and the state
         return shapes[0][0] * (shapes[0][-1] + shapes[1][-1])
-    return _reduced(operation, shapes)
+    return _sum_depth(operation, shapes)
 
 
-def _reduced(operation: Any, shapes: list[list[int]]) -> int:
+def _sum_depth(operation: Any, shapes: list[list[int]]) -> int:
     """Return the depth of an operation that adds up elements of a tensor; 0 for others."""
     sums = op_facts(operation.type).get("sums")
     if sums == "reduced":
@@ -401,7 +406,7 @@ def _reduced(operation: Any, shapes: list[list[int]]) -> int:
     return 0
 
 
-def _shared(shapes: list[list[int]], first: bool, second: bool) -> int:  # noqa: FBT001  # as TensorFlow names which operand is transposed
+def _product_depth(shapes: list[list[int]], first: bool, second: bool) -> int:  # noqa: FBT001  # as TensorFlow names which operand is transposed
     """
     Return the size of the dimension that a product reduces, from the operand with a known shape: in
     a loop of TF 1, one has none.
@@ -420,7 +425,7 @@ def _along(operation: Any) -> int:
     return max(shape, default=1) if axis is None or not shape else shape[int(axis)]
 
 
-def _contracted(equation: str, shapes: list[list[int]]) -> int:
+def _einsum_depth(equation: str, shapes: list[list[int]]) -> int:
     """Return the number of terms of each element of an einsum."""
     operands, _, result = equation.replace(" ", "").partition("->")
     sizes: dict[str, int] = {}

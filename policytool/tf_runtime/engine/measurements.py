@@ -273,7 +273,7 @@ class Measured(NamedTuple):
     the layers are over all rows, too.
     """
 
-    def merged(self, other: Measured) -> Measured:
+    def merge(self, other: Measured) -> Measured:
         """Return the numbers over the batches of both; the changes already cover both."""
         return Measured(
             np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
@@ -360,7 +360,7 @@ def measure_batches(
                     change.first_spoiled, spoiled.get(number, change.first_spoiled)
                 )
         measured = Measured(vectors.numpy(), histograms.numpy(), changes)
-        total = measured if total is None else total.merged(measured)
+        total = measured if total is None else total.merge(measured)
     return total, spoiled
 
 
@@ -371,7 +371,7 @@ class OutputRun:
         self._pair = pair
         self._comparisons = Comparisons(pair.tf)
         self._models = [
-            self._traced(place, model, specs)
+            self._trace_model(place, model, specs)
             for place, model in enumerate((pair.reference, pair.candidate))
         ]
         specs = [
@@ -391,7 +391,7 @@ class OutputRun:
         vectors, widened = self._compared(*outputs)
         return vectors, self._pair.tf.zeros([0, 0], self._pair.tf.float64), widened
 
-    def _traced(self, place: int, model: Any, specs: Any) -> Any:
+    def _trace_model(self, place: int, model: Any, specs: Any) -> Any:
         """Return the traced function of a model, which calls it as when its layers are compared."""
         library = self._pair.libraries[place]
 
@@ -404,6 +404,7 @@ class OutputRun:
         return function.get_concrete_function()
 
     def _compare(self, reference: Sequence[Any], candidate: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the stacked error vectors of outputs, and the outputs in dtypes of NumPy."""
         tf = self._pair.tf
         vectors = [
             tensor_errors.compare_tensors(tf, *tensors) for tensors in zip(reference, candidate)

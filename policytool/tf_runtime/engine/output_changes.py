@@ -225,7 +225,7 @@ class OutputChanges:
             self.probability_squares += float(np.square(errors).sum())
             self.worst_probability_error = max(self.worst_probability_error, float(errors.max()))
             self.probability_sum += float(reference.sum())
-            masks = _unmatched(reference > _HALF, candidate > _HALF)
+            masks = _unmatched_share(reference > _HALF, candidate > _HALF)
             self.unmatched_masks = _add(self.unmatched_masks, masks)
         if rows[0].shape[-1] > 1:
             best = rows[0].argmax(-1)
@@ -381,7 +381,7 @@ class Moments:
         return array.reshape(len(array), -1, self.channels)
 
 
-def _unmatched(reference: Any, candidate: Any) -> Any:
+def _unmatched_share(reference: Any, candidate: Any) -> Any:
     """Return one less the intersection over the union of each sample; 0 for two empty masks."""
     flat = [mask.reshape(len(mask), -1) for mask in (reference, candidate)]
     union = (flat[0] | flat[1]).sum(1)

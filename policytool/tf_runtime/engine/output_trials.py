@@ -129,6 +129,9 @@ class Trials:
         return self._concrete(call, [self.fed.specs], "reference")
 
     def _run_reference(self) -> list[Batch]:
+        """
+        Return the batches with the reference's outputs, and additional batches with extreme inputs.
+        """
         batches = [
             Batch(tensors, self._function(tensors), number % len(HALVES))
             for number, tensors in enumerate(self.fed.batches)
@@ -161,25 +164,32 @@ class Trials:
         output, and the outputs of the candidate.
         """
 
-        def compare(inputs: Any, expected: Sequence[Any]) -> Any:
+        def compare_outputs(inputs: Any, expected: Sequence[Any]) -> Any:
+            """
+            Return the error vectors of the outputs, and the outputs of the candidate in
+            dtypes of NumPy; ``expected`` are the outputs of the reference for the same
+            inputs.
+            """
             comparisons = Comparisons(self.tf)
             with self.library.global_policy(self.sides.policies[1]):
                 outputs = comparisons.tensors(model_calls.call(model, inputs))
-            numbers = comparisons.each(expected, outputs)
-            if None in numbers or not numbers:
+            vector_numbers = comparisons.each(expected, outputs)
+            if None in vector_numbers or not vector_numbers:
                 raise Refused(
                     "outputs",
                     "the reference and the candidate return different outputs, which cannot be "
                     "compared",
                 )
-            vectors = [comparisons.vectors[number] for number in numbers if number is not None]
+            vectors = [
+                comparisons.vectors[number] for number in vector_numbers if number is not None
+            ]
             return self.tf.stack(vectors), [comparisons.widened(tensor) for tensor in outputs]
 
         specs = [
             self.tf.TensorSpec(shape, tensor.dtype)
             for tensor, shape in zip(self.batches[0].outputs, self._function.output_shapes)
         ]
-        return self._concrete(compare, [self.fed.specs, specs], "candidate")
+        return self._concrete(compare_outputs, [self.fed.specs, specs], "candidate")
 
     def _concrete(self, code: Callable[..., Any], specs: Sequence[Any], what: str) -> Any:
         # a layer's own code may fail in a dtype that it was not written for
@@ -217,7 +227,7 @@ class Trials:
                     change.update(*map(to_array, pair))
             measured = Measured(vectors.numpy(), np.zeros([0, 0]), changes)
             measured_halves[half] = (
-                measured_halves[half].merged(measured) if half in measured_halves else measured
+                measured_halves[half].merge(measured) if half in measured_halves else measured
             )
         return measured_halves
 
@@ -267,6 +277,6 @@ class Trials:
             ],
             "gradients": gradients,
             "timings": {},
-            "metric": metrics.told() if metrics is not None else None,
+            "metric": metrics.to_json() if metrics is not None else None,
             "notes": [],
         }

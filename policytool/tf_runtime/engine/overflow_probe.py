@@ -79,7 +79,7 @@ def probe_overflow(
             for model in (pair.reference, pair.candidate):
                 forget_states(model)
             try:
-                vectors = pair.vectors(scaled(tf, fed.recipes, batch, factor))
+                vectors = pair.vectors(scale_batch(tf, fed.recipes, batch, factor))
             except tf.errors.ResourceExhaustedError:
                 raise
             except tf.errors.OpError:
@@ -160,10 +160,10 @@ def first_overflow(rows: Sequence[Row], vectors: Any) -> Any:
     return first
 
 
-def scaled(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -> Any:
+def scale_batch(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -> Any:
     """Return a batch whose float inputs are multiplied, but where sequences are padded."""
 
-    def multiplied(leaf: Any, padding: float | None) -> Any:
+    def multiply_leaf(leaf: Any, padding: float | None) -> Any:
         def change(values: Any) -> Any:
             if not values.dtype.is_floating:
                 return values  # where the values of a sparse or ragged tensor are
@@ -175,7 +175,7 @@ def scaled(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -> Any
         return tf.nest.map_structure(change, leaf, expand_composites=True)
 
     leaves = [
-        multiplied(leaf, recipe.padding) if recipe.is_scalable else leaf
+        multiply_leaf(leaf, recipe.padding) if recipe.is_scalable else leaf
         for leaf, recipe in zip(tf.nest.flatten(batch), recipes)
     ]
     return tf.nest.pack_sequence_as(batch, leaves)

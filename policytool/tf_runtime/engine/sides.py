@@ -160,7 +160,7 @@ class Sides:
         """Return the model of a side, ``reference`` or ``candidate``, and its library."""
         side = self.job[name]
         library = self.library(side["family"])
-        ways = {"saved": self._saved, "config": self._built, "rebuilt": self._rebuilt}
+        ways = {"saved": self._saved, "config": self._build_model, "rebuilt": self._rebuilt}
         with library.loading("the " + name, self.job["registered"]), library.global_policy(
             side["policy"]
         ), library.scope():
@@ -172,7 +172,7 @@ class Sides:
     def _saved(self, library: Library, side: Mapping[str, Any]) -> Any:
         return library.load(side["path"], compiled=False, trust=self.job["trust"])
 
-    def _built(self, library: Library, side: Mapping[str, Any]) -> Any:
+    def _build_model(self, library: Library, side: Mapping[str, Any]) -> Any:
         """
         Build a model from an architecture, with the weights of a file, or random ones that are the
         same on both sides.

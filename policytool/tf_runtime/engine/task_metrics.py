@@ -71,8 +71,8 @@ class LibraryMetric:
         :raises Refused: if the metric does not fit the labels or predictions.
         """
         if self._metric is None and self._function is None:
-            self._find(_suited(_BY_SHAPE[self.name.lower()], labels, predictions))
-        labels, predictions = self._fitted(labels, predictions)
+            self._find(_suited_metric(_BY_SHAPE[self.name.lower()], labels, predictions))
+        labels, predictions = self._fit_arrays(labels, predictions)
         try:
             self._add(labels, predictions)
         except Exception as error:
@@ -131,6 +131,7 @@ class LibraryMetric:
             self._metric = metric()
 
     def _unknown(self, name: str) -> str:
+        """Return the message for a metric that the library does not have, with similar names."""
         keras = self.library.keras
         names = {
             key: _HUMPS.sub("_", metric.__name__).lower()
@@ -141,7 +142,7 @@ class LibraryMetric:
         text = "{} has no metric {}".format(self.library.versions["library"], name[:100])
         return text + ("; similar names: " + ", ".join(names[key] for key in near) if near else "")
 
-    def _fitted(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
+    def _fit_arrays(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """
         Return arrays whose shapes the metric can compare: element by element, or a class with the
         scores of all classes. NumPy's broadcasting would also combine other shapes.
@@ -160,7 +161,7 @@ class LibraryMetric:
         raise Refused(CODE, text.format(self.name, shapes[0], self.output, shapes[1]))
 
 
-def _suited(kind: str, labels: Any, predictions: Any) -> str:
+def _suited_metric(kind: str, labels: Any, predictions: Any) -> str:
     """Return the accuracy or the crossentropy for these shapes, as ``compile`` chooses it."""
     if predictions.ndim <= 1 or predictions.shape[-1] == 1:
         return "binary_" + kind
@@ -299,7 +300,7 @@ class TaskMetrics:
             if name in self.judged:
                 self._rows(name, to_array(reference[place]))
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """
         Return the metric over all batches, as JSON.
 
@@ -317,7 +318,9 @@ class TaskMetrics:
             return {
                 "name": self.task.name,
                 "higher_is_better": higher,
-                "outputs": [{"output": self._only, "names": self.judged, **self._called()}],
+                "outputs": [
+                    {"output": self._only, "names": self.judged, **self._function_results()}
+                ],
             }
         for name in self._metrics:
             self._count(name)
@@ -382,7 +385,7 @@ class TaskMetrics:
                 for metric, array in zip(pair, arrays):
                     metric.update(rows, array)
 
-    def _called(self) -> dict[str, Any]:
+    def _function_results(self) -> dict[str, Any]:
         """Return the results of the user's function for each model's predictions."""
         sides = [
             {name: np.concatenate(kept[place]) for name, kept in self._kept.items()}
@@ -417,6 +420,10 @@ class TaskMetrics:
         }
 
     def _value(self, arguments: Sequence[Any], side: str) -> float:
+        """
+        Return the number that the user's metric function returns; ``side`` names the model in
+        errors.
+        """
         function = self.task.function
         try:
             with user_functions.working_in(self.task.directory):

@@ -72,7 +72,7 @@ def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]
             tf.cast(tf.size(reference_part, out_type=tf.int64), tf.float64)[tf.newaxis],
             2 * tf.cast(sums, tf.float64),
             tf.zeros([5], tf.float64),
-            _lost(tf, candidate_part, first, second),
+            _count_lost_values(tf, candidate_part, first, second),
         ]
         distance = tf.abs(error)
         largest = [tf.reduce_max(tf.abs(tensor)) for tensor in (first, second)]
@@ -83,7 +83,7 @@ def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]
             pair = [most, tf.gather(first, place), tf.gather(second, place)]
             return tf.stack([tf.cast(value, tf.float64) for value in pair])
 
-        return _added(
+        return _add_part(
             tf, total, tf.concat(counts, 0), tf.cast(tf.stack(largest), tf.float64), (most, locate)
         )
 
@@ -145,7 +145,7 @@ def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
             ]
             return tf.stack([most, *pair])
 
-        return _added(tf, total, tf.stack(counts), tf.stack(largest), (most, locate))
+        return _add_part(tf, total, tf.stack(counts), tf.stack(largest), (most, locate))
 
     return _by_parts(tf, reference, candidate, add_part)
 
@@ -180,7 +180,7 @@ def _by_parts(
     return vector
 
 
-def _added(
+def _add_part(
     tf: Any, total: Any, counts: Any, largest: Any, error: tuple[Any, Callable[[], Any]]
 ) -> Any:
     """
@@ -200,7 +200,7 @@ def _added(
     )
 
 
-def _lost(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
+def _count_lost_values(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
     """
     Return the number of the candidate's subnormal values, and the number of its zeros at nonzero
     values of the reference.
@@ -348,7 +348,9 @@ def _function(tf: Any, first: Any, second: Any) -> Any:
     longer.
     """
     pair = [tf.TensorSpec(None, first), tf.TensorSpec(None, second)]
-    called = functools.partial(tf.function, input_signature=pair, autograph=False, **_called(tf))
+    called = functools.partial(
+        tf.function, input_signature=pair, autograph=False, **_no_inline_arguments(tf)
+    )
     exact_function = called(functools.partial(exact_reductions, tf))
 
     def reductions(reference: Any, candidate: Any) -> Any:
@@ -358,7 +360,7 @@ def _function(tf: Any, first: Any, second: Any) -> Any:
     return called(reductions)
 
 
-def _called(tf: Any) -> dict[str, Any]:
+def _no_inline_arguments(tf: Any) -> dict[str, Any]:
     """
     Return the arguments by which a ``tf.function`` is not inlined; TF 2.9 has no such argument yet,
     and 2.12 not this attribute.
@@ -372,6 +374,10 @@ def _called(tf: Any) -> dict[str, Any]:
 
 
 def _differing(tf: Any, reference: Any, candidate: Any) -> Any:
+    """
+    Return the vector of tensors that are not floats: the number of elements and of differing
+    elements.
+    """
     other = candidate if candidate.dtype == reference.dtype else tf.cast(candidate, reference.dtype)
     counts = {
         "elements": tf.size(reference),

@@ -286,7 +286,7 @@ class Feeder:
             ),
         ) from failed
 
-    def given(self, recipes: Sequence[Recipe]) -> FedInputs:
+    def from_user(self, recipes: Sequence[Recipe]) -> FedInputs:
         """Return the inputs of the user's file or function."""
         ragged = next((slot.name for slot in self.slots if slot.kind == RAGGED), None)
         if ragged is not None:
@@ -326,7 +326,7 @@ class Feeder:
         arrays, hows = given_arrays.read_arrays(self.wanted["file"], self.slots, recipes)
         self._note_not_finite(arrays, "the inputs file contains")
         source = Source(self.wanted["file"], given_arrays.CODE, "the file")
-        return self._fed_inputs(self._cut(arrays, self.batch_size, source), "given", hows)
+        return self._fed_inputs(self._cut_batches(arrays, self.batch_size, source), "given", hows)
 
     def _from_function(self, recipes: Sequence[Recipe]) -> FedInputs:
         """
@@ -342,7 +342,9 @@ class Feeder:
             self._note_not_finite(arrays, "{} returned".format(name))
             rows = max(len(array) for array in arrays)
             sets_size = self.fixed or self.wanted["batch_size"] or batch.is_alone
-            batches += self._cut(arrays, self.batch_size if sets_size else rows, batch.source)
+            batches += self._cut_batches(
+                arrays, self.batch_size if sets_size else rows, batch.source
+            )
         batches = batches[:most]
         self.batch_size = max(len(array) for batch in batches for array in batch if np.ndim(array))
         return self._fed_inputs(batches, "given", hows)
@@ -357,7 +359,9 @@ class Feeder:
         if spoilt and note not in self.notes:
             self.notes.append(note)
 
-    def _cut(self, arrays: Sequence[Any], batch_size: int, source: Source) -> list[list[Any]]:
+    def _cut_batches(
+        self, arrays: Sequence[Any], batch_size: int, source: Source
+    ) -> list[list[Any]]:
         """Return the rows of all inputs in batches."""
         if self.wanted.get("halves") and self.fixed is None:
             longest = max((len(array) for array in arrays if np.ndim(array)), default=1)
@@ -458,7 +462,7 @@ class Feeder:
         return fed
 
     def _save(self, batches: Sequence[Any]) -> None:
-        given_arrays.write_arrays(self.wanted["save"], self._joined(batches))
+        given_arrays.write_arrays(self.wanted["save"], self._join_batches(batches))
 
     def _packed(self, arrays: Sequence[Any]) -> Any:
         return self.inputs.packed(
@@ -466,6 +470,7 @@ class Feeder:
         )
 
     def _tensor(self, slot: Slot, array: Any) -> Any:
+        """Return an array as a tensor of an input: dense, sparse or ragged."""
         tf = self.library.tf
         dtype = tf.as_dtype(slot.dtype)
         values = array if slot.dtype == "string" else np.asarray(array).astype(dtype.as_numpy_dtype)
@@ -490,7 +495,7 @@ class Feeder:
             else tf.TensorSpec(shape, dtype)
         )
 
-    def _joined(self, batches: Sequence[Any]) -> dict[str, Any]:
+    def _join_batches(self, batches: Sequence[Any]) -> dict[str, Any]:
         """Return the inputs by name, with the batches concatenated."""
         arrays_by_name: dict[str, list[Any]] = {slot.name: [] for slot in self.slots}
         for batch in batches:

@@ -71,7 +71,8 @@ def fitted_arrays(
             listed(names),
         )
     fitted = [
-        _fitted(arrays[slot.name], slot, recipe, source) for slot, recipe in zip(slots, recipes)
+        _convert_array(arrays[slot.name], slot, recipe, source)
+        for slot, recipe in zip(slots, recipes)
     ]
     return [array for array, _ in fitted], [how for _, how in fitted]
 
@@ -81,7 +82,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(name or "one array without a name" for name in names) or "no array"
 
 
-def _fitted(array: Any, slot: Slot, recipe: Recipe, source: Source) -> tuple[Any, str]:
+def _convert_array(array: Any, slot: Slot, recipe: Recipe, source: Source) -> tuple[Any, str]:
     """Return an array in the dtype of the input, and how it was converted."""
     _check_shape(array, slot, source)
     if slot.dtype == "string":
@@ -116,6 +117,7 @@ def _strings(array: Any, slot: Slot, source: Source) -> Any:
 
 
 def _check_shape(array: Any, slot: Slot, source: Source) -> None:
+    """Make sure that an array has the shape of an input, and a whole number of batches."""
     shape = list(array.shape)
     dims = slot.shape if slot.shape != [] else [None]
     if dims is None:
@@ -347,6 +349,7 @@ def _size(path: str, member: str, stream: IO[bytes]) -> int:
 
 
 def _check(sizes: Sequence[int], path: str) -> None:
+    """Make sure that the arrays of a file fit into the memory of this machine."""
     memory = (
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     )

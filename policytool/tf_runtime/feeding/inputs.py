@@ -56,7 +56,7 @@ def feed_model(library: Library, model: Any, options: Mapping[str, Any]) -> FedI
         copy_names_and_dtypes(inputs.slots, options["like"])
     feeder = Feeder(library, inputs, options)
     if _has_user_inputs(options):
-        return feeder.given(recipes)
+        return feeder.from_user(recipes)
     if not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(recipes, SIZES[0])
     fed = feeder.first(
@@ -87,7 +87,7 @@ def feed_signature(
     )
     most = [[recipe(slot, [], None, few) for slot in inputs.slots] for few in counts]
     if _has_user_inputs(options):
-        return feeder.given(most[0])
+        return feeder.from_user(most[0])
     if len(most) == 1 and not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(most[0], SIZES[0])
     return feeder.first(
@@ -111,7 +111,9 @@ def feed_known_signature(
     known = layers_reached_by_name(library, model)
     recipes = [recipe(slot, known.get(slot.name), model) for slot in inputs.slots]
     feeder = Feeder(library, inputs, options)
-    return feeder.given(recipes) if _has_user_inputs(options) else feeder.synthetic(recipes, size)
+    return (
+        feeder.from_user(recipes) if _has_user_inputs(options) else feeder.synthetic(recipes, size)
+    )
 
 
 def copy_names_and_dtypes(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:

@@ -233,7 +233,7 @@ class _Walk:
         symbol = _symbol(layer)
         self.record(layer, symbol, node, flow)
         return [
-            _followed(_after(layer, symbol, flow), layer, (symbol, node), call_inputs, shape)
+            _follow_places(_after(layer, symbol, flow), layer, (symbol, node), call_inputs, shape)
             for shape in shapes
         ]
 
@@ -270,7 +270,7 @@ class _CallInput(NamedTuple):
         )
 
 
-def _followed(
+def _follow_places(
     flow: Flow, layer: Any, call: tuple[str, Any], call_inputs: Sequence[_CallInput], shape: Any
 ) -> Flow:
     """
@@ -401,7 +401,7 @@ def input_statistics(slot: Slot, reached: Sequence[ReachedLayer]) -> Statistics 
     known = np.zeros(sizes, dtype=bool)
     mean, spread = np.zeros(sizes), np.ones(sizes)
     names = []
-    learnt = ((layer, _of_layer(slot, layer)) for layer in reached)
+    learnt = ((layer, _input_statistics(slot, layer)) for layer in reached)
     for reached_layer, statistics in learnt:
         if statistics is None:
             continue
@@ -418,7 +418,7 @@ def input_statistics(slot: Slot, reached: Sequence[ReachedLayer]) -> Statistics 
     return Statistics(mean, spread, tuple(names)) if names else None
 
 
-def _of_layer(slot: Slot, reached: ReachedLayer) -> tuple[Any, Any, Any] | None:
+def _input_statistics(slot: Slot, reached: ReachedLayer) -> tuple[Any, Any, Any] | None:
     """
     Return the means and standard deviations of a layer's input values, converted to the model's
     input, and the input's element to which each belongs; None for a layer without statistics.
@@ -434,7 +434,7 @@ def _of_layer(slot: Slot, reached: ReachedLayer) -> tuple[Any, Any, Any] | None:
         elements = np.arange(int(np.prod(sizes))).reshape(sizes)
     axis = _axis(reached, elements.shape) if is_batch_layer else None
     fitted = [
-        _fitted(_array(getattr(reached.layer, attribute, None)), elements.shape, axis)
+        _fit_statistics(_array(getattr(reached.layer, attribute, None)), elements.shape, axis)
         for attribute in facts(reached.layer)["statistics"]
     ]
     if any(array is None or not np.isfinite(array).all() for array in fitted):
@@ -466,7 +466,7 @@ def _axis(reached: ReachedLayer, sizes: Sequence[int]) -> int:
     return int(axis) % (len(sizes) + 1)
 
 
-def _fitted(array: Any, sizes: Sequence[int], axis: int | None) -> Any:
+def _fit_statistics(array: Any, sizes: Sequence[int], axis: int | None) -> Any:
     """
     Return statistics in the shape of a layer's input without its batch; None if they do not fit.
 
@@ -500,6 +500,10 @@ def last_activations(model: Any, count: int) -> list[str | None]:
 
 
 def _activation(tensor: Any) -> str | None:
+    """
+    Return the activation that computes a tensor, through layers that pass their input on; None if
+    unknown.
+    """
     for _ in range(_DEEPEST):
         layer, inputs, position = _maker(tensor)
         if layer is None:

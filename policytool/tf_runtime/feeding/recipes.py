@@ -112,14 +112,16 @@ def recipe(
     it.
     """
     layers = _everything(model) if reached is None else reached
-    input_recipe = _of_dtype(slot, layers, model if reached is None else None, few)
+    input_recipe = _recipe_of_dtype(slot, layers, model if reached is None else None, few)
     for reached_layer in layers:
         padding = _masked_value(slot, reached_layer, sure=reached is not None)
         input_recipe.padding = input_recipe.padding if padding is None else padding
     if input_recipe.padding is None:
         return input_recipe
     counts = [reached_layer.count for reached_layer in layers if reached_layer.count is not None]
-    return _padded(input_recipe, input_recipe.padding, has_others=min(counts, default=0) != 1)
+    return _padded_recipe(
+        input_recipe, input_recipe.padding, has_others=min(counts, default=0) != 1
+    )
 
 
 def _masked_value(slot: Slot, reached: ReachedLayer, *, sure: bool) -> float | None:
@@ -143,7 +145,7 @@ def _masked_value(slot: Slot, reached: ReachedLayer, *, sure: bool) -> float | N
     return None
 
 
-def _padded(recipe: Recipe, padding: float, *, has_others: bool) -> Recipe:
+def _padded_recipe(recipe: Recipe, padding: float, *, has_others: bool) -> Recipe:
     """
     Return a recipe that does not draw the padding value, if other values are possible.
     """
@@ -162,6 +164,10 @@ def _padded(recipe: Recipe, padding: float, *, has_others: bool) -> Recipe:
 
 
 def _everything(model: Any) -> list[ReachedLayer]:
+    """
+    Return the layers of a model that its inputs may reach, as reached after unknown changes; none
+    without a model.
+    """
     return (
         [
             ReachedLayer(layer, CHANGED, count_ids(layer))
@@ -173,7 +179,9 @@ def _everything(model: Any) -> list[ReachedLayer]:
     )
 
 
-def _of_dtype(slot: Slot, reached: Sequence[ReachedLayer], unknown: Any, few: int | None) -> Recipe:
+def _recipe_of_dtype(
+    slot: Slot, reached: Sequence[ReachedLayer], unknown: Any, few: int | None
+) -> Recipe:
     """
     Return the recipe for an input by its dtype; ``unknown`` is the model if it is unknown which
     layers its inputs reach, else None.
@@ -210,7 +218,9 @@ def _values(slot: Slot, reached: Sequence[ReachedLayer], few: int | None, *, sur
         bins, rescaling = _first(reached, "boundaries"), _first(reached, "scaling")
         recipe = _around(slot, bins.layer) if bins is not None else None
         recipe = recipe or _learnt(slot, reached)
-        recipe = recipe or (_scaled(slot, rescaling.layer) if rescaling is not None else None)
+        recipe = recipe or (
+            _rescaled_recipe(slot, rescaling.layer) if rescaling is not None else None
+        )
         if recipe is not None:
             return recipe
     if is_integer:
@@ -250,6 +260,7 @@ def _carries_ids(slot: Slot, reached: ReachedLayer) -> bool:
 
 
 def _ids(slot: Slot, takers: Sequence[ReachedLayer], *, sure: bool) -> Recipe:
+    """Return the recipe for IDs that are in the range of all layers that take them."""
     least = min(takers, key=lambda taker: taker.count or 0)
     count = least.count or 1
     scaled = [taker for taker in takers if taker.scaling != UNSCALED]
@@ -290,6 +301,10 @@ def _before_scaling(slot: Slot, taker: ReachedLayer) -> Recipe:
 
 
 def _below(slot: Slot, count: int, how: str) -> Recipe:
+    """
+    Return a recipe that draws whole numbers below ``count`` that are exact in the dtype of the
+    input.
+    """
     most = min(
         count,
         EXACT.get(slot.dtype, count),
@@ -336,6 +351,10 @@ def _is_mask(slot: Slot, reached: Sequence[ReachedLayer]) -> bool:
 
 
 def _numbers(layer: Any) -> Recipe:
+    """
+    Return a recipe that draws the numbers of a lookup's vocabulary, and one outside of it if the
+    lookup accepts such numbers.
+    """
     known = [int(number) for number in _vocabulary(layer)]
     outside = [max(known, default=0) + 1] if getattr(layer, "num_oov_indices", 1) else []
     values = np.array([*known, *outside], dtype="int64")
@@ -400,6 +419,10 @@ def _vocabulary(layer: Any) -> list[Any]:
 
 
 def _around(slot: Slot, layer: Any) -> Recipe | None:
+    """
+    Return a recipe that draws values close to the boundaries of a Discretization; None if it has
+    none.
+    """
     name = facts(layer)["boundaries"]
     boundaries = np.array([float(boundary) for boundary in getattr(layer, name, None) or []])
     if not len(boundaries):
@@ -446,7 +469,7 @@ def _learnt(slot: Slot, reached: Sequence[ReachedLayer]) -> Recipe | None:
     )
 
 
-def _scaled(slot: Slot, layer: Any) -> Recipe | None:
+def _rescaled_recipe(slot: Slot, layer: Any) -> Recipe | None:
     """
     Draw values that a Rescaling maps to numbers up to 1, from 0 or from its offset; pixels if the
     input has the shape of an image. None for a Rescaling that makes numbers larger, which is part
@@ -500,7 +523,7 @@ def input_slots(tensors: Sequence[Any]) -> list[Slot]:
                 ),
             )
         name = str(getattr(tensor, "name", None) or position)
-        slots.append(Slot.of_tensor(name, tensor))
+        slots.append(Slot.from_tensor(name, tensor))
     return slots
 
 

@@ -44,7 +44,7 @@ class Slot:
         self.kind = kind
 
     @classmethod
-    def of_tensor(cls, name: str, tensor: Any, kind: str = DENSE) -> Slot:
+    def from_tensor(cls, name: str, tensor: Any, kind: str = DENSE) -> Slot:
         """Return the slot of a tensor or of its spec."""
         shape = tensor.shape
         dims = (
@@ -89,11 +89,11 @@ def model_inputs(library: Library, model: Any) -> NestedSlots:
 
     :raises Refused: if a model does not declare its inputs, or has several arguments.
     """
-    nested = _declared(model)
+    nested = _declared_inputs(model)
     if nested is None:
-        nested = _called(model)
+        nested = _slots_of_call(model)
     if nested is None:
-        nested = _built(model)
+        nested = _slots_of_build(model)
     if isinstance(nested, (list, tuple)) and len(nested) == 1:
         nested = nested[0]  # every Keras takes the tensor itself in its place
     named = [(path, leaf) for path, leaf in _leaves(nested, ())]
@@ -142,7 +142,7 @@ def are_ids(shape: Sequence[int | None], model: Any) -> bool:
     return len(shape) <= _IDS_RANK and bool(tables) and (not known or list(shape)[1:] in known)
 
 
-def _declared(model: Any) -> Any:
+def _declared_inputs(model: Any) -> Any:
     functional = functional_graph(model)
     if functional is None:
         return None
@@ -153,7 +153,7 @@ def _declared(model: Any) -> Any:
     return list(functional.inputs)
 
 
-def _called(model: Any) -> Any:
+def _slots_of_call(model: Any) -> Any:
     """
     Return slots from the specs of the call that Keras 2 saved with a model; its batch size is not a
     property of the model.
@@ -168,11 +168,13 @@ def _called(model: Any) -> Any:
     return (
         None
         if nested is None
-        else _recorded(nested, casts=getattr(model, "_autocast", False) and not is_revived(model))
+        else _slots_of_specs(
+            nested, casts=getattr(model, "_autocast", False) and not is_revived(model)
+        )
     )
 
 
-def _built(model: Any) -> Any:
+def _slots_of_build(model: Any) -> Any:
     """
     Return slots from the build shapes of the model, or of its first layer that has any.
     """
@@ -187,14 +189,14 @@ def _built(model: Any) -> Any:
     for _, layer in paths(model):
         shapes = _built_with(layer)
         if shapes is not None:
-            return _shaped(shapes, model)
+            return _slots_of_shapes(shapes, model)
     raise Refused(
         "no-inputs",
         ("the inputs of {} are unknown: its file contains no build shape").format(model.name),
     )
 
 
-def _shaped(shapes: Any, model: Any) -> Any:
+def _slots_of_shapes(shapes: Any, model: Any) -> Any:
     """
     Return slots for shapes. Their dtypes are not recorded, so an input with the build shape of an
     Embedding is assumed to contain its ids.
@@ -211,8 +213,8 @@ def _shaped(shapes: Any, model: Any) -> Any:
         )
         return Slot("", [None, *shapes[1:]], dtype)
     if isinstance(shapes, dict):
-        return {key: _shaped(inner, model) for key, inner in shapes.items()}
-    return [_shaped(inner, model) for inner in shapes]
+        return {key: _slots_of_shapes(inner, model) for key, inner in shapes.items()}
+    return [_slots_of_shapes(inner, model) for inner in shapes]
 
 
 def _built_with(layer: Any) -> Any:
@@ -226,15 +228,15 @@ def _built_with(layer: Any) -> Any:
     return build_shapes.as_list() if hasattr(build_shapes, "as_list") else build_shapes
 
 
-def _recorded(nested: Any, *, casts: bool) -> Any:
+def _slots_of_specs(nested: Any, *, casts: bool) -> Any:
     """
     Return slots for the specs of a call, which Keras 2 records after casting the inputs of a model
     with a mixed policy to 16 bits.
     """
     if isinstance(nested, dict):
-        return {key: _recorded(inner, casts=casts) for key, inner in nested.items()}
+        return {key: _slots_of_specs(inner, casts=casts) for key, inner in nested.items()}
     if isinstance(nested, (list, tuple)):
-        return [_recorded(inner, casts=casts) for inner in nested]
+        return [_slots_of_specs(inner, casts=casts) for inner in nested]
     slot = _slot((), nested, alone=True)
     dtype = "float32" if casts and slot.dtype in ("float16", "bfloat16") else slot.dtype
     return Slot(
@@ -272,7 +274,7 @@ def _slot(path: tuple[str, ...], leaf: Any, *, alone: bool) -> Slot:
         for kind in (SPARSE, RAGGED)
         if kind.capitalize() in type_name or getattr(leaf, kind, False) is True
     ]
-    return Slot.of_tensor(name, leaf, kinds[0] if kinds else DENSE)
+    return Slot.from_tensor(name, leaf, kinds[0] if kinds else DENSE)
 
 
 def _name(leaf: Any) -> str:
@@ -341,6 +343,10 @@ def elements_after(layer: Any, call: tuple[str, Any], arrays: Sequence[Any], sha
 def _move_elements(
     layer: Any, call: tuple[str, Any], arrays: Sequence[Any], sizes: tuple[int, ...]
 ) -> Any:
+    """
+    Return the positions of input elements in the output of a layer or operation that only moves
+    them.
+    """
     (symbol, node), entry = call, facts(layer)
     moves = entry.get("moves")
     if moves == "joined" or symbol in _JOINING_OPS:

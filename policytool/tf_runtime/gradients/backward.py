@@ -64,7 +64,9 @@ def dynamic(family: str, recorded: Any) -> dict[str, Any]:
     }
 
 
-def settled(finite: Callable[[float], bool], rule: dict[str, Any]) -> tuple[float | None, int]:
+def settled_scale(
+    finite: Callable[[float], bool], rule: dict[str, Any]
+) -> tuple[float | None, int]:
     """
     Return the scale at which gradients become finite, and the number of skipped steps; None if they
     never become finite.
@@ -77,7 +79,7 @@ def settled(finite: Callable[[float], bool], rule: dict[str, Any]) -> tuple[floa
     return scale, skipped
 
 
-def ranged(
+def range_of_scales(
     finite: Callable[[float], bool], lost: Callable[[float], float]
 ) -> tuple[float | None, float | None]:
     """
@@ -159,14 +161,14 @@ def compare_gradients(  # noqa: PLR0917  # two models, their inputs, the options
                 options,
                 step,
             )
-            report.update(_scaled(trials, options["recorded"], rule))
+            report.update(_try_scales(trials, options["recorded"], rule))
         except (Refused, MemoryError, library.tf.errors.ResourceExhaustedError):
             raise
         except Exception as error:
             # ops without gradients, missing kernels, and any error in the code of a custom class
             text = "TensorFlow cannot compute the gradients of {}: {}"
             raise Refused("no-gradients", text.format(candidate.name, sentence(error))) from error
-    report.update(trials.told())
+    report.update(trials.to_json())
     return report
 
 
@@ -219,7 +221,7 @@ class _ScaleTrials:
         forward = TrainingStep(library, *sides[0])
         outputs = [forward.outputs(batch) for batch in batches]
         self.parts = _parts(library, sides[0][0], outputs[0], options)
-        self.batches = self._prepared(batches, outputs, options["seed"])
+        self.batches = self._prepare_batches(batches, outputs, options["seed"])
 
     def finite(self, scale: float) -> bool:
         """
@@ -242,7 +244,7 @@ class _ScaleTrials:
         if scale not in self.done:
             self.step("computing gradients with loss scale {:g}".format(scale))
             tensor = self.library.tf.constant(scale, self.library.tf.float32)
-            batch_results = [self._measured(tensor, *batch) for batch in self.batches]
+            batch_results = [self._measure_batch(tensor, *batch) for batch in self.batches]
             table = functools.reduce(merge_reductions, (table for _, table in batch_results))
             self.done[scale] = float(np.mean([loss for loss, _ in batch_results])), table
         return self.done[scale]
@@ -252,12 +254,12 @@ class _ScaleTrials:
         """Whether the reference has gradients that are not finite."""
         return bool(self.at(1.0)[1][:, _UNDEFINED].any())
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the losses, the compared variables, and the tried loss scales, as JSON."""
         variables = self.scaled.variables
         connected = [variable for variable, known in zip(variables, self.connected) if known]
         return {
-            "outputs": [part.told() for part in self.parts],
+            "outputs": [part.to_json() for part in self.parts],
             "random": self.random,
             "unconnected": [
                 "{}/{}".format(variable.layer, variable.name)
@@ -265,7 +267,7 @@ class _ScaleTrials:
                 if not known
             ],
             "reference_loss": self.loss,
-            "variables": [variable.told() for variable in connected],
+            "variables": [variable.to_json() for variable in connected],
             "trials": [
                 {
                     "scale": scale,
@@ -276,19 +278,19 @@ class _ScaleTrials:
             ],
         }
 
-    def _measured(
+    def _measure_batch(
         self, scale: Any, inputs: Any, targets: Any, references: Sequence[Any]
     ) -> tuple[float, Any]:
         """Return the candidate's loss on a batch, and the reductions."""
         loss, vectors = self.scaled.gradients(scale, inputs, targets)
         rows = [
-            self.reducer.reduced(true, vector, scale, str(variable.flow)).numpy()
+            self.reducer.reduce(true, vector, scale, str(variable.flow)).numpy()
             for variable, true, vector in zip(self.scaled.variables, references, vectors)
             if true is not None
         ]
         return loss, np.array(rows).reshape(-1, len(FIELDS))
 
-    def _prepared(
+    def _prepare_batches(
         self, batches: Sequence[Any], outputs: Sequence[Any], seed: int
     ) -> list[tuple[Any, Any, Any]]:
         """
@@ -296,7 +298,7 @@ class _ScaleTrials:
         if the recorded loss does not accept the outputs.
         """
         try:
-            return self._differentiated(batches, outputs, seed)
+            return self._differentiate(batches, outputs, seed)
         except (Refused, MemoryError, self.library.tf.errors.ResourceExhaustedError):
             raise
         except (
@@ -311,9 +313,9 @@ class _ScaleTrials:
                     part,
                     "the recorded loss cannot be computed: {}".format(sentence(error)[:160]),
                 )
-            return self._differentiated(batches, outputs, seed)
+            return self._differentiate(batches, outputs, seed)
 
-    def _differentiated(
+    def _differentiate(
         self, batches: Sequence[Any], outputs: Sequence[Any], seed: int
     ) -> list[tuple[Any, Any, Any]]:
         nest = self.library.tf.nest
@@ -339,15 +341,15 @@ class _ScaleTrials:
         return prepared
 
 
-def _scaled(trials: _ScaleTrials, recorded: Any, rule: dict[str, Any]) -> dict[str, Any]:
+def _try_scales(trials: _ScaleTrials, recorded: Any, rule: dict[str, Any]) -> dict[str, Any]:
     """Try all scales: none, the recorded one, a dynamic one, and those of a search."""
     loss, _ = trials.at(1.0)
     if recorded is not None and recorded["kind"] == "fixed":
         trials.at(float(recorded["value"]))
     if not np.isfinite(loss) or trials.undefined:
         return {}  # no scale makes them finite
-    lowest, highest = ranged(trials.finite, trials.lost)
-    scale, skipped = settled(trials.finite, rule) if highest is not None else (None, 0)
+    lowest, highest = range_of_scales(trials.finite, trials.lost)
+    scale, skipped = settled_scale(trials.finite, rule) if highest is not None else (None, 0)
     if scale is not None:
         trials.at(scale)
     return {

@@ -90,7 +90,7 @@ class OutputLossSpec:
         self.loss, self.name, self.source = loss, name, source
         self.targets = _KINDS.get(name.replace("_", "").lower(), "normal")
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return a description of the used loss."""
         return {
             "output": self.output,

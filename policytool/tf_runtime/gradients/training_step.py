@@ -69,7 +69,7 @@ class Variable:
         traced, and if there is no gradient.
         """
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return a description of the variable."""
         shape, dtype = [int(size) for size in self.raw.shape], str(self.raw.dtype.base_dtype.name)
         return {
@@ -115,7 +115,7 @@ def flow_dtype(gradient: Any) -> str:
     return str((dtype if dtype.is_floating else tensor.dtype).name)
 
 
-def unscaled(library: Library, gradient: Any, scale: Any) -> Any:
+def unscale(library: Library, gradient: Any, scale: Any) -> Any:
     """
     Return a gradient as the optimizer gets it.
 
@@ -146,7 +146,7 @@ class Reducer:
         self.library = library
         self._traced: dict[Any, Any] = {}
 
-    def reduced(self, reference: Any, scaled: Any, scale: Any, kind: str) -> Any:
+    def reduce(self, reference: Any, scaled: Any, scale: Any, kind: str) -> Any:
         """
         Return the reductions over one variable, as a float64 vector in the order of FIELDS;
         ``kind`` is the dtype in which the gradient flowed.
@@ -156,16 +156,16 @@ class Reducer:
             specs = [tf.TensorSpec([None], dtype) for dtype in key] + [
                 tf.TensorSpec([], tf.float32)
             ] * 2
-            self._traced[key] = tf.function(self._reduced, input_signature=specs, autograph=False)
+            self._traced[key] = tf.function(self._reduce, input_signature=specs, autograph=False)
         return self._traced[key](reference, scaled, scale, tf.constant(_normal(kind), tf.float32))
 
-    def _reduced(self, reference: Any, scaled: Any, scale: Any, normal: Any) -> Any:
-        return _reduced(
-            self.library.tf, reference, (scaled, unscaled(self.library, scaled, scale)), normal
+    def _reduce(self, reference: Any, scaled: Any, scale: Any, normal: Any) -> Any:
+        return _reduce_gradient(
+            self.library.tf, reference, (scaled, unscale(self.library, scaled, scale)), normal
         )
 
 
-def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -> Any:
+def _reduce_gradient(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -> Any:
     """
     Return the reductions of a candidate's gradient before and after unscaling; ``normal`` is the
     smallest normal number of the dtype in which it was computed.
@@ -244,7 +244,7 @@ class TrainingStep:
             library.family == KERAS2
         )  # as in ``fit``: classes of Keras 2 may branch on tensors, and Keras 3 converts nothing
         self.forward = library.tf.function(self._outputs, autograph=autograph)
-        self.backward = library.tf.function(self._differentiated, autograph=autograph)
+        self.backward = library.tf.function(self._differentiate, autograph=autograph)
 
     def outputs(self, inputs: Any) -> Any:
         """
@@ -292,7 +292,7 @@ class TrainingStep:
         expects = getattr(self.model, "_expects_training_arg", True)
         return self.model(inputs, training=True) if expects else self.model(inputs)
 
-    def _differentiated(self, scale: Any, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
+    def _differentiate(self, scale: Any, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
         tf = self.library.tf
         with tf.GradientTape() as tape:
             loss = losses.total(self.library, self.model, inputs, targets, self._outputs(inputs))
@@ -316,7 +316,7 @@ def without_random_layers(model: Any) -> Iterator[list[str]]:
         (path, layer)
         for path, layer in paths(model)
         if layer is not model
-        and _draws(layer)
+        and _draws_numbers(layer)
         and "training" in inspect.signature(layer.call).parameters
     ]
     had = [vars(layer).get("call") for _, layer in drawing_layers]
@@ -332,10 +332,10 @@ def without_random_layers(model: Any) -> Iterator[list[str]]:
                 object.__setattr__(layer, "call", own)
 
 
-def _draws(layer: Any) -> bool:
+def _draws_numbers(layer: Any) -> bool:
     """
-    Return whether a layer draws numbers in training: a layer of Keras with a rate or of its random
-    layers, or any other with a generator.
+    Return whether a layer draws random numbers in training: a Keras layer whose class name
+    begins with Random or that has a positive rate, or a custom layer with a random generator.
     """
     kind = type(layer)
     if kind.__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):

@@ -87,7 +87,7 @@ def _by_keywords(tf: Any, function: Any) -> Any:
         if isinstance(leaf, tf.TensorSpec)
     }
 
-    def called(**named_tensors: Any) -> Any:
+    def call_function(**named_tensors: Any) -> Any:
         tensors = iter(named_tensors[name] for name in specs)
         arguments, keywords = tf.nest.pack_sequence_as(
             structure, [next(tensors) if isinstance(leaf, tf.TensorSpec) else leaf for leaf in flat]
@@ -97,7 +97,7 @@ def _by_keywords(tf: Any, function: Any) -> Any:
     named_specs = {
         name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in specs.items()
     }
-    return tf.function(called, autograph=False).get_concrete_function(**named_specs)
+    return tf.function(call_function, autograph=False).get_concrete_function(**named_specs)
 
 
 def named_inputs(signature: Any) -> list[tuple[str, Any]]:
@@ -321,7 +321,7 @@ def _measure_signature(
         pair = _Pair(tf, signature, rewrites, state)
         missing = pair.missing(kind)
         lacking = [op for op in missing if not op["elsewhere"]]
-        comparison = pair.compared(fed) if not lacking else {"calls": [], "outputs": []}
+        comparison = pair.compare(fed) if not lacking else {"calls": [], "outputs": []}
     except Refused as error:
         return {"refused": {"code": error.code, "message": str(error)}}
     except tf.errors.ResourceExhaustedError:
@@ -336,7 +336,7 @@ def _measure_signature(
     rewrite = {
         "option": pair.rewrite.option,
         "said": pair.rewrite.said,
-        **pair.changes.told(),
+        **pair.changes.to_json(),
         "kept": pair.kept,
     }
     report: dict[str, Any] = {
@@ -407,7 +407,7 @@ class _Pair:
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for _, tensor in self.inputs]
         # not tf.function: the order that it gives to what reads variables would lead into loops
         # that are written out
-        self.run = tf.compat.v1.wrap_function(self._traced, specs)
+        self.run = tf.compat.v1.wrap_function(self._trace_comparisons, specs)
 
     def missing(self, kind: str) -> list[dict[str, Any]]:
         """Return the ops for which devices of a kind have no kernel."""
@@ -418,7 +418,7 @@ class _Pair:
             self.tf, operations, kind, lambda name: scopes.path(scopes.imported_name(name)) or None
         )
 
-    def compared(self, fed: FedInputs) -> dict[str, Any]:
+    def compare(self, fed: FedInputs) -> dict[str, Any]:
         """
         Return the differences of layers and outputs over all batches. The changes of outputs do not
         include extra batches.
@@ -448,7 +448,7 @@ class _Pair:
             output["changes"] = change.to_json()
         return {"calls": self.calls, "outputs": self.outputs}
 
-    def _traced(self, *tensors: Any) -> Any:
+    def _trace_comparisons(self, *tensors: Any) -> Any:
         """
         Return the comparisons of all watched tensors, one per row, and both values of each output.
         """

@@ -1,30 +1,27 @@
 """
-TensorFlow's own automatic mixed precision: the pass of grappler, TensorFlow's optimiser of graphs,
-that rewrites a graph to 16 bits.
+TensorFlow's automatic mixed precision: passes of grappler, the graph optimizer of TensorFlow, that
+rewrite a graph to 16 bits.
 
-Passes are named, so that no other runs: with toggles some that cannot be turned off would. They are
-told of devices that are only described, so that what is there decides nothing.
+policytool runs one pass at a time, by its name. With the toggles of TensorFlow, other passes would
+run too, because some cannot be turned off. It describes the devices to the pass, so that the
+devices of this machine do not change the result.
 
-Which pass there is depends on the release, on how it was built, on oneDNN and on the processor.
-Whether one does anything here is not looked up but tried, on a graph of two matrix products.
-Measured with TF 2.2 to 2.21 on a CPU:
+The available passes depend on the release, its build, oneDNN and the processor. policytool tries
+each pass on a graph of two matrix products to see whether it rewrites anything here. Measured with
+TF 2.2 to 2.21 on a CPU:
 
-======== ======
-=============================================================================================================================
-policy device pass ======== ======
-=============================================================================================================================
-bfloat16 CPU ``auto_mixed_precision_onednn_bfloat16``, before TF 2.10 ``auto_mixed_precision_mkl``;
-both need oneDNN, which is on from TF 2.9
-                on, and with TF_ENABLE_ONEDNN_OPTS=1 from TF 2.5 on
-float16 GPU ``auto_mixed_precision`` float16 CPU ``auto_mixed_precision_cpu`` from TF 2.9 on: ops
-stay float32, what they take and give is rounded to float16. Where it fails, the pass
-                for GPUs on a GPU that is only described, if TensorFlow is built for CUDA; the CPU's
-                float16 kernels run what it makes
-bfloat16 GPU none ======== ======
-=============================================================================================================================
+- bfloat16 on a CPU: ``auto_mixed_precision_onednn_bfloat16``, whose name before TF 2.10 is
+  ``auto_mixed_precision_mkl``. Both need oneDNN, which is enabled by default since TF 2.9, and with
+  ``TF_ENABLE_ONEDNN_OPTS=1`` since TF 2.5.
+- float16 on a GPU: ``auto_mixed_precision``.
+- float16 on a CPU: ``auto_mixed_precision_cpu``, since TF 2.9. Ops compute in float32, and their
+  inputs and outputs are rounded to float16. If this pass fails, policytool uses the pass for GPUs
+  with a described GPU, if TensorFlow is built for CUDA. The rewritten graph then runs with the
+  float16 kernels of the CPU.
+- bfloat16 on a GPU: no pass.
 
-The emulation and the pass for GPUs choose the same ops (on every graph here, with TF 2.21 built for
-CUDA), but for those that give no floats.
+The emulation and the pass for GPUs choose the same ops on every measured graph (TF 2.21 built for
+CUDA), except ops without float outputs.
 """
 
 from __future__ import annotations
@@ -157,11 +154,11 @@ def rename(graph_def: Any, prefix: str) -> None:
         for key, value in node.attr.items():
             if key == "frame_name":
                 value.s = own.encode() + value.s
-            for called in _called(value):
+            for called in _called_functions(value):
                 called.name = new.get(called.name, called.name)
 
 
-def _called(value: Any) -> list[Any]:
+def _called_functions(value: Any) -> list[Any]:
     """
     Return the functions that an attribute names, without reading missing ones, which would create
     them.
@@ -303,9 +300,11 @@ def choose_rewrites(tf: Any, policy: str, device: str) -> list[Rewrite]:
             "use --python to specify an interpreter with TensorFlow 2.9 or later"
         )
         raise Refused("no-rewrite", text.format(tf.__version__))
-    rewrites = [rewrite for rewrite in _candidates(policy, on_gpu=on_gpu) if _works(tf, rewrite)]
+    rewrites = [
+        rewrite for rewrite in _rewrites_to_try(policy, on_gpu=on_gpu) if _works(tf, rewrite)
+    ]
     if not rewrites:
-        raise Refused("no-rewrite", _what_would_do(tf, policy, on_gpu=on_gpu))
+        raise Refused("no-rewrite", _missing_pass_message(tf, policy, on_gpu=on_gpu))
     return rewrites
 
 
@@ -357,13 +356,16 @@ def float16_ops(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) 
     )
 
 
-def _candidates(policy: str, *, on_gpu: bool) -> list[Rewrite]:
+def _rewrites_to_try(policy: str, *, on_gpu: bool) -> list[Rewrite]:
+    """
+    Return the passes that may rewrite graphs to a policy on this kind of device, the preferred
+    one first; whether each works is not yet known.
+    """
     if policy == BFLOAT16:
-        known = [
-            name for name in ONEDNN if has_pass(name)
-        ]  # the second is another name of the first
+        # the second is another name of the first
+        passes = [name for name in ONEDNN if has_pass(name)]
         return [
-            Rewrite(name, CPU, "TensorFlow's rewrite for CPUs with oneDNN") for name in known[:1]
+            Rewrite(name, CPU, "TensorFlow's rewrite for CPUs with oneDNN") for name in passes[:1]
         ]
     if on_gpu:
         return [Rewrite(CUDA, GPU, _SAID[CUDA])]
@@ -397,7 +399,11 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
     return casts and (rewrite.emulates or relu.attr["T"].type != tf.float32.as_datatype_enum)
 
 
-def _what_would_do(tf: Any, policy: str, *, on_gpu: bool) -> str:
+def _missing_pass_message(tf: Any, policy: str, *, on_gpu: bool) -> str:
+    """
+    Return the error message for a policy to which no pass of this TensorFlow rewrites graphs,
+    with what the user can do about it.
+    """
     if on_gpu:
         text = (
             "TensorFlow {} is not built for CUDA and cannot rewrite graphs for a GPU; "

@@ -130,7 +130,7 @@ class Changes:
             "convolutions or RNN kernels in float32"
         )
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the changes as JSON."""
         return {
             "ops": self.ops,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.migration.convert.architecture import Network
-from policytool.migration.convert.tensor_facts import of_network
+from policytool.migration.convert.tensor_facts import network_dtypes
 from policytool.model.calls import Reference
 from tests.helpers.convertible_models import (
     converted,
@@ -876,4 +876,4 @@ class TestOddCalls:
         without a class.
         """
         network = Network(units=(), inputs=[], outputs=[])
-        assert of_network(network).of(Reference(layer="missing")) is None
+        assert network_dtypes(network).of(Reference(layer="missing")) is None

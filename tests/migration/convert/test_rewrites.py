@@ -50,7 +50,7 @@ def test_rewrites_stand_behind_those_that_they_need() -> None:
     for rewrite in REWRITES:
         for other in rewrite.after:
             assert names.index(other) < names.index(rewrite.name), (other, rewrite.name)
-    assert names[-1] == "measured"
+    assert names[-1] == "measured_differences"
 
 
 @THOROUGH
@@ -72,7 +72,7 @@ def test_another_order_that_is_declared_gives_the_same() -> None:
     ("file", "target", "first", "second"),
     [
         ("tf2.12/activation_layer.json", TARGETS[3], "calls", "activations"),
-        ("tf2.12/activation_layer.json", TARGETS[3], "renamed", "activations"),
+        ("tf2.12/activation_layer.json", TARGETS[3], "renames", "activations"),
         ("keras3.0/mha_mixed.json", TARGETS[1], "attention", "builds"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.ordering import Edge, implicit_edges, order_layers
 from policytool.migration.convert.target import Target
-from policytool.migration.convert.tensor_facts import entry_dtypes, is_cast, of_network
+from policytool.migration.convert.tensor_facts import entry_dtypes, is_cast, network_dtypes
 from policytool.model.calls import Call, Reference
 from policytool.releases import keras_operations
 from policytool.releases.keras_operations import operation_results, rows_by_operation
@@ -106,7 +106,7 @@ def test_a_call_gives_what_the_library_gives(unit: Unit, dtype: str | None) -> N
     depends on more than the config.
     """
     inputs = (start("half", "float16"), start("single", "float32"), start("whole", "int32"))
-    assert of_network(graph(*inputs, unit)).of(to(unit.name)) == dtype
+    assert network_dtypes(graph(*inputs, unit)).of(to(unit.name)) == dtype
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_keras_2_interpolates_in_float32(
     """
     unit = layer("UpSampling2D", "up", to("half"), policy="mixed_float16")
     network = graph(start("half", "float16"), unit.with_config(interpolation=interpolation))
-    assert of_network(network, release).of(to("up")) == dtype
+    assert network_dtypes(network, release).of(to("up")) == dtype
 
 
 def test_a_map_of_policies_counts_by_its_default() -> None:
@@ -135,7 +135,7 @@ def test_a_map_of_policies_counts_by_its_default() -> None:
     """
     policies = PolicyMap(default=policy_from_name("float16"), policies=())
     unit = replace(layer("Dense", "d", to("x")), config={"dtype": policies})
-    assert of_network(graph(start("x", "float32"), unit)).of(to("d")) == "float16"
+    assert network_dtypes(graph(start("x", "float32"), unit)).of(to("d")) == "float16"
     assert is_cast(unit, "float32")
 
 
@@ -156,7 +156,7 @@ def test_a_nested_chain_gives_what_its_last_layer_gives() -> None:
     chain = Network(
         units=(start("in", "float64"), replace(layer("Dense", "d", policy="float16"), calls=()))
     )
-    known = of_network(graph(start("x", "float32"), nested("inner", chain, to("x"))))
+    known = network_dtypes(graph(start("x", "float32"), nested("inner", chain, to("x"))))
     assert known.of(to("inner")) == "float16"
     assert entry_dtypes(chain) == ["float64"]
     assert entry_dtypes(Network(units=chain.units[1:])) == [None]
@@ -172,7 +172,7 @@ def test_a_nested_graph_gives_each_of_its_outputs() -> None:
         graph(start("in", "int32"), layer("Dense", "d", to("in"), policy="float16")),
         outputs=[to("d"), to("in")],
     )
-    known = of_network(graph(start("x", "int32"), nested("inner", inner, to("x"))))
+    known = network_dtypes(graph(start("x", "int32"), nested("inner", inner, to("x"))))
     assert [known.of(to("inner", output=number)) for number in range(3)] == [
         "float16",
         "int32",
@@ -191,12 +191,12 @@ def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
         both: list[Argument] = [to("inner"), to("inner", 1)]
         network = graph(start("x", "float32"), model, layer("Add", "add", both, policy="float16"))
     with budget("model.keras") as steps:
-        assert of_network(network).of(to("inner", 1)) == "float16"
+        assert network_dtypes(network).of(to("inner", 1)) == "float16"
         assert steps.spent < 10 * DEPTH
         before = steps.spent
-        assert of_network(network) is of_network(network)
+        assert network_dtypes(network) is network_dtypes(network)
         assert steps.spent == before
-    assert of_network(replace(network)) is not of_network(network)
+    assert network_dtypes(replace(network)) is not network_dtypes(network)
 
 
 def test_operations_with_results_of_their_own_have_no_row() -> None:
@@ -247,7 +247,7 @@ def test_integers_of_a_discretization_are_cast_while_a_model_is_built() -> None:
     network = graph(start_x, bins, dense)
     edges = implicit_edges(network, Target(loader="keras3.6", container="keras"))
     assert edges.calls["dense", 0] == [Edge(("bins", 0), 1)]
-    assert of_network(network).of(to("bins")) is None
+    assert network_dtypes(network).of(to("bins")) is None
 
 
 @pytest.mark.parametrize(

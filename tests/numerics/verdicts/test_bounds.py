@@ -28,7 +28,7 @@ def test_bounds_of_a_share_are_those_of_clopper_and_pearson(pair: tuple[int, int
     more extreme one has a probability of 5 %.
     """
     changed, samples = pair
-    found = safety.of_share(changed, samples)
+    found = safety.share_bounds(changed, samples)
     assert found.lower <= found.value <= found.upper
     if changed < samples:
         assert tail(changed, samples, found.upper) == pytest.approx(0.05, abs=1e-6)
@@ -38,9 +38,9 @@ def test_bounds_of_a_share_are_those_of_clopper_and_pearson(pair: tuple[int, int
 
 def test_known_bounds() -> None:
     """The bounds for common numbers of samples have their known values."""
-    assert safety.of_share(0, 299).upper <= 0.01 < safety.of_share(0, 298).upper
-    assert safety.of_share(880, 10234).lower == pytest.approx(0.0815, abs=1e-4)
-    assert safety.of_share(123_456, 1_000_000).upper == pytest.approx(0.1240, abs=1e-4)
+    assert safety.share_bounds(0, 299).upper <= 0.01 < safety.share_bounds(0, 298).upper
+    assert safety.share_bounds(880, 10234).lower == pytest.approx(0.0815, abs=1e-4)
+    assert safety.share_bounds(123_456, 1_000_000).upper == pytest.approx(0.1240, abs=1e-4)
     assert safety.least_samples(0.01) == 299
     assert safety.least_samples(0.05) == 59
 
@@ -53,9 +53,9 @@ def test_a_bound_holds_nineteen_times_of_twenty(share: float, samples: int) -> N
     missed = mean_missed = 0
     for _ in range(300):
         changed = int((random.random(samples) < share).sum())
-        missed += safety.of_share(changed, samples).upper < share
+        missed += safety.share_bounds(changed, samples).upper < share
         shares = np.minimum(1.0, random.exponential(share, samples)).tolist()
-        found = safety.of_shares(
+        found = safety.mean_share_bounds(
             Shares(
                 samples=samples,
                 changed=samples,
@@ -78,8 +78,10 @@ def test_how_many_samples_would_decide(changed: int, samples: int, expected: int
     seen = Shares(
         samples=samples, changed=changed, total=changed, squares=changed, worst=min(changed, 1)
     )
-    found = safety.samples_needed(samples, lambda times: safety.of_shares(seen, times).upper, 0.01)
+    found = safety.samples_needed(
+        samples, lambda times: safety.mean_share_bounds(seen, times).upper, 0.01
+    )
     assert found == expected
     if found is not None:
-        enough = safety.of_shares(seen, (found + 5) / samples)
+        enough = safety.mean_share_bounds(seen, (found + 5) / samples)
         assert enough.upper <= 0.01

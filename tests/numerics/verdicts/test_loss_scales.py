@@ -432,7 +432,7 @@ def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: in
         {"kind": "dynamic", "initial": 2.0**start, "growth_steps": 2000, "multiplier": 4.0},
     )
     assert rule["multiplier"] == 2.0
-    assert backward.settled(below(limit), rule) == (
+    assert backward.settled_scale(below(limit), rule) == (
         2.0 ** min(start, limit),
         max(start - limit, 0),
     )
@@ -446,7 +446,7 @@ def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: in
         },
     )
     expected = 2.0 ** min(max(start, 0), limit) if limit >= 0 else None
-    assert backward.settled(below(limit), old)[0] == expected
+    assert backward.settled_scale(below(limit), old)[0] == expected
 
 
 def test_a_scale_that_does_not_move_ends_the_search() -> None:
@@ -454,7 +454,7 @@ def test_a_scale_that_does_not_move_ends_the_search() -> None:
     rule = backward.dynamic(
         "keras2", {"kind": "dynamic", "initial": 8.0, "growth_steps": 2000, "multiplier": 1.0}
     )
-    assert backward.settled(below(0), rule) == (None, 0)
+    assert backward.settled_scale(below(0), rule) == (None, 0)
     assert backward.dynamic("keras2", FIXED)["initial"] == 2.0**15
 
 
@@ -471,7 +471,7 @@ def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: floa
         tried.add(scale)
         return always if scale >= 2.0**enough else always + 0.5
 
-    lowest, highest = backward.ranged(finite, lost)
+    lowest, highest = backward.range_of_scales(finite, lost)
     start = 0 if limit >= 0 else backward.LOWEST
     assert highest == 2.0**limit
     assert lowest == 2.0 ** (max(start, enough) if enough <= limit else start)
@@ -480,4 +480,4 @@ def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: floa
 
 def test_there_is_no_range_where_everything_overflows() -> None:
     """There is no range if the gradients overflow even at the lowest scale."""
-    assert backward.ranged(lambda _: False, lambda _: 0.0) == (None, None)
+    assert backward.range_of_scales(lambda _: False, lambda _: 0.0) == (None, None)

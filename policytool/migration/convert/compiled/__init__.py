@@ -152,6 +152,7 @@ class LossWriter:
             return None
 
     def _loss_or_metric(self, value: Json) -> Json:
+        """Return a loss or a metric in the target's format."""
         if isinstance(value, str):
             return self._function(value, value)
         serialized = keras_objects.read(value)
@@ -205,6 +206,9 @@ class LossWriter:
         return alias
 
     def _object(self, class_name: str, config: dict[str, Json]) -> Json:
+        """
+        Return the config of a loss or metric object, with the arguments that the target supports.
+        """
         taken = known_arguments.arguments(self.target.loader, self.kind, class_name)
         if taken is None:
             whose = (
@@ -231,6 +235,7 @@ class LossWriter:
         return keras_objects.short(class_name, target_config)
 
     def _reduction(self, class_name: str, value: Json) -> Json:
+        """Return the name of a loss's reduction in the target."""
         if value in _MEANS:
             return "sum_over_batch_size"
         if value in (None, _UNREDUCED):
@@ -363,6 +368,10 @@ def _trainables(context: ConversionContext) -> tuple[Tensor, ...]:
 
 
 def _config(root: Unit, context: ConversionContext, value: Json, serialised: Json) -> Json:
+    """
+    Return the training configuration in the target's format; without a loss that the target does
+    not support.
+    """
     source_config = value if isinstance(value, dict) else {}
     target, log = context.target, context.log
     try:

@@ -27,8 +27,8 @@ from policytool.model.optimizer_variables import (
     WITH_SCHEDULE,
     Style,
     StyledOptimizer,
-    blocks,
     positions,
+    slot_blocks,
 )
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.policy import Dynamic, Fixed
@@ -306,6 +306,7 @@ def _convert_decay(
 
 
 def _schedule(value: Json, target: Target) -> Json:
+    """Return a learning-rate schedule in the target's format."""
     schedule = keras_objects.read(value)
     class_name, settings = (schedule.class_name, schedule.config) if schedule else ("", None)
     taken = known_arguments.arguments(target.loader, known_arguments.SCHEDULES, class_name)
@@ -334,6 +335,10 @@ def _schedule(value: Json, target: Target) -> Json:
 def _warn_of_omitted_argument(
     optimizer: ConvertedOptimizer, key: str, value: Json, target: Target, log: Log
 ) -> None:
+    """
+    Log a caution about an argument that the target cannot represent, unless it has no effect or a
+    default value.
+    """
     if (
         key in _WITHOUT_EFFECT
         or value is None
@@ -390,6 +395,10 @@ def place_state(
 def _single_variable(
     optimizer: ConvertedOptimizer, stored_state: OptimizerState, position: Position
 ) -> Placement:
+    """
+    Return the placement of a variable that does not belong to a weight: the learning rate, the
+    iterations, or the momentum of a schedule.
+    """
     if position.kind == RATE:
         rate = optimizer.config.get("learning_rate")
         if stored_state.rate is None and not isinstance(rate, int | float):
@@ -409,7 +418,13 @@ def _slot(
     weight: Placement,
     position: Position,
 ) -> Placement:
-    slot = next(slot for block in blocks(optimizer) for slot in block if slot.kind == position.kind)
+    """
+    Return the placement of a slot of a weight; filled with zeros if the optimizer does not use it
+    for the weight.
+    """
+    slot = next(
+        slot for block in slot_blocks(optimizer) for slot in block if slot.kind == position.kind
+    )
     name = "/".join(weight.path[1:]).removesuffix(":0")
     called = slot.name(optimizer.style)
     path = (

@@ -238,7 +238,7 @@ class MaskOperations:
             return self._nonzero(args[0], float(args[1]))
         if unit.class_name == "Any" and unit.config.get("axis") in (-1, [-1]):
             return (
-                self._join_mask(args[0])
+                self._mask_of_concatenation(args[0])
                 or self._ones(args[0])
                 or self._table.mask(MaskOp.ANY, self.mask(args[0]))
             )
@@ -282,10 +282,11 @@ class MaskOperations:
             else None
         )
 
-    def _join_mask(self, reference: Reference) -> Mask | None:
+    def _mask_of_concatenation(self, reference: Reference) -> Mask | None:
         """
-        Return the mask that Keras 3 computes for a Concatenate from the concatenated masks of its
-        inputs; None if the tensor is anything else.
+        Return the mask that Keras 3 computes for a Concatenate from the masks of its
+        inputs; None if the tensor is anything else, or the shapes of its inputs are
+        unknown.
         """
         unit = self._operation(reference.layer)
         if unit is None or not _joins(unit):

@@ -48,7 +48,7 @@ from policytool.migration.convert.tensor_facts import (
     compute_dtype,
     entry_dtypes,
     is_cast,
-    of_network,
+    network_dtypes,
 )
 from policytool.model.calls import Call, Reference, tensors
 from policytool.model.flow import BEFORE_CHAIN
@@ -153,6 +153,10 @@ class MaskFlow:
     def _follow_network(
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
+        """
+        Return the masks of a network's outputs for the masks of its inputs, and record those of all
+        tensors in it.
+        """
         self._run.update(zip(entries(network), entering, strict=False))
         order = self._unchanging.orders.get(id(network))
         if order is None:
@@ -333,7 +337,7 @@ class MaskFlow:
     def _casts(self, network: Network, inputs: Sequence[Reference]) -> list[bool]:
         """Return for each input of a nested model whether the model casts it."""
         expected_dtypes = [*entry_dtypes(network), *[None] * len(inputs)]
-        actual_dtypes = (of_network(self._network).of(tensor) for tensor in inputs)
+        actual_dtypes = (network_dtypes(self._network).of(tensor) for tensor in inputs)
         return [
             None not in (before, after) and before != after
             for before, after in zip(actual_dtypes, expected_dtypes, strict=False)
@@ -367,7 +371,7 @@ class MaskFlow:
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
         """Return whether a layer is known to cast an input tensor."""
-        return is_cast(unit, of_network(self._network).of(tensor))
+        return is_cast(unit, network_dtypes(self._network).of(tensor))
 
     def _add_name(self, output: Reference, tensor: Reference) -> None:
         """Record that an output is the same tensor object as the input of a layer."""

@@ -42,7 +42,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     masks.masks,
     policies.policies,
     policies.wrappers,
-    policies.wrapped,
+    policies.wrapped_policies,
     adapters.lora,
     storage.storage,
     storage.naming,
@@ -50,7 +50,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     activations.activation_operations,
     operations.operations,
     directions.directions,
-    layers.renamed,
+    layers.renames,
     layers.normalization,
     layers.initializers,
     layers.attention,
@@ -58,7 +58,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     shapes.builds,
     layers.tensorflow_js,
     layers.from_tensorflow_js,
-    layers.measured,  # last: it does not report layers that another rewrite refuses
+    layers.measured_differences,  # last: it does not report layers that another rewrite refuses
 )
 
 __all__ = ["REWRITES", "ConversionContext", "Rewrite"]

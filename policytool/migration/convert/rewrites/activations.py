@@ -121,6 +121,10 @@ def activation_operations(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _split_operation(unit: Unit, context: ConversionContext) -> Split | None:
+    """
+    Return a unit whose activation becomes an operation after it; None if the target has the
+    activation, or no operation for it.
+    """
     name = _missing_activation(unit, context)
     if name not in _OPERATIONS or to_keras2.is_before_lambdas(context.target.loader):
         return None
@@ -204,7 +208,7 @@ _ACTIVATED: Final = {"c", "h"}
 
 
 @rewrite(
-    after=("calls", "renamed", "operations"),  # adds layers to the target's graph
+    after=("calls", "renames", "operations"),  # adds layers to the target's graph
     applies=lambda context: True,  # noqa: ARG005  # releases of one library differ too
 )
 def activations(root: Unit, context: ConversionContext) -> Unit:
@@ -336,6 +340,7 @@ def _other_layer(unit: Unit, name: str, context: ConversionContext, *, masks: bo
 
 
 def _layers(unit: Unit, name: str, context: ConversionContext) -> tuple[Unit, ...] | None:
+    """Return layers that compute an activation by its name; None if no layers do."""
     bounds: dict[str, Value] = {"max_value": 6.0, "negative_slope": 0.0, "threshold": 0.0}
     match name:
         case "relu6":

@@ -163,6 +163,9 @@ def _backward_layer(unit: Unit, forward: Unit, context: ConversionContext) -> Un
 
 
 def _name_directions(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Return a Bidirectional whose layers do not have the prefixes that Keras 2 adds to their names.
+    """
     renamed = {
         key: replace(inner, name=inner.name.removeprefix(prefix))
         for key, prefix in _PREFIXES.items()

@@ -434,6 +434,9 @@ def _refuse(unit: Unit, context: ConversionContext) -> Unit:
 
 
 def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
+    """
+    Return a layer of Keras 1 with the class, the config and the variable layout of later releases.
+    """
     class_name = (
         MERGES.get(str(unit.config.get("mode")))
         if unit.class_name == "Merge"
@@ -548,6 +551,7 @@ def _merge(unit: Unit) -> dict[str, Value]:
 
 
 def _config(unit: Unit, context: ConversionContext) -> dict[str, Value]:
+    """Return the config of a Keras 1 layer with the keys and values of later releases."""
     class_name, config = unit.class_name, unit.config
     keys = {**KEYS, **OWN_KEYS.get(class_name, {})}
     renamed: dict[str, Value] = {}

@@ -226,6 +226,10 @@ def calls(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _to_keras3(unit: Unit, call: Call, context: ConversionContext) -> Call:
+    """
+    Return a call of Keras 2 as Keras 3 makes it; states move from the first argument to an argument
+    of their own.
+    """
     kwargs = {
         key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)
     }
@@ -288,6 +292,9 @@ def _log_training_argument(
 
 
 def _to_keras2(unit: Unit, call: Call, context: ConversionContext) -> Call:
+    """
+    Return a call of Keras 3 as Keras 2 configs represent it; states move to the first argument.
+    """
     names = argument_names(unit)
     kwargs = dict(call.kwargs)
     args = list(call.args)

@@ -22,7 +22,7 @@ from policytool.migration.convert.masks import rule_of
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.migration.convert.rewrites.shapes import CONV_LSTMS
-from policytool.migration.convert.tensor_facts import compute_dtype, of_network
+from policytool.migration.convert.tensor_facts import compute_dtype, network_dtypes
 from policytool.model.calls import Reference, tensors
 from policytool.releases import behaviour, known_arguments, tfjs_layers
 from policytool.releases.dtypes import HALVES
@@ -86,7 +86,7 @@ def _equals_inner_layer(unit: Unit, inner: Unit, release: str, *, is_masked: boo
     after=("keras1",),  # supports only classes of Keras 2
     applies=lambda context: context.crosses,
 )
-def renamed(unit: Unit, context: ConversionContext) -> Unit:
+def renames(unit: Unit, context: ConversionContext) -> Unit:
     """
     Converts keys and classes that have different names but the same meaning.
     """
@@ -97,7 +97,7 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
             context.log.change("key-renamed", unit, f"{before} becomes {after}")
             unit = unit.with_key_renamed(before, after)
     if not context.to_keras3:
-        return _rolled(unit, context)
+        return _without_unrolling(unit, context)
     unused = [key for key in facts.unused_arguments if key in unit.config]
     if unused:
         context.log.change(
@@ -116,7 +116,7 @@ def renamed(unit: Unit, context: ConversionContext) -> Unit:
     return unit
 
 
-def _rolled(unit: Unit, context: ConversionContext) -> Unit:
+def _without_unrolling(unit: Unit, context: ConversionContext) -> Unit:
     """Return a ConvLSTM without unrolling, which Keras 2 does not support."""
     if unit.class_name not in CONV_LSTMS or unit.config.get("unroll") is not True:
         return unit
@@ -356,7 +356,7 @@ error of Keras 2 is up to 15 roundings, that of Keras 3 one rounding (tf_keras 2
 @rewrite(
     applies=lambda context: context.crosses,
 )
-def measured(root: Unit, context: ConversionContext) -> Unit:
+def measured_differences(root: Unit, context: ConversionContext) -> Unit:
     """
     Reports layers that returned different results after a conversion in our measurements
     (:mod:`policytool.releases.behaviour`).
@@ -425,7 +425,7 @@ def _note_uncast_inputs(model: Unit, context: ConversionContext) -> None:
             if network.is_chain
             else [tensor for call in unit.calls for tensor in tensors(call.args)]
         )
-        if {of_network(network).of(tensor) for tensor in inputs} - {_DOUBLE, None}:
+        if {network_dtypes(network).of(tensor) for tensor in inputs} - {_DOUBLE, None}:
             context.log.note(
                 "uncast-input",
                 unit,
@@ -444,6 +444,7 @@ def _is_single(value: float) -> bool:
 
 
 def _note_halves(unit: Unit, context: ConversionContext) -> None:
+    """Note a normalization that computes in 16 bits in Keras 2 but in float32 in Keras 3."""
     policy = unit.config.get("dtype")
     if (
         unit.class_name in _NORMALIZATIONS

@@ -99,7 +99,7 @@ def wrappers(unit: Unit, context: ConversionContext) -> Unit:
     after=("policies",),  # it replaces policy maps with policies
     applies=lambda context: context.from_keras3 and not context.to_keras3,
 )
-def wrapped(unit: Unit, context: ConversionContext) -> Unit:
+def wrapped_policies(unit: Unit, context: ConversionContext) -> Unit:
     """
     Gives the layer of a TimeDistributed the policy of the wrapper: in Keras 2, the layer decides
     the dtype of the output.
@@ -200,6 +200,10 @@ def _refuse_quantized(unit: Unit, policy: Policy, context: ConversionContext) ->
 
 
 def _convert(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Return a layer with the policy that its policy map assigns to it; without one if the map assigns
+    none. A map with several policies is refused.
+    """
     if unit.site is not None and context.loaded.layers[unit.site].source is Source.GLOBAL:
         context.log.change(
             "policy",

@@ -172,7 +172,7 @@ def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] 
         )
         left, vocabulary = left.with_config(vocabulary=stored), stored
     if unit.config.get("output_mode") == _WEIGHTED:
-        left = _weighted(left, context)
+        left = _with_word_weights(left, context)
     if vocabulary is None:
         return _without_vocabulary(left, context)
     if not target.since("tf2.4" if unit.class_name == "TextVectorization" else "tf2.3"):
@@ -185,7 +185,7 @@ def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] 
     return left
 
 
-def _weighted(unit: Unit, context: ConversionContext) -> Unit:
+def _with_word_weights(unit: Unit, context: ConversionContext) -> Unit:
     """Return a lookup with the weights of its words; refused if the file contains none."""
     words, stored = unit.config.get("vocabulary"), _stored_weights(unit, context)
     if unit.config.get("idf_weights") is None and stored is not None and isinstance(words, list):
@@ -289,6 +289,7 @@ def _in_floatx(unit: Unit, context: ConversionContext) -> Unit:
 def _as_variables(
     unit: Unit, mean: list[float], variance: list[float], context: ConversionContext
 ) -> Unit:
+    """Return a Normalization whose mean and variance are variables instead of arguments."""
     left = unit.without("mean", "variance")
     variable_values: dict[str, Value] = {"mean": [*mean], "variance": [*variance], "count": 0}
     if len(mean) == 1:  # a single value for all axes

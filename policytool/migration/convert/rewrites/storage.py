@@ -254,6 +254,7 @@ def _judge_build(root: Unit, context: ConversionContext, what: str) -> None:
 
 
 def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
+    """Yield the lookups whose tables the target cannot read from HDF5."""
     if target.container == "h5" and not target.since(_TABLES_SINCE):
         for unit in walk(root):
             if layer_facts(unit.class_name).is_lookup and not unit.custom:
@@ -268,6 +269,7 @@ def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
 
 
 def _without_bfloat16(root: Unit, context: ConversionContext) -> Iterator[_Lacking]:
+    """Yield the layers whose bfloat16 variables the target cannot read from HDF5."""
     target = context.target
     if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
         for unit in _in_bfloat16(root, context):
@@ -280,6 +282,10 @@ def _without_bfloat16(root: Unit, context: ConversionContext) -> Iterator[_Lacki
 
 
 def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
+    """
+    Yield the TimeDistributed layers around a Sequential model, whose output shape the target cannot
+    compute.
+    """
     if target.is_keras3 and not target.since(_SHAPED_SINCE):
         for unit in walk(root):
             layer = unit.config.get("layer") if unit.class_name == "TimeDistributed" else None
@@ -307,6 +313,7 @@ def _is_built(root: Unit, context: ConversionContext) -> bool:
 
 
 def _in_bfloat16(root: Unit, context: ConversionContext) -> Iterator[Unit]:
+    """Yield the layers that store variables in bfloat16."""
     placed = context.loaded.placed.variables
     for unit in walk(root):
         policy = unit.config.get("dtype")
@@ -430,6 +437,9 @@ def _is_own(unit: Unit, class_name: str, module: str) -> bool:
 
 
 def _is_sum(unit: Unit) -> bool:
+    """
+    Return whether a unit is the private layer of InceptionResNetV2 that adds a scaled residual.
+    """
     known = _is_own(unit, _SCALED_SUM, "applications.inception_resnet_v2") or (
         unit.custom
         and unit.class_name == _SCALED_SUM

@@ -120,7 +120,9 @@ class _Maker:
         """Return the placement of a variable."""
         cast = self.casts.get(stored.source.path) if stored.source is not None else None
         dtype, through = (
-            (self._widened(holder, stored), None) if cast is None else (cast.after, cast.through)
+            (self._widened_dtype(holder, stored), None)
+            if cast is None
+            else (cast.after, cast.through)
         )
         stored_as = stored_dtype(dtype, self.context.target)
         if dtype in _BFLOAT16 and stored_as == "float32":
@@ -140,7 +142,7 @@ class _Maker:
             layer=holder.unit.path or path_of((holder.name,)),
         )
 
-    def _widened(self, holder: Holder, stored: Stored) -> str:
+    def _widened_dtype(self, holder: Holder, stored: Stored) -> str:
         """
         Return the dtype of a variable: the target's, if the source's library uses fewer bits, as
         tf_keras does for Normalization under a mixed policy. The values are the same.
@@ -159,6 +161,7 @@ class _Maker:
 def _archive_layout(
     root: Holder, maker: _Maker
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
+    """Return the groups and the variables of a ``.keras`` archive."""
     groups: dict[tuple[str, ...], StoredGroup] = {}
     placements: list[Placement] = []
     names = maker.context.target.is_keras3 and maker.context.target.since(_subclassed.NAMED_SINCE)
@@ -179,6 +182,10 @@ def _archive_layout(
 def _tfjs_layout(
     root: Holder, maker: _Maker
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
+    """
+    Return the variables of a TensorFlow.js model, which has no groups; names that occur twice and
+    unsupported dtypes are refused.
+    """
     placements: dict[tuple[str, ...], Placement] = {}
     log = maker.context.log
     for name, inner, stored in _containers.tfjs_weights(root):
@@ -204,6 +211,7 @@ def _tfjs_layout(
 def _hdf5_layout(
     root: Holder, maker: _Maker
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
+    """Return the groups and the variables of an HDF5 file."""
     suffix = "" if maker.context.target.is_keras3 else ":0"
     groups, placements = [], []
     for holder in root.below:

@@ -26,7 +26,7 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import VariableSlot, plain, slots
 from policytool.releases.policy import Policy
 from policytool.releases.releases import TFJS
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -184,7 +184,7 @@ class Sources:
     @cached_property
     def _stored_sites(self) -> Mapping[tuple[str, str], Sequence[int]]:
         """The sites with stored tensors, by the name and class of the layer."""
-        return grouped(
+        return group_pairs(
             ((unit.name, unit.class_name), site)
             for site, unit in self._units.items()
             if self.of(site)
@@ -227,6 +227,10 @@ class Sources:
     def _named_variables(
         self, site: int, within: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
+        """
+        Yield the path, the name and the tensor of each variable of a site, and of the sites that it
+        creates.
+        """
         placed = self.context.loaded.placed
         if layer_facts(self.context.loaded.sites[site].class_name).wraps == "cells":
             return
@@ -453,6 +457,10 @@ class HolderBuilder:
                     yield BACKWARD, False, twin or inner
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
+        """
+        Return the variables of a unit itself in the target, each with its source. Missing and
+        additional variables are refused.
+        """
         if has_its_state_in_config(unit):
             own = adapted_slots(unit, self.context.target)
             state_variables = (self._store(unit, slot, None) for slot in own)
@@ -502,6 +510,10 @@ class HolderBuilder:
     def _store(
         self, unit: Unit, slot: VariableSlot, source: Tensor | Assembly | None
     ) -> Stored | None:
+        """
+        Return the variable for a slot from its source, or from the values of a rewrite; None if
+        there is neither, which is refused.
+        """
         scale = unit.scales.get(slot.name)
         if isinstance(source, Assembly):
             return Stored(

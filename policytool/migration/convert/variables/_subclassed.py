@@ -42,7 +42,7 @@ from policytool.releases.layer_variables import (
     slots,
 )
 from policytool.releases.releases import is_since, release_name
-from policytool.support.grouping import grouped
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -114,7 +114,7 @@ def list_layers(pool: Pool, names: Mapping[str, str], release: str) -> Listing:
     """
     layers = tuple(_layers(pool, names))
     _check_places(pool, layers)
-    by_class = grouped(
+    by_class = group_pairs(
         (base, layer) for layer in layers if (base := _class_of(layer, layers, release)) is not None
     )
     places: dict[Within, Within] = {}
@@ -346,8 +346,11 @@ def _is_laid_out_as_keras2(context: ConversionContext) -> bool:
     ) and context.loaded.document.layer_names.keys() <= {""}
 
 
-def _listed_in_keras2(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
-    """Return the variables of a subclassed Keras 3 model by the places of its layers in Keras 2."""
+def _move_to_keras2_places(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
+    """
+    Return the variables of a subclassed Keras 3 model under the places in which Keras 2 lists
+    its layers, and log a caution if the file does not determine the places.
+    """
     if not any(within for within, _ in pool) or _is_laid_out_as_keras2(context):
         return pool
     names = context.loaded.document.layer_names
@@ -369,7 +372,7 @@ def across_archives(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
     Keras 3 may list the layers in another order.
     """
     if not context.to_keras3:
-        listed = _listed_in_keras2(unit, pool, context) if is_subclassed_model(unit) else pool
+        listed = _move_to_keras2_places(unit, pool, context) if is_subclassed_model(unit) else pool
         return _places_in_keras2(listed)
     several = _repeated_class(pool) if is_model(unit) else None
     if several is not None:
@@ -397,6 +400,9 @@ def _repeated_class(pool: Pool) -> str | None:
 
 
 def _obstacle_of_counts(pool: Pool) -> str | None:
+    """
+    Return why the file does not determine the order of layers of the same class; None if it does.
+    """
     levels = {path[: path.index(LAYERS)] for path, _ in pool if LAYERS in path}
     for level in sorted(levels):
         below = {
@@ -445,7 +451,7 @@ def _attribute_without_count(pool: Pool) -> str | None:
             listed[within[1]][within[2:], number] = tensor
         elif within:
             groups[within[0]][within[1:], number] = tensor
-    by_class = grouped((_base(name), group) for name, group in listed.items())
+    by_class = group_pairs((_base(name), group) for name, group in listed.items())
     for attribute, group in groups.items():
         members = {_base(within[0]) for within, _ in group if within}
         if members & by_class.keys() or any(

@@ -88,7 +88,9 @@ def with_merged_values(
         for number, call in enumerate(unit.calls):
             key = (builder.scope, unit.name, number)
             masks = needed.get(key, frozenset())
-            changed = _merged(unit, call, masks, release, builder) if masks else None
+            changed = (
+                _call_with_masked_inputs(unit, call, masks, release, builder) if masks else None
+            )
             if changed is not None:
                 calls[number] = changed
                 builder.done.add(key)
@@ -97,7 +99,9 @@ def with_merged_values(
     return change_networks(root, table, change)
 
 
-def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuilder) -> Call | None:
+def _call_with_masked_inputs(
+    unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuilder
+) -> Call | None:
     """Return a call on inputs with the masks applied; None if operations cannot apply them."""
     first = next(iter(call.args), None)
     if unit.custom or unit.class_name not in _MERGES or not isinstance(first, list | tuple):
@@ -115,7 +119,8 @@ def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuil
     ):
         return None
     kept = [
-        None if mask is None else _steps(builder, builder.put(mask, unit), unit) for mask in present
+        None if mask is None else _steps(builder, builder.add_mask(mask, unit), unit)
+        for mask in present
     ]
     if any(step is None and mask is not None for step, mask in zip(kept, present, strict=True)):
         return None
@@ -207,7 +212,9 @@ def with_softmaxes(
                 builder.stand_ins[output] = _zeroed(unit, output, mask, builder)
                 behind += builder.take()
             else:
-                calls[number] = Call(args=(_lowered(unit, call.args[0], mask, builder),))
+                calls[number] = Call(
+                    args=(_lower_masked_scores(unit, call.args[0], mask, builder),)
+                )
             builder.done.add(key)
         builder.keeping |= {operation.name for operation in behind}
         return [*before, *builder.take(), replace(unit, calls=tuple(calls)), *behind]
@@ -217,7 +224,7 @@ def with_softmaxes(
 
 def _mask(unit: Unit, masks: Used, builder: MaskBuilder) -> Reference | None:
     all_masks = [mask for _, mask in masks]
-    return builder.put(all_masks[0], unit) if len(all_masks) == 1 else None
+    return builder.add_mask(all_masks[0], unit) if len(all_masks) == 1 else None
 
 
 def _zeroed(unit: Unit, output: Reference, mask: Reference, builder: MaskBuilder) -> Reference:
@@ -227,7 +234,9 @@ def _zeroed(unit: Unit, output: Reference, mask: Reference, builder: MaskBuilder
     return build("Where", unit, (kept, output, build("ZerosLike", unit, (output,))))
 
 
-def _lowered(unit: Unit, tensor: Reference, mask: Reference, builder: MaskBuilder) -> Reference:
+def _lower_masked_scores(
+    unit: Unit, tensor: Reference, mask: Reference, builder: MaskBuilder
+) -> Reference:
     """Return scores with a large negative number added where a mask is false."""
     build, dtype = builder.operation, compute_dtype(unit) or "float32"
     kept = build(CAST, unit, (mask,), f"{MODULES}core", dtype=dtype)
@@ -526,6 +535,7 @@ def _unit(root: Unit, key: CallKey) -> Unit:
 
 
 def _refusal(unit: Unit, had: Used, has: Used, context: ConversionContext) -> str:
+    """Return the message for a layer that uses other masks in the target than in the source."""
     what = f"{unit.path} ({unit.class_name}) uses "
     before, after = (
         "no mask" if not masks else f"the mask of {_words(masks)}" for masks in (had, has)

@@ -28,7 +28,7 @@ from policytool.migration.convert.masks import (
     ScopedTensor,
 )
 from policytool.migration.convert.masks.flow import ATTENTION_MASK, CallKey, Used
-from policytool.migration.convert.tensor_facts import compute_dtype, entry_dtypes, of_network
+from policytool.migration.convert.tensor_facts import compute_dtype, entry_dtypes, network_dtypes
 from policytool.model.calls import Call, Reference, tensors
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.layer_classes import layer_facts
@@ -113,18 +113,18 @@ class MaskBuilder:
         added, self._added = self._added, []
         return added
 
-    def put(self, mask: Mask, taker: Unit, depth: int = 0) -> Reference | None:
+    def add_mask(self, mask: Mask, taker: Unit, depth: int = 0) -> Reference | None:
         """Return the tensor of a mask; None if operations in this network cannot compute it."""
         reference = self._known.get(mask)
         if reference is None and depth <= _DEPTH:
-            reference = self._put(mask, taker, depth + 1)
+            reference = self._add_mask_ops(mask, taker, depth + 1)
             if reference is not None:
                 self._known[mask] = reference
         return reference
 
     def dtype(self, tensor: Reference) -> str | None:
         """Return the dtype of a tensor; None if unknown."""
-        return of_network(self._network).of(tensor)
+        return network_dtypes(self._network).of(tensor)
 
     def copy(self, tensor: Reference, taker: Unit) -> Reference:
         """Return a tensor's values without its mask."""
@@ -154,7 +154,7 @@ class MaskBuilder:
             ones = self._table.mask(MaskOp.ONES, ScopedTensor(self.scope, query))
             parts = {*parts, ("rows", ones)}  # not all releases broadcast along the queries
         for place, mask in sorted(parts, key=lambda part: (part[0], part[1].number)):
-            reference = self.put(mask, taker)
+            reference = self.add_mask(mask, taker)
             if reference is None:
                 return None
             if place != "full":
@@ -163,7 +163,11 @@ class MaskBuilder:
             mask_tensors.append(reference)
         return self._fold("LogicalAnd", taker, mask_tensors)
 
-    def _put(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
+    def _add_mask_ops(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
+        """
+        Return the tensor of a mask, with the operations that compute it added; None if no
+        operations can.
+        """
         first, *others = mask.parts
         if isinstance(first, ScopedTensor) and first.scope != self.scope:
             return None
@@ -175,7 +179,7 @@ class MaskBuilder:
             return self._put_ones(first.reference, taker)
         if mask.op is MaskOp.LAYER:
             return None
-        parts = [self.put(part, taker, depth) for part in mask.parts if isinstance(part, Mask)]
+        parts = [self.add_mask(part, taker, depth) for part in mask.parts if isinstance(part, Mask)]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
@@ -299,7 +303,7 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
     if not needed:
         return _copy_tensors(unit, call, set(inputs), builder)
     takes = layer_facts(unit.class_name).takes_mask and not unit.custom
-    mask_by_place = {place: builder.put(mask, unit) for place, mask in needed} if takes else {}
+    mask_by_place = {place: builder.add_mask(mask, unit) for place, mask in needed} if takes else {}
     if not takes or None in mask_by_place.values():
         unwanted = [place for place, _ in has - needed] if needed < has else []
         places = [int(place) for place in unwanted if int(place) < len(inputs)]
@@ -356,7 +360,7 @@ def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> C
     Return a call of a nested model with the masks that it needs as an argument, on copies of its
     inputs, because the original tensors would keep their masks.
     """
-    mask_by_place = {place: builder.put(mask, unit) for place, mask in needed}
+    mask_by_place = {place: builder.add_mask(mask, unit) for place, mask in needed}
     first = call.args[0] if call.args else None
     if None in mask_by_place.values() or not isinstance(first, Reference | list | tuple):
         return call

@@ -33,7 +33,7 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsupportedOperationError,
 )
-from policytool.migration.convert.tensor_facts import TensorDtypes, module_of, of_network
+from policytool.migration.convert.tensor_facts import TensorDtypes, module_of, network_dtypes
 from policytool.model.calls import Call, Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes as names_of_dtypes
@@ -87,6 +87,7 @@ def operations(root: Unit, context: ConversionContext) -> Unit:
 
 
 def _network(network: Network, context: ConversionContext) -> Network:
+    """Return a network whose ops the target supports. Ops that cannot be converted are refused."""
     if context.crosses and context.to_keras3:
         network = _modernize(network, context)
     if context.from_keras3:
@@ -94,7 +95,7 @@ def _network(network: Network, context: ConversionContext) -> Network:
     swaps: Mapping[str, Mapping[str, bool]] = {}
     if context.crosses and not context.to_keras3:
         network, swaps = fold_swaps(network)
-    dtypes = of_network(network, None if context.from_keras3 else context.loaded.loader)
+    dtypes = network_dtypes(network, None if context.from_keras3 else context.loaded.loader)
     if (
         context.from_keras3
         and context.target.loader != CASTING
@@ -194,9 +195,9 @@ def _convert(
         builder = OperationBuilder(unit, names)
         try:
             result = (
-                to_keras3.put(builder, unit, call, dtypes)
+                to_keras3.add_operations(builder, unit, call, dtypes)
                 if context.to_keras3
-                else to_keras2.put(builder, unit, call, dtypes, context.target.loader)
+                else to_keras2.add_op_layers(builder, unit, call, dtypes, context.target.loader)
             )
         except UnsupportedOperationError as error:
             context.log.refuse("operation", unit, f"{unit.path} {error}")
@@ -351,6 +352,10 @@ def _source(unit: Unit) -> Argument:
 
 
 def _rewire(unit: Unit, casts: Mapping[str, Unit], *, first_alone: bool) -> Unit:
+    """
+    Return a layer that takes the inputs of casts to its own compute dtype, instead of their
+    results.
+    """
     policy = unit.config.get("dtype")
     if (
         unit.role is not Role.LAYER

@@ -145,6 +145,7 @@ def put_keras3_slicing(builder: OperationBuilder, call: Call) -> Reference:
 
 
 def _index3(item: Argument) -> Argument:
+    """Return an index of a slice in the Keras 3 format."""
     if isinstance(item, dict) and set(item) <= set(_BOUNDS):
         return Slice(start=item.get("start"), stop=item.get("stop"), step=item.get("step"))
     if (

@@ -367,15 +367,15 @@ def put_einsum(
     terms = [
         _Term(tensor=tensor, letters=part) for tensor, part in zip(tensors, letters, strict=True)
     ]
-    return _arranged(builder, _product(builder, terms, result), result).tensor
+    return _arrange_axes(builder, _product(builder, terms, result), result).tensor
 
 
 def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> _Term:
     """Return the product of two terms; axes that only one term has are summed first."""
     if len(terms) == 1:
-        return _summed(builder, terms[0], set(result))
+        return _sum_other_axes(builder, terms[0], set(result))
     first, second = (
-        _summed(builder, term, {*result, *other.letters})
+        _sum_other_axes(builder, term, {*result, *other.letters})
         for term, other in zip(terms, reversed(terms), strict=True)
     )
     shared = [letter for letter in first.letters if letter in second.letters]
@@ -397,7 +397,7 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
     return _Term(tensor=product, letters=left + right)
 
 
-def _summed(builder: OperationBuilder, term: _Term, kept: set[str]) -> _Term:
+def _sum_other_axes(builder: OperationBuilder, term: _Term, kept: set[str]) -> _Term:
     axes = [axis for axis, letter in enumerate(term.letters) if letter not in kept]
     if not axes:
         return term
@@ -412,7 +412,7 @@ def _matrices(
     batch, left, gone, right = axes
     sides = []
     for term, ends in zip(terms, ((left, gone), (gone, right)), strict=True):
-        arranged = _arranged(builder, term, batch + "".join(ends)).tensor
+        arranged = _arrange_axes(builder, term, batch + "".join(ends)).tensor
         if not ends[0]:
             arranged = builder.function("expand_dims", arranged, {"axis": -2 if ends[1] else -1})
         if not ends[1]:
@@ -425,7 +425,7 @@ def _matrices(
     return _Term(tensor=product, letters=batch + left + right)
 
 
-def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
+def _arrange_axes(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
     """
     Return a term with its axes in the order of ``letters``.
 

@@ -12,8 +12,8 @@ from policytool.migration.convert.rewrites.operations._building import (
 from policytool.migration.convert.tensor_facts import called_class
 from policytool.migration.result_dtypes import (
     named_arguments_of_operation,
-    of_tensors,
-    split,
+    promoted_dtype_of_tensors,
+    split_tensors_and_numbers,
 )
 from policytool.model.calls import Constant, Reference, tensors
 from policytool.releases import dtypes as names_of_dtypes
@@ -56,7 +56,7 @@ _NO_ELLIPSIS: Final = "tf2.4"
 _OF_NUMBERS: Final = frozenset({"float32", "int32", "bool"})
 
 
-def put(
+def add_op_layers(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
     """
@@ -68,7 +68,7 @@ def put(
     :raises UnsupportedOperationError: if no op layers compute the operation
     """
     if not is_before_lambdas(loader):
-        return _put(builder, unit, call, dtypes, loader)
+        return _add_call(builder, unit, call, dtypes, loader)
     source = call.args[0] if call.args else call.kwargs.get("x")
     dtype = unit.config.get("dtype")
     if (
@@ -91,9 +91,10 @@ def is_before_lambdas(loader: str) -> bool:
     return not is_since(loader, _FIRST_LAMBDA)
 
 
-def _put(
+def _add_call(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes, loader: str
 ) -> Reference:
+    """Add the op layers for one call of an operation, and return the result."""
     if unit.class_name == "GetItem":
         return _building.put_keras2_slicing(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
@@ -148,9 +149,10 @@ def _call(
     arguments: dict[str, Argument],
     dtypes: TensorDtypes,
 ) -> Reference:
+    """Add the op layer for a row of the operation table, with its casts, and return the result."""
     function = row.functions[0]
-    tensors, _ = split(row, arguments)
-    dtype = of_tensors(row, arguments, dtypes.of)
+    tensors, _ = split_tensors_and_numbers(row, arguments)
+    dtype = promoted_dtype_of_tensors(row, arguments, dtypes.of)
     several = len(tensors) > 1
     if dtype is None and (several or row.floats):
         raise UnsupportedOperationError(

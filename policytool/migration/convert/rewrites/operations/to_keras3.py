@@ -16,7 +16,10 @@ from policytool.migration.convert.rewrites.operations._building import (
     UnsupportedOperationError,
 )
 from policytool.migration.convert.tensor_facts import called_class
-from policytool.migration.result_dtypes import named_arguments_of_op_layer, of_tensors
+from policytool.migration.result_dtypes import (
+    named_arguments_of_op_layer,
+    promoted_dtype_of_tensors,
+)
 from policytool.model.calls import Constant, Reference, tensors
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases.keras_operations import REQUIRED, Pair, ParameterKind, Place
@@ -85,6 +88,7 @@ def _l2_normalize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -
 
 
 def _axis(call: Call) -> Value:
+    """Return the axis of a call: a number, a list of numbers, or None."""
     axis = call.kwargs.get("axis")
     if axis is None or isinstance(axis, int):
         return axis
@@ -133,6 +137,7 @@ def _difference(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> 
 
 
 def _add_n(builder: OperationBuilder, call: Call, _dtypes: TensorDtypes) -> Reference:
+    """Add the operations that add up a list of tensors, and return the sum."""
     terms = call.args[0]
     if isinstance(terms, Reference):
         terms = [terms]
@@ -303,7 +308,9 @@ COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(
 """The composing functions, by TensorFlow function; if one returns None, the rows are used."""
 
 
-def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes) -> Reference:
+def add_operations(
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes
+) -> Reference:
     """
     Add the operations that compute one call of an op layer, and return the result.
 
@@ -336,6 +343,10 @@ def _call(
     arguments: dict[str, Argument],
     dtypes: TensorDtypes,
 ) -> Reference:
+    """
+    Add the operation for a row of the operation table, with a cast of its result, and return the
+    result.
+    """
     known = {pair.tf for pair in row.pairs} | {"name"}
     for key, value in arguments.items():
         if key not in known and value not in row.ignored.get(key, ()):
@@ -343,7 +354,7 @@ def _call(
                 f"calls tf.{row.functions[0]} with {key}, which {row.op} in Keras 3 does not "
                 "support"
             )
-    dtype = of_tensors(row, arguments, dtypes.of)
+    dtype = promoted_dtype_of_tensors(row, arguments, dtypes.of)
     if row.floats and dtype not in names_of_dtypes.FLOATS:
         raise UnsupportedOperationError(
             f"calls tf.{row.functions[0]} on {dtype or 'tensors of unknown dtype'}, for which "
@@ -416,6 +427,7 @@ def shape(value: Argument) -> Value:
 
 
 def _cuts(sizes: list[Argument]) -> Value:
+    """Return the positions at which a tensor is split into parts of these sizes."""
     places: list[Value] = []
     total = 0
     for size in sizes[:-1]:
