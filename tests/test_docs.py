@@ -207,8 +207,10 @@ def test_the_settings_of_the_page_on_audit_are_valid(tmp_path: Path) -> None:
     assert "expires = 2027-01-31" in ended.out
 
 
-def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
-    """And has a variable, but for those that every command has."""
+def test_audit_options_with_a_variable_are_on_the_page_of_audit() -> None:
+    """
+    Each such option has a variable with its name. Options that every command has are excluded.
+    """
     page = (ROOT / "docs/how-to/audit.md").read_text(encoding="utf-8")
     options = [
         option for option in audit_command.command.params if isinstance(option, click.Option)
@@ -229,7 +231,7 @@ def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
 
 @pytest.mark.parametrize("name", ["check", "tune"])
 def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
-    """But for those that every command has."""
+    """Options that every command has are excluded."""
     page = (ROOT / f"docs/how-to/{name}.md").read_text(encoding="utf-8")
     command = {"check": check_command, "tune": tune_command}[name].command
     options = [option for option in command.params if isinstance(option, click.Option)]

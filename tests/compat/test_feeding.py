@@ -362,12 +362,12 @@ def test_masks_are_known_by_what_takes_them(asked: Callable[[str], Answers], fam
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sequences_end_at_the_same_place_in_all_inputs(
+def test_every_second_row_ends_with_masked_steps(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """
-    Every other row has a tail of what a mask takes away: 0 before an Embedding, the mask's own
-    value before a Masking.
+    Masked steps are 0 before an Embedding, and the mask value before a Masking layer. The lengths
+    of rows differ.
     """
     fed = asked(family).saved("nested", "drawn")
     ended = (fed["series"] == -1.0).all(axis=-1)

@@ -127,8 +127,8 @@ def test_multi_head_attention_clears_masks(
     assert rule.out["11"] == ("first",)
 
 
-def test_concatenate_has_rules_of_its_own() -> None:
-    """An input without a mask counts as ones; along the steps tf_keras 2.21 cannot do it."""
+def test_concatenate_treats_an_input_without_a_mask_as_ones() -> None:
+    """Along the steps, tf_keras 2.21 raises an error for such an input."""
     features = mask_rule("Concatenate", {"axis": -1}, KERAS, inputs=2)
     steps = mask_rule("Concatenate", {"axis": 1}, KERAS, inputs=2)
     older = mask_rule("Concatenate", {"axis": 1}, TF_KERAS, inputs=2)
@@ -142,8 +142,8 @@ def test_concatenate_has_rules_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["Rescaling", "Normalization", "Identity"])
-def test_one_library_alone_passes_masks_on(name: str) -> None:
-    """Keras 3.15 does, tf_keras drops them."""
+def test_only_keras3_propagates_masks_of_some_layers(name: str) -> None:
+    """Keras 3.15 propagates the mask, and tf_keras drops it."""
     assert mask_rule(name, {}, TF_KERAS).out["1"] == ("none",)  # type: ignore[union-attr]
     assert mask_rule(name, {}, KERAS).out["1"] == ("first",)  # type: ignore[union-attr]
 

@@ -82,8 +82,8 @@ def test_the_file_is_closed_with_the_last_reference(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
-def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to do."""
+def test_full_disk_gives_a_one_sentence_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the cause and suggests another directory."""
     monkeypatch.setattr(tempfile, "TemporaryFile", Files().opener("/dev/full"))
     with pytest.raises(ReportError) as caught:
         spill(Address, VALUES)

@@ -140,7 +140,7 @@ def test_elements_have_the_statistics_of_the_layer_that_gets_them() -> None:
         (layer("Dense"), WHOLE),
     ],
 )
-def test_other_layers_tell_nothing_of_an_input(one: Any, way: int) -> None:
+def test_statistics_of_unsuitable_layers_are_not_used_for_an_input(one: Any, way: int) -> None:
     """
     The statistics of a layer are ignored if its input was changed or has another number of
     features, or if they are missing or not finite.

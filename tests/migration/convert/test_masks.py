@@ -502,12 +502,13 @@ class TestFullyMaskedSteps:
     @pytest.mark.parametrize(
         ("dtype", "is_refused"), [("float64", True), ("float32", False), ("bfloat16", False)]
     )
-    def test_keras2_weights_them_by_their_scores_in_float64(
+    def test_only_float64_attention_with_fully_masked_steps_is_rejected(
         self, dtype: str, *, is_refused: bool
     ) -> None:
         """
-        Fully masked steps are an error in float64, because only there Keras 2 weights them by their
-        scores; without dropout, Keras 3 returns the same average in other dtypes.
+        The conversion reports possible fully masked steps in float64, because only there Keras 2
+        weights them by their scores. Without dropout, Keras 3 returns the same average in other
+        dtypes.
         """
         model = self.model()
         named({"config": model["config"]}, "mha")["config"] |= {"dtype": dtype, "dropout": 0}

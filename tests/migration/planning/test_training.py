@@ -177,7 +177,9 @@ def test_keep_moves_the_scale_into_the_optimizer(
 
 
 @pytest.mark.parametrize("optimizer", [wrapper(ADAM, FIXED), wrapper(ADAM, DYNAMIC), None])
-def test_keep_leaves_an_optimizer_that_scales(optimizer: Config | None) -> None:
+def test_keep_loss_scale_does_not_change_a_scaling_or_missing_optimizer(
+    optimizer: Config | None,
+) -> None:
     """
     ``--keep loss-scale`` changes nothing if the optimizer already has a scale, or if the file has
     no optimizer.

@@ -1,9 +1,9 @@
 """
-What the report says of loaders, against what the real loaders said of every fixture
-(``fixtures/loads.json``, written by ``fixtures/loads.py``).
+Verdicts agree with the results of the real releases for every fixture.
 
-Where the report says that a loader takes a file, or refuses it, the loader did so; of what cannot
-be known it says that it is not judged.
+``fixtures/loads.py`` measured these results and wrote them to ``fixtures/loads.json``. Each release
+that a report calls compatible loaded the file, and each incompatible release failed. If a file
+contains too little information, the report has no verdict.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _said_of_migrated(path: str) -> tuple[list[str], list[str]]:
 
 
 @THOROUGH
-def test_policies_stand_in_no_modern_loaders_way_after_migrate() -> None:
+def test_newer_releases_load_the_policies_of_migrated_files() -> None:
     """
     After migration no newer release fails on the policies of a file, and other failures agree with
     the verdicts. The measured results of the migrated fixtures are in

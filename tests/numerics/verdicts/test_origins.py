@@ -104,8 +104,8 @@ def test_infinity_that_no_output_shows_is_not_to_blame() -> None:
     assert places(found) == [("net/weak", Blame.ERROR, False)]
 
 
-def test_rounding_is_charged_to_what_rounds() -> None:
-    """Layers that are exact for rounded inputs are not charged."""
+def test_rounding_error_is_attributed_to_the_layer_that_rounds() -> None:
+    """Layers that are exact for rounded inputs are not an origin of errors."""
     found = model(
         traced("net/weak", begun=0),
         traced("net/reshape", (0,), begun=1, isolated=0.0),

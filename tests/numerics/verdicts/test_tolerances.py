@@ -64,8 +64,11 @@ def test_computations_in_a_coarser_dtype_count(side: str) -> None:
     assert tolerances.layer_tolerance(replace(plain, **computation)) == of_layer("float16")
 
 
-def test_outputs_get_the_layers_tolerances_together() -> None:
-    """The tolerance is at least that of a layer."""
+def test_output_tolerance_grows_with_the_square_root_of_the_number_of_layers() -> None:
+    """
+    The tolerance of 16 equal layers is 4 times that of a layer, and the tolerance of one layer is
+    equal to it.
+    """
     calls = [call(f"mlp/{number}", 0.0) for number in range(16)]
     together = tolerances.outputs_tolerance([*calls, call("mlp", 0.0, children=16)])
     assert together == pytest.approx(math.sqrt(16) * tolerances.layer_tolerance(calls[0]))
