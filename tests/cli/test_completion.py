@@ -74,7 +74,7 @@ def offered(*words: str) -> list[str]:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_is_offered(words: tuple[str, ...], some: set[str]) -> None:
+def test_completions_begin_with_the_typed_word(words: tuple[str, ...], some: set[str]) -> None:
     """Commands, options, choices, rules, releases and policies that begin with the word."""
     found = offered(*words)
     assert some <= set(found)

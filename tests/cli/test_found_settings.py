@@ -210,13 +210,13 @@ def test_many_paths_are_not_repeated() -> None:
         ("write-baseline", "audit"),
     ],
 )
-def test_no_file_is_overwritten(
+def test_found_settings_do_not_overwrite_a_file(
     key: str,
     command: str,
     linked: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:  # a column
-    """Neither one that the settings name, nor one that a link of the checkout leads to."""
+    """The rule applies to files named by the settings, and to links of the checkout."""
     victim = tmp_path / "profile"
     victim.write_text("mine", encoding="utf-8")
     Path("link").symlink_to(victim)
@@ -256,7 +256,7 @@ def test_no_model_is_replaced(keys: tuple[str, ...], command: str) -> None:
     assert content() == before
 
 
-def test_a_policy_makes_a_new_file_alone() -> None:
+def test_policy_in_found_settings_writes_only_a_new_file() -> None:
     """With the key ``to``, ``migrate`` writes a new file next to the original."""
     found('to = "mixed_bfloat16"\n')
     before = content()
@@ -331,7 +331,7 @@ def test_patterns_of_found_settings_take_linear_time(command: str, text: str, co
     assert time.process_time() - began < 5
 
 
-def test_a_suppression_beyond_the_steps_hides_nothing() -> None:
+def test_suppression_above_the_step_limit_hides_no_finding() -> None:
     """The report is complete, and a warning names the file and the limit."""
     found("[[suppress]]\nrules = ['ALL']\nreason = 'r'\nlayer = '.*'\n")
     assert "; 1 suppressed" in run("audit", "a.h5").out
@@ -523,8 +523,8 @@ def test_a_key_of_many_names_costs_nothing(project: Path) -> None:
             assert f"{project / FILE} has a key with more than 16 parts" in ended.err
 
 
-def test_dots_in_texts_are_no_names() -> None:
-    """Nor those in comments, numbers, and between them."""
+def test_dots_in_toml_texts_and_comments_are_not_key_separators() -> None:
+    """Dots in numbers and between such texts are not key separators either."""
     dots = ".".join("abcdefghijklmnopqrstuvwxyz")
     texts = [
         f'"{dots}"',

@@ -44,18 +44,18 @@ def written_to(path: Path, text: str) -> threading.Thread:
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_a_fifo_that_nobody_writes_to_is_waited_for_so_long(
+def test_fifo_without_a_writer_times_out(
     command: str, option: str, code: int, tmp_path: Path
 ) -> None:
-    """And then said, in a sentence."""
+    """The error names the option."""
     os.mkfifo(tmp_path / "given")
     ended = run_bounded(command, MIXED_H5, option, tmp_path / "given", *SOON)
     assert ended.code == code
     assert f"{option} {tmp_path / 'given'} cannot be read: {LATE}" in ended.err
 
 
-def test_settings_are_waited_for_so_long(tmp_path: Path, bounded: Bounded) -> None:
-    """They are read before ``--limit`` is: the time is the one outside of the command."""
+def test_settings_from_a_fifo_time_out_at_the_outer_limit(tmp_path: Path, bounded: Bounded) -> None:
+    """Settings are read before ``--limit``, so a limit of the command has no effect."""
     os.mkfifo(tmp_path / "given")
     bounded("pipe-seconds", 1)
     start = time.monotonic()
@@ -116,8 +116,8 @@ def test_a_baseline_comes_through_a_fifo(tmp_path: Path) -> None:
     assert (ended.code, thread.is_alive()) == (0, False)
 
 
-def test_a_plan_comes_through_a_descriptor(tmp_path: Path) -> None:
-    """What ``<(...)`` gives in a shell: a path of a pipe that has no other name."""
+def test_plan_is_read_from_a_descriptor(tmp_path: Path) -> None:
+    """In a shell, ``<(...)`` gives such a path of an unnamed pipe."""
     plan = run(
         "migrate", MIXED_H5, "--to", "mixed_bfloat16", "--preview", "--format", "json"
     ).out.encode()
@@ -163,8 +163,8 @@ def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
     assert (ended.code, sentence in ended.err) == (2, True)
 
 
-def test_a_list_that_does_not_end_is_waited_for_so_long() -> None:
-    """Whoever writes it holds the pipe open."""
+def test_list_of_paths_that_does_not_end_times_out() -> None:
+    """Another process keeps the pipe open."""
     reading, writing = os.pipe()
     ended = run_bounded("inspect", "-", *SOON, stdin=reading)
     os.close(reading)
@@ -173,8 +173,8 @@ def test_a_list_that_does_not_end_is_waited_for_so_long() -> None:
     assert f"Cannot read the list of paths from stdin: {LATE}" in ended.err
 
 
-def test_a_list_comes_through_a_slow_pipe() -> None:
-    """What arrives in time is read to its end."""
+def test_list_of_paths_is_read_from_a_slow_pipe() -> None:
+    """The complete list is read if it arrives in time."""
     reading, writing = os.pipe()
 
     def write() -> None:
@@ -188,8 +188,8 @@ def test_a_list_comes_through_a_slow_pipe() -> None:
     assert (ended.code, len(ended.json["models"])) == (0, 1)
 
 
-def test_a_report_to_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None:
-    """It is said; what stdout carries is there."""
+def test_report_to_a_fifo_without_a_reader_is_an_error(tmp_path: Path) -> None:
+    """Stdout is still written."""
     os.mkfifo(tmp_path / "pipe")
     ended = run_bounded("inspect", MIXED_H5, "--format", f"json={tmp_path / 'pipe'}")
     assert ended.code == 3
@@ -197,8 +197,8 @@ def test_a_report_to_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None
     assert ended.out
 
 
-def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> None:
-    """A reader may open a FIFO and never read it."""
+def test_report_to_a_fifo_whose_reader_never_reads_times_out(tmp_path: Path) -> None:
+    """A reader may open a FIFO and never read from the FIFO."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -215,8 +215,8 @@ def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> N
     ) in ended.err
 
 
-def test_a_report_goes_through_a_descriptor() -> None:
-    """What ``>(...)`` gives in a shell."""
+def test_report_is_written_to_a_descriptor() -> None:
+    """In a shell, ``>(...)`` gives such a path."""
     reading, writing = os.pipe()
     ended = run_bounded(
         "inspect", MIXED_H5, "--format", f"json=/dev/fd/{writing}", pass_fds=[writing]
@@ -232,10 +232,10 @@ def test_reports_can_go_nowhere() -> None:
     assert run_bounded("inspect", MIXED_H5, "--format", "json=/dev/null").code == 0
 
 
-def test_a_file_that_grows_while_it_is_read_is_bounded(
+def test_file_that_grows_during_the_read_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever size the system has told; files of ``/proc`` have none."""
+    """The limit applies regardless of the size from the system: files in ``/proc`` have no size."""
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
     limit = limits.Limit("tried", 10, limits.BYTES, "")
@@ -252,10 +252,10 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(
         opening.read_bounded(path, limit)
 
 
-def test_what_becomes_a_fifo_after_it_was_looked_at_is_not_waited_for(
+def test_file_replaced_by_a_fifo_before_opening_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The open descriptor decides."""
+    """The check uses the open descriptor."""
     regular, pipe = tmp_path / "file", tmp_path / "pipe"
     regular.write_bytes(b"")
     os.mkfifo(pipe)
@@ -267,10 +267,12 @@ def test_what_becomes_a_fifo_after_it_was_looked_at_is_not_waited_for(
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-def test_hdf5_that_is_replaced_while_it_is_opened_is_noticed(
+def test_hdf5_file_replaced_during_opening_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library opens a path: what it has opened is compared with what was checked."""
+    """
+    The HDF5 library opens a path, so policytool compares the opened file with the checked file.
+    """
     path = tmp_path / "model.h5"
     path.write_bytes(MIXED_H5.read_bytes())
     opened = h5py.File

@@ -378,7 +378,7 @@ def test_merge_reads_a_list_of_paths_and_regular_files() -> None:
 
 @pytest.mark.usefixtures("place")
 def test_merge_names_the_limit_of_a_long_line() -> None:
-    """It can be raised."""
+    """The user can raise this limit."""
     paths, _ = shards(1, "inspect", "models")
     ended = run("merge", *paths, "--limit", "json-bytes=1K")
     assert ended.code == 3

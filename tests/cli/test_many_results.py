@@ -85,8 +85,10 @@ def test_reports_are_the_same_from_a_file(
 
 
 @THOROUGH
-def test_a_baseline_is_the_same_from_a_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the findings as they were before any were suppressed."""
+def test_baseline_is_the_same_from_a_temporary_file(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The baseline contains the findings before suppression."""
     call = ("audit", "models", "--write-baseline", "known.json")
     first = run(*call)
     expected = (place / "known.json").read_bytes()

@@ -75,8 +75,8 @@ def check(ended: Ended, code: int) -> None:
         f"a = 1\n[{TOML}]\n[{TOML}]\n",
     ],
 )
-def test_settings(text: str) -> None:
-    """Their keys and values, in what Click says of them too."""
+def test_messages_about_settings_are_harmless(text: str) -> None:
+    """Keys and values are also harmless in messages from Click."""
     Path("policytool.toml").write_text(text, encoding="utf-8")
     ended = run("audit", "a.h5")
     assert ended.code == 2
@@ -195,8 +195,10 @@ def test_directories(text: str, code: int, project: Path, monkeypatch: pytest.Mo
         check(run("audit", "a.h5"), 2)
 
 
-def test_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    """What TensorFlow's process is doing, which it says in words of its own."""
+def test_progress_messages_of_the_child_process_are_harmless(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The child process, which runs TensorFlow, sends the text of its steps."""
     steps(verbose=True)(EVIL)
     assert is_harmless(capsys.readouterr().err)
 

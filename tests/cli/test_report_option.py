@@ -55,8 +55,8 @@ def refused(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("form", [reporter.name for reporter in REPORTERS])
-def test_a_file_holds_what_stdout_would_on_a_pipe(form: str) -> None:
-    """At 120 columns, without colour, whatever stdout is."""
+def test_report_file_equals_stdout_on_a_pipe(form: str) -> None:
+    """The file has 120 columns and no colour, regardless of stdout."""
     ended = run("inspect", "--color", "always", "--variables", "--format", f"{form}=report", "a.h5")
     assert (ended.code, ended.err) == (0, "")
     assert (
@@ -98,8 +98,8 @@ def test_a_diff_that_fails_is_reported() -> None:
     assert refused("diff", "a.h5", "a.h5", "--format", "json=read.only")[0] == 3
 
 
-def test_a_diff_replaces_neither_of_its_files() -> None:
-    """However they are spelled."""
+def test_diff_replaces_neither_model_with_a_report() -> None:
+    """The notation of the path has no effect."""
     shutil.copy("a.h5", "b.h5")
     for name in ("a.h5", "./b.h5"):
         code, said = refused("diff", "a.h5", "b.h5", "--format", f"json={name}")
@@ -138,7 +138,7 @@ def test_html_of_a_directory_is_an_index_and_a_page_for_each_model(place: str) -
 
 
 def test_html_of_a_directory_without_models_is_an_index() -> None:
-    """What could not be read is in it."""
+    """The index contains unreadable files."""
     assert run("inspect", "gone.h5", "--format", "html=site/").code == 3
     assert [path.name for path in Path("site").iterdir()] == ["index.html"]
     assert "gone.h5" in run("audit", "gone.h5", "--format", "html").out
@@ -164,8 +164,8 @@ def test_wrong_directories_are_refused() -> None:
     assert not Path("site").exists()
 
 
-def test_settings_are_not_replaced() -> None:
-    """They are read, too; in a directory of pages, only names of pages are in the way."""
+def test_settings_file_is_not_replaced_by_a_report() -> None:
+    """In a directory of pages, only names of pages are in conflict with a settings file."""
     Path("s.toml").write_text("")
     assert refused("inspect", "a.h5", "--config", "s.toml", "--format", "json=s.toml")[0] == 2
     Path("site").mkdir()
@@ -176,8 +176,8 @@ def test_settings_are_not_replaced() -> None:
         Path("site", name).unlink()
 
 
-def test_what_a_page_of_a_directory_would_replace() -> None:
-    """Nothing outside of it, no directory, and no model that appeared meanwhile."""
+def test_pages_replace_no_file_outside_of_the_directory() -> None:
+    """Pages replace neither a directory nor a model that appeared in the meantime."""
     Path("victim").write_text("old")
     Path("site").mkdir()
     Path("site/index.html").symlink_to("../victim")
@@ -220,8 +220,8 @@ def test_a_plan_in_a_file_can_be_carried_out() -> None:
     )
 
 
-def test_findings_and_failures_keep_their_codes() -> None:
-    """A report is written whatever the code is."""
+def test_report_is_written_with_every_exit_code() -> None:
+    """The report is written for findings, failures and an empty directory."""
     Path("empty.h5").write_bytes(b"")
     Path("d").mkdir()
     assert run("migrate", "--preview", "--format", "json=check.json", "a.h5").code == 1
@@ -231,8 +231,8 @@ def test_findings_and_failures_keep_their_codes() -> None:
     assert json.loads(Path("none.json").read_text(encoding="utf-8"))["models"] == []
 
 
-def test_a_report_is_replaced_with_its_mode_and_its_link() -> None:
-    """A run after the first gives the file new content and nothing else."""
+def test_replaced_report_keeps_the_mode_and_the_link() -> None:
+    """A later run changes only the content of the file."""
     Path("real.json").write_text("old", encoding="utf-8")
     Path("real.json").chmod(0o640)
     Path("latest.json").symlink_to("real.json")
@@ -286,8 +286,8 @@ def test_pipes_and_devices_are_written_to_and_stay() -> None:
 
 
 @THOROUGH
-def test_a_closed_pipe_costs_no_report(project: Path) -> None:
-    """What goes to files is written before stdout is."""
+def test_report_is_complete_after_a_closed_pipe(project: Path) -> None:
+    """Report files are written before stdout."""
     path = h5_model(
         project / "big.h5", sequential(*(dense(f"dense_{number}") for number in range(3000)))
     )
@@ -408,8 +408,8 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     assert "would replace a model or part of a model. Specify another file" in said
 
 
-def test_neither_a_plan_nor_an_output_is_replaced() -> None:
-    """What a migration reads and writes is no place for its report."""
+def test_report_replaces_neither_the_plan_nor_the_output() -> None:
+    """A report cannot replace a file that a migration reads or writes."""
     assert run("migrate", "--preview", "--format", "json=plan.json", "a.h5").code == 1
     assert refused("migrate", "--plan", "plan.json", "--format", "json=plan.json")[0] == 2
     assert refused("migrate", "a.h5", "-o", "b.h5", "--format", "json=b.h5")[0] == 2
@@ -509,10 +509,10 @@ def test_a_disk_that_fills_up_in_the_middle_keeps_the_old_report() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "sarif"])
-def test_a_report_is_replaced_without_reading_it(
+def test_report_is_replaced_without_reading_the_old_one(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A report of thousands of models would need far more memory than all else."""
+    """A report of thousands of models would need too much memory."""
     call = ("audit", "--fail-on", "never", "--format", f"{form}=report", "a.h5")
     run(*call)
     before = Path("report").read_bytes()
@@ -556,8 +556,8 @@ def test_a_variable_has_several_reports(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("place", ["a.h5", "other.h5", "inputs.npz"])
-def test_saved_inputs_replace_nothing_that_is_read_and_no_model(place: str) -> None:
-    """It is wrong usage before TensorFlow is started, and every file stays."""
+def test_saved_inputs_replace_neither_a_model_nor_an_input(place: str) -> None:
+    """The usage error comes before TensorFlow starts, and no file changes."""
     shutil.copy(FIXED_SCALE_H5, "other.h5")
     Path("inputs.npz").write_bytes(b"inputs")
     code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--save-inputs", place)
