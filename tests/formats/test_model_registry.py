@@ -178,7 +178,7 @@ def test_little_is_transferred_of_a_large_file(server: StandInMlflow) -> None:
     assert len(server.requests) < 30
 
 
-def test_a_server_of_whole_files_is_asked_once_for_each(server: StandInMlflow) -> None:
+def test_server_without_ranges_gets_one_request_per_file(server: StandInMlflow) -> None:
     """
     A server without ranges gets one request per file, because it may copy the file from a bucket
     first; one range request shows that it does not support ranges.
@@ -269,7 +269,7 @@ def test_a_port_without_a_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch
     assert codes(FILE) == ["remote-unavailable"]
 
 
-def test_a_certificate_that_nobody_signed_is_one_sentence(
+def test_invalid_certificate_gives_a_one_line_error(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -341,7 +341,7 @@ def test_no_address_of_a_server_is_one_sentence(
         (f"models:/{LOGGED}", "not one of an MLflow server"),
     ],
 )
-def test_a_registry_leads_only_to_its_server_and_to_buckets(
+def test_registered_model_is_only_on_the_server_or_in_a_bucket(
     server: StandInMlflow, location: str, said: str
 ) -> None:
     """
@@ -437,7 +437,7 @@ def test_a_size_that_is_not_true_is_refused(
 
 
 @pytest.mark.parametrize("etags", ["each", "same"])
-def test_a_file_that_changes_while_it_is_read_is_refused(server: StandInMlflow, etags: str) -> None:
+def test_file_that_changes_during_reading_is_an_error(server: StandInMlflow, etags: str) -> None:
     """
     A file that changes during reading is an error: the second range has another etag, or the
     download begins differently.
@@ -492,7 +492,7 @@ def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None
     assert sum(f"{ARTIFACTS}/home/b" in request for request in server.requests) == 0
 
 
-def test_a_full_disk_is_one_sentence(server: StandInMlflow) -> None:
+def test_full_disk_gives_a_one_line_error(server: StandInMlflow) -> None:
     """A full disk for temporary files is a one-line error."""
     server.ranges = False
     made = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
@@ -519,7 +519,9 @@ def test_a_package_that_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyP
         assert codes(MODEL) == ["remote-package"]
 
 
-def test_nothing_is_written_and_nobody_else_is_told(server: StandInMlflow, tmp_path: Path) -> None:
+def test_registered_model_is_read_without_files_and_usage_data(
+    server: StandInMlflow, tmp_path: Path
+) -> None:
     """Reading a registered model writes no files and sends no usage data, unlike MLflow."""
     home = tmp_path / "home"
     home.mkdir()
@@ -583,7 +585,7 @@ def test_parts_of_a_url(url: str, registered: str, location: str) -> None:
     assert remote_path.is_url(url)
 
 
-def test_a_registered_model_has_nothing_beside_it() -> None:
+def test_registered_model_has_no_parts_outside_its_directory() -> None:
     """A registered model has no parts outside its directory."""
     path = remote_path.parse("models:/a/1")
     assert path.parent == path

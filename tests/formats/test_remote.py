@@ -196,7 +196,7 @@ def test_a_port_without_a_server_is_one_sentence() -> None:
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-unavailable"]
 
 
-def test_a_certificate_that_nobody_signed_is_one_sentence(server: RangeServer) -> None:
+def test_invalid_certificate_gives_a_one_line_error(server: RangeServer) -> None:
     """
     An invalid certificate is a one-line error; the test uses a server without TLS, because both
     fail in the handshake.
@@ -213,9 +213,7 @@ def test_a_server_without_ranges_is_refused(server: RangeServer, tmp_path: Path)
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-ranges"]
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(
-    server: RangeServer, tmp_path: Path
-) -> None:
+def test_file_that_changes_during_reading_is_an_error(server: RangeServer, tmp_path: Path) -> None:
     """A file that changes during reading is an error."""
     h5_file(tmp_path / "model.h5")
     server.changing = True
@@ -223,7 +221,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     assert [failure["code"] for failure in ended.json["failures"]] == ["changed"]
 
 
-def test_a_web_address_asks_for_nothing_beside_it(server: RangeServer, tmp_path: Path) -> None:
+def test_web_address_is_read_without_requests_for_other_files(
+    server: RangeServer, tmp_path: Path
+) -> None:
     """A web address is read without requests for other files, even if it is part of a model."""
     h5_file(tmp_path / "model.weights.h5")
     (tmp_path / "config.json").write_text("{}")
@@ -303,7 +303,7 @@ def test_worker_processes_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
     assert [model["path"] for model in ended.json["models"]] == urls
 
 
-def test_a_registered_model_in_a_bucket_is_read_there(bucket: Any, tmp_path: Path) -> None:
+def test_registered_model_in_a_bucket_is_read_from_the_bucket(bucket: Any, tmp_path: Path) -> None:
     """
     A registered model whose files are in a bucket is read from the bucket in ranges, and reported
     under its own name.
@@ -459,7 +459,7 @@ def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
         ("HTTPS://u@host/a", "https://host/a"),
     ],
 )
-def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
+def test_displayed_url_has_no_user_password_or_query(url: str, shown: str) -> None:
     """The displayed URL has no user, password or query."""
     assert remote_path.without_secrets(url) == shown
     assert remote_path.parse(url).shown == shown
@@ -579,7 +579,7 @@ def test_memory_for_parts_is_bounded() -> None:
     assert stream.read() == data
 
 
-def test_a_model_is_seen_as_it_is_now() -> None:
+def test_changed_model_is_read_again() -> None:
     """A model that changed between two reads is read again."""
     memory = fsspec.filesystem("memory")
     for name in ("one", "two"):
@@ -614,7 +614,7 @@ def test_a_drive_is_no_protocol() -> None:
         remote_path.parse("C://models/a.h5")
 
 
-def test_a_prefix_and_a_glob_stand_for_the_models_below(bucket: Any, tmp_path: Path) -> None:
+def test_prefix_and_glob_select_the_models_below(bucket: Any, tmp_path: Path) -> None:
     """
     A prefix and a glob select the models below them, sorted by name, with directories as one model,
     and without hidden names and backups.
@@ -665,7 +665,7 @@ def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
     assert run("inspect", url, "--jobs", "1").code == 0
 
 
-def test_a_baseline_names_remote_models_by_their_urls(bucket: Any, tmp_path: Path) -> None:
+def test_baseline_stores_the_urls_of_remote_models(bucket: Any, tmp_path: Path) -> None:
     """
     A baseline stores the URL of a remote model unchanged, and such a model is not removed as a
     deleted one.

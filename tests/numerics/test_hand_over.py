@@ -197,7 +197,7 @@ def test_holes_stay_holes(place: Path) -> None:
         assert status.st_blocks * 512 < 2**20
 
 
-def test_a_full_disk_is_one_sentence(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_gives_a_one_line_error(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A full disk is a one-line error before copying, and names the variable that moves the directory.
     """

@@ -67,7 +67,7 @@ def test_every_fixture_is_rewritten_and_read_back(path: Path, tmp_path: Path) ->
     reading.read(written.target, "again")
 
 
-def test_beside_and_in_place_the_shards_stay_where_they_are(model: Path) -> None:
+def test_shards_are_unchanged_in_the_same_directory(model: Path) -> None:
     """
     In place or in the same directory, only the model file is written, and the shards stay
     unchanged.
@@ -80,7 +80,7 @@ def test_beside_and_in_place_the_shards_stay_where_they_are(model: Path) -> None
     assert held(model.parent)["model.json.bak"] == before["model.json"]
 
 
-def test_a_copy_elsewhere_gets_its_shards(model: Path, tmp_path: Path) -> None:
+def test_copy_in_another_directory_gets_its_shards(model: Path, tmp_path: Path) -> None:
     """
     A copy in another directory gets its shards, including those in subdirectories, and a second run
     does not write them again.

@@ -425,9 +425,7 @@ def largest_file(size: int) -> Iterator[None]:
     *("h5-in-place", "h5-cast", "keras-in-place", "keras-cast"),
     *("created-h5-in-place", "created-keras-in-place", "created-json-in-place"),
 )
-def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
-    scenario: Scenario, tmp_path: Path
-) -> None:
+def test_file_size_limit_is_reported_as_a_full_disk(scenario: Scenario, tmp_path: Path) -> None:
     """A file size limit (``ulimit -f``) is reported like a full disk."""
     source = scenario.prepare(tmp_path / "models")
     before = held(source.parent)
@@ -438,7 +436,7 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
 
 
 @scenarios("h5-cast", "created-h5-new")
-def test_a_directory_that_takes_no_file_is_told(
+def test_directory_without_write_permission_is_reported(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory without write permission is reported, for any user who runs the tests."""
@@ -524,7 +522,7 @@ def test_a_source_that_changes_meanwhile_is_not_published(
 
 
 @scenarios("h5-new", "json", "created-h5-new", "created-json-in-place")
-def test_what_verify_raises_ends_the_write(scenario: Scenario, tmp_path: Path) -> None:
+def test_exception_of_verify_ends_the_write(scenario: Scenario, tmp_path: Path) -> None:
     """
     An exception of ``verify``, which receives the complete file under its final name, ends the
     write.

@@ -297,7 +297,7 @@ def test_number_of_tensors_is_bounded(tmp_path: Path, bounded: Bounded) -> None:
     assert reading(tmp_path / "made") == "checkpoint-limit"
 
 
-def test_index_beyond_the_bounds_is_not_read(tmp_path: Path) -> None:
+def test_index_above_the_size_limit_is_not_read(tmp_path: Path) -> None:
     """An index above the size limit is an error before it is read."""
     with (tmp_path / "made.index").open("wb") as stream:
         stream.truncate(limits.CHECKPOINT_INDEX_BYTES.value + 1)
@@ -334,7 +334,7 @@ def test_shards_are_looked_for_beside_the_index(tmp_path: Path) -> None:
         (b"ABCD", None),
     ],
 )
-def test_short_shards_are_told(content: bytes, code: str | None, tmp_path: Path) -> None:
+def test_short_shards_are_reported(content: bytes, code: str | None, tmp_path: Path) -> None:
     """A shard that is too short is reported as truncated or as the remains of a failed download."""
     bundle = opened(tmp_path)
     (tmp_path / "made.data-00000-of-00001").write_bytes(content)
@@ -348,7 +348,7 @@ def test_short_shards_are_told(content: bytes, code: str | None, tmp_path: Path)
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_links_are_followed_inside_the_directory_alone(inside: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_links_are_followed_only_within_the_directory(inside: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """
     A shard that is a link within the directory is read, and a link out of the directory is an
     error.
@@ -386,7 +386,7 @@ def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         bundle.strings(bundle.entries["v"])
 
 
-def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
+def test_object_graph_above_the_limits_is_rejected(tmp_path: Path) -> None:
     """
     The size and the number of objects of an object graph are checked before the objects are
     created.
@@ -405,7 +405,7 @@ def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
             bundle.objects()
 
 
-def test_missing_index_is_told(tmp_path: Path) -> None:
+def test_missing_index_is_an_error(tmp_path: Path) -> None:
     """A missing index is an error with its own code."""
     assert reading(tmp_path / "nothing") == "not-found"
 
