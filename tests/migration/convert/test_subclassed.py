@@ -181,7 +181,7 @@ BLOCK = {"a__norm": NORM, "a__steps__dense": DENSE}
         ({"": DENSE}, {}, {"": ""}),
     ],
 )
-def test_layers_of_keras3_move_where_keras2_lists_them(
+def test_layers_of_keras3_move_to_the_list_of_keras2(
     tmp_path: Path,
     groups: dict[str, tuple[tuple[int, ...], ...]],
     names: dict[str, str],

@@ -112,7 +112,7 @@ def to_each(*policies: str | None) -> pytest.MarkDecorator:
 
 
 @to_each(None)
-def test_modernising_changes_spellings_alone(planned: tuple[Planned, ...]) -> None:
+def test_plan_without_a_policy_changes_only_the_policy_format(planned: tuple[Planned, ...]) -> None:
     """
     A plan without a policy only updates the policy format: no layer computes in another dtype, no
     deprecated format is left, and only tensors that no release reads change.
