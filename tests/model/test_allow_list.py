@@ -81,7 +81,7 @@ def test_a_class_on_no_list_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["TFSMLayer", "TorchModuleWrapper", "KerasLayer"])
-def test_a_layer_that_opens_a_file_is_refused_without_its_name(name: str) -> None:
+def test_layer_that_opens_a_file_is_rejected_for_any_argument_name(name: str) -> None:
     """
     A layer that opens a file is rejected even under another argument name, because another release
     may use that name.
@@ -183,7 +183,7 @@ def test_a_method_that_no_release_wraps_is_refused(owner: str, method: str) -> N
 
 
 @pytest.mark.parametrize("value", [5, "text", ["x", 0], {"class_name": "__tuple__", "items": [1]}])
-def test_a_call_with_constants_alone_is_refused(value: object) -> None:
+def test_call_with_only_constants_is_rejected(value: object) -> None:
     """
     A call with only constants is rejected, because it would run while the model is built and no
     release writes it.
@@ -221,7 +221,7 @@ def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
     )
 
 
-def test_feature_columns_and_wrapped_cells_need_no_trust_unless_they_call_or_read() -> None:
+def test_feature_columns_and_wrapped_cells_without_code_need_no_trust() -> None:
     """
     Feature columns and wrapped cells need no trust unless they contain a function or a checkpoint
     of their author.
@@ -437,7 +437,7 @@ def changed(folder: Path, name: str, change: Any) -> Path:
     "name",
     sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/saved_model.pb")),
 )
-def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None:
+def test_savers_and_tables_of_real_models_are_accepted(name: str) -> None:
     """Savers and tables in SavedModels of each release are accepted."""
     document = format_detection.document(FIXTURES / name, name)
     assert not [
@@ -459,7 +459,7 @@ def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None
 )
 @pytest.mark.parametrize("where", ["graph", "function"])
 @pytest.mark.parametrize("text", [b"/etc/victim", b"../victim", b"file://victim", b"victim"])
-def test_a_saver_with_a_path_of_its_own_is_found(
+def test_saver_with_a_constant_path_is_rejected(
     tmp_path: Path, op: str, inputs: list[str], where: str, text: bytes
 ) -> None:
     """
@@ -564,7 +564,7 @@ def test_printing_to_a_file_is_found(tmp_path: Path) -> None:
     assert reasons(changed(tmp_path, SAVED, put(b"file:///etc/victim")))
 
 
-def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
+def test_repeated_graphs_are_merged_before_the_check(tmp_path: Path) -> None:
     """
     Two graphs in one MetaGraph are merged before the check, as TensorFlow's protobuf does, so that
     ops in the first are found.
@@ -634,7 +634,7 @@ def test_a_sampler_with_a_vocabulary_is_found(tmp_path: Path, value: dict[str, A
 
 
 @pytest.mark.parametrize(("inputs", "evil"), [((0,), False), ((0, 0, 0), True), ((), True)])
-def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(
+def test_table_in_a_function_uses_the_asset_bound_to_the_function(
     tmp_path: Path, inputs: tuple[int, ...], *, evil: bool
 ) -> None:
     """
@@ -661,7 +661,7 @@ def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(
 # Classes of someone's own
 
 
-def test_training_that_is_not_asked_for_needs_no_trust(tmp_path: Path) -> None:
+def test_custom_loss_needs_no_trust_without_compiling(tmp_path: Path) -> None:
     """
     A custom loss needs no trust for ``check`` and ``--verify``, because they do not compile the
     model.

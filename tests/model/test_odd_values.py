@@ -156,7 +156,7 @@ def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> No
         audited(config, Path(directory) / "odd.json")
 
 
-def test_text_and_numbers_are_taken_for_what_they_are() -> None:
+def test_booleans_and_huge_integers_are_not_numbers() -> None:
     """Booleans and integers too large for a float are not numbers, and only strings are text."""
     assert [number(value) for value in (3, 2.5, True, "3", None, HUGE)] == [
         3.0,

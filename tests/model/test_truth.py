@@ -245,7 +245,7 @@ def ids(case: Case) -> str:
 
 
 @for_each("case", CASES, ids=ids)
-def test_layers_say_what_the_live_objects_said(case: Case) -> None:
+def test_layers_in_reports_equal_the_recorded_truth(case: Case) -> None:
     """
     Class, policy, compute and variable dtype, loss scale and autocast of each layer in a report
     equal the recorded truth.
@@ -460,7 +460,7 @@ WEIGHTS_ALONE: Final = tuple(_cases(("weights", "weights-legacy", "weights-tf", 
 
 
 @for_each("case", WEIGHTS_ALONE, ids=ids)
-def test_weights_alone_are_those_of_the_live_model(case: Case) -> None:
+def test_weights_file_has_the_variables_of_the_live_model(case: Case) -> None:
     """
     A report on a weights file of any layout has each variable of the live model once, with its
     shape and dtype, and notes that the file has no policy.
