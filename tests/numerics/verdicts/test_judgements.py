@@ -108,7 +108,7 @@ def of_signature(name: str, *, missing: bool = False) -> dict[str, Any]:
     }
 
 
-def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
+def test_tolerance_may_name_an_output_of_one_signature() -> None:
     """A name that no signature has is a usage error."""
     both = [of_signature("scores"), of_signature("lowered")]
     assert len(
