@@ -56,7 +56,9 @@ def test_generated_addresses_are_current(name: str) -> None:
 
 @THOROUGH
 def test_no_other_file_has_the_address() -> None:
-    """Only the constant's module and the files that `make docs` writes have it."""
+    """
+    Only the module of the constant and the files that ``make docs`` writes contain the address.
+    """
     found = {name for name, text in texts() if project.URL in text}
     assert found == {HOME, *GENERATED}
 

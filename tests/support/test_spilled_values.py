@@ -24,8 +24,8 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spilled_values, "FEW", 2)
 
 
-def test_values_come_back_in_their_order() -> None:
-    """As often as wanted, one by one or as a part."""
+def test_spilled_values_keep_their_order() -> None:
+    """The values can be read repeatedly, one by one or as a slice."""
     found = spill(Address, iter(VALUES))
     assert len(found) == len(VALUES)
     assert [*found] == [*found] == [*VALUES]
@@ -36,7 +36,7 @@ def test_values_come_back_in_their_order() -> None:
 
 
 def test_values_can_be_added_after_some_were_read() -> None:
-    """They do not replace each other in the file."""
+    """Later values do not replace earlier values in the file."""
     found = SpilledValues(Address)
     for number, value in enumerate(VALUES):
         found.append(value)
@@ -44,7 +44,7 @@ def test_values_can_be_added_after_some_were_read() -> None:
 
 
 def test_few_values_need_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are the same objects, in a tuple."""
+    """Few values are the same objects in a tuple."""
     monkeypatch.delattr(tempfile, "TemporaryFile")
     found = spill(Address, VALUES[:2])
     assert found == VALUES[:2]

@@ -99,7 +99,7 @@ def test_a_special_file_in_a_model_is_named(kind: str, command: str, tmp_path: P
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_in_a_special_file_are_not_read(kind: str, tmp_path: Path) -> None:
-    """What else the models say is reported."""
+    """Other properties of the models are still reported."""
     models = [
         copied(member, tmp_path / str(number), KINDS[kind]) for number, member in enumerate(VALUES)
     ]
@@ -142,8 +142,8 @@ def test_no_command_waits_for_a_fifo(command: tuple[str | Path, ...], tmp_path: 
 
 
 @pytest.mark.parametrize("option", ["--inputs", "--weights"])
-def test_files_for_tensorflow_are_regular(option: str, tmp_path: Path) -> None:
-    """Its process is not started for one that it would wait for."""
+def test_fifo_for_tensorflow_is_rejected(option: str, tmp_path: Path) -> None:
+    """The TensorFlow process is not started for a file that would block it."""
     os.mkfifo(tmp_path / "given")
     ended = run_bounded(
         "check",
@@ -170,8 +170,10 @@ def test_a_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
     assert "assets/vocabulary.txt is not a regular file" in ended.err
 
 
-def test_a_graph_without_metadata_reads_no_endless_architecture(tmp_path: Path) -> None:
-    """What TF 1 exports has the architecture among its assets; a link to a device is none."""
+def test_architecture_of_a_tf1_export_is_not_read_from_a_device(tmp_path: Path) -> None:
+    """
+    An export of TF 1 has its architecture among the assets, and a link to a device is ignored.
+    """
     model = tmp_path / "model"
     shutil.copytree(FIXTURES / "tf1.15/global_mixed_float16.export", model)
     (model / "assets/saved_model.json").unlink()

@@ -102,8 +102,8 @@ def test_a_name_that_reads_as_a_pattern_is_none() -> None:
     assert selected(found, ["blk_1", "blk_2", "blk.*", "stem"]) == ["blk_1", "blk_2"]
 
 
-def test_names_of_many_parts_are_selected_as_they_are() -> None:
-    """A person would not read a pattern of 70 parts."""
+def test_names_with_many_parts_are_selected_by_full_name() -> None:
+    """A pattern of 70 parts would be unreadable."""
     chosen = ["_".join(["x"] * 40) + end for end in ("1", "2")]
     assert selecting_patterns(alone(chosen), alone(["y"])) == tuple(chosen)
 

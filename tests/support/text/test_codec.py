@@ -115,8 +115,8 @@ TREES = st.builds(
 
 
 @given(TREES)
-def test_what_is_encoded_comes_back(tree: Tree) -> None:
-    """Equal, of the same types, in the same order; and as one line."""
+def test_encoded_values_are_decoded_unchanged(tree: Tree) -> None:
+    """Decoded values have equal types and order, and the text is one line."""
     text = codec.encode(tree)
     found = codec.read(Tree, json.loads(text))
     assert found == tree
@@ -184,8 +184,8 @@ def test_models_come_back(result: Model | Failure | None) -> None:
     assert repr(found) == repr(result)
 
 
-def test_what_a_float_cannot_be_in_json_comes_back() -> None:
-    """NaN and infinities, which a loss scale of a file from a stranger may be."""
+def test_nan_and_infinity_are_decoded_unchanged() -> None:
+    """A loss scale of an untrusted file may have such a value."""
     assert repr(
         [
             codec.read(Leaf, json.loads(codec.encode(Leaf(size=size))))
@@ -281,7 +281,7 @@ def test_a_value_without_a_form_is_refused() -> None:
 
 @pytest.mark.parametrize("module", [audit, fix, inspect, remote_migration, saved_plans])
 def test_every_task_is_found_by_its_module(module: ModuleType) -> None:
-    """Another process imports the module by its name, and reads what the annotations say."""
+    """A worker imports the module by name, and reads its annotations."""
     assert importlib.import_module(module.TASK.module).TASK is module.TASK
     assert all(module.TASK.readers())
 
@@ -295,8 +295,8 @@ class Changed:
     marks: tuple[Colour, ...] = ()
 
 
-def test_what_is_absent_is_left_out() -> None:
-    """And null is not absent."""
+def test_absent_values_are_left_out() -> None:
+    """A null is not an absent value."""
     text = codec.encode(Changed(before=ABSENT, after=None))
     assert text == '{"after": null, "marks": []}'
     assert codec.read(Changed, json.loads(text)) == Changed(before=ABSENT, after=None)
@@ -316,8 +316,8 @@ def test_what_is_absent_is_left_out() -> None:
         (Address, {"part": "a", "pointer": None}, "expected text"),
     ],
 )
-def test_what_is_no_such_value_is_refused(cls: type, found: object, error: str) -> None:
-    """Whoever wrote it."""
+def test_value_of_another_type_is_rejected(cls: type, found: object, error: str) -> None:
+    """The error names the key or the expected type."""
     with pytest.raises((KeyError, TypeError, ValueError), match=error):
         codec.read(cls, found)
 
