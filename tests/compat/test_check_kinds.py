@@ -109,10 +109,10 @@ def test_models_without_fault_pass(checked: Checked, kind: str, file: str, to: s
 
 
 @pytest.mark.parametrize("to", [None, "mixed_bfloat16"])
-def test_a_saved_model_of_keras_passes(checked: Checked, to: str | None) -> None:
+def test_savedmodel_of_keras_passes(checked: Checked, to: str | None) -> None:
     """
-    It is built anew from its metadata on both sides, and measures what the file of the same model
-    does.
+    The SavedModel is rebuilt from its metadata on both sides, with the results of the file of the
+    same model.
     """
     saved, plain = checked("tf_keras/clean", to), checked("tf_keras/clean.h5", to)
     assert saved.holds
@@ -150,8 +150,8 @@ def test_a_state_is_not_disturbed(checked: Checked, file: str) -> None:
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
-def test_inputs_and_outputs_have_their_names(checked: Checked, file: str) -> None:
-    """Two of each, in the order of the model."""
+def test_inputs_and_outputs_are_named_in_model_order(checked: Checked, file: str) -> None:
+    """The model has two inputs and two outputs."""
     run = the_run(checked(file.format("several")))
     assert [one.name for one in run.inputs.inputs] == ["image", "numbers"]
     assert [one.name for one in run.outputs] == ["classes", "amount"]
@@ -171,12 +171,11 @@ def test_a_lambda_needs_trust(checked: Checked, file: str) -> None:
 @pytest.mark.parametrize("to", [None, "mixed_bfloat16"])
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("kind", OWN)
-def test_classes_of_somebody_s_own(
+def test_custom_classes_need_custom_objects(
     checked: Checked, library: str, kind: str, to: str | None
 ) -> None:
     """
-    Refused by name without their classes; with them the layers that they hold are measured, behind
-    a tf.function too.
+    With their classes, the layers in custom classes are measured, also behind a ``tf.function``.
     """
     file = f"{library}/{kind}.keras"
     if kind == "custom":
@@ -201,10 +200,8 @@ def test_classes_of_somebody_s_own(
 
 
 @pytest.mark.parametrize("kind", ["custom", "subclassed"])
-def test_a_saved_model_whose_classes_are_missing_runs_as_a_graph(
-    checked: Checked, kind: str
-) -> None:
-    """With a note that says why; with the classes it is built anew."""
+def test_savedmodel_with_missing_classes_runs_as_a_graph(checked: Checked, kind: str) -> None:
+    """A note reports the reason. With its classes, the model is rebuilt."""
     found = checked(f"tf_keras/{kind}", "mixed_bfloat16")
     assert [note.code for note in found.notes][:1] == ["graph"]
     assert all(run.signature is not None and run.rewrite is not None for run in found.runs)
@@ -350,8 +347,8 @@ def test_an_export_runs_each_graph_once(checked: Checked) -> None:
     assert (run.signature, run.aliases) == ("serving_default", ("serve",))
 
 
-def test_a_graph_says_what_stays_in_float32(checked: Checked) -> None:
-    """With the list of TensorFlow's that keeps it."""
+def test_report_on_a_graph_lists_the_ops_in_float32(checked: Checked) -> None:
+    """The report names the list of TensorFlow that keeps each op in float32."""
     found = checked("keras/export", "mixed_float16")
     rewrite = the_run(found).rewrite
     assert rewrite is not None

@@ -153,10 +153,12 @@ def expected(library: str, case: Measured) -> str:
 
 
 @cases(kernel=False)
-def test_the_layer_is_found_and_named(checked: Checked, library: str, case: Measured) -> None:
+def test_faulty_layer_is_reported_with_its_path(
+    checked: Checked, library: str, case: Measured
+) -> None:
     """
-    It is outside its tolerance, and so is what it spoils, and nothing before it; the first layer
-    with NaN or infinity has its name.
+    This layer and the layers after it miss their tolerance, and no layer before it. The first layer
+    with NaN or infinity is reported.
     """
     found, wanted = checked(library, case.name), expected(library, case)
     assert ruling(found) == wanted
@@ -232,10 +234,10 @@ def test_a_float32_file_fails_the_same_under_assigned_policies(
 
 
 @cases(without=NOT_KEPT)
-def test_with_the_plan_alone_the_model_passes(
+def test_model_with_the_planned_policies_passes(
     checked: Checked, library: str, case: Measured
 ) -> None:
-    """What is known to fail under a policy is kept in float32 by the plan, and only that."""
+    """The plan keeps exactly the layers that fail under the policy in float32."""
     found = checked(library, case.name, ".float32.keras", to=case.policy)
     assert found.holds, found.runs[0].verdict.missed
     assert (PATH in found.candidate.kept) is (expected(library, case) != PASSED)

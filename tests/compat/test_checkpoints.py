@@ -51,8 +51,8 @@ def test_tensors_are_those_that_tensorflow_reads(answers: dict[str, Answer]) -> 
         assert summary(_bundle(Path(path))) == answer["tensors"], path
 
 
-def test_variables_have_the_tensors_that_the_loader_gives_them(answers: dict[str, Answer]) -> None:
-    """The walk along both object graphs ends where the loader's does."""
+def test_variables_have_the_tensors_that_tensorflow_restores(answers: dict[str, Answer]) -> None:
+    """The walk along both object graphs ends at the same tensors as in TensorFlow."""
     for path in SAVED_MODELS:
         bundle = _bundle(path)
         nodes = (

@@ -155,8 +155,10 @@ def test_scopes(answers: Answers, case: str, paths: list[str], policy: str) -> N
 @pytest.mark.parametrize(
     "case", [case for case in RUNNING if case != "stateful"], ids=lambda case: Path(case).name
 )
-def test_judged(answers: Answers, case: str, policy: str) -> None:
-    """A signature is a run like any other, and passes where nothing but rounding happened."""
+def test_signature_passes_if_only_rounding_differs(
+    answers: Answers, case: str, policy: str
+) -> None:
+    """A signature is checked like any other run."""
     device = dict.fromkeys(("model", "compute_capability", "memory", "driver", "cuda", "cudnn")) | {
         "name": "cpu",
         "kind": "cpu",
@@ -167,8 +169,8 @@ def test_judged(answers: Answers, case: str, policy: str) -> None:
     assert not run.missing
 
 
-def test_emulated_float16(answers: Answers) -> None:
-    """What float16 is on a CPU equals NumPy's rounding before and after each product in float32."""
+def test_emulated_float16_rounds_like_numpy(answers: Answers) -> None:
+    """On a CPU, float16 equals rounding with NumPy before and after each product in float32."""
     found = signature(answers, "dense", "mixed_float16")
     assert found["rewrite"]["option"] == "auto_mixed_precision_cpu"
     (output,) = found["outputs"]
@@ -191,8 +193,8 @@ def test_twins_run_once(answers: Answers) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("case", RUNNING, ids=lambda case: Path(case).name)
-def test_kept(answers: Answers, case: str, policy: str) -> None:
-    """What is kept computes in float32, and with what was changed is no more than all ops."""
+def test_kept_ops_compute_in_float32(answers: Answers, case: str, policy: str) -> None:
+    """The kept and the changed ops are at most all ops."""
     found = signature(answers, case, policy)
     rewrite = codec.read(checks.GraphRewrite, found["rewrite"])
     assert rewrite.dtype == policy.removeprefix("mixed_")
@@ -231,8 +233,10 @@ def test_mean(answers: Answers) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_stateful(answers: Answers, policy: str) -> None:
-    """Both graphs find variables as they were, share random numbers, and look up the same words."""
+def test_stateful_ops_behave_equally_in_both_graphs(answers: Answers, policy: str) -> None:
+    """
+    Both graphs start with the same variables, share random numbers, and look up the same words.
+    """
     found = signature(answers, "stateful", policy)
     assert reductions(call(found, "counted"))["squared_reference"] == pytest.approx(
         answers["oracle"]["counted"], rel=1e-5
@@ -282,8 +286,8 @@ def test_loops(answers: Answers) -> None:
     assert [one["path"] for one in found["calls"]] == ["while", "head/cond"]
 
 
-def test_refused(answers: Answers) -> None:
-    """What cannot be measured is refused with what would do."""
+def test_unsupported_measurements_are_rejected_with_a_suggestion(answers: Answers) -> None:
+    """The error suggests a device, a policy or a signature that works."""
     refused = answers["refused"]
     assert {name: answer["code"] for name, answer in refused.items()} == {
         "bfloat16 on a GPU": "no-rewrite",

@@ -62,8 +62,8 @@ def test_each_snippet_has_about_ten_lines() -> None:
     assert max(lines) <= 10
 
 
-def test_the_metric_is_the_share_that_it_names() -> None:
-    """Of seven classes, the two with the lowest scores are not among the five largest."""
+def test_top_5_metric_is_the_share_of_labels_among_the_five_largest() -> None:
+    """In seven classes, the two classes with the lowest scores are not among the five largest."""
     names: dict[str, Any] = {}
     exec(METRIC, names)  # noqa: S102  # the snippet of the page
     scores = np.arange(7.0)[np.newaxis].repeat(4, axis=0)

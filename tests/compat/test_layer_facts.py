@@ -39,10 +39,10 @@ def answers(python: Path, library: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("library", "family"), [("keras", KERAS3), ("tf_keras", KERAS2)])
-def test_classes_cast_their_inputs_as_their_facts_say(
+def test_casts_of_classes_agree_with_their_facts(
     compat_python: Path, library: str, family: str
 ) -> None:
-    """Of both libraries, every layer that its config builds."""
+    """The test covers every layer of both libraries that its config builds."""
     casting = {
         name: answer["casts"]
         for name, answer in answers(compat_python, library).items()

@@ -343,8 +343,8 @@ def test_every_exception_is_one_that_the_list_needs(registry: Registry) -> None:
     assert texts == TEXT
 
 
-def test_functions_are_called_by_known_ops_only(registry: Registry) -> None:
-    """Their functions are checked too, so the guard has to know that there are some."""
+def test_only_known_ops_call_functions(registry: Registry) -> None:
+    """The guard checks these functions too, so it must know these ops."""
     assert {name for name in LISTED if any(kind == "call" for _, kind in registry[name])} == CALLING
 
 
@@ -354,8 +354,8 @@ def test_positions_are_those_of_the_named_inputs(registry: Registry) -> None:
         assert [registry[name][index][0] for index in _ops.path_inputs(name)] == inputs, name
 
 
-def test_attributes_that_decide_exist(registry: Registry) -> None:
-    """They are attributes that take any string."""
+def test_deciding_attributes_exist_in_the_registry(registry: Registry) -> None:
+    """Each of these attributes accepts any string."""
     for name, attributes in DATA["attributes"].items():
         assert {(attribute, "text") for attribute in attributes} <= {
             (argument, kind) for argument, kind in registry[name]

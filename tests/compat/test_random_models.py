@@ -58,10 +58,10 @@ def _cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("library", "seed"), _cases())
-def test_converted_random_models_are_right(
+def test_converted_random_models_are_correct_or_rejected(
     outcomes: Callable[[str], Outcomes], library: str, seed: int
 ) -> None:
-    """Or are refused with a reason."""
+    """A rejected model has a reason."""
     one = outcomes(library)[seed]
     if one.word == "reference failed":
         pytest.skip(f"{library} does not build the model: {one.reason}")

@@ -170,9 +170,9 @@ def test_variables_are_bit_for_bit_the_same_or_exactly_as_cast(
         assert held.identical >= held.variables - len(done.plan.casts), one.name
 
 
-def test_signatures_keep_their_names_and_their_inputs(retraced: tuple[Retraced, ...]) -> None:
+def test_signatures_keep_names_and_inputs(retraced: tuple[Retraced, ...]) -> None:
     """
-    Whoever calls a signature calls it as before; a file without functions has none before and
+    Callers of a signature need no change. A file without functions has no signatures before and
     after.
     """
     for one, done, target in written(retraced):
@@ -278,10 +278,12 @@ def test_classes_that_are_not_at_hand_are_refused_by_name(
         ("keras3.15/global_mixed_float16.keras", "float16"),
     ],
 )
-def test_other_formats_are_verified_before_they_have_their_place(
+def test_other_formats_are_verified_before_the_output_is_written(
     tools: TensorFlowTools, tmp_path: Path, name: str, to: str | None
 ) -> None:
-    """Bit for bit where nothing but spelling changes, within the tolerance otherwise."""
+    """
+    Predictions are identical if only the policy format changes, and otherwise within the tolerance.
+    """
     target = tmp_path / Path(name).name
     (result,) = migrate_all(
         list(discovery.inputs([str(FIXTURES / name)])),

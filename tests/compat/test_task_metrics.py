@@ -127,8 +127,8 @@ def test_metrics_of_the_library_are_those_of_evaluate(
         assert found.holds
 
 
-def test_what_is_better_is_what_keras_3_says(labelled: Path) -> None:
-    """Of each metric for which it says so."""
+def test_direction_of_each_metric_agrees_with_keras3(labelled: Path) -> None:
+    """The test covers each metric for which Keras 3 defines a direction."""
     truth = json.loads((labelled / "truth.json").read_text(encoding="utf-8"))["directions"]
     told = {name: one for name, one in truth.items() if one[0] is not None}
     assert len(told) > 15
@@ -183,10 +183,10 @@ def test_functions_get_several_outputs_by_name(
 
 
 @LIBRARIES
-def test_every_output_with_labels_has_its_metric(
+def test_every_output_with_labels_has_a_metric(
     labelled: Path, checked: Checked, library: str
 ) -> None:
-    """As ``compile`` chooses the accuracy of each."""
+    """The accuracy of each output is the one that ``compile`` chooses."""
     arrays = np.load(labelled / f"{library}.npz")
     np.savez(labelled / "two.npz", classes=arrays["classes"], binary=arrays["binary"])
     found = metric_of(checked("several", library, "two.npz", "accuracy"))
@@ -249,8 +249,8 @@ def test_graphs_have_no_metric(labelled: Path, tools: TensorFlowTools) -> None:
 
 
 @LIBRARIES
-def test_the_same_check_has_no_regression(checked: Checked, library: str) -> None:
-    """Nor has the same model in the other library."""
+def test_repeated_check_has_no_regression(checked: Checked, library: str) -> None:
+    """The same model in the other library has no regression either."""
     labels = f"{library}-classes.npy"
     before = checked("classes", library, labels, "accuracy")
     now = checked("classes", library, labels, "accuracy", earlier=as_earlier(before))
