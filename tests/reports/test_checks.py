@@ -372,8 +372,8 @@ def test_no_line_is_wider_than_the_view(
 
 
 @given(value=st.floats(1e-300, 1e300))
-def test_the_tolerance_that_is_told_would_pass(value: float) -> None:
-    """It is rounded up, by less than a hundredth, and read back by the option."""
+def test_printed_tolerance_would_pass(value: float) -> None:
+    """The tolerance is rounded up by less than a hundredth."""
     assert value <= float(upward(value)) <= value * 1.01
 
 
@@ -402,7 +402,7 @@ def test_only_nothing_is_none_and_only_all_is_all(fraction: float) -> None:
     ],
 )
 def test_numbers_have_three_digits(value: float | None, words: str) -> None:
-    """And no exponent where people need none."""
+    """Exponents are used only for very large and very small numbers."""
     assert figure(value) == words
 
 

@@ -102,8 +102,8 @@ def test_junit_is_of_the_published_schema_whatever_names_are(audit: Audit) -> No
     )
 
 
-def test_the_validators_refuse_what_is_wrong() -> None:
-    """A schema that takes everything would prove nothing."""
+def test_validators_reject_invalid_reports() -> None:
+    """A schema that accepts everything would prove nothing."""
     report = json.loads(sarif.REPORTER.render(example_audits.made(), View(suppressed=True)))
     report["runs"][0]["results"][0]["level"] = "fatal"
     assert not of_sarif().is_valid(report)

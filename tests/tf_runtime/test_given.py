@@ -58,7 +58,7 @@ def headed(shape: str, descr: str = "<f4") -> bytes:
 
 
 @pytest.mark.parametrize("name", ["values", "file", "a/b", "with space", "ünï"])
-def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
+def test_written_inputs_are_read_unchanged(tmp_path: Path, name: str) -> None:
     """Written inputs are read again, under any file name."""
     array = np.arange(6, dtype="float32").reshape(2, 3)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {name: array})
@@ -89,7 +89,7 @@ def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -
     assert found.tolist() == [[text.encode() if isinstance(text, str) else text for text in texts]]
 
 
-def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
     """A failed write leaves the previous file and no temporary file."""
     with pytest.raises(Refused, match="cannot be written"):
         given_arrays.write_arrays(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
@@ -291,7 +291,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path, content: bytes, message
     assert message in refusal(tmp_path / "x.npz", VALUES)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     """A missing file is reported as missing, and a directory as unreadable."""
     assert refusal(tmp_path / "x.npz", VALUES).endswith("x.npz does not exist")
     assert "cannot be read" in refusal(tmp_path, VALUES)

@@ -32,7 +32,7 @@ def predictor(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
-def test_a_silent_model_has_the_input_of_its_only_signature(predictor: Any) -> None:
+def test_model_without_declared_inputs_has_the_input_of_its_only_signature(predictor: Any) -> None:
     """Keras 2 does not declare inputs of models that were never called."""
     predictor.signatures = {"serving_default": signature("x")}
     assert predictor._feed_model({}) == "x"  # noqa: SLF001  # as above
