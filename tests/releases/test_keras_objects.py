@@ -21,10 +21,10 @@ CONFIGS: st.SearchStrategy[Json] = st.one_of(
 
 
 @given(TEXTS, CONFIGS, st.none() | TEXTS, st.none() | TEXTS)
-def test_what_is_written_is_read(
+def test_written_objects_are_read_unchanged(
     class_name: str, config: Json, module: str | None, name: str | None
 ) -> None:
-    """Both forms come back as what they were written from."""
+    """Both forms give the object from which they were written."""
     serialized = keras_objects.KerasObject(
         class_name=class_name, config=config, module=module, registered_name=name
     )
@@ -53,7 +53,7 @@ def test_a_loader_looks_up_this_name(value: object, name: str | None) -> None:
     assert keras_objects.name_of(value) == name
 
 
-def test_a_class_without_its_package() -> None:
+def test_own_class_omits_the_package() -> None:
     """HDF5 and SavedModels of Keras 2 write the package before the class."""
     assert keras_objects.require({"class_name": "package>Scale"}).own_class == "Scale"
 

@@ -50,10 +50,10 @@ def names() -> list[str]:
 
 
 @for_each("name", names())
-def test_a_name_is_known_exactly_if_some_release_accepts_it(name: str) -> None:
+def test_policy_name_is_known_if_a_release_accepts_the_name(name: str) -> None:
     """
-    What no release accepts gets an error that lists what is valid; int8 from float16 was accepted
-    by Keras 3.1 alone, which is no fixture.
+    Other names give an error that lists the valid names. Only Keras 3.1, which is not a fixture,
+    accepted int8 from float16.
     """
     accepted = any(answers[name]["accepted"] for answers in ASKED.values())
     if accepted or name == "int8_from_mixed_float16":
@@ -128,8 +128,10 @@ NAMES: Final = st.sampled_from(
 
 
 @given(name=NAMES, scale=SCALES)
-def test_what_a_generation_writes_it_reads_back(name: str, scale: LossScale | None) -> None:
-    """Parse and render are inverse wherever a generation has words for the policy."""
+def test_policy_format_reads_the_policies_that_it_writes(
+    name: str, scale: LossScale | None
+) -> None:
+    """Parsing and rendering are inverse if the policy format can represent the policy."""
     base = policy.policy_from_name(name)
     wanted = (
         base

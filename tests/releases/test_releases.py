@@ -142,10 +142,8 @@ def test_rows_of_fixtures_have_every_measured_release_once(record: str) -> None:
 
 
 @pytest.mark.parametrize(("record", "key"), [("kernels", "layers"), ("casts", "uncast")])
-def test_what_stands_for_a_family_was_measured_with_its_newest_release(
-    record: str, key: str
-) -> None:
-    """Records of one release of each family have the newest."""
+def test_records_of_a_family_are_from_its_newest_release(record: str, key: str) -> None:
+    """Records that have one release of each family have the newest."""
     assert set(data.read(record)[key]) == {newest(family).id for family in FAMILIES}
 
 
@@ -156,8 +154,8 @@ def test_releases_are_named_once() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_newest_release_is_measured_and_named_in_the_table_alone(family: str) -> None:
-    """A range or a comparison that names it would exclude its successor."""
+def test_newest_release_is_measured_and_named_only_in_the_table(family: str) -> None:
+    """A range or a comparison that names this release would exclude its successor."""
     found = newest(family)
     assert found is newest_known(family)
     assert found.formats == ARCHIVES
@@ -200,10 +198,12 @@ def test_ranges_of_unknown_releases_are_mistakes(ranges: str) -> None:
 
 
 @pytest.mark.parametrize("measured", [True, False])
-def test_a_release_that_is_added_is_in_the_open_ranges(
+def test_added_release_is_in_the_open_ranges(
     monkeypatch: pytest.MonkeyPatch, *, measured: bool
 ) -> None:
-    """It is in those of its family, and becomes the newest once it is measured."""
+    """
+    The release belongs to the ranges of its family, and is the newest one when it is measured.
+    """
     before = newest(KERAS3)
     added = replace(before, id="keras3.99", keras_version="3.99.", measured=measured)
     rows = (*RELEASES, added)
@@ -217,7 +217,7 @@ def test_a_release_that_is_added_is_in_the_open_ranges(
     assert is_since(added.id, "keras3.3")
 
 
-def test_releases_know_their_library() -> None:
+def test_releases_have_a_library_and_a_version() -> None:
     """The name of a release is its library and its version."""
     found = [get(name) for name in ("keras2.3", "tf2.15", "tf_keras2.18", "keras3.6")]
     assert [release.library for release in found] == ["keras", "tf", "tf_keras", "keras"]
