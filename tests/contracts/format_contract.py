@@ -52,8 +52,8 @@ class FormatContract:
         """Return the document of a sample."""
         return self.format.read(Probe(path, path.name))
 
-    def test_samples_are_there(self) -> None:
-        """The contract is asked of real files."""
+    def test_samples_exist(self) -> None:
+        """The contract needs real files."""
         assert self.samples
         assert all(path.exists() for path in self.samples)
 
@@ -84,7 +84,7 @@ class FormatContract:
                 assert tensor.path
                 assert tensor.dtype != "unknown"
 
-    def test_declared_dtypes_stand_where_their_address_says(self) -> None:
+    def test_address_of_a_declared_dtype_leads_to_its_value(self) -> None:
         """Each declared layer's address leads to a value in a part of the document."""
         for path in self.samples:
             document = self.document(path)
@@ -96,8 +96,8 @@ class FormatContract:
                         is not None
                     )
 
-    def test_reading_leaves_the_sample_as_it_is(self) -> None:
-        """Neither the bytes nor the time of a file change."""
+    def test_reading_does_not_change_the_sample(self) -> None:
+        """The bytes and the time of a file do not change."""
         for path in self.samples:
             files = (
                 [path]

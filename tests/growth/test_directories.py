@@ -109,10 +109,10 @@ def test_calls_grow_with_the_files(
     assert four - two <= _LINEAR * max(two - one, 0) + _NOISE, costs
 
 
-def test_listing_of_a_changed_directory_is_new(
+def test_listing_of_a_changed_directory_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also within the resolution of times."""
+    """Changes within the resolution of times also count."""
     monkeypatch.undo()
     for number in range(10):
         (tmp_path / f"f{number}").touch()

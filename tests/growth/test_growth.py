@@ -167,12 +167,12 @@ def test_every_command_has_one_budget_for_each_file(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_steps_beyond_the_limit_are_told(
+def test_steps_above_the_limit_are_reported(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    As a failure of the file, or of the conversion that an audit plans for it, that names the limit
-    and how to raise it.
+    The failure of the file, or of the conversion that an audit plans, names the limit and how to
+    raise it.
     """
     monkeypatch.chdir(tmp_path)
     shape, container = _named("models", "keras2.json")

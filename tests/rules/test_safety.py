@@ -158,6 +158,6 @@ def test_functions_of_tensorflow(function: str, tmp_path: Path) -> None:
     assert bool(rule_findings("PT602", made)) == (function in REACHING)
 
 
-def test_what_tensorflow_scans_for_is_known() -> None:
-    """The list of its own scanner is part of ours."""
+def test_ops_that_the_tensorflow_scanner_reports_are_known() -> None:
+    """The list of policytool contains the list of that scanner."""
     assert all(hazards.op(name) is not None for name in data.read("hazards")["scanned"])

@@ -78,8 +78,8 @@ models = st.lists(
 
 
 @given(models)
-def test_a_baseline_reads_back_as_it_was_written(every: list[Audited]) -> None:
-    """Whatever names are, and with one finding a line, sorted."""
+def test_baseline_is_read_as_written(every: list[Audited]) -> None:
+    """Names may be arbitrary. Each finding has one line, and lines are sorted."""
     written = baselines.of(every, PASSING)
     text = baselines.render(written)
     read = baselines.parse(text)
@@ -94,8 +94,8 @@ def test_a_baseline_reads_back_as_it_was_written(every: list[Audited]) -> None:
 
 
 @given(models)
-def test_what_was_written_is_known(every: list[Audited]) -> None:
-    """Nothing of it counts any more, and nothing of it is outdated."""
+def test_written_findings_are_suppressed(every: list[Audited]) -> None:
+    """Every finding in the baseline is suppressed, and none is outdated."""
     baseline = baselines.of(every, PASSING)
     known = baselines.known_findings(baseline, every, PASSING, lambda _: True)
     after = [suppress(one, replace(PASSING, known=known)) for one in every]
@@ -216,8 +216,8 @@ def test_a_broken_baseline_is_refused_in_a_sentence(text: str, words: str) -> No
         baselines.parse(text)
 
 
-def test_an_empty_baseline_knows_nothing() -> None:
-    """And is written as such."""
+def test_empty_baseline_suppresses_nothing() -> None:
+    """An empty baseline is a valid file."""
     assert baselines.parse(baselines.render(Baseline())) == Baseline()
     assert f'"version": {baselines.VERSION}' in baselines.render(Baseline())
     assert (

@@ -70,7 +70,7 @@ def test_glob_does_not_match_similar_paths(glob: str, path: str) -> None:
 
 
 def test_special_characters_in_the_base_directory_are_literal() -> None:
-    """Only the glob is a pattern."""
+    """The directory itself is not a pattern."""
     assert PathPattern(glob="*.h5", base="/p[1]").matches("/p[1]/a.h5", Matcher())
     assert not PathPattern(glob="*.h5", base="/p[1]").matches("/p1/a.h5", Matcher())
     assert PathPattern(glob="*.h5", base="/").matches("/a.h5", Matcher())

@@ -97,8 +97,8 @@ def test_a_list_without_a_word_is_refused_where_one_is_needed() -> None:
         selection.ids_of([" , "], "suppress")
 
 
-def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a word means only rules that need an option, and the option is not there."""
+def test_selected_rules_that_cannot_run_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word is reported if all its rules need an option that is not set."""
     stand_in_rules.use(
         monkeypatch,
         *RULES,
