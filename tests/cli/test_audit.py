@@ -193,7 +193,7 @@ def test_verbose_output_reports_suppressions_without_a_match() -> None:
         ),
     ],
 )
-def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) -> None:
+def test_invalid_suppression_gives_a_one_line_error(entry: str, words: str) -> None:
     """An invalid suppression is a one-line error with the file and the number of the entry."""
     settings(f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\n[[suppress]]\n{entry}\n")
     ended = run("audit")
@@ -214,7 +214,7 @@ def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) ->
         ("target = [5]", "must be a string, number or boolean"),
     ],
 )
-def test_wrong_settings_are_refused_in_a_sentence(text: str, words: str) -> None:
+def test_invalid_settings_of_audit_give_a_one_line_error(text: str, words: str) -> None:
     """Invalid settings of ``audit`` are a one-line error, as for other keys."""
     settings(text)
     ended = run("audit")

@@ -95,7 +95,7 @@ def entries() -> list[Path]:
         ("inspect --summary", "json"),
     ],
 )
-def test_reports_are_those_without_a_cache(command: str, form: str) -> None:
+def test_reports_equal_those_without_a_cache(command: str, form: str) -> None:
     """Reports with an empty or a filled cache equal those without a cache, in each format."""
     arguments = (*command.split(), "models", "--format", form, "--jobs", "1")
     plain = run(*arguments)
@@ -184,7 +184,7 @@ CHANGES: Final = (_edit, _touch, _rename, _swap, _link, _delete, _forbid, _trunc
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=SLOW) for seed in range(2, 40))])
-def test_results_are_those_without_a_cache_after_any_change(models: Path, seed: int) -> None:
+def test_results_after_any_change_equal_those_without_a_cache(models: Path, seed: int) -> None:
     """Changes of content, names, times, types and modes give the report without a cache."""
     chance = random.Random(seed)  # noqa: S311
     came_from_cache(models)
@@ -344,7 +344,7 @@ HOSTILE: Final = {
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_damaged_entries_cost_time_and_nothing_else(models: Path, content: bytes) -> None:
+def test_damaged_entries_are_computed_again(models: Path, content: bytes) -> None:
     """Damaged entries are computed and written again."""
     came_from_cache(models)
     for entry in entries():

@@ -288,7 +288,7 @@ def test_layers_that_draw_random_numbers_are_reported(worker: Worker, tmp_path: 
         assert all(path.endswith("/noisy") for path in found.random)
 
 
-def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
+def test_gradients_need_two_models_of_one_keras(worker: Worker) -> None:
     """Gradients of a Keras 2 file and a Keras 3 file are an error before anything runs."""
     with pytest.raises(UsageError, match="--measure gradients"):
         checked(

@@ -166,7 +166,7 @@ def test_missing_file_of_labels_is_an_error_before_tensorflow_starts(place: Path
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", '{"version": 1, "models": []}', "[" * 10**6])
-def test_a_report_of_something_else_is_one_sentence(place: Path, text: str) -> None:
+def test_report_of_another_kind_gives_a_one_line_error(place: Path, text: str) -> None:
     """A report of another kind is a one-line error before TensorFlow starts."""
     (place / "before.json").write_text(text, encoding="utf-8")
     found = check("one/a.h5", "--compare-to", "before.json")

@@ -119,7 +119,9 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
         ),
     ],
 )
-def test_wrong_value_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+def test_invalid_value_gives_a_one_line_error_and_exit_code_2(
+    arguments: tuple[str, ...], words: str
+) -> None:
     """An unknown pattern or policy is a one-line error with exit code 2 and the valid values."""
     ended = run("inspect", *arguments)
     assert (ended.code, ended.out) == (2, "")
@@ -177,7 +179,7 @@ def _raise(error: BaseException) -> Callable[..., None]:
     return fail
 
 
-def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_gives_one_line_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected exception is a one-line message that names ``-v``."""
     monkeypatch.setattr(inspection, "select", _raise(ZeroDivisionError("oops")))
     ended = run("inspect", MIXED_H5)
@@ -245,7 +247,7 @@ def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
     process.stderr.close()
 
 
-def test_exit_codes_are_those_of_the_design() -> None:
+def test_exit_codes_have_their_public_values() -> None:
     """The exit codes are 0, 1, 2, 3, 4, 5, 70 and 130, which are public."""
     assert {code.name: code.value for code in Exit} == {
         "CLEAN": 0, "FINDINGS": 1, "USAGE": 2, "FAILURE": 3, "NO_MODEL": 4, "UNDECIDED": 5, "BUG": 70, "INTERRUPTED": 130,  # noqa: E501  # a table
@@ -448,7 +450,9 @@ def test_names_outside_the_terminal_encoding_are_escaped(encoding: str, tmp_path
 @THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
-def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: Path) -> None:
+def test_json_is_valid_for_every_encoding_of_the_terminal(
+    name: str, encoding: str, tmp_path: Path
+) -> None:
     """JSON is valid for each encoding of the terminal: other characters are escaped as in JSON."""
     path = h5_model(tmp_path / "names.h5", sequential(dense(name)))
     done = subprocess.run(
@@ -462,7 +466,7 @@ def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: 
 
 
 @THOROUGH
-def test_progress_goes_to_stderr() -> None:
+def test_progress_is_printed_on_stderr() -> None:
     """A requested progress bar is printed on stderr and does not change stdout."""
     with_bar, without = (
         run_process("inspect", "-v", MIXED_H5),

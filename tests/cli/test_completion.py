@@ -110,7 +110,7 @@ def test_each_shell_has_a_script(shell: str) -> None:
     assert f"_POLICYTOOL_COMPLETE={shell}_complete" in ended.out
 
 
-def test_another_shell_is_refused() -> None:
+def test_unknown_shell_is_an_error() -> None:
     """An unknown shell is an error with the supported shells."""
     ended = run("completion", "csh")
     assert ended.code == 2

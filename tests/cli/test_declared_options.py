@@ -78,7 +78,7 @@ def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
         (AuditCommandLine, "fail_on", (*Severity, NEVER)),
     ],
 )
-def test_choices_are_those_of_the_implementation(
+def test_choices_equal_the_values_that_the_implementation_supports(
     kind: type[Arguments], name: str, values: Iterable[str]
 ) -> None:
     """The choices of an annotation are exactly those that the operations support."""

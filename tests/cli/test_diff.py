@@ -290,8 +290,8 @@ def test_the_same_model_of_keras_2_and_3() -> None:
     assert {layer.paired for layer in found.layers} == {Pairing.ROOT, Pairing.PATH}
 
 
-def test_default_names_of_two_generations_pair_by_position() -> None:
-    """``input_1`` and ``input_layer``, told as renamed."""
+def test_default_names_of_keras2_and_keras3_pair_by_position() -> None:
+    """The names ``input_1`` and ``input_layer`` are reported as a renamed layer."""
     found = policytool.diff(
         FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "keras3.15/default_float32.keras"
     )
@@ -348,8 +348,8 @@ def test_missing_variables_of_an_architecture_are_not_a_difference() -> None:
     assert {pair.values.verdict for pair in found.variables} == {ComparisonVerdict.NOT_COMPARED}
 
 
-def test_a_variable_that_is_gone_is_a_difference(tmp_path: Path) -> None:
-    """Where both formats hold variables."""
+def test_missing_variable_is_a_difference(tmp_path: Path) -> None:
+    """The formats of both models store variables."""
     source, other = (
         small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
         small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
@@ -424,8 +424,8 @@ def test_optimizer_state_is_compared_within_a_format(tmp_path: Path) -> None:
     ]
 
 
-def test_an_optimizer_that_is_gone_is_a_difference() -> None:
-    """One model compiled, one not."""
+def test_missing_optimizer_is_a_difference() -> None:
+    """Only one of the models is compiled."""
     found = policytool.diff(
         FIXTURES / "tf2.15/default_float32_compiled.h5", FIXTURES / "tf2.15/default_float32.h5"
     )
@@ -582,8 +582,8 @@ def test_a_pattern_that_picks_nothing_is_wrong_usage(pattern: str) -> None:
     assert run("diff", MIXED_H5, MIXED_H5, "--layer", pattern).code == Exit.USAGE
 
 
-def test_values_may_be_left_unread(tmp_path: Path) -> None:
-    """Then nothing is called equal, and a damaged tensor hurts nobody."""
+def test_values_are_not_read_on_request(tmp_path: Path) -> None:
+    """No values are then called equal, and a damaged tensor causes no failure."""
     source, other = (
         small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
         small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),

@@ -168,7 +168,7 @@ def test_fix_keeps_the_model_loadable_in_the_target() -> None:
     assert fix("--target", "tf2.15").code == 0
 
 
-def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
+def test_file_that_cannot_be_written_does_not_affect_the_other() -> None:
     """A file that cannot be written is unchanged, the exit code is 3, and the other is fixed."""
     copied(OLD, "a.h5")
     copied(OLD, "b.h5")
@@ -230,7 +230,9 @@ def test_safe_fixes_are_applied_if_all_fixes_together_fail(monkeypatch: pytest.M
     assert "matches no layer" in done["remaining"][0]["reason"]
 
 
-def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_decide_the_exit_code_if_migrate_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """If ``migrate`` fails or plans no edit, the findings decide the exit code."""
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "current-already", remedy=Remedy(fix=Fix.SAFE))
@@ -272,7 +274,7 @@ def test_finding_that_disappears_without_a_fix_is_a_warning(
     )
 
 
-def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_note_that_disappears_causes_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """A note that disappears without a fix causes no warning, because it reports no effect."""
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT202"])
     copied(OLD, "a.h5")
@@ -388,7 +390,7 @@ def test_remedies_that_contradict_each_other_are_left(
     assert (alone.options, alone.arguments) == (None, ())
 
 
-def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
+def test_safe_fix_that_would_drop_the_loss_scale_is_not_applied() -> None:
     """New policies would drop the loss scale that an unsafe remedy preserves."""
     saving = finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
     found = merge_remedies((SAFE, saving), unsafe=False)

@@ -68,10 +68,8 @@ def test_settings_from_a_fifo_time_out_at_the_outer_limit(tmp_path: Path, bounde
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_devices_without_an_end_are_read_up_to_the_limit(
-    command: str, option: str, code: int
-) -> None:
-    """As a pipe is that somebody writes to without end."""
+def test_endless_devices_are_read_up_to_the_limit(command: str, option: str, code: int) -> None:
+    """An endless pipe has the same limit."""
     ended = run_bounded(command, MIXED_H5, option, "/dev/zero", "--limit", "json-bytes=1MiB")
     assert ended.code == code
     assert (
@@ -95,18 +93,18 @@ def test_settings_are_read_up_to_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_sockets_and_directories_are_refused(
+def test_sockets_and_directories_are_rejected(
     command: str, option: str, code: int, tmp_path: Path
 ) -> None:
-    """Nothing can be read of them."""
+    """They have no content to read."""
     make_socket(tmp_path / "given")
     ended = run_bounded(command, MIXED_H5, option, tmp_path / "given")
     assert (ended.code, "it is a socket" in ended.err) == (code, True)
     assert run(command, MIXED_H5, option, tmp_path).code == code
 
 
-def test_a_baseline_comes_through_a_fifo(tmp_path: Path) -> None:
-    """As a shell's process substitution does."""
+def test_baseline_is_read_from_a_fifo(tmp_path: Path) -> None:
+    """The process substitution of a shell gives such a path."""
     baseline, pipe = tmp_path / "baseline.json", tmp_path / "pipe"
     assert run("audit", MIXED_H5, "--write-baseline", baseline).code == 0
     os.mkfifo(pipe)
@@ -141,8 +139,8 @@ def test_plan_is_read_from_a_descriptor(tmp_path: Path) -> None:
     assert (ended.code, (tmp_path / "new.h5").is_file()) == (0, True), ended.err
 
 
-def test_empty_settings_can_be_the_null_device() -> None:
-    """Which is how to name none."""
+def test_null_device_is_an_empty_settings_file() -> None:
+    """This path disables settings files."""
     assert run_bounded("inspect", MIXED_H5, "--config", "/dev/null").code == 0
 
 
@@ -227,8 +225,8 @@ def test_report_is_written_to_a_descriptor() -> None:
     assert (ended.code, len(report["models"])) == (0, 1), ended.err
 
 
-def test_reports_can_go_nowhere() -> None:
-    """The null device takes them."""
+def test_reports_can_be_written_to_the_null_device() -> None:
+    """The null device accepts every report."""
     assert run_bounded("inspect", MIXED_H5, "--format", "json=/dev/null").code == 0
 
 

@@ -100,10 +100,10 @@ def test_baseline_is_the_same_from_a_temporary_file(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("more", [(), ("--format", "jsonl", "--format", "json=report.json")])
-def test_a_full_disk_ends_the_run_with_a_sentence(
+def test_full_disk_ends_the_run_with_a_one_line_error(
     more: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No report is written, and that of an earlier run stays; lines say that they are not all."""
+    """No report is written, an earlier report stays, and lines are marked as incomplete."""
     (place / "report.json").write_text("old", encoding="utf-8")
     monkeypatch.setattr(spilled_values, "FEW", 1)
     with Path("/dev/full").open("wb+", 0) as full:

@@ -85,8 +85,8 @@ def test_messages_about_settings_are_harmless(text: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["to", "keep", "include", "target"])
-def test_settings_of_migrate(key: str) -> None:
-    """The same."""
+def test_messages_about_settings_of_migrate_are_harmless(key: str) -> None:
+    """Keys and values contain control characters."""
     Path("policytool.toml").write_text(f"{key} = {TOML}\n", encoding="utf-8")
     check(run("migrate", "a.h5"), 2)
 
@@ -104,8 +104,8 @@ def test_settings_that_are_shown() -> None:
         assert is_harmless(ended.out), ended.out
 
 
-def test_reasons_and_settings_files_that_hide() -> None:
-    """An expired suppression is told with its reason."""
+def test_messages_about_expired_suppressions_are_harmless() -> None:
+    """The message contains the reason of the suppression."""
     Path("policytool.toml").write_text(
         f"[[suppress]]\nrules = ['ALL']\nreason = {TOML}\nexpires = 2020-01-01\n", encoding="utf-8"
     )
@@ -203,7 +203,7 @@ def test_progress_messages_of_the_child_process_are_harmless(
     assert is_harmless(capsys.readouterr().err)
 
 
-def test_models_in_such_directories(project: Path) -> None:
+def test_messages_about_paths_are_harmless(project: Path) -> None:
     """Failures name the file on one line."""
     directory = project / EVIL
     directory.mkdir()

@@ -93,7 +93,7 @@ def test_second_migration_changes_nothing(model: Path, place: Path) -> None:
 
 @THOROUGH
 def test_several_models_are_listed_and_none_is_chosen(model: Path, place: Path) -> None:
-    """Without a path there has to be one model."""
+    """Without a path, the directory must contain exactly one model."""
     shutil.copy(MIXED_KERAS, place / "other.keras")
     (place / "notes.json").write_text("{}", encoding="utf-8")
     ended = run("migrate")
@@ -194,7 +194,7 @@ def test_a_glob_and_a_directory_pass_over_outputs(model: Path, place: Path) -> N
     assert names(place) == {model.name, "model.migrated.h5"}
 
 
-def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> None:
+def test_models_without_policies_are_rejected(place: Path) -> None:
     """Weights files and SavedModels without Keras metadata have no policies."""
     for path in (
         FIXTURES / "keras3.15/global_mixed_float16.export",
@@ -271,8 +271,8 @@ def test_interrupted_replacement_is_reported_by_the_next_run(place: Path) -> Non
     assert "Rename the backup to the original name" in ended.err
 
 
-def test_lone_metadata_is_migrated(place: Path) -> None:
-    """As a file of its own."""
+def test_single_metadata_file_is_migrated(place: Path) -> None:
+    """The output is also a single metadata file."""
     copied(FIXTURES / "tf2.15/global_mixed_float16/keras_metadata.pb", place / "keras_metadata.pb")
     ended = run("migrate", "keras_metadata.pb", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
@@ -281,8 +281,8 @@ def test_lone_metadata_is_migrated(place: Path) -> None:
 
 
 @THOROUGH
-def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
-    """Parts of both files among its edits; carried out it writes what migrate would have."""
+def test_plan_for_a_savedmodel_can_be_saved_and_applied(place: Path) -> None:
+    """The edits refer to both metadata files, and the result equals that of ``migrate``."""
     shutil.copytree(MIXED_SAVEDMODEL, place / "model")
     (place / "plan.json").write_text(
         run("migrate", "model", "--to", "float32", "--preview", "--format", "json").out,
@@ -312,7 +312,7 @@ def test_weights_files_matched_by_a_glob_are_skipped(model: Path, place: Path) -
 
 
 def test_blocked_migration_writes_nothing_and_names_the_layer(place: Path) -> None:
-    """A refused file is named with its layer and reason, and nothing is written."""
+    """The error contains the file, the layer and the reason."""
     shutil.copy(FIXTURES / "keras3.15/int8.keras", place / "model.keras")
     ended = run("migrate", "--to", "mixed_float16")
     assert ended.code == 3
@@ -343,8 +343,10 @@ def test_blocked_migration_writes_nothing_and_names_the_layer(place: Path) -> No
         ("--plan", "missing.json", "--to", "float32"),
     ],
 )
-def test_wrong_calls_end_with_two(arguments: tuple[str, ...], model: Path, place: Path) -> None:
-    """One sentence says what is wrong."""
+def test_wrong_calls_end_with_exit_code_2(
+    arguments: tuple[str, ...], model: Path, place: Path
+) -> None:
+    """One sentence describes the problem."""
     ended = run("migrate", model, *arguments)
     assert ended.code == 2
     assert ended.err.strip()
@@ -375,8 +377,8 @@ def test_a_plan_for_another_file_does_nothing(model: Path, place: Path) -> None:
     assert names(place) == {"model.h5", "plan.json"}
 
 
-def test_a_plan_that_was_edited_into_nonsense_does_nothing(model: Path, place: Path) -> None:
-    """A policy that no release knows, or a refusal without its reasons, is not carried out."""
+def test_invalid_edited_plan_is_not_applied(model: Path, place: Path) -> None:
+    """The plan has an unknown policy, or a blocked migration without its reasons."""
     planned = json.loads(
         run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json").out
     )
@@ -534,8 +536,11 @@ def test_python_api(model: Path, place: Path) -> None:
         policytool.migrate(place / "missing.h5")
 
 
-def test_python_api_converts(place: Path) -> None:
-    """For a loader by any name that --target takes; what is refused is a value, with its reason."""
+def test_python_function_converts_models(place: Path) -> None:
+    """
+    The target may have any name that ``--target`` accepts. A blocked conversion is a result with
+    its reason.
+    """
     path = copied(FIXTURES / "tf2.15/rnn.h5", place / "rnn.h5")
     done = policytool.migrate(path, target="keras3", allow=["weight-rewrite"])
     assert (done.status, done.output) == (Status.WRITTEN, place / "rnn.keras3.keras")

@@ -206,16 +206,16 @@ def test_interrupted_run_continues_with_the_missing_outputs(
     assert "target-exists" not in first.err + again.err
 
 
-def test_skipping_and_replacing_contradict_each_other() -> None:
-    """One of both was not meant."""
+def test_skipping_and_replacing_conflict() -> None:
+    """The combination is a usage error."""
     ended = run("migrate", OLD, "--existing=skip", "--in-place")
     assert (ended.code, ended.err.count(" conflict: ")) == (2, 1)
 
 
-def test_a_saved_plan_is_carried_out_by_processes(
+def test_saved_plan_is_applied_by_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Plans that hold no more among them."""
+    """The plan also contains plans that no longer match."""
     place = filled(tmp_path / "one")
     monkeypatch.chdir(place)
     (place / "plan.json").write_text(
@@ -359,10 +359,10 @@ KILLED: Final = (
 """Ends a process after a file, or a directory, was drafted, and before it has its name."""
 
 
-def test_a_killed_process_costs_one_report(
+def test_killed_process_affects_only_one_migration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
 ) -> None:
-    """Nothing of its file is there; all others are migrated."""
+    """The file of the killed process is unchanged, and all other files are migrated."""
     place = filled(tmp_path / "place")
     copied(OLD, place / "fatal.h5")
     copied(MIXED_SAVEDMODEL, place / "fatal")
@@ -404,10 +404,10 @@ def test_a_killed_process_costs_one_report(
     assert not [name for name in names(place) if name.startswith(".")]
 
 
-def test_a_killed_process_costs_one_fix(
+def test_killed_process_affects_only_one_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
 ) -> None:
-    """The model has no report, because nobody knows which of its two states it is in."""
+    """The model has no report, because it may have been fixed or not."""
     for name in ("a.h5", "fatal.h5", "c.h5"):
         copied(OLD, tmp_path / "place" / name)
     meddling(KILLED)
@@ -564,8 +564,8 @@ def test_orphaned_processes_remove_their_drafts_and_end(
     [Options(to="float16"), Options(target="tf2.4", loss_scale=LossScales.KEEP)],
     ids=["to_float16", "target"],
 )
-def test_migrations_of_fixtures_come_back(options: Options) -> None:
-    """With what a diff needs, and with their plans as what --plan gives to a process."""
+def test_migrations_of_fixtures_survive_encoding(options: Options) -> None:
+    """The results include the data of a diff, and the plans for ``--plan``."""
     task = remote_migration.TASK
     read, read_plan = task.readers().result, saved_plans.TASK.readers().item
     request = MigrateRequest(
@@ -663,8 +663,8 @@ def test_request_for_a_worker_keeps_every_option() -> None:
         assert task.readers().request(json.loads(codec.encode(request))) == request
 
 
-def test_every_fix_of_a_fixture_comes_back() -> None:
-    """With the findings it is about, and what would be written."""
+def test_fixes_of_fixtures_survive_encoding() -> None:
+    """The results include the findings and the planned output."""
     task = fix.TASK
     readers = task.readers()
     seen = 0

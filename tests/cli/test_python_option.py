@@ -68,7 +68,7 @@ def test_variable_lists_interpreters_like_a_search_path(
 def test_settings_list_the_interpreters(
     chosen: Callable[..., tuple[str, ...]], tmp_path: Path
 ) -> None:
-    """One text is also possible. ``check`` has one side and accepts the same list."""
+    """One interpreter can also be a text. ``check``, which has one side, accepts the list."""
     file = tmp_path / "mine.toml"
     file.write_text('python = ["source=old", "target=new"]\n', encoding="utf-8")
     assert chosen("--config", file) == ("old", "new")

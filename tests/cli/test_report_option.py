@@ -66,8 +66,8 @@ def test_report_file_equals_stdout_on_a_pipe(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", [reporter.name for reporter in PLAN_REPORTERS])
-def test_migrate_has_reports_in_files_too(form: str) -> None:
-    """Each of its formats, the diff among them."""
+def test_migrate_writes_reports_to_files(form: str) -> None:
+    """The test covers each format, including the diff."""
     assert run("migrate", "--preview", "--format", f"{form}=report", "a.h5").code == 1
     shown = run("migrate", "--preview", "--format", form, "a.h5").out
     assert Path("report").read_bytes().decode() == shown
@@ -144,8 +144,8 @@ def test_html_of_a_directory_without_models_is_an_index() -> None:
     assert "gone.h5" in run("audit", "gone.h5", "--format", "html").out
 
 
-def test_wrong_directories_are_refused() -> None:
-    """A model, a file, a directory in nothing, and one that another report is in."""
+def test_invalid_directories_for_reports_are_rejected() -> None:
+    """The directory is a model, a file, below a missing directory, or used by another report."""
     small_saved_model(Path("saved"))
     for reports, code, words in (
         (["html=saved/"], 2, "would write into a model"),
@@ -195,13 +195,16 @@ def test_pages_replace_no_file_outside_of_the_directory() -> None:
 
 
 @pytest.mark.parametrize("report", ["json={}", "html={}", "html={}/", "html={}/x/"])
-def test_a_name_that_is_too_long_is_no_bug(report: str) -> None:
-    """The system refuses it."""
+def test_too_long_name_of_a_report_is_a_failure(report: str) -> None:
+    """The operating system rejects the name."""
     assert run("inspect", "a.h5", "--format", report.format("a" * 300)).code == 3
 
 
-def test_files_are_utf8_whatever_stdout_is() -> None:
-    """A name in Japanese is written as it is, and one that is no text at all is escaped."""
+def test_report_files_are_utf8() -> None:
+    """
+    A Japanese name is written unchanged, and invalid text is escaped. The encoding of stdout has no
+    effect.
+    """
     h5_model(Path("b.h5"), sequential(dense("層一"), dense("\ud800")))
     for form in ("json", "csv", "table", "markdown"):
         assert run("inspect", "-q", "--format", f"{form}={form}", "b.h5").code == 0
@@ -242,10 +245,10 @@ def test_replaced_report_keeps_the_mode_and_the_link() -> None:
     assert json.loads(Path("real.json").read_text(encoding="utf-8"))["version"] == 1
 
 
-def test_a_model_that_someone_saves_meanwhile_is_not_replaced(
+def test_report_does_not_replace_a_model_saved_during_the_run(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last look is right before the report would get the name."""
+    """The last check comes directly before the report gets its name."""
     finish = Draft.finish
 
     def saving(self: Draft, like: Path | None) -> Path:
@@ -263,8 +266,8 @@ def test_a_model_that_someone_saves_meanwhile_is_not_replaced(
     assert sorted(path.name for path in project.iterdir()) == ["a.h5", "report.json"]
 
 
-def test_a_report_that_lies_among_the_inputs_is_no_input() -> None:
-    """Inspecting a directory twice, with the report in it, works the second time too."""
+def test_report_in_the_inspected_directory_is_not_an_input() -> None:
+    """A second run on the directory with the report also succeeds."""
     for _ in range(2):
         ended = run("inspect", "-q", "--format", "json=report.json", ".")
         assert (ended.code, ended.err) == (0, "")
@@ -362,8 +365,8 @@ def test_explain_has_reports_in_files_too(text: str) -> None:
     assert run("explain", text, "--format", "json=gone/report.json").code == 3
 
 
-def test_one_file_is_not_named_twice() -> None:
-    """However it is spelled."""
+def test_same_report_file_twice_is_an_error() -> None:
+    """The notation of the path has no effect."""
     Path("link").symlink_to("x")
     for other in ("x", "./x", "link"):
         code, said = refused("inspect", "--format", "json=x", "--format", f"csv={other}", "a.h5")
@@ -432,8 +435,8 @@ def test_an_output_that_only_the_plan_knows_is_not_replaced() -> None:
         ("json=d", "is a directory. Specify a file in it"),
     ],
 )
-def test_a_file_that_cannot_be_made_is_exit_code_3(report: str, words: str) -> None:
-    """Before a model is migrated, not after."""
+def test_report_that_cannot_be_created_is_a_failure(report: str, words: str) -> None:
+    """The failure comes before a model is migrated."""
     Path("d").mkdir()
     code, said = refused("migrate", "--format", report, "a.h5")
     assert code == 3
@@ -533,8 +536,8 @@ def test_report_is_replaced_without_reading_the_old_one(
 
 
 @pytest.mark.parametrize("text", ['format = ["json=out.json"]', 'format = "json=out.json"'])
-def test_a_settings_file_asks_for_reports(text: str) -> None:
-    """As a list, or as one; an option on the command line stands for all of them."""
+def test_settings_file_sets_reports(text: str) -> None:
+    """The value is a list or a text, and an option on the command line replaces the value."""
     Path("policytool.toml").write_text(text + "\n", encoding="utf-8")
     config = ("--config", "policytool.toml")
     assert run("inspect", *config, "a.h5").code == 0
@@ -545,8 +548,10 @@ def test_a_settings_file_asks_for_reports(text: str) -> None:
     assert not Path("out.json").exists()
 
 
-def test_a_variable_has_several_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The separator is that of paths; an option on the command line stands for all of them."""
+def test_variable_sets_several_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The separator is that of search paths, and an option on the command line replaces the value.
+    """
     monkeypatch.setenv("POLICYTOOL_FORMAT", os.pathsep.join(("json", "csv=rows.csv")))
     assert run("inspect", "a.h5").json["models"]
     assert Path("rows.csv").read_text(encoding="utf-8").startswith("model.path,")
