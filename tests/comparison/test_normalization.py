@@ -211,8 +211,8 @@ JSON: Final = st.recursive(
 
 
 @given(value=JSON)
-def test_any_value_is_the_same_as_itself(value: Any) -> None:
-    """Whatever a stranger's config holds has a normal form, the same each time."""
+def test_any_value_equals_itself(value: Any) -> None:
+    """Any value of an untrusted config has a unique normal form."""
     assert normalization.is_same_value(
         normalization.normalized_value(value), normalization.normalized_value(copy.deepcopy(value))
     )

@@ -81,8 +81,8 @@ def test_rounded_values_are_recognized() -> None:
     )
 
 
-def test_a_cast_that_loses_nothing_goes_both_ways() -> None:
-    """The same numbers in two dtypes."""
+def test_lossless_cast_is_recognized_in_both_directions() -> None:
+    """Both dtypes contain the same numbers."""
     found = compared([1.0, 0.5], [1.0, 0.5], ("float32", "bfloat16"))
     assert (found.verdict, found.rounded, found.differing) == (
         ComparisonVerdict.ROUNDED,
@@ -110,12 +110,12 @@ def test_one_other_number_is_more_than_rounding() -> None:
         ([True, False], [True, True], ("bool", "bool"), ComparisonVerdict.DIFFERENT),
     ],
 )
-def test_other_dtypes(
+def test_values_of_other_dtypes_are_compared_as_numbers_or_not_at_all(
     a: list[Any], b: list[Any], dtypes: tuple[str, str], verdict: ComparisonVerdict
 ) -> None:
     """
-    Integers of any width are compared as numbers; what has no numbers in common is not compared,
-    and that is said.
+    Integers of any width are compared as numbers. Other combinations are not compared, with a
+    reason.
     """
     found = compared(a, b, dtypes)
     assert found.verdict is verdict

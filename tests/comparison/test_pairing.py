@@ -151,8 +151,8 @@ def test_other_shapes_pair_nothing() -> None:
     assert {layer.presence for layer in compared(one, other).layers[1:]} == {Presence.A, Presence.B}
 
 
-def test_the_same_name_pairs_whatever_the_class() -> None:
-    """The class is the difference."""
+def test_layers_with_equal_names_pair_despite_different_classes() -> None:
+    """The class is then the difference."""
     found = compared(
         document(sequential(dense("a"))),
         document(sequential({**dense("a"), "class_name": "EinsumDense"})),
@@ -189,8 +189,8 @@ def test_order_of_a_sequential_is_compared() -> None:
         assert {layer.path for layer in found.layers if layer.differs} == {"mlp/a", "mlp/b"}
 
 
-def test_the_order_in_which_a_graph_is_listed_does_not_count() -> None:
-    """As long as the same layers feed each."""
+def test_order_of_layers_in_a_graph_config_is_ignored() -> None:
+    """The connections between layers decide."""
     layers = [
         ("i", "InputLayer", []),
         ("a", "Dense", ["i"]),
@@ -325,8 +325,8 @@ def test_comparing_the_other_way_round_mirrors(
 
 
 @given(a=LAYERS, nested=st.integers(0, 2))
-def test_a_model_is_the_same_as_itself(a: list[Any], nested: int) -> None:
-    """Nothing differs, not even in spelling."""
+def test_model_equals_itself(a: list[Any], nested: int) -> None:
+    """The two models have no difference and no difference of the format."""
     found = compared(drawn(a, nested), drawn(a, nested))
     assert not found.differs
     assert not found.spellings
@@ -379,8 +379,8 @@ def test_shared_layer_that_one_file_lists_twice_is_one_layer() -> None:
         ]
 
 
-def test_a_place_that_a_shared_layer_lost_is_a_difference() -> None:
-    """Where the other file has no layer there."""
+def test_missing_place_of_a_shared_layer_is_a_difference() -> None:
+    """The other file has a different layer at this place."""
     inner = sequential({**dense("common"), "shared_object_id": 7}, name="inner")
     once = shared({**dense("common"), "shared_object_id": 7}, inner)
     without = shared(dense("common"), sequential(dense("other", units=9), name="inner"))
@@ -393,8 +393,8 @@ def test_a_place_that_a_shared_layer_lost_is_a_difference() -> None:
 
 
 @THOROUGH
-def test_nothing_takes_long_in_models_that_no_one_would_build() -> None:
-    """Thousands of layers, all renamed, and configs as deep as JSON is read."""
+def test_extreme_models_are_compared_quickly() -> None:
+    """The models have thousands of renamed layers, and configs as deep as the JSON limit."""
     many = [dense(f"a{number}") for number in range(4_000)]
     assert compared(
         document(sequential(*many)),

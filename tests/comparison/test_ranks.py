@@ -75,8 +75,8 @@ def differs(before: tuple[Layer, ...], one: Any, other: Any, model: Any = functi
     ],
     ids=["input", "image", "dense", "convolution", "flat"],
 )
-def test_the_last_axis_is_one_number(model: Any, before: tuple[Layer, ...], last: int) -> None:
-    """Counted from either end, alone or in a list; any other is another."""
+def test_last_axis_equals_its_number(model: Any, before: tuple[Layer, ...], last: int) -> None:
+    """The axis is counted from either end, as a number or in a list. Every other axis differs."""
     for axis in (last, [last]):
         assert not differs(before, axis, -1, model)
         assert not differs(before, [-1], axis, model)

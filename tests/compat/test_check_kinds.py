@@ -138,8 +138,8 @@ def test_every_call_of_shared_layers_is_measured(checked: Checked, file: str) ->
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
-def test_a_state_is_not_disturbed(checked: Checked, file: str) -> None:
-    """A layer with a state of its own is measured where the model calls it, once."""
+def test_stateful_layer_is_measured_once(checked: Checked, file: str) -> None:
+    """The layer is measured only in the call of the model, so its state is unchanged."""
     run = the_run(checked(file.format("stateful"), batches=3))
     (memory,) = (call for call in run.calls if call.path.endswith("/memory"))
     assert all(
@@ -158,8 +158,10 @@ def test_inputs_and_outputs_are_named_in_model_order(checked: Checked, file: str
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
-def test_a_lambda_needs_trust(checked: Checked, file: str) -> None:
-    """Without it nothing of the file is run; with it the Lambda is a layer like others."""
+def test_lambda_needs_trust(checked: Checked, file: str) -> None:
+    """
+    Without trust, nothing of the file runs. With trust, the Lambda is checked like other layers.
+    """
     with pytest.raises(ModelFileError, match="--trust") as refused:
         checked(file.format("lambda"))
     assert refused.value.code == "runs-code"
@@ -220,8 +222,8 @@ def test_a_saved_model_without_keras_is_a_graph(checked: Checked, file: str) -> 
 
 
 @pytest.mark.parametrize("to", ["mixed_bfloat16", "mixed_float16"])
-def test_a_quantised_model(checked: Checked, to: str) -> None:
-    """Keras 3 has no quantised policy over float16, which is said; over bfloat16 it runs."""
+def test_quantized_model_runs_only_over_bfloat16(checked: Checked, to: str) -> None:
+    """Keras 3 has no quantized policy over float16, which is an error."""
     if to == "mixed_float16":
         with pytest.raises(ModelFileError, match="float16"):
             checked("keras/int8.keras", to)
@@ -232,12 +234,12 @@ def test_a_quantised_model(checked: Checked, to: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "least", "most"), [("int8", 1e-3, 0.05), ("int4", 0.0, 0.0), ("float8", 0.01, 0.2)]
 )
-def test_a_quantised_model_is_compared_with_floats(
+def test_quantized_model_is_compared_with_floats(
     checked: Checked, mode: str, least: float, most: float
 ) -> None:
     """
-    The reference has the weights of the file and rounds nothing; int4 layers of Keras 3.15 quantise
-    only their weights, so that such a run shows nothing, which is said.
+    The reference has the weights of the file without rounding. The int4 layers of Keras 3.15
+    quantize only weights, so the report says that the run shows nothing.
     """
     found = checked(f"keras/{mode}.keras")
     error = output_error(found)

@@ -170,12 +170,12 @@ def test_faulty_layer_is_reported_with_its_path(
 
 
 @cases()
-def test_errors_are_those_of_the_library_itself(
+def test_errors_equal_those_of_direct_calls_of_the_library(
     checked: Checked, truth: dict[str, Any], library: str, case: Measured
 ) -> None:
     """
-    Isolated errors, what is not finite, the worst pair and the model's outputs equal what NumPy
-    makes of the library's own calls.
+    Isolated errors, infinite values, the worst pair and the outputs equal those of NumPy on calls
+    of the library.
     """
     (output,) = measured(checked(library, case.name)).outputs
     alone, end = truth[library][case.name]["isolated"], truth[library][case.name]["outputs"]
@@ -244,10 +244,10 @@ def test_model_with_the_planned_policies_passes(
 
 
 @cases()
-def test_float64_against_float64_is_exactly_the_same(
+def test_float64_model_equals_itself_exactly(
     models: Path, tools: TensorFlowTools, tmp_path: Path, library: str, case: Measured
 ) -> None:
-    """Every isolated and accumulated error is zero, not small."""
+    """Every isolated and accumulated error is exactly zero."""
     path = tmp_path / "model.keras"
     source = models / library / f"{case.name}.float32.keras"
     policytool.migrate(source, to="float64", include=["exceptions", "outputs"], output=path)

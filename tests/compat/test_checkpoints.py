@@ -45,8 +45,8 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     return found
 
 
-def test_tensors_are_those_that_tensorflow_reads(answers: dict[str, Answer]) -> None:
-    """Every key of every checkpoint, with dtype, shape and values."""
+def test_tensors_equal_those_that_tensorflow_reads(answers: dict[str, Answer]) -> None:
+    """Dtype, shape and values agree for every key of every checkpoint."""
     for path, answer in answers.items():
         assert summary(_bundle(Path(path))) == answer["tensors"], path
 

@@ -72,7 +72,10 @@ def test_devices_work_side_by_side(tried: Callable[[str, Any], Any], count: int)
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_devices_are_listed_and_chosen(tried: Callable[[str, Any], Any], count: int) -> None:
-    """The list names every device as it is asked for; what is not there is refused with what is."""
+    """
+    Each device is listed under the name of its option, and a missing device gives an error with the
+    list.
+    """
     found = tried("logical", count)
     names = [f"/device:CPU:{number}" for number in range(count)]
     assert [codec.read(checks.TensorFlowDevice, one).name for one in found["listed"]] == [

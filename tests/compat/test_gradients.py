@@ -267,10 +267,12 @@ def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, job in JOBS.items() if "model" in job])
-def test_no_variable_changes_and_no_scale_costs_a_trace(answers: dict[str, Any], name: str) -> None:
+def test_variables_are_unchanged_and_each_model_is_traced_once(
+    answers: dict[str, Any], name: str
+) -> None:
     """
-    Weights, moving statistics and states are what they were; each model is traced once, however
-    many scales are tried.
+    Weights, moving statistics and states are unchanged, and the number of scales has no effect on
+    the traces.
     """
     assert answers[name]["kept"]
     several = {
@@ -374,11 +376,8 @@ def test_each_output_has_its_loss_and_targets(answers: dict[str, Any]) -> None:
     assert not found.random
 
 
-def test_a_subclassed_model_with_a_dictionary(answers: dict[str, Any]) -> None:
-    """
-    Outputs go by their keys; one that the loss leaves out has none, and a variable that nothing
-    depends on is told.
-    """
+def test_outputs_of_a_subclassed_model_are_named_by_keys(answers: dict[str, Any]) -> None:
+    """An output without a loss has none, and variables without an effect are reported."""
     found = measured(answers, "subclassed")
     assert [(output.output, output.loss, output.source) for output in found.outputs] == [
         ("hidden", None, "none"),
@@ -413,9 +412,9 @@ def test_mean_squared_error_replaces_an_unavailable_loss(
     assert told in output.why
 
 
-def test_every_loss_of_the_library_has_targets_that_fit(answers: dict[str, Any]) -> None:
+def test_every_loss_of_the_library_has_suitable_targets(answers: dict[str, Any]) -> None:
     """
-    Each is built from its own config and is finite on class probabilities; CTC alone takes other
+    Each loss is built from its config and is finite on class probabilities. Only CTC needs other
     outputs.
     """
     found = answers["every loss"]["losses"]
@@ -442,8 +441,8 @@ def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
     assert loss_scales.loss_scale_decision(found).need is ScaleNeed.NOTHING_TO_TRAIN
 
 
-def test_a_missing_gradient_is_a_sentence(answers: dict[str, Any]) -> None:
-    """The op is named, and the code is stable."""
+def test_missing_gradient_is_an_error_with_the_op(answers: dict[str, Any]) -> None:
+    """The code of the error is stable."""
     code, message = answers["hue"]["refused"]
     assert code == "no-gradients"
     assert "AdjustHue" in message

@@ -137,11 +137,10 @@ def test_rewritten(answers: Answers, case: str, policy: str) -> None:
         "Keras 3 export",
     ],
 )
-def test_scopes(answers: Answers, case: str, paths: list[str], policy: str) -> None:
-    """
-    Each layer is told by its scope, with what it computes in then, and off by no more than
-    rounding.
-    """
+def test_layers_of_a_graph_are_reported_by_scope(
+    answers: Answers, case: str, paths: list[str], policy: str
+) -> None:
+    """Each layer has its compute dtype, and differs only by rounding."""
     found = signature(answers, case, policy)
     dtype = policy.removeprefix("mixed_")
     assert [one["path"] for one in found["calls"]] == paths
@@ -207,10 +206,10 @@ def test_kept_ops_compute_in_float32(answers: Answers, case: str, policy: str) -
     )
 
 
-def test_mean(answers: Answers) -> None:
+def test_rewrite_converts_mean_only_for_bfloat16(answers: Answers) -> None:
     """
-    A mean over many tens is denied in float16, and stays ten; in bfloat16 it is not, and is what
-    TensorFlow's own op makes of it.
+    In float16, TensorFlow does not convert a mean over many tens. In bfloat16, the result is that
+    of the op in TensorFlow.
     """
     assert (graph_ops.amp_list("Mean", "float16"), graph_ops.amp_list("Mean", "bfloat16")) == (
         "deny",
@@ -256,10 +255,10 @@ def test_stateful_ops_behave_equally_in_both_graphs(answers: Answers, policy: st
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_changes(answers: Answers, policy: str) -> None:
-    """
-    A graph that has nothing to rewrite is told to be so, and so is one that has 16 bits already.
-    """
+def test_graph_without_ops_to_rewrite_is_reported_as_unchanged(
+    answers: Answers, policy: str
+) -> None:
+    """A graph that already has 16 bits is also unchanged."""
     found = signature(answers, "nothing", policy)
     assert found["rewrite"]["unchanged"] == (
         "the rewrite changes nothing: this graph has no matrix products, "
@@ -274,8 +273,8 @@ def test_nothing_changes(answers: Answers, policy: str) -> None:
     )
 
 
-def test_loops(answers: Answers) -> None:
-    """Loops are rewritten within; those of TF 1 are no matter for the emulation, which is said."""
+def test_loops_are_rewritten(answers: Answers) -> None:
+    """Loops of TF 1 cannot be emulated in float16, which is an error with a suggestion."""
     for policy in POLICIES:
         by_type = signature(answers, LOOPS, policy)["rewrite"]["by_type"]
         assert by_type["MatMul"] == 4, by_type  # two of them are the cell's
@@ -304,7 +303,7 @@ def test_unsupported_measurements_are_rejected_with_a_suggestion(answers: Answer
     assert "save_traces=False" in untraced["message"]
 
 
-def test_environment(answers: Answers) -> None:
-    """Variables by which a user changes the rewrite do not count, and are told."""
+def test_user_variables_of_the_rewrite_are_ignored_and_reported(answers: Answers) -> None:
+    """Such environment variables would change the rewrite."""
     assert answers["dense"]["mixed_float16"]["ignored"] == sorted(MEDDLING)
     assert signature(answers, "dense", "mixed_float16")["rewrite"]["by_type"]["MatMul"] == 2

@@ -54,8 +54,8 @@ def folder(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return made
 
 
-def test_each_snippet_has_about_ten_lines() -> None:
-    """Of code."""
+def test_snippets_have_at_most_ten_lines() -> None:
+    """Only lines of code count."""
     snippets = [*SNIPPETS, METRIC]
     lines = [len([line for line in code.splitlines() if line.strip()]) for code in snippets]
     assert len(SNIPPETS) == 2
@@ -83,7 +83,7 @@ def test_snippets_feed_a_model(
     function: str,
     batches: int,
 ) -> None:
-    """All of the data, without ``--trust``."""
+    """Each snippet feeds all of its data, without ``--trust``."""
     monkeypatch.chdir(folder)
     options = ("--to", "mixed_bfloat16", "--python", str(compat_python), "--format", "json")
     found = run("check", model, "--inputs", function, *options)

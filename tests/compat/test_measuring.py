@@ -130,8 +130,8 @@ def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) ->
     assert metrics(codec.read(TensorReductions, one["found"]), "float16").pair == (10.0, 2.0)
 
 
-def test_exponents_are_those_of_float32(reduced: Mapping[str, Sequence[Any]]) -> None:
-    """Zeros, subnormal numbers and what is not finite are left out."""
+def test_exponents_equal_those_of_float32(reduced: Mapping[str, Sequence[Any]]) -> None:
+    """Zeros, subnormal numbers and infinite values are excluded."""
     assert len(reduced["exponents"]) > 50
     assert not [one for one in reduced["exponents"] if one["found"] != one["expected"]]
     assert any(one["expected"] for one in reduced["exponents"])

@@ -76,10 +76,10 @@ def test_verdict_agrees_with_the_library(
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_declared_dtypes_are_those_of_the_loaded_layers(
+def test_declared_dtypes_equal_those_of_loaded_layers(
     answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
 ) -> None:
-    """A loaded layer computes and stores in what the report says that the file declares."""
+    """The compute and variable dtypes of a loaded layer are those in the report."""
     differences = []
     for case in (case for case in SAMPLE if case.release == release):
         loaded = answers(library).loaded[job(case)]

@@ -131,10 +131,10 @@ def test_nothing_is_probed_without_floats_or_float16(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_probe_ends_where_inputs_leave_float16(
+def test_probe_ends_if_inputs_exceed_the_float16_range(
     library: str, probed: Path, tools: TensorFlowTools
 ) -> None:
-    """A model that overflows nowhere has the largest factor in JSON alone."""
+    """Only JSON contains the largest factor of a model without an overflow."""
     found = _check(probed / library / "narrow.keras", tools)
     (probe,) = (run.overflow_probe for run in found.runs)
     assert probe is not None

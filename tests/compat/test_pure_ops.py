@@ -318,18 +318,16 @@ def test_planted_op_is_found(registry: Registry, name: str) -> None:
     assert list(complaints(registry, [*LISTED[:5], name, *LISTED[5:10]])) != []
 
 
-def test_every_op_that_takes_files_or_addresses_is_found(registry: Registry) -> None:
-    """The patterns match every op that hazards.json has."""
+def test_ops_with_files_or_addresses_are_detected(registry: Registry) -> None:
+    """The patterns match every op in ``hazards.json``."""
     missed = [
         name for name in data.read("hazards")["ops"] if not list(complaints(registry, [name]))
     ]
     assert missed == []
 
 
-def test_every_exception_is_one_that_the_list_needs(registry: Registry) -> None:
-    """
-    An exception for an op or an argument that is not on the list would let a later op through.
-    """
+def test_every_exception_is_necessary(registry: Registry) -> None:
+    """An unnecessary exception could allow an op of a later release."""
     assert set(OPS) <= set(LISTED)
     used: dict[str, set[str]] = defaultdict(set)
     texts: set[str] = set()
@@ -348,7 +346,7 @@ def test_only_known_ops_call_functions(registry: Registry) -> None:
     assert {name for name in LISTED if any(kind == "call" for _, kind in registry[name])} == CALLING
 
 
-def test_positions_are_those_of_the_named_inputs(registry: Registry) -> None:
+def test_positions_of_paths_agree_with_the_named_inputs(registry: Registry) -> None:
     """The guard finds the paths of savers and tables by position."""
     for name, inputs in DATA["placed"].items():
         assert [registry[name][index][0] for index in _ops.path_inputs(name)] == inputs, name

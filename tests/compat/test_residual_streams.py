@@ -248,8 +248,10 @@ def test_model_that_needs_the_precision_of_float16_is_reported(
     assert applied(found, model, tools).answer is Answer.SAFE
 
 
-def test_a_safe_candidate_has_the_plain_command(residual: Path, tools: TensorFlowTools) -> None:
-    """With the options of the check."""
+def test_safe_candidate_has_a_command_with_the_options_of_the_check(
+    residual: Path, tools: TensorFlowTools
+) -> None:
+    """The command contains the policy and the other options of the check."""
     found = checked(tools, residual / "one.keras", to="mixed_bfloat16", include_exceptions=True)
     assert found.answer is Answer.SAFE
     assert found.migration == Options(to="mixed_bfloat16", include_exceptions=True)

@@ -113,10 +113,10 @@ def as_earlier(found: Check) -> Any:
 
 @LIBRARIES
 @pytest.mark.parametrize("kind", METRICS)
-def test_metrics_of_the_library_are_those_of_evaluate(
+def test_metrics_of_the_library_equal_those_of_evaluate(
     labelled: Path, checked: Checked, library: str, kind: str
 ) -> None:
-    """Over all batches, of which the last may be shorter, for the reference."""
+    """The metrics cover all batches, and the last batch may be shorter."""
     truth = json.loads((labelled / "truth.json").read_text(encoding="utf-8"))[library]
     for name in METRICS[kind]:
         found = checked("several", library, f"{library}-{kind}.npz", name, batch_size=48)
@@ -171,10 +171,10 @@ def test_functions_of_the_user_are_called_with_arrays(checked: Checked, library:
 
 
 @LIBRARIES
-def test_functions_get_several_outputs_by_name(
+def test_metric_functions_receive_outputs_by_name(
     labelled: Path, checked: Checked, library: str
 ) -> None:
-    """Those with labels."""
+    """The function receives the outputs with labels."""
     arrays = np.load(labelled / f"{library}.npz")
     np.savez(labelled / "two.npz", classes=arrays["classes"], binary=arrays["binary"])
     found = metric_of(checked("several", library, "two.npz", "labelled_functions:both"))
@@ -222,10 +222,10 @@ def test_every_output_with_labels_has_a_metric(
         (("{}-classes.npy", "no_module:f"), ("user-function", "cannot be imported")),
     ],
 )
-def test_labels_and_metrics_that_do_not_fit_are_one_sentence(
+def test_unsuitable_labels_and_metrics_give_a_one_line_error(
     labelled: Path, checked: Checked, library: str, given: tuple[str, str], said: tuple[str, str]
 ) -> None:
-    """With the name and the shape that are wrong."""
+    """The error contains the name and the wrong shape."""
     np.save(labelled / "short.npy", np.zeros(3, "int64"))
     np.save(labelled / "long.npy", np.zeros(ROWS + 1, "int64"))
     np.save(labelled / "words.npy", np.array(["a"] * ROWS))
