@@ -123,7 +123,7 @@ def test_graph_that_can_be_built_has_no_uncallable_layers(name: str, spelled: An
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12),
     st.randoms(),
 )
-def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(
+def test_layers_with_only_earlier_inputs_can_be_built_and_a_circle_cannot(
     pairs: list[tuple[int, int]], random: Any
 ) -> None:
     """
@@ -200,7 +200,7 @@ def _configs(value: Any) -> list[Config]:
     ],
 )
 @pytest.mark.parametrize("class_name", ["Dense", "TFOpLambda"])
-def test_nodes_that_are_none(nodes: Any, class_name: str) -> None:
+def test_invalid_inbound_nodes_cause_no_error(nodes: Any, class_name: str) -> None:
     """Invalid inbound nodes cause neither an exception nor an invented call."""
     config = {
         **keras2({"a": [("i", 0)], "b": [("a", 0)]}),
@@ -219,7 +219,7 @@ def test_nodes_that_are_none(nodes: Any, class_name: str) -> None:
 
 @THOROUGH
 @pytest.mark.parametrize("spelled", [keras2, keras3])
-def test_how_deep_a_loader_goes(spelled: Any) -> None:
+def test_depth_of_a_graph_is_the_recursion_depth_of_a_release(spelled: Any) -> None:
     """
     The depth of a graph is the recursion depth of a release, which follows the first tensor first
     and does not enter a layer twice.

@@ -113,7 +113,7 @@ def changed(source: str, where: str, value: object) -> Any:
     ],
     ids=lambda value: str(value)[:80],
 )
-def test_value_of_another_type_is_no_bug_of_ours(
+def test_value_of_another_type_causes_no_internal_error(
     source: str, where: str, value: object, tmp_path: Path
 ) -> None:
     """Values of unexpected types that caused exceptions in earlier versions cause none."""
@@ -143,7 +143,7 @@ PLACES: Final = {
 @THOROUGH
 @settings(max_examples=examples(150))
 @given(data=st.data())
-def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> None:
+def test_odd_value_at_any_place_gives_findings_or_an_error(data: st.DataObject) -> None:
     """
     An unexpected value at any place of a config leads to findings or to an error message, and not
     to a traceback.

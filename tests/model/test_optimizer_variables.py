@@ -125,7 +125,7 @@ def test_wrapped_optimizer_has_only_the_variables_of_training(
     assert wrapped[2:] == [kind for kind in bare if kind not in {"r", "c", SCHEDULE}]
 
 
-def test_a_name_that_is_not_the_weights_is_refused(tmp_path: Path) -> None:
+def test_slot_with_the_name_of_another_weight_is_rejected(tmp_path: Path) -> None:
     """
     A slot whose name belongs to another weight is an error, because shapes cannot distinguish
     layers and Keras 3.3 and later write names.

@@ -70,7 +70,7 @@ def test_metadata_of_a_missing_object_is_checked(tmp_path: Path) -> None:
     assert any("bytecode" in reason.what for reason in reasons(target))
 
 
-def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> None:
+def test_savedmodel_with_two_graphs_is_not_run(tmp_path: Path) -> None:
     """
     A SavedModel with two graphs is not run, because Keras reads the metadata of the first graph
     regardless of its tag (bytecode ran).
@@ -146,7 +146,7 @@ def test_class_without_a_registered_name_is_not_defined_by_custom_objects(
     assert not reason.is_custom
 
 
-def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -> None:
+def test_function_is_needed_under_its_registered_name(tmp_path: Path) -> None:
     """
     A function is needed under its registered name, because releases look up this name, which
     ``--custom-objects`` can define for another function.

@@ -240,7 +240,7 @@ def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
     assert (tf.config.soft, tf.config.tf32) == (False, False)
 
 
-def test_determinism_is_refused_where_the_release_has_none() -> None:
+def test_determinism_is_rejected_in_a_release_without_support() -> None:
     """Determinism is an error in a release without it, with the first release that has it."""
     with pytest.raises(
         Refused,

@@ -162,7 +162,7 @@ def test_only_files_of_the_model_are_copied(place: Path) -> None:
     assert not names & {"notes", "README"}
 
 
-def test_an_asset_that_leads_out_is_refused_and_copied_with_trust(place: Path) -> None:
+def test_asset_that_links_out_of_the_model_is_copied_only_with_trust(place: Path) -> None:
     """An asset that is a link out of the model is an error; with trust, its target is copied."""
     model = place / "unpacked.h5"
     secret = place / "secret.txt"

@@ -245,7 +245,9 @@ def test_signatures_are_compared_by_name(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_other_outputs_are_refused(tmp_path: Path, after: Mapping[str, Any], words: str) -> None:
+def test_different_outputs_are_rejected(
+    tmp_path: Path, after: Mapping[str, Any], words: str
+) -> None:
     """Another number of outputs or another shape is an error, regardless of tolerances."""
     with pytest.raises(ModelFileError, match=words):
         compared(tmp_path, {"a": VALUES}, after)
@@ -406,7 +408,7 @@ def test_predictions_that_are_too_far_apart(
 
 @THOROUGH
 @pytest.mark.parametrize(("target", "side"), [("tf2.4", "source"), ("keras3.15", "target")])
-def test_a_library_that_is_missing_is_one_sentence(
+def test_missing_library_is_a_one_line_error(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path, target: str, side: str
 ) -> None:
     """

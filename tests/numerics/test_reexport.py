@@ -256,7 +256,7 @@ def test_reexport_may_change_the_dtypes_of_a_checkpoint(
     assert "--retrace" in refused.plan.refusals[0].message
 
 
-def test_an_overflow_is_refused_before_anything_runs(
+def test_overflow_is_rejected_before_the_child_starts(
     child: Callable[..., Worker], model: Path, tmp_path: Path
 ) -> None:
     """
@@ -533,7 +533,7 @@ def test_command_reports_matching_json_and_applies_saved_plans(
     assert not (model.parent / "three").exists()
 
 
-def test_no_tensorflow_is_one_sentence(model: Path) -> None:
+def test_missing_tensorflow_is_a_one_line_error(model: Path) -> None:
     """
     Missing TensorFlow is a one-line error with exit code 3 and the extra to install, and nothing is
     written.

@@ -176,10 +176,10 @@ def test_missing_library_error_suggests_the_installation(
     ("do", "words"),
     [("exit", "exited with code 7: the last words"), ("kill", "was terminated by SIGKILL")],
 )
-def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(
+def test_crash_is_a_one_line_error_and_the_next_job_gets_a_new_child(
     worker: Worker, do: str, words: str
 ) -> None:
-    """The error has the observed cause."""
+    """The error contains the observed cause."""
     pid = worker.run({"do": "answer"})["pid"]
     with pytest.raises(WorkerError, match=words) as caught:
         worker.run({"do": do})
@@ -208,7 +208,7 @@ def test_garbage_is_no_answer(worker: Worker, text: str) -> None:
 
 
 @THOROUGH
-def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
+def test_job_above_its_time_limit_ends_the_child(script: Path) -> None:
     """A job that exceeds its time limit ends the child."""
     with Worker(Interpreter(script=script, timeout=0.5)) as worker:
         pid = worker.run({"do": "answer"})["pid"]

@@ -474,8 +474,8 @@ def test_file_above_a_limit_is_reported_with_a_sufficient_option(
 
 
 @pytest.mark.parametrize("case", CASES[:1])
-def test_python_api_takes_limits(case: Beyond, tmp_path: Path) -> None:
-    """By the same names; they hold for the one call."""
+def test_python_functions_accept_limits(case: Beyond, tmp_path: Path) -> None:
+    """The names are those of the command line, and each limit applies to one call."""
     path = case.build(tmp_path)
     usual = policytool.inspect(path)
     with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
@@ -495,8 +495,10 @@ def test_python_api_takes_limits(case: Beyond, tmp_path: Path) -> None:
     [("inspect",), ("audit",), ("migrate",), ("diff", MIXED_JSON), ("check",)],
     ids=lambda command: command[0],
 )
-def test_every_command_that_reads_takes_limits(command: tuple[str, ...], tmp_path: Path) -> None:
-    """All of them say the same sentence, with the same code."""
+def test_every_command_that_reads_models_applies_limits(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """All commands have the same message and the same code."""
     ended = run(*command, _h5(tmp_path), "--limit", "json-bytes=100")
     assert ended.code == 3
     assert (
@@ -772,7 +774,7 @@ def test_time_of_processes_is_bounded(command: str, limit: str, tmp_path: Path) 
 
 
 def test_answers_of_the_process_with_tensorflow_are_bounded(tmp_path: Path) -> None:
-    """One line without an end is not kept for ever; within the limit it is an answer."""
+    """An endless line is not kept in memory, and a line within the limit is an answer."""
     script = tmp_path / "child.py"
     script.write_text(
         "import json, os, sys\nfor line in sys.stdin:\n    os.write(int(sys.argv[1]), "

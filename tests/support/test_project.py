@@ -83,6 +83,6 @@ def test_package_metadata_links_to_the_project() -> None:
 
 
 def test_placeholder_address_belongs_to_no_one() -> None:
-    """Until the project is published, no link leads to a stranger's site."""
+    """Until the project is published, no link leads to an unrelated site."""
     for address in (project.URL, project.SITE):
         assert re.match(r"https://(?:[a-z]+\.)*example/", address)

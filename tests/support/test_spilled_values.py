@@ -68,10 +68,10 @@ class Files:
         return open_path
 
 
-def test_the_file_is_closed_with_the_last_reference(
+def test_temporary_file_is_closed_with_the_last_reference(
     monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]
 ) -> None:
-    """Without a warning."""
+    """Closing the file causes no warning."""
     files = Files()
     monkeypatch.setattr(tempfile, "TemporaryFile", files.opener(os.path.join(tmp_path, "a")))  # noqa: PTH118
     found = spill(Address, VALUES)

@@ -9,7 +9,7 @@ from policytool.support.errors import ModelFileError
 
 
 def test_steps_add_up_over_walks() -> None:
-    """By walk and in total."""
+    """Steps are counted for each walk and in total."""
     with steps.budget("a.h5") as budget:
         steps.spend(3, walk="layers")
         steps.spend(4, walk="calls")
@@ -28,7 +28,7 @@ def test_steps_above_the_limit_are_an_error_of_the_file() -> None:
 
 
 def test_budget_of_the_same_file_continues() -> None:
-    """Functions for one file call each other."""
+    """Functions for one file call each other and share the budget."""
     with steps.budget("a.h5") as outer:
         steps.spend(1, walk="layers")
         with steps.budget("a.h5") as inner:

@@ -109,7 +109,7 @@ def test_bins_that_keras2_does_not_load_are_reported(tmp_path: Path) -> None:
     ]
 
 
-def test_bins_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
+def test_missing_bins_are_rejected(tmp_path: Path) -> None:
     """
     A Discretization without bin boundaries in the file is an error that names the missing
     boundaries.
@@ -118,7 +118,7 @@ def test_bins_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
     assert "does not contain its bin boundaries" in converted(path)[1][0]
 
 
-def test_weights_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
+def test_missing_idf_weights_are_rejected(tmp_path: Path) -> None:
     """
     A tf-idf layer with a vocabulary but without weights is an error, because the weights are needed
     as factors.

@@ -651,7 +651,7 @@ class TestDirections:
 
     @pytest.mark.parametrize("steps", [None, 3])
     @pytest.mark.parametrize("returns", [False, True])
-    def test_unrolled_backwards_an_open_number_of_masked_steps_is_refused(
+    def test_unrolled_backward_layer_with_unknown_masked_steps_is_rejected(
         self, steps: int | None, *, returns: bool
     ) -> None:
         """
@@ -691,7 +691,7 @@ class TestDirections:
         config, _, _ = converted(keras3(input3("x", steps, 4), layer), K2)
         assert named(config, "lstm")["config"]["unroll"] is unrolled
 
-    def test_float32_states_of_a_16_bit_layer_are_refused(self) -> None:
+    def test_float32_states_of_a_16_bit_layer_are_rejected(self) -> None:
         gru = layer3("GRU", "gru", tensor("x"), kwargs={"initial_state": [tensor("h")]}, units=2)
         gru["config"]["dtype"] = policy("mixed_float16")
         assert "float32 states" in refusals(keras3(input3("x", 3, 4), input3("h", 2), gru), K2)
@@ -848,7 +848,7 @@ class TestEncodersUnderMixedPolicies:
         ),
     ],
 )
-def test_classes_that_the_target_lacks_or_does_not_load_are_refused(
+def test_classes_that_the_target_lacks_or_fails_to_load_are_rejected(
     class_name: str, config: Config, said: str
 ) -> None:
     """

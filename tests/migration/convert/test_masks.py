@@ -851,7 +851,7 @@ class TestOddCalls:
             one["config"] |= {"ragged": False, "optional": False}
         return keras3(*inputs, mha, *others)
 
-    def test_an_attention_without_query_is_refused(self) -> None:
+    def test_attention_without_a_query_is_rejected(self) -> None:
         mha = attention3("mha", "y", "y", {}, mask="m")
         node = mha["inbound_nodes"][0]
         node["args"], node["kwargs"] = [], {**node["kwargs"], "value": tensor("y")}

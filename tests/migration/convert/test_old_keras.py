@@ -207,7 +207,7 @@ def test_vocabulary_in_an_asset_is_moved_into_the_config() -> None:
     assert "dtype" not in unit.config
 
 
-def test_a_vocabulary_that_the_config_does_not_hold_is_refused() -> None:
+def test_vocabulary_missing_from_the_config_is_rejected() -> None:
     """
     A vocabulary that the config does not contain is an error; TF 2.3 stores it in a table of the
     SavedModel.

@@ -212,7 +212,7 @@ def test_op_layer_that_keras3_cannot_express_is_rejected(
         ("abc,abc", 2),
     ],
 )
-def test_equations_that_are_no_products_are_refused(
+def test_equations_that_are_not_products_are_rejected(
     tmp_path: Path, equation: str, tensors: int
 ) -> None:
     """
@@ -337,7 +337,7 @@ def test_call_that_keras3_cannot_express_is_rejected(
     assert [refusal.code for refusal in log.refusals] == ["operation"]
 
 
-def test_operations_are_refused_in_hdf5(tmp_path: Path) -> None:
+def test_operations_are_rejected_in_hdf5(tmp_path: Path) -> None:
     """
     A model with operations is an error if the target is HDF5, because no release loads operations
     from it.
@@ -507,7 +507,7 @@ def test_every_row_is_of_a_release() -> None:
         }, row.op
 
 
-def test_known_functions_resolve_somewhere() -> None:
+def test_known_functions_exist_in_tf_keras() -> None:
     """
     Each known function exists in tf_keras 2.21, because no file contains a name that no release
     finds.

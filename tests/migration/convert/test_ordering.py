@@ -79,7 +79,7 @@ def networks(draw: st.DrawFn, *, shared: bool) -> Network:
 
 
 @given(network=networks(shared=True), data=st.data())
-def test_the_order_is_that_of_the_graph(network: Network, data: st.DataObject) -> None:
+def test_order_of_layers_follows_the_graph(network: Network, data: st.DataObject) -> None:
     """
     The order contains each unit once, and the units that lead to an output keep their order if the
     config lists the units in another order.
@@ -238,9 +238,7 @@ def test_depth_has_no_limit(outputs: Argument) -> None:
         ("AdditiveAttention", {}),
     ],
 )
-def test_masks_that_layers_hand_on_make_a_branch_deeper(
-    class_name: str, config: dict[str, Value]
-) -> None:
+def test_propagated_masks_make_a_branch_deeper(class_name: str, config: dict[str, Value]) -> None:
     """
     A layer with a joined mask is deeper because of its mask operations (Keras 3.15); otherwise two
     embeddings of the same shape would be swapped in an archive.

@@ -356,7 +356,7 @@ def test_an_exact_path_comes_before_a_pattern() -> None:
     }
 
 
-def test_a_pattern_means_the_layers_that_compute_in_floats() -> None:
+def test_pattern_matches_only_layers_that_compute_in_floats() -> None:
     """
     The pattern ``.*`` matches only layers that compute in floats; inputs, layers for ids, and
     layers without a dtype must be named.
@@ -440,7 +440,7 @@ def test_infer_needs_the_users_word() -> None:
     ("removed", "current"),
     [("float16", "mixed_float16"), ("bfloat16", "mixed_bfloat16"), ("float32", "float32")],
 )
-def test_removed_names_get_the_one_that_computes_the_same(removed: str, current: str) -> None:
+def test_removed_policy_names_get_their_current_equivalent(removed: str, current: str) -> None:
     """
     A removed policy name is replaced with its current equivalent: ``float16_with_float32_vars``
     becomes ``mixed_float16``.
@@ -518,7 +518,7 @@ def _quantised(mode: str, to: str, *more: Any, source_policy: str = "float32") -
         ("int4", "float16"),
     ],
 )
-def test_quantised_layers_that_keras_cannot_compute_are_refused(mode: str, to: str) -> None:
+def test_quantized_layers_that_keras_cannot_compute_are_rejected(mode: str, to: str) -> None:
     """
     A quantized layer is an error if Keras cannot compute it in the target: int8 cannot be built
     from float16, and int4 per channel computes wrong results in it.
@@ -609,7 +609,7 @@ def test_layers_of_old_keras_get_a_dtype_key() -> None:
         "orthogonal",
     ],
 )
-def test_an_initialiser_without_the_dtype_is_refused(spelled: object) -> None:
+def test_dtype_that_an_initializer_does_not_support_is_rejected(spelled: object) -> None:
     """
     A dtype that an initializer does not support is an error: loading an LSTM runs Orthogonal, whose
     Qr has no bfloat16 kernel. ``mixed_bfloat16`` keeps the variables in float32.
@@ -627,7 +627,7 @@ def test_an_initialiser_without_the_dtype_is_refused(spelled: object) -> None:
 
 
 @pytest.mark.parametrize("to", ["float16", "mixed_float16", "float64"])
-def test_a_kernel_that_does_not_exist_is_refused(to: str) -> None:
+def test_dtype_without_a_kernel_is_rejected(to: str) -> None:
     """
     A dtype without a CPU kernel is an error unless ``--set`` excludes the layer; MaxPooling3D has
     kernels only for float32 and bfloat16.

@@ -56,7 +56,7 @@ def test_layer_that_feeds_an_op_with_a_float32_input_stays_in_float32() -> None:
     )
 
 
-def test_widening_goes_through_ops() -> None:
+def test_layer_before_a_chain_of_ops_stays_in_float32() -> None:
     """
     An op has the dtype of its input, so the layer before a chain of ops stays in float32 if a later
     op needs float32.
@@ -105,7 +105,7 @@ def test_assignment_that_gives_an_op_two_dtypes_is_rejected_by_name() -> None:
     assert "net/a" in made.refusals[0].message
 
 
-def test_float64_next_to_the_float32_input_is_refused() -> None:
+def test_float64_next_to_the_float32_input_is_rejected() -> None:
     """
     A plan that makes an op add float64 to the model's float32 input is an error, because the caller
     provides the input.
@@ -267,7 +267,7 @@ def test_operations_of_keras3_that_have_no_16_bit_kernel(
     assert (found["a"], found["b"]) == (expected, to)
 
 
-def test_a_convolution_in_float64_with_a_constant_is_refused() -> None:
+def test_float64_convolution_with_a_float32_constant_is_rejected() -> None:
     """
     float64 before a convolution with a constant float32 kernel is an error, because no edit of the
     file can widen the kernel.

@@ -153,7 +153,7 @@ def test_plan_that_changes_dtypes_of_a_checkpoint_is_rejected(to: str) -> None:
     assert all((f"mixed_{to}" in refusal.message) == (to != "float64") for refusal in made.refusals)
 
 
-def test_layers_revived_from_traces_are_refused() -> None:
+def test_new_policy_for_layers_revived_from_traces_is_rejected() -> None:
     """
     A new policy is an error for custom layers, and for Keras layers in them, because Keras revives
     these from traces; layers that keep their policy are not listed.
@@ -172,7 +172,7 @@ def test_layers_revived_from_traces_are_refused() -> None:
     assert "net (with net/hidden)" in one.refusals[0].message
 
 
-def test_spellings_of_revived_layers_are_current_too() -> None:
+def test_policy_format_of_revived_layers_is_updated() -> None:
     """
     The policy format of a layer revived from traces is updated without an error, because its dtype
     does not change.
@@ -380,7 +380,7 @@ def test_optimizers_state_is_never_restored() -> None:
     assert made.state is None
 
 
-def test_a_lone_file_has_no_loaders(tmp_path: Path) -> None:
+def test_single_metadata_file_has_no_verdicts(tmp_path: Path) -> None:
     """
     A metadata file without its SavedModel has no verdicts on releases, because it is only a part of
     a model; its plan is that of the SavedModel.
@@ -526,7 +526,7 @@ def test_layer_without_autocast_keeps_the_input_dtype(tmp_path: Path) -> None:
         assert all("its traces for float32" in refusal.message for refusal in made.refusals)
 
 
-def test_old_loaders_have_fewer_activations(tmp_path: Path) -> None:
+def test_revived_layer_fails_in_a_release_without_its_activation(tmp_path: Path) -> None:
     """
     A changed layer fails to load in a release that lacks its activation, because that release
     revives it from traces.

@@ -254,7 +254,7 @@ def test_to_mixed_float16_gets_dynamic_loss_scaling() -> None:
     assert all(edit.path for edit in plan(found, "mixed_bfloat16").edits)
 
 
-def test_away_from_mixed_float16_the_wrapper_goes() -> None:
+def test_conversion_from_mixed_float16_removes_the_wrapper() -> None:
     """
     Converting from mixed_float16 removes the loss scale wrapper, because bfloat16 and float32 need
     no scaling.
@@ -347,7 +347,7 @@ WRAPPED_ADAM: Config = {
 
 
 @pytest.mark.parametrize("optimizer", [KERAS3_ADAM, WRAPPED_ADAM])
-def test_state_moves_back_when_the_wrapper_goes(optimizer: Config) -> None:
+def test_state_moves_to_the_plain_optimizer_without_the_wrapper(optimizer: Config) -> None:
     """
     If the wrapper is removed, only the plain optimizer's state is left, even if ``compile()`` added
     the wrapper and the config has only the plain optimizer.
@@ -360,7 +360,7 @@ def test_state_moves_back_when_the_wrapper_goes(optimizer: Config) -> None:
 
 
 @pytest.mark.parametrize("name", ["Nadam", "Adafactor"])
-def test_a_state_that_fits_nowhere_is_left_out(name: str) -> None:
+def test_state_without_a_place_in_the_wrapper_is_dropped(name: str) -> None:
     """
     The state of Nadam and Adafactor is dropped with a note if Keras 3 wraps them, because wrapped
     they save fewer variables.
@@ -432,7 +432,7 @@ def test_bfloat16_slots_that_the_optimizer_cannot_read_are_reported(
     ("name", "keras", "wraps"),
     [("AdamW", "2.15.0", False), ("AdamW", "2.21.0", True), ("Lion", "2.21.0", False)],
 )
-def test_optimizers_that_the_wrapper_refuses_stay_plain(
+def test_optimizers_that_cannot_be_wrapped_stay_plain(
     name: str,
     keras: str,
     wraps: bool,  # noqa: FBT001

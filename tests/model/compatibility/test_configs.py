@@ -303,9 +303,7 @@ def test_config_that_keras3_may_not_load_has_an_unknown_verdict(
 
 
 @pytest.mark.parametrize("axis", [-1, [1], 3])
-def test_an_axis_that_keras_3_keeps_or_takes_anyway_is_no_doubt(
-    axis: object, tmp_path: Path
-) -> None:
+def test_axis_that_keras3_reads_correctly_raises_no_doubt(axis: object, tmp_path: Path) -> None:
     """
     An axis of BatchNormalization that Keras 3 reads correctly raises no doubt: a list with one
     number, the default -1, and 3 as the last axis of images.
@@ -410,7 +408,7 @@ def test_a_sequential_that_was_never_built_has_nothing_to_load_into(tmp_path: Pa
     assert all(verdict.reason is None for verdict in taken)
 
 
-def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: Path) -> None:
+def test_axis_list_of_batch_normalization_is_incompatible_in_archives(tmp_path: Path) -> None:
     """
     A BatchNormalization with the axis ``[1]`` in an archive of Keras 2 is incompatible with Keras
     3.0 to 3.15, which unpack the list only in HDF5.

@@ -359,7 +359,7 @@ def test_savedmodel_without_its_checkpoint_loads_in_no_release(
 
 
 @pytest.mark.parametrize("name", ["endless_graph.h5", "endless_graph.keras"])
-def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
+def test_model_with_a_circular_dependency_loads_in_no_release(name: str) -> None:
     """
     A model with a circular dependency between layers is incompatible with every release, and no
     measured release loaded it.

@@ -44,8 +44,8 @@ def _publish(target: Path, data: bytes, **how: Any) -> None:
         draft.publish(target, **how)
 
 
-def test_a_draft_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
-    """Whether it ends well or not."""
+def test_unpublished_draft_leaves_no_file(tmp_path: Path) -> None:
+    """The same holds if the block ends with an exception."""
     with Draft.beside(tmp_path / "x") as draft:
         draft.path.write_bytes(b"data")
     with pytest.raises(KeyboardInterrupt), Draft.beside(tmp_path / "x"):
@@ -196,12 +196,12 @@ def test_file_without_the_original_owner_loses_the_setuid_bit(
 
 
 @pytest.mark.parametrize("has_range", [True, False])
-def test_bytes_are_copied_with_and_without_the_system(
+def test_bytes_are_copied_with_and_without_copy_file_range(
     has_range: bool,  # noqa: FBT001
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Files of any size; one that ends early is told."""
+    """Files have any size, and a file that ends early is an error."""
     if not has_range:
         monkeypatch.delattr(os, "copy_file_range", raising=False)
     source = tmp_path / "source"

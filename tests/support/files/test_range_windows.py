@@ -123,8 +123,8 @@ def test_the_bytes_between_two_parts_of_a_cluster_are_requested() -> None:
     assert second == (first[1], STRIDE + 25_000 + AFTER)
 
 
-def test_a_file_is_read_from_front_to_back_in_growing_requests() -> None:
-    """Whatever the size of the reads."""
+def test_sequential_reads_of_a_file_use_growing_requests() -> None:
+    """The size of the reads has no effect."""
     made = requests(RangeWindows(), [(place, 4096) for place in range(0, 2**23, 4096)])
     assert len(made) < 20
     assert max(stop - start for start, stop in made) == MOST_AHEAD
@@ -148,8 +148,8 @@ def test_scattered_reads_need_few_more_requests_than_with_fixed_windows(
 
 
 @given(EXTENTS)
-def test_the_best_extent_costs_the_least(needed: list[int]) -> None:
-    """Of all that were needed; between two of them, bytes are wasted."""
+def test_best_extent_has_the_lowest_cost(needed: list[int]) -> None:
+    """The candidates are the needed extents, because an extent between two of them wastes bytes."""
 
     def total(extent: int) -> int:
         return sum(cost(extent, one) for one in needed)
@@ -158,8 +158,8 @@ def test_the_best_extent_costs_the_least(needed: list[int]) -> None:
     assert all(total(best_extent(needed)) <= total(one) for one in needed)
 
 
-def test_bytes_that_are_left_out_cost_further_requests() -> None:
-    """One for each fixed window."""
+def test_missing_bytes_cost_further_requests() -> None:
+    """Each fixed window costs one request."""
     assert cost(1000, 900) == cost(1000, 1000) == 1000
     assert cost(1000, 1001) == 1001 + REQUEST
     assert cost(1000, 1000 + AFTER) == 1000 + AFTER + 2 * REQUEST

@@ -84,8 +84,8 @@ def test_no_special_file_is_a_model(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_special_file_in_a_model_is_named(kind: str, command: str, tmp_path: Path) -> None:
-    """A model that was merely found is told too: it was meant to be one."""
+def test_special_file_in_a_model_is_reported(kind: str, command: str, tmp_path: Path) -> None:
+    """A model in a directory is reported too, because its other files show that it is a model."""
     for number, member in enumerate(MEMBERS):
         copied(member, tmp_path / str(number), KINDS[kind])
     ended = run_bounded(command, ".", cwd=tmp_path)
@@ -111,8 +111,8 @@ def test_values_in_a_special_file_are_not_read(kind: str, tmp_path: Path) -> Non
     assert [model["path"] for model in ended.json["models"]] == [str(one) for one in named]
 
 
-def test_special_files_in_a_directory_are_passed_over(tmp_path: Path) -> None:
-    """As all is that is no model; the models beside them are read."""
+def test_special_files_in_a_directory_are_skipped(tmp_path: Path) -> None:
+    """Other files that are not models are skipped too, and models are read."""
     for kind, make in KINDS.items():
         (tmp_path / kind).mkdir()
         for name in set(FILES) - {"saved_model.pb"}:  # which makes a directory a model
@@ -134,7 +134,7 @@ def test_special_files_in_a_directory_are_passed_over(tmp_path: Path) -> None:
     ids=lambda one: one[0],
 )
 def test_no_command_waits_for_a_fifo(command: tuple[str | Path, ...], tmp_path: Path) -> None:
-    """Each says what it is."""
+    """The error of each command names the kind of the file."""
     os.mkfifo(tmp_path / "model.h5")
     ended = run_bounded(*command, "model.h5", cwd=tmp_path)
     assert ended.code == 3
@@ -159,8 +159,8 @@ def test_fifo_for_tensorflow_is_rejected(option: str, tmp_path: Path) -> None:
     )
 
 
-def test_a_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
-    """A SavedModel that is written anew has regular files alone."""
+def test_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
+    """A written SavedModel contains only regular files."""
     model = tmp_path / "model"
     shutil.copytree(MIXED_SAVEDMODEL, model)
     (model / "assets").mkdir(exist_ok=True)

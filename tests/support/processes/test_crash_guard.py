@@ -98,10 +98,10 @@ def meddling(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("call", sampled("calls that never return", CALLS, share=3))
-def test_a_library_that_never_returns_ends_with_a_sentence(
+def test_library_that_never_returns_gives_a_one_line_error(
     call: str, meddling: Any, tmp_path: Path
 ) -> None:
-    """Exit code 3 and the file's name, whichever command reads it."""
+    """Every command ends with exit code 3 and the name of the file."""
     bad = endless_collection(tmp_path / "bad.h5")
     before = bad.read_bytes()
     ended = run_process(
@@ -174,10 +174,10 @@ CRASHES: Final = tuple(
 
 
 @pytest.mark.parametrize(("number", "jobs"), sampled("crashes", CRASHES, share=3))
-def test_a_crash_ends_with_a_sentence(
+def test_crash_gives_a_one_line_error(
     number: signal.Signals, jobs: str, meddling: Any, tmp_path: Path
 ) -> None:
-    """Whether this process reads the file or another."""
+    """The file is read by this process or by another one."""
     (tmp_path / "bad.h5").write_bytes(MIXED_H5.read_bytes())
     files = ("bad.h5",) if jobs == "1" else ("bad.h5", str(MIXED_H5))
     ended = run_process(
@@ -247,8 +247,8 @@ def test_killed_process_ends_its_copy(reading: Any) -> None:
     assert tidied.exists()
 
 
-def test_a_process_of_someone_else_is_never_copied() -> None:
-    """Tests and users of the Python API are one process, and stay it."""
+def test_process_of_a_python_user_is_never_copied() -> None:
+    """Tests and users of the Python functions stay in one process."""
     assert crash_guard.split() is None
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 

@@ -115,8 +115,8 @@ def reports() -> Iterator[tuple[str, str]]:
 
 @SLOW
 @pytest.mark.usefixtures("models")
-def test_reports_are_the_same_bytes() -> None:
-    """Whatever the command and the format; stderr and the exit code too."""
+def test_reports_of_several_processes_have_equal_bytes() -> None:
+    """Stdout, stderr and the exit code agree for every command and format."""
     for command, name in reports():
         one = run(command, "--format", name, "--jobs", "1", ".")
         two = run(command, "--format", name, "--jobs", "2", ".")
@@ -150,7 +150,7 @@ def test_one_input_needs_no_further_process(
 def test_jobs_are_an_option_a_variable_and_a_setting(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this order."""
+    """The option has priority over the variable, and the variable over the setting."""
     (models / "policytool.toml").write_text("jobs = 3\n", encoding="utf-8")
     monkeypatch.setenv("POLICYTOOL_JOBS", "2")
     assert "jobs = 4  # command line" in run("inspect", "--jobs", "4", "--show-settings").out
@@ -161,8 +161,8 @@ def test_jobs_are_an_option_a_variable_and_a_setting(
     assert run("audit", "--jobs", "0").code == 2
 
 
-def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
-    """A fault of a library ends one process, which is replaced; all other files are read."""
+def test_crash_affects_only_one_report(models: Path, meddling: Any) -> None:
+    """A crash in a library ends one process, which is replaced, and all other files are read."""
     meddling(
         "import os, signal, sys, policytool.formats.format_detection as detection\n"
         "was = detection.document\n"
@@ -338,10 +338,10 @@ def test_killed_worker_loses_only_the_current_file(
     assert not list((models / "temporary").iterdir())
 
 
-def test_an_interrupt_ends_all(
+def test_interrupt_ends_all_processes(
     waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
 ) -> None:
-    """At once, without a traceback, and with nothing left behind."""
+    """All processes end at once, without a traceback and without temporary files."""
     process, _, both = waiting
     assert len(both) == 2
     process.send_signal(signal.SIGINT)

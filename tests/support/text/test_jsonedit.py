@@ -222,8 +222,8 @@ MISFITS: Final[tuple[list[jsonedit.Change], ...]] = (
 
 
 @for_each("edits", MISFITS, ids=str)
-def test_edits_that_do_not_fit_are_refused(edits: list[jsonedit.Change]) -> None:
-    """A pointer that leads nowhere, another value than expected, edits inside each other."""
+def test_edits_that_do_not_fit_are_rejected(edits: list[jsonedit.Change]) -> None:
+    """The pointer is invalid, the value differs, or edits are nested."""
     with pytest.raises(jsonedit.EditError):
         jsonedit.apply('{"a": 1, "list": [1, 2]}', edits)
 
@@ -250,8 +250,8 @@ def test_invalid_json_is_rejected(text: str) -> None:
 
 
 @ALONE
-def test_a_large_config_takes_no_time() -> None:
-    """A thousand edits of a megabyte, as EfficientNetV2-L has."""
+def test_edits_of_a_large_config_are_fast() -> None:
+    """The config has a megabyte and a thousand edits, as EfficientNetV2-L has."""
     layers = [
         {
             "class_name": "Dense",

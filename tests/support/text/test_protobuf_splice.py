@@ -155,7 +155,7 @@ def test_empty_change_gives_no_splice() -> None:
 
 
 def test_fields_spend_steps() -> None:
-    """A message of two million fields that nobody asks for took a second per megabyte."""
+    """A message of two million unknown fields once took a second per megabyte."""
     with limits.override({"file-steps": 5_000}), steps.budget("a.pb"):
         assert sum(1 for _ in protobuf_splice.fields(b"\x38\x00" * 4_000)) == 4_000
         with pytest.raises(ModelFileError, match="file-steps limit of 5000"):

@@ -454,8 +454,8 @@ def test_text_that_cannot_be_read_back_is_rejected(
 
 
 @for_each("wrong", MISFITS, ids=str)
-def test_edits_that_do_not_fit_are_refused(wrong: list[jsonedit.Change]) -> None:
-    """A pointer that leads nowhere, another value than expected, edits inside each other."""
+def test_edits_that_do_not_fit_are_rejected(wrong: list[jsonedit.Change]) -> None:
+    """The pointer is invalid, the value differs, or edits are nested."""
     with pytest.raises(EditError):
         apply("a: 1\nlist: [1, 2]\n", wrong)
 
@@ -471,8 +471,10 @@ def test_invalid_yaml_is_rejected(text: str) -> None:
 
 @THOROUGH
 @ALONE
-def test_many_edits_and_many_aliases_take_little_time() -> None:
-    """A thousand edits beside a thousand aliases: each is looked up, none is searched."""
+def test_many_edits_and_aliases_are_fast() -> None:
+    """
+    The text has a thousand edits and a thousand aliases, which are looked up without a search.
+    """
     lines = [
         (
             f"- config: {{dtype: float16, name: dense_{index}}}\n  empty: "

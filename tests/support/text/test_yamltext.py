@@ -57,8 +57,8 @@ def test_output_of_pyyaml_is_read(value: object, flow: bool) -> None:  # noqa: F
 
 
 @given(VALUES)
-def test_shared_values_are_written_out(value: object) -> None:
-    """An alias stands for a value equal to the one that it names, and for no part of it."""
+def test_aliases_are_read_as_separate_equal_values(value: object) -> None:
+    """A change of one value does not affect the other."""
     found = parsed(yaml.safe_dump([value, value, {"again": value}]))
     assert isinstance(found, list)
     assert jsonedit.same(found[0], found[1])
@@ -94,8 +94,8 @@ def test_both_parsers_of_pyyaml_give_the_same(loader: str, monkeypatch: pytest.M
         ("a: |\n  b\n  c\n", {"a": "b\nc\n"}),
     ],
 )
-def test_values_are_those_that_keras_read(text: str, value: object) -> None:
-    """YAML 1.1, as PyYAML reads it."""
+def test_values_follow_yaml_1_1(text: str, value: object) -> None:
+    """The values are those that PyYAML reads."""
     assert parsed(text) == value
 
 
@@ -181,8 +181,8 @@ def test_yaml_that_no_config_contains_is_rejected(code: str, text: str, says: st
         "{a: " * limits.JSON_DEPTH.value + "}" * limits.JSON_DEPTH.value,
     ],
 )
-def test_text_within_the_bound_is_read(text: str) -> None:
-    """As deep as JSON may be."""
+def test_text_within_the_limit_is_read(text: str) -> None:
+    """The depth limit is that of JSON."""
     assert (
         json.dumps(parsed(text)).count("]") + json.dumps(parsed(text)).count("}")
         == limits.JSON_DEPTH.value
