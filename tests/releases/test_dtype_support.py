@@ -23,8 +23,8 @@ def test_kernels_that_do_not_exist(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", [TF_KERAS, KERAS])
-def test_trouble_of_an_initialiser_is_not_the_layers_own(library: str) -> None:
-    """A default LSTM in bfloat16 fails for Orthogonal alone."""
+def test_failure_of_an_initializer_is_not_a_failure_of_the_layer(library: str) -> None:
+    """A default LSTM fails in bfloat16 only because of Orthogonal."""
     assert not dtype_support.layer_failure(library, "LSTM", "bfloat16")
     assert dtype_support.initializer_failure(library, "Orthogonal", "bfloat16")
     assert not dtype_support.initializer_failure(library, "Orthogonal", "float16")

@@ -48,8 +48,10 @@ def test_written_objects_are_read_unchanged(
         (None, None),
     ],
 )
-def test_a_loader_looks_up_this_name(value: object, name: str | None) -> None:
-    """A function by its own name, an object by its class."""
+def test_name_of_an_object_is_the_name_that_releases_look_up(
+    value: object, name: str | None
+) -> None:
+    """A function has its own name, and an object that of its class."""
     assert keras_objects.name_of(value) == name
 
 
@@ -58,7 +60,7 @@ def test_own_class_omits_the_package() -> None:
     assert keras_objects.require({"class_name": "package>Scale"}).own_class == "Scale"
 
 
-def test_another_value_is_refused() -> None:
-    """A value without a class name serializes no object."""
+def test_value_without_a_class_name_is_rejected() -> None:
+    """Such a value is not a serialized object."""
     with pytest.raises(SpellingError, match="class name"):
         keras_objects.require({"class_name": 1, "config": {}})

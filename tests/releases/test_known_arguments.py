@@ -38,8 +38,8 @@ def test_key_is_incompatible_with_releases_that_do_not_know_the_key() -> None:
     )
 
 
-def test_a_key_that_is_needed_is_missed() -> None:
-    """From TF 2.5 on a MultiHeadAttention of Keras 2 needs its shapes."""
+def test_missing_required_key_is_reported() -> None:
+    """From TF 2.5 on, a MultiHeadAttention of Keras 2 needs its shapes."""
     config = {"num_heads": 2, "key_dim": 4}
     assert known_arguments.objection(
         "tf2.5", "layers", "MultiHeadAttention", config, module=False
@@ -62,8 +62,8 @@ def test_value_of_a_known_key_can_be_incompatible() -> None:
     assert "score_mode" in known_arguments.valued_keys("layers", "Attention")
 
 
-def test_a_class_is_missed_by_older_and_by_other_loaders() -> None:
-    """A class that came later, and one that Keras 3 dropped."""
+def test_class_is_missing_in_older_releases_and_in_keras3() -> None:
+    """One class was added later, and one was removed in Keras 3."""
     assert known_arguments.objection(
         "tf2.9", "layers", "GroupNormalization", {}, module=False
     ) == known_arguments.Objection(missing=True)
@@ -82,8 +82,8 @@ def test_keys_that_no_release_writes_are_unknown() -> None:
     assert known_arguments.unknown_keys("layers", "Attention", keys) == ("kernel_scaling",)
 
 
-def test_default_values_are_those_that_releases_write() -> None:
-    """An LSTM's gates had another default up to TF 1.15."""
+def test_default_values_equal_those_that_releases_write() -> None:
+    """The gates of an LSTM had another default up to TF 1.15."""
     values = known_arguments.written_values("layers", "LSTM", "recurrent_activation")
     assert {value: "tf1.15" in releases for value, releases in values.items()} == {
         '"hard_sigmoid"': True,

@@ -29,8 +29,8 @@ def test_predictions_of_random_crop_changed_twice() -> None:
     assert changes == frozenset({"keras3.6", "keras3.8"})
 
 
-def test_a_dense_did_not_change() -> None:
-    """In either family."""
+def test_results_of_dense_never_changed() -> None:
+    """The test covers Keras 2 and Keras 3."""
     assert behaviour.changing_releases("Dense", {"units": 2}, KERAS3) == frozenset()
     assert behaviour.changing_releases("Dense", {"units": 2}, KERAS2) == frozenset()
 

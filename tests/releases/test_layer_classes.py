@@ -74,8 +74,8 @@ def test_names_of_other_classes_have_entries() -> None:
         assert others | made <= known_classes()
 
 
-def test_risks_are_those_of_some_class() -> None:
-    """A row that no class names says nothing."""
+def test_every_risk_belongs_to_a_class() -> None:
+    """A row without a class would have no effect."""
     named = [name for entry in ENTRIES.values() for name in entry.get("risks", ())]
     assert set(named) == CLASSES["risks"].keys()
     families = {family for row in CLASSES["risks"].values() for family in row["families"]}
@@ -83,7 +83,7 @@ def test_risks_are_those_of_some_class() -> None:
 
 
 def test_unknown_classes_have_no_facts() -> None:
-    """A class of someone else's is of no category, and says nothing of its values."""
+    """A custom class has an unknown category and unknown values."""
     assert layer_facts("MyLayer") is UNKNOWN
     assert layer_facts("MyLayer").category is Category.UNKNOWN
     assert operation_facts("MyOperation").module is None
@@ -108,8 +108,8 @@ def test_layers_that_return_their_input_keep_the_mask() -> None:
             assert rule.out == {"0": ("none",), "1": ("first",)}, name
 
 
-def test_trained_variables_are_the_measured_ones() -> None:
-    """Of a class that no gradient reaches, no release has a trainable variable of its own."""
+def test_classes_without_gradients_have_no_trainable_variables() -> None:
+    """No measured release has a trainable variable for such a class."""
     measured = data.read("layer_variables")["classes"]
     for name in known_classes():
         if layer_facts(name).untrained:

@@ -185,8 +185,8 @@ def test_states_of_a_recurrent_layer_hide_its_mask() -> None:
             assert rule.out["10"] == (word,)
 
 
-def test_fully_masked_rows_of_attention() -> None:
-    """From Keras 3.10 on scores and dropout decide, because they decide on the kernel."""
+def test_fully_masked_rows_of_attention_depend_on_the_kernel() -> None:
+    """From Keras 3.10 on, scores and dropout decide which kernel runs."""
     name = "MultiHeadAttention"
     scores = ["return_attention_scores"]
     for release, words in (

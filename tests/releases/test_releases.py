@@ -148,7 +148,7 @@ def test_records_of_a_family_are_from_its_newest_release(record: str, key: str) 
 
 
 def test_releases_are_named_once() -> None:
-    """Each row has a name of its own, and each config format has releases."""
+    """Each row has a unique name, and each config format has releases."""
     assert max(Counter(release.id for release in RELEASES).values()) == 1
     assert {release.generation.id for release in RELEASES} == {one.id for one in GENERATIONS}
 
@@ -184,15 +184,15 @@ def test_ranges_are_of_the_table(ranges: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("ranges", ["tf2.3 to tf2.1", f"after {newest(KERAS3).id}"])
-def test_empty_ranges_are_mistakes(ranges: str) -> None:
-    """A range that no release is in is refused."""
+def test_empty_ranges_are_errors(ranges: str) -> None:
+    """A range must contain a release."""
     with pytest.raises(ValueError, match="no release is in the range"):
         releases_in(ranges)
 
 
 @pytest.mark.parametrize("ranges", ["tf2.99", "tf2.1 to tf2.99", "keras4.0 on", "", "tf2.1 tf2.2"])
-def test_ranges_of_unknown_releases_are_mistakes(ranges: str) -> None:
-    """A name that is not in the table is refused."""
+def test_ranges_of_unknown_releases_are_errors(ranges: str) -> None:
+    """A name must be in the table."""
     with pytest.raises(KeyError):
         releases_in(ranges)
 

@@ -406,8 +406,8 @@ def test_numbers_have_three_digits(value: float | None, words: str) -> None:
     assert figure(value) == words
 
 
-def test_decibels() -> None:
-    """No noise is said so."""
+def test_decibels_have_one_digit() -> None:
+    """A comparison without noise is described as exact."""
     assert [
         decibels(value) for value in (None, 53.84, float("inf"), float("-inf"), float("nan"))
     ] == ["", "53.8 dB", "exact", "-inf dB", ""]

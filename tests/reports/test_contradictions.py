@@ -212,7 +212,7 @@ def test_release_that_predicted_with_the_result_loads_the_result() -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_reports_of_random_models_agree(seed: int, tmp_path: Path) -> None:
-    """With any classes and arguments that a release of either library writes."""
+    """Models have any classes and arguments that releases of both libraries write."""
     config = sound_configs.model(Random(seed), (2, 3)[seed % 2])  # noqa: S311  # no secret
     path = tmp_path / "model.json"
     path.write_text(json.dumps(config), encoding="utf-8")

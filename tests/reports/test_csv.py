@@ -56,7 +56,7 @@ def flat(values: dict[str, object]) -> dict[str, str]:
 @given(models())
 @example(inspected("tf2.3/exp_mf16_fixed128.h5"))
 @example(inspected("keras3.15/int8.keras"))
-def test_every_value_is_that_of_the_json_report(selected: SelectedInspection) -> None:
+def test_every_csv_value_equals_that_of_the_json_report(selected: SelectedInspection) -> None:
     """Each column has the name of a JSON key, and each cell has its value."""
     layers = json.loads(json_reporter(REPORT).render(selected, View()))["models"][0]["layers"]
     read = rows(selected)

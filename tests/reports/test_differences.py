@@ -165,8 +165,8 @@ def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
 
 
 @pytest.mark.parametrize("aspect", Aspect)
-def test_every_aspect_has_words_and_a_place_in_the_schema(aspect: Aspect) -> None:
-    """None of them breaks a report."""
+def test_every_aspect_has_a_text_and_is_in_the_schema(aspect: Aspect) -> None:
+    """Every report accepts each aspect."""
     values: dict[Aspect, Any] = {
         Aspect.LOSS_SCALE: {
             "kind": "dynamic",

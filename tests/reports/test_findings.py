@@ -67,8 +67,8 @@ def rendered(reporter: str, audit: Audit, view: View | None = None) -> str:
 # All of them
 
 
-def test_the_first_is_the_default_and_each_has_a_golden_file() -> None:
-    """``table`` for people; ``html`` has tests of its own, and the others are below."""
+def test_first_reporter_is_the_default_and_each_has_a_golden_file() -> None:
+    """The default is ``table``. Other tests cover ``html``."""
     assert NAMES[0] == "table"
     assert set(NAMES) == {"table", "html", *SUFFIXES}
 
@@ -139,8 +139,8 @@ def test_a_table_in_colour_is_the_golden_one() -> None:
     compared(rendered("table", example_audits.made(), view), "audit-colour.120.txt")
 
 
-def test_a_message_is_printed_once_a_file() -> None:
-    """However many layers it is about; clean files are counted and not listed."""
+def test_equal_messages_of_a_file_are_printed_once() -> None:
+    """Files without findings are counted and not listed."""
     text = rendered("table", example_audits.made(), View(width=200))
     models = text.split("\n\n")
     assert models[1].count("has mixed_float16 in the format of TF 2.3") == 1
@@ -178,7 +178,7 @@ def test_suppressed_findings_are_shown_on_request(reporter: str) -> None:
     assert ("served by TF 2.3" in texts[False]) == (reporter == "json")
 
 
-def test_fingerprints_are_those_among_all_that_was_found() -> None:
+def test_suppression_does_not_change_fingerprints() -> None:
     """Suppressing a finding does not change the fingerprints of equal findings."""
     found = [
         example_audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}")
@@ -257,8 +257,8 @@ def test_name_that_is_not_utf8_is_quoted_by_bytes() -> None:
     assert layout.quote("a\udcff") == "$'a\\xff'"
 
 
-def test_a_command_is_broken_where_a_shell_goes_on() -> None:
-    """Lines end in a backslash but the last, and fit."""
+def test_long_command_is_broken_into_lines() -> None:
+    """All lines except the last end in a backslash, and each fits the width."""
     words = (
         "policytool",
         "migrate",

@@ -136,8 +136,8 @@ def test_pages_of_a_directory_are_linked() -> None:
     ],
     ids=["check", "tune", "diff"],
 )
-def test_errors_are_in_the_page(reporters: Any, found: Any) -> None:
-    """A page stands for itself: what failed is not only on stderr."""
+def test_page_contains_errors(reporters: Any, found: Any) -> None:
+    """Failures are not only on stderr."""
     read = Read(example_pages.html(reporters).render(found, View()))
     assert "Errors" in read.texts["h2"]
     assert "gone.h5" in read.texts["code"]

@@ -62,8 +62,8 @@ def test_golden_table_in_ascii_with_variables() -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_line_is_wider(width: int) -> None:
-    """Every line of every model fits."""
+def test_no_line_is_wider_than_the_view(width: int) -> None:
+    """Every line of every model fits the width."""
     text = TABLE.render(inspected(*MODELS), View(width=width, variables=True))
     assert max(map(len, text.splitlines())) <= width
 
@@ -86,13 +86,13 @@ def test_nothing_is_nothing() -> None:
 
 @THOROUGH
 @given(models(), st.integers(60, 130), st.booleans(), st.booleans())
-def test_no_row_is_wider_whatever_the_names(
+def test_rows_fit_the_width_for_all_names(
     selected: SelectedInspection,
     width: int,
     unicode: bool,  # noqa: FBT001
     variables: bool,  # noqa: FBT001
 ) -> None:
-    """However long the names and however deep the layers."""
+    """Names may be long and layers deeply nested."""
     view = View(width=width, unicode=unicode, variables=variables)
     assert max(map(width_of, TABLE.render(selected, view).splitlines())) <= width
 
@@ -349,8 +349,8 @@ def test_layer_without_an_op_in_its_dtype_has_a_note() -> None:
     assert "graph differs" not in TABLE.render(whole(traced_in("float16")), View(width=160))
 
 
-def test_a_graph_without_declarations_contradicts_nothing() -> None:
-    """The dtypes of the signature are reported and not judged."""
+def test_graph_without_declared_dtypes_has_no_contradiction() -> None:
+    """The dtypes of the signature are reported and not checked."""
     assert "computes in float16 and float32\n" in TABLE.render(whole(scopes()), View())
 
 

@@ -144,8 +144,8 @@ def test_code_keeps_the_text(text: str) -> None:
         ("", ""),
     ],
 )
-def test_names_are_code(text: str, shown: str) -> None:
-    """Backticks where every parser leaves the text alone, numbered characters elsewhere."""
+def test_names_are_written_as_code(text: str, shown: str) -> None:
+    """Backticks are used if every parser keeps the text, and numbered characters otherwise."""
     assert code(text) == shown
 
 

@@ -101,8 +101,8 @@ def test_graph_is_checked_by_its_ops(op: str, device: Device, severity: Severity
     assert all("2 times" in one.message for one in findings)
 
 
-def test_ops_by_themselves() -> None:
-    """A graph's ops are judged by name."""
+def test_ops_without_a_layer_are_checked_by_name() -> None:
+    """The name of the op decides."""
     assert dtype_support.lacks("MaxPool3DGradGrad", "float16", "cpu")
     assert not dtype_support.lacks("MatMul", "float16", "cpu")
     assert not dtype_support.lacks("MatMul", "bfloat16", "gpu")
@@ -172,10 +172,8 @@ def test_count_agrees_with_cast_and_adds_zero_and_infinite_values(
         )
 
 
-def test_variables_that_are_not_rounded() -> None:
-    """
-    BatchNormalization's are not in either library, a Dense's are; a number stands for any variable.
-    """
+def test_variables_of_batch_normalization_compute_as_stored() -> None:
+    """The variables of a Dense do not. A number means any variable."""
     for library in ("tf_keras2.21", "keras3.15"):
         assert dtype_support.computes_as_stored(library, "BatchNormalization", "gamma")
         assert dtype_support.computes_as_stored(library, "BatchNormalization", "0")

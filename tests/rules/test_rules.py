@@ -11,7 +11,7 @@ from policytool.rules import FAMILIES, RULES, Rule
 
 
 def test_ids_and_names_are_used_once_and_in_order() -> None:
-    """An id stands for one rule, and the families' rules are listed by their ids."""
+    """An id belongs to one rule, and the rules of a family are sorted by id."""
     ids = [rule.id for rule in RULES]
     assert ids == sorted(set(ids))
     assert len({rule.name for rule in RULES}) == len(RULES)

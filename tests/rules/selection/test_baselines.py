@@ -210,8 +210,8 @@ def test_findings_of_the_baseline_that_no_longer_occur_are_counted() -> None:
         ),
     ],
 )
-def test_a_broken_baseline_is_refused_in_a_sentence(text: str, words: str) -> None:
-    """Each way has its own words."""
+def test_invalid_baseline_gives_a_one_line_error(text: str, words: str) -> None:
+    """Each kind of damage has a message."""
     with pytest.raises(BaselineError, match=words):
         baselines.parse(text)
 
