@@ -106,7 +106,7 @@ def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path:
     ],
     ids=" ".join,
 )
-def test_no_command_takes_two_models(
+def test_every_command_rejects_a_file_with_two_models(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -74,7 +74,7 @@ def test_order_is_by_name_and_the_same_each_time() -> None:
     assert found(["models"]) == found(["models"])
 
 
-def test_no_path_is_the_working_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_path_is_the_working_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a PATH each model below the working directory is reported with its relative path."""
     assert sorted(found([])) == sorted(ALL)
     monkeypatch.chdir(tree / "models")
@@ -361,7 +361,7 @@ def test_pattern_without_a_match_is_reported() -> None:
     assert "nothing*.h5" in ended.err
 
 
-def test_api_takes_one_model_and_no_directory_of_models(tree: Path) -> None:
+def test_inspect_function_rejects_a_directory_of_models(tree: Path) -> None:
     """
     ``policytool.inspect`` of a directory that is not a model is an error, regardless of the files
     below it.
@@ -387,7 +387,7 @@ def test_inputs_are_lazy_values() -> None:
 @pytest.mark.parametrize(
     "url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"]
 )
-def test_a_url_is_refused_with_a_sentence(url: str) -> None:
+def test_url_has_a_separate_error_message(url: str) -> None:
     """A URL is an error with its own message, and not a missing local file."""
     ended = run("check", url, "--to", "float16")
     assert ended.code == 2

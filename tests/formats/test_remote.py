@@ -186,7 +186,7 @@ def test_a_server_that_stalls_ends_at_the_limit(server: RangeServer) -> None:
     assert "--limit remote-seconds=2" in failure["message"]
 
 
-def test_a_port_without_a_server_is_one_sentence() -> None:
+def test_port_without_a_server_gives_a_one_line_error() -> None:
     """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -205,7 +205,7 @@ def test_invalid_certificate_gives_a_one_line_error(server: RangeServer) -> None
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-tls"]
 
 
-def test_a_server_without_ranges_is_refused(server: RangeServer, tmp_path: Path) -> None:
+def test_server_without_ranges_is_rejected(server: RangeServer, tmp_path: Path) -> None:
     """A server without ranges is an error, because a whole file is never transferred."""
     (tmp_path / "model.h5").write_bytes(b"\0" * 10_000_000)
     server.ranges = False
@@ -427,7 +427,7 @@ def test_a_fifo_as_archive_is_not_waited_for(tmp_path: Path) -> None:
         ("s3://bucket/a\0b", "NUL"),
     ],
 )
-def test_a_url_that_is_not_read_is_refused(url: str, said: str) -> None:
+def test_url_that_cannot_be_read_is_rejected(url: str, said: str) -> None:
     """A URL that cannot be read is a one-line error without credentials, before any request."""
     ended = run("inspect", url)
     assert ended.code in ((2,) if said else (3,))
@@ -438,7 +438,7 @@ def test_a_url_that_is_not_read_is_refused(url: str, said: str) -> None:
 @pytest.mark.parametrize(
     "command", ["check --to mixed_float16", "tune --to mixed_float16", "audit --fix"]
 )
-def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
+def test_commands_that_need_a_local_file_reject_a_url(command: str) -> None:
     """Commands that need a local file report an error for a URL, without its credentials."""
     ended = run(*command.split(), f"s3://key:{SECRET}@bucket/model.h5")
     assert ended.code == 2
@@ -681,7 +681,7 @@ def test_baseline_stores_the_urls_of_remote_models(bucket: Any, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("healthy", range(1, 9))
-def test_a_server_that_fails_in_the_middle_is_one_sentence(
+def test_server_that_fails_during_a_request_gives_a_one_line_error(
     server: RangeServer, tmp_path: Path, healthy: int
 ) -> None:
     """

@@ -153,7 +153,7 @@ def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
     assert found_paths("hf://owner/name/model.keras")
 
 
-def test_names_in_a_listing_lead_nowhere(hub: HubServer) -> None:
+def test_names_in_a_listing_do_not_lead_outside_the_repository(hub: HubServer) -> None:
     """Names in a listing cannot lead outside the repository."""
     hub.extra_names = ["..", "../../etc/passwd", "sub/../../x"]
     found = run("inspect", "hf://owner/name", "--format", "json")

@@ -60,10 +60,10 @@ def test_each_finding_has_its_test() -> None:
         assert callable(getattr(module, name)), one["test"]
 
 
-def test_infer_with_float32_variables_is_the_models_affair(tmp_path: Path) -> None:
+def test_infer_with_float32_variables_is_an_error_of_the_model(tmp_path: Path) -> None:
     """
-    TF 1.15's policy whose dtype the first input decides is refused with a sentence about the layer;
-    it was wrong usage.
+    The first input decides the dtype of this policy of TF 1.15. The error names the layer, and was
+    a usage error before.
     """
     path = tmp_path / "model.json"
     path.write_text(
@@ -232,12 +232,12 @@ SETTINGS: Final = {
 @pytest.mark.parametrize(
     "command", [("inspect",), ("audit",), ("migrate", "--preview")], ids=lambda command: command[0]
 )
-def test_settings_that_no_option_takes_are_wrong_usage(
+def test_unknown_settings_are_wrong_usage(
     name: str, command: tuple[str, ...], tmp_path: Path
 ) -> None:
     """
-    A settings file is found in a directory above, which may be a stranger's; whatever it says, the
-    answer is a sentence.
+    A settings file in a parent directory may belong to another user, and any content gives a
+    one-line error.
     """
     path = tmp_path / "policytool.toml"
     path.write_text(SETTINGS[name], encoding="utf-8")
@@ -368,10 +368,10 @@ def test_many_keys_of_policy_maps_are_bounded_together(tmp_path: Path) -> None:
     )
 
 
-def test_a_recurrent_layer_that_is_called_with_nothing_is_refused(tmp_path: Path) -> None:
+def test_recurrent_layer_called_without_inputs_is_rejected(tmp_path: Path) -> None:
     """
-    The first input of a recurrent layer is looked at for its states; a call with an empty list
-    ended in a ValueError, and then in an IndexError.
+    The states are read from the first input. A call with an empty list ended in a ValueError, and
+    then in an IndexError.
     """
     lstm = {**convertible_models.layer2("LSTM", "lstm", units=2), "inbound_nodes": [[]]}
     path = tmp_path / "model.json"
@@ -417,9 +417,9 @@ def test_operations_called_without_arguments_are_rejected(tmp_path: Path) -> Non
         assert oracle.command("migrate", path, "--target", target, "--preview")
 
 
-def test_calls_with_objects_where_values_belong_are_refused(tmp_path: Path) -> None:
+def test_calls_with_a_tensor_as_a_dtype_are_rejected(tmp_path: Path) -> None:
     """
-    The dtype of a Cast becomes an argument in Keras 2; a tensor in its place ended in a TypeError
+    The dtype of a Cast becomes an argument in Keras 2. A tensor in its place ended in a TypeError
     when the file was written.
     """
     x = convertible_models.tensor("x")

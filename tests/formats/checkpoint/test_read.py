@@ -208,7 +208,7 @@ def test_renamed_index_and_previous_format_have_separate_errors(place: Path) -> 
     assert "[checkpoint-v1]" in ended.err
 
 
-def test_magic_is_the_tables() -> None:
+def test_format_detection_and_reader_use_the_same_magic_number() -> None:
     """Format detection and the reader use the same magic number."""
     assert is_table(b"\0" * 40 + MAGIC)
     assert not is_table(MAGIC)

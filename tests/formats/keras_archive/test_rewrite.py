@@ -439,7 +439,7 @@ def test_only_shards_with_cast_tensors_change(unpacked: Path) -> None:
     assert {name for name in after if after[name] != before[name]} == {"model_00001.weights.h5"}
 
 
-def test_state_in_several_shards_is_refused(unpacked: Path) -> None:
+def test_change_of_state_in_several_shards_is_rejected(unpacked: Path) -> None:
     """
     A change of optimizer state in several shards is an error, because the target shard is
     ambiguous.

@@ -113,7 +113,7 @@ def test_a_target_is_not_overwritten(model: Path) -> None:
     assert (written.target.name, written.followed_link) == ("nowhere.json", True)
 
 
-def test_a_target_that_appears_meanwhile_is_not_overwritten(
+def test_target_created_during_the_write_is_not_overwritten(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -192,7 +192,7 @@ def test_casts_and_edits_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["changed", "before", "after", "longer"])
-def test_a_draft_that_does_not_read_back_is_refused(
+def test_draft_with_a_changed_byte_is_rejected(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A byte that changes between writing and comparing is an error at each place of the file."""

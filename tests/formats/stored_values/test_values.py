@@ -455,7 +455,7 @@ def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["tf1.15", "tf2.15"])
-def test_weights_in_a_checkpoint_are_those_in_hdf5(release: str) -> None:
+def test_weights_in_a_checkpoint_equal_those_in_hdf5(release: str) -> None:
     """The weights that ``save_weights`` wrote into a checkpoint equal those in HDF5."""
     assert stored(FIXTURES / release / "weights_only.ckpt.index") == stored(
         FIXTURES / release / "weights_only.weights.h5"
@@ -515,7 +515,7 @@ KERNEL_ENTRY: Final = {"name": "dense/kernel", "shape": [6, 2], "dtype": "float3
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3, 4, 47, 48])
-def test_a_tensor_may_lie_in_several_shards(
+def test_tensor_in_several_shards_is_read(
     tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -32,7 +32,7 @@ def stored(directory: Path) -> dict[str, np.ndarray]:
     return values
 
 
-def test_names_are_those_that_tensorflow_js_looks_for(tmp_path: Path) -> None:
+def test_weights_have_the_names_that_tensorflow_js_looks_up(tmp_path: Path) -> None:
     """
     Weights have the names that TensorFlow.js looks up: nested models add no prefix, and the config
     is a Keras 2 config.

@@ -106,7 +106,7 @@ def test_the_address_names_the_whole_way() -> None:
     assert layer.address.pointer.startswith("/modelTopology/model_config/config/layers/")
 
 
-def test_graph_models_are_refused_by_name() -> None:
+def test_graph_models_are_rejected_by_name() -> None:
     """A graph model is an error that names the format, because it has no layers."""
     ended = run("inspect", TFJS / "graph_model/model.json")
     assert ended.code == 3

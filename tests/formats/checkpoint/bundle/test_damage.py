@@ -49,7 +49,7 @@ def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / str(request.param)
 
 
-def test_truncated_indexes_are_refused(copied: Path) -> None:
+def test_truncated_indexes_are_rejected(copied: Path) -> None:
     """A truncated index is an error; every third length is tried."""
     index = copied.with_name(f"{copied.name}.index")
     data = index.read_bytes()
@@ -85,7 +85,7 @@ def test_flipped_bytes_of_values_are_found(copied: Path) -> None:
 
 
 @given(data=st.data())
-def test_any_bytes_in_a_sound_table_are_read_or_refused(
+def test_any_bytes_in_a_valid_table_are_read_or_rejected(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Arbitrary keys and values with correct checksums are read or are an error with a code."""
@@ -220,7 +220,7 @@ FORGED: Final[dict[str, tuple[list[tuple[bytes, bytes]], str, str]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(FORGED))
-def test_forged_indexes_are_refused(name: str, tmp_path: Path) -> None:
+def test_forged_indexes_are_rejected(name: str, tmp_path: Path) -> None:
     """Each kind of malformed index is an error with its own code and the name of the file."""
     pairs, code, words = FORGED[name]
     bundles.write_index(tmp_path / "made", [pairs])
@@ -230,14 +230,14 @@ def test_forged_indexes_are_refused(name: str, tmp_path: Path) -> None:
     assert "made.index" in raised.value.message
 
 
-def test_compressed_blocks_are_refused(tmp_path: Path) -> None:
+def test_compressed_blocks_are_rejected(tmp_path: Path) -> None:
     """Compressed blocks, which TensorFlow never writes, are an error."""
     bundles.write_index(tmp_path / "made", [[bundles.header()]], compression=1)
     with pytest.raises(BundleError, match="Snappy"):
         open_bundle(tmp_path / "made")
 
 
-def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
+def test_block_listed_many_times_is_rejected(tmp_path: Path) -> None:
     """
     An index that lists a block many times is an error, because a small file could otherwise be read
     forever.
@@ -377,7 +377,7 @@ def test_a_pipe_in_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
         open_bundle(tmp_path / "pipe")
 
 
-def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+def test_values_of_the_dtype_variant_are_rejected(tmp_path: Path) -> None:
     """Tensors of the dtype variant are an error, because only a program can read their values."""
     bundle = opened(tmp_path, {"v": ("variant", (), b"abcd")})
     with pytest.raises(BundleError, match="variant"):

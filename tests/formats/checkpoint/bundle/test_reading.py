@@ -57,7 +57,7 @@ def summary(bundle: Bundle) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
-def test_tensors_are_those_that_tensorflow_reads(name: str) -> None:
+def test_tensors_equal_those_that_tensorflow_reads(name: str) -> None:
     """
     Keys, dtypes, shapes and values equal those that TensorFlow reads, also for sliced variables,
     strings, bfloat16 and empty tensors.
