@@ -65,7 +65,7 @@ class FormatContract:
             ]
 
     def test_reading_twice_gives_equal_documents(self) -> None:
-        """A document depends on the file alone."""
+        """A document depends only on the file."""
         for path in self.samples:
             assert self.document(path) == self.document(path)
 
@@ -110,10 +110,10 @@ class FormatContract:
 
     @THOROUGH
     @pytest.mark.parametrize("seed", sampled("seeds of damaged copies", range(4), share=4))
-    def test_damaged_copies_raise_nothing_but_refusals(self, seed: int) -> None:
+    def test_damaged_copies_raise_only_model_file_errors(self, seed: int) -> None:
         """
-        Truncated anywhere, or with bytes changed, a file is read or refused, and the C libraries
-        survive. Each commit draws other bytes.
+        A truncated or changed file is read or rejected, and the C libraries survive. Each commit
+        draws other bytes.
         """
         for part in self.parts:
             command = [

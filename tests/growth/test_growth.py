@@ -89,7 +89,7 @@ def _named(shape: str, container: str) -> tuple[Shape, Container]:
 def test_work_grows_with_the_content(
     shape: str, container: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sample of those that did not."""
+    """The test covers a sample of the shapes that once grew faster."""
     monkeypatch.chdir(tmp_path)
     _assert_grows_linearly(*_named(shape, container), command, tmp_path)
 
@@ -107,7 +107,7 @@ def test_work_grows_with_the_content_of_every_shape(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In every format and for every command; a sample of them."""
+    """The test covers a sample of the formats and commands."""
     monkeypatch.chdir(tmp_path)
     _assert_grows_linearly(shape, container, command, tmp_path)
 

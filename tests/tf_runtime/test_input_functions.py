@@ -208,7 +208,7 @@ def test_nan_is_noted(place: Path) -> None:
         ("def made(): yield np.full((2, 3), 'a')", "expects float32, but batch 1 has <U1"),
     ],
 )
-def test_functions_that_are_wrong_are_refused(place: Path, code: str, message: str) -> None:
+def test_invalid_functions_are_rejected(place: Path, code: str, message: str) -> None:
     """The error is one line with the function, or with the batch and the input."""
     assert message in refusal(place, code)
 
@@ -231,7 +231,7 @@ def test_batches_for_several_inputs(place: Path, code: str, message: str) -> Non
     assert message in refusal(place, code, TWO)
 
 
-def test_rows_that_make_no_whole_batch_of_the_model_s_are_refused(place: Path) -> None:
+def test_rows_that_do_not_fill_a_fixed_batch_are_rejected(place: Path) -> None:
     """Rows that do not fill a batch of the model's fixed size are an error, as in a file."""
     message = refusal(place, "def made(): yield np.ones((6, 3))", FIXED)
     assert message.startswith("the model accepts only batches of 4 rows, but batch 1 has 6 rows")

@@ -222,7 +222,7 @@ def test_error_in_a_metric_function_is_a_one_line_error(
     assert said in found
 
 
-def test_functions_that_do_not_exist_are_refused_at_once(place: Path) -> None:
+def test_missing_metric_functions_are_rejected_at_once(place: Path) -> None:
     """A missing metric function is an error before a model is loaded."""
     with pytest.raises(Refused, match="has no function missing"):
         task(place, "missing", a=[0])
@@ -273,7 +273,7 @@ def test_the_only_array_needs_no_name() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff"])
-def test_files_of_something_else_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_files_of_another_format_are_rejected(tmp_path: Path, content: bytes) -> None:
     """Another file format is an error with the code for labels."""
     (tmp_path / "y.npy").write_bytes(content)
     with pytest.raises(Refused) as caught:
@@ -281,7 +281,7 @@ def test_files_of_something_else_are_refused(tmp_path: Path, content: bytes) -> 
     assert caught.value.code == "labels-file"
 
 
-def test_labels_that_are_objects_are_refused(tmp_path: Path) -> None:
+def test_labels_that_are_objects_are_rejected(tmp_path: Path) -> None:
     """Labels that are Python objects are an error, because loading them would run code."""
     np.save(tmp_path / "y.npy", np.array([{}, {}], dtype=object))
     with pytest.raises(Refused, match="Python objects"):
