@@ -31,7 +31,7 @@ CALLS: Final[dict[str, Callable[[], object]]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_function_can_be_called_twice(name: str) -> None:
-    """What the first call imports does not replace the function."""
+    """The imports of the first call do not replace the function."""
     function = getattr(policytool, name)
     assert CALLS[name]() == CALLS[name]()
     assert getattr(policytool, name) is function
@@ -104,8 +104,8 @@ ERRORS: Final[dict[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_an_error_names_its_file_once(name: str, tmp_path: Path) -> None:
-    """And nothing is lost of what it says beside the file."""
+def test_error_names_the_file_once(name: str, tmp_path: Path) -> None:
+    """The message without the file is complete."""
     with pytest.raises(policytool.Error) as caught:
         ERRORS[name](tmp_path)
     text = str(caught.value)
@@ -142,7 +142,7 @@ def test_a_target_is_one_release_or_several(target: Any) -> None:
     assert releases == tuple(expected)
 
 
-def test_migrations_say_where_their_result_is(tmp_path: Path) -> None:
+def test_migrations_have_the_path_of_their_result(tmp_path: Path) -> None:
     """``output`` is the new file, planned or written; None if there is no such file."""
     path = tmp_path / "model.h5"
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", path)
@@ -201,9 +201,9 @@ def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:
         ({"compare_to": "gone.json"}, errors.ModelFileError, "does not exist"),
     ],
 )
-def test_options_of_a_check_are_judged_before_tensorflow_starts(
+def test_options_of_a_check_are_validated_before_tensorflow_starts(
     options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """As those of the command."""
+    """The errors are those of the command."""
     with pytest.raises(error, match=message):
         policytool.check("gone.h5", **options)

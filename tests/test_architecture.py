@@ -196,8 +196,8 @@ def test_modules_make_no_cycle() -> None:
     assert not cycles(TREE.imports)
 
 
-def test_private_modules_are_imported_in_their_package_only() -> None:
-    """A module whose name begins with an underscore serves the package that it is in."""
+def test_private_modules_are_imported_only_in_their_package() -> None:
+    """A module whose name begins with an underscore belongs to its package."""
     assert not TREE.private_imports
 
 
@@ -222,8 +222,8 @@ def test_each_library_has_one_home(library: str) -> None:
     ), importers
 
 
-def test_nothing_imports_what_executes_files() -> None:
-    """No module imports TensorFlow, Keras, or a format of Python's own that runs code when read."""
+def test_no_module_imports_libraries_that_execute_files() -> None:
+    """No module imports TensorFlow, Keras, or a format of Python that runs code when read."""
     found = {
         (module, name)
         for module, names in _every_import().items()
@@ -234,10 +234,10 @@ def test_nothing_imports_what_executes_files() -> None:
     assert found == {RESTRICTING}
 
 
-def test_the_child_stands_alone() -> None:
+def test_child_process_is_independent_of_the_package() -> None:
     """
-    No module imports what runs in the child, and that imports nothing of policytool's: another
-    interpreter has none of it.
+    No module imports the code of the child, and the child imports nothing of policytool, because
+    another interpreter lacks it.
     """
     imports = _every_import()
     assert not {
@@ -254,8 +254,8 @@ def test_the_child_stands_alone() -> None:
     }
 
 
-def test_the_child_is_written_for_old_pythons() -> None:
-    """Its modules are Python 3.7, which is what the oldest TensorFlow that it serves runs under."""
+def test_child_process_is_written_for_python_3_7() -> None:
+    """The oldest supported TensorFlow runs under Python 3.7."""
     for file in (PACKAGE / CHILD).rglob("*.py"):
         ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 7))
 
@@ -356,8 +356,8 @@ def test_every_format_is_listed_once() -> None:
 
 
 @pytest.mark.parametrize("package", FORMAT_PACKAGES)
-def test_a_format_reaches_each_of_its_modules(package: str) -> None:
-    """What a format declares is what it has to be, and all that its modules can do is declared."""
+def test_format_declares_the_abilities_of_its_modules(package: str) -> None:
+    """The declaration is complete, and each ability of a module is declared."""
     declared = _declared(package)
     assert (declared.file_changes is not None) == declared.is_rewritten
     defined = {
@@ -380,7 +380,10 @@ def test_a_format_reaches_each_of_its_modules(package: str) -> None:
 
 @pytest.mark.parametrize("package", FORMAT_PACKAGES)
 def test_each_format_has_one_format_contract(package: str) -> None:
-    """Its ``test_read`` module subclasses FormatContract, the tests that all formats share."""
+    """
+    The module ``test_read`` of a format subclasses FormatContract, the tests that all formats
+    share.
+    """
     tests = vars(importlib.import_module(f"tests.formats.{package}.test_read")).values()
     classes = [value for value in tests if isinstance(value, type)]
     assert [
@@ -411,7 +414,7 @@ def test_formats_of_like_documents_have_one_title() -> None:
     ],
 )
 def test_schemas_list_every_document_format(command: str, listed: set[str]) -> None:
-    """What a document is of is public: the JSON schemas name the formats, and no others."""
+    """The format of a document is public, so the JSON schemas list the formats, and no others."""
     schema = (PACKAGE / f"reports/schemas/{command}.schema.json").read_text(encoding="utf-8")
     enums: list[list[str]] = []
 
@@ -425,7 +428,7 @@ def test_schemas_list_every_document_format(command: str, listed: set[str]) -> N
 
 
 @THOROUGH
-def test_everything_public_says_what_it_is() -> None:
+def test_everything_public_has_a_docstring() -> None:
     """
     Public modules, classes, functions, methods and properties have docstrings that begin with a
     sentence.
@@ -456,8 +459,8 @@ def test_everything_public_says_what_it_is() -> None:
     assert not silent
 
 
-def test_public_api_is_what_it_lists() -> None:
-    """``policytool.__all__`` names what the package offers: typed functions, classes, a version."""
+def test_public_api_has_typed_functions_classes_and_a_version() -> None:
+    """``policytool.__all__`` lists the public names of the package."""
     public = {name: getattr(policytool, name) for name in policytool.__all__}
     functions = {name: one for name, one in public.items() if isinstance(one, FunctionType)}
     assert [*functions] == ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]

@@ -154,8 +154,8 @@ def test_the_files_are_those_that_were_recorded() -> None:
     h5py.version.hdf5_version != RECORD["hdf5"],
     reason="another release of HDF5 lays its files out in another way",
 )
-def test_the_generator_writes_them_again() -> None:
-    """The same bytes."""
+def test_generator_writes_equal_files() -> None:
+    """The files have the same bytes as the stored files."""
     done = subprocess.run(
         [sys.executable, "fixtures/attacks.py", "--check"],
         cwd=ROOT,
@@ -168,13 +168,13 @@ def test_the_generator_writes_them_again() -> None:
 
 
 def test_every_published_attack_has_files() -> None:
-    """And no file stands for one that nobody heard of."""
+    """No file belongs to an unpublished attack."""
     assert {name for attack in ATTACKS.values() for name in attack["ids"]} == PUBLISHED
 
 
 @for_each("name", ATTACKS)
-def test_each_did_its_harm_where_it_was_loaded(name: str) -> None:
-    """On a release that was asked; where on none, the record says why."""
+def test_each_attack_succeeds_in_a_release_or_has_a_note(name: str) -> None:
+    """An attack that succeeds in no release has a note with the reason."""
     outcomes = ATTACKS[name]["outcomes"].values()
     assert all(
         set(RECORD["releases"])
@@ -201,13 +201,10 @@ def test_audit_names_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nothing_is_started_for_a_file_that_nobody_trusts(
+def test_check_starts_no_process_for_an_untrusted_file(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    ``check`` refuses it by what it holds, or because no Keras here runs its format, and starts no
-    process.
-    """
+    """``check`` rejects the file because of its content or its format, and starts no process."""
 
     def started(*_: object, **__: object) -> None:
         raise AssertionError("a process was started")
@@ -256,7 +253,7 @@ def test_weights_beside_an_architecture_are_looked_at_too(
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name.startswith("pickled_weights")])
 @pytest.mark.parametrize("options", [("--to", "mixed_bfloat16"), ("--target", "keras3"), ()])
 def test_migrate_copies_no_pickle(name: str, options: tuple[str, ...], tmp_path: Path) -> None:
-    """Whoever loads the copy would run it."""
+    """Anyone who loads the copy would run the pickle."""
     ended = run("migrate", MODELS / name, *options, "-o", tmp_path / "out.keras")
     assert ended.code == 3
     assert "migrate does not copy such weights" in " ".join(ended.out.split())
@@ -305,20 +302,18 @@ def _harmless(found: Traced, place: Path) -> None:
 
 @ALONE
 @SLOW
-def test_reading_touches_the_given_file_alone(place: Path) -> None:
+def test_reading_opens_only_the_file_of_the_user(place: Path) -> None:
     """
-    No other file, no network, no process, within a gigabyte: the kernel's word, for all files and
-    commands in one process.
+    The kernel reports no other file, no network, no process, and less than a gigabyte, for all
+    files and commands in one process.
     """
     _harmless(traced(_calls(READING), place), place)
 
 
 @ALONE
 @SLOW
-def test_what_would_run_a_file_refuses_it(place: Path) -> None:
-    """
-    The same of ``check``, ``--verify`` and ``--retrace``, which end before TensorFlow would start.
-    """
+def test_commands_that_run_a_model_reject_untrusted_files(place: Path) -> None:
+    """``check``, ``--verify`` and ``--retrace`` end before TensorFlow would start."""
     found = traced(_calls(RUNNING), place)
     _harmless(found, place)
     assert all(ended.code == 3 for ended in found.ended if ended.arguments[0] == "check")
@@ -331,10 +326,10 @@ def test_what_would_run_a_file_refuses_it(place: Path) -> None:
 
 
 @ALONE
-def test_the_trace_sees_what_it_should(place: Path) -> None:
+def test_trace_detects_forbidden_actions(place: Path) -> None:
     """
-    A process that opens a canary, makes the marker's like, connects and starts another is seen to
-    do all of it.
+    The trace detects a process that opens a canary, creates a marker, connects and starts another
+    process.
     """
     driver = """
 import json, socket, subprocess, sys

@@ -23,15 +23,15 @@ PAGE = "# Title\n\n## Method\n\nA\n\n## One\n\nB\n\n## Two\n\nC\n"
 
 
 @pytest.mark.parametrize("count", [FEWEST, 10, 15])
-def test_an_interval_has_the_median_as_often_as_it_says(count: int) -> None:
-    """In more than 95 of 100 samples of a skewed distribution."""
+def test_interval_contains_the_median_at_the_stated_rate(count: int) -> None:
+    """The interval contains the median in more than 95 of 100 samples of a skewed distribution."""
     draw = random.Random(1)  # noqa: S311  # no secrets
     samples = [interval([draw.lognormvariate(0, 0.5) for _ in range(count)]) for _ in range(2_000)]
     assert sum(one.low <= 1 <= one.high for one in samples) / len(samples) > 0.94
 
 
-def test_an_interval_is_as_narrow_as_it_can_be() -> None:
-    """With 15 ratios, it leaves out three at each end: two tails of 576 in 32,768."""
+def test_interval_is_as_narrow_as_possible() -> None:
+    """With 15 ratios, the interval leaves out three at each end: two tails of 576 in 32,768."""
     assert interval(range(15)) == Interval(low=3, median=7, high=11)
 
 
@@ -49,8 +49,8 @@ def test_only_an_interval_beside_one_is_a_difference(found: Interval, verdict: s
     assert found.verdict(0.03) == verdict
 
 
-def test_a_section_is_replaced_where_it_stands(tmp_path: Path) -> None:
-    """A new one goes to the end, and the others stay."""
+def test_section_is_replaced_in_place(tmp_path: Path) -> None:
+    """A new section goes to the end, and other sections stay."""
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
     write_section(page, "## One", "## One\n\nD\n")
@@ -94,8 +94,8 @@ def test_twice_the_time_is_above_each_ceiling() -> None:
         assert short.failure(case, runs((case.measured,), (1.0,))) is None
 
 
-def test_a_ratio_above_its_ceiling_is_measured_again() -> None:
-    """The earlier runs count, too: a slow baseline then hides nothing."""
+def test_ratio_above_its_ceiling_is_measured_again() -> None:
+    """The earlier runs count too, so a slow baseline hides nothing."""
     rounds = iter([runs((0.5,), (0.2,)), runs((0.4,), (0.3,)), runs((0.1,), (0.3,))])
     assert short.measure(START, lambda _: next(rounds)) == runs((0.5, 0.4), (0.2, 0.3))
     assert len(list(rounds)) == 1  # which was not needed
@@ -103,7 +103,7 @@ def test_a_ratio_above_its_ceiling_is_measured_again() -> None:
     assert slow == runs((0.5,) * short.ROUNDS, (0.2,) * short.ROUNDS)
 
 
-def test_the_exit_code_is_one_if_any_ratio_is_above_its_ceiling(
+def test_exit_code_is_one_if_a_ratio_is_above_its_ceiling(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """All cases have a line before the first error."""

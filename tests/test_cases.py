@@ -18,8 +18,8 @@ def errors(group: BaseException) -> list[tuple[str, list[str]]]:
     return [(str(group).partition("\n")[0], list(group.__notes__))]
 
 
-def test_every_case_that_fails_is_named() -> None:
-    """And those behind it are tried."""
+def test_every_failing_case_is_named() -> None:
+    """Cases after a failing case are also tried."""
 
     @for_each(("number", "text"), [(1, "a"), (2, "b"), (3, "c")])
     def is_two(number: int, text: str) -> None:
@@ -66,8 +66,8 @@ def test_stacked_cases_are_all_combinations() -> None:
     ]
 
 
-def test_a_skipped_case_is_an_error() -> None:
-    """It would leave out the others."""
+def test_skipped_case_is_an_error() -> None:
+    """A skip would leave out the other cases."""
 
     @for_each("number", [1, 2])
     def skip(number: int) -> None:
@@ -79,6 +79,6 @@ def test_a_skipped_case_is_an_error() -> None:
 
 @for_each("number", [1, 2])
 def test_fixtures_are_those_of_the_function(number: int, tmp_path: object) -> None:
-    """And the cases are no fixtures."""
+    """The cases are not fixtures."""
     assert number in {1, 2}
     assert tmp_path is not None

@@ -62,10 +62,9 @@ def unknown(text: str) -> set[str]:
     }
 
 
-def test_the_hook_is_what_pre_commit_takes() -> None:
+def test_hooks_are_valid_for_pre_commit() -> None:
     """
-    Each hook has the keys that are required and no unknown one; its command is one of ours, with
-    options that it has.
+    Each hook has the required keys and no unknown key. Its command and options exist in policytool.
     """
     for hook in HOOKS:
         assert {"id", "name", "entry", "language"} <= set(hook)
@@ -222,7 +221,7 @@ def test_items_of_a_list_are_not_options(
     option_files: list[str],
     tmp_path: Path,
 ) -> None:
-    """And only a line feed or, in a list with NULs, a NUL ends a name."""
+    """Only a line feed or, in a list with NULs, a NUL ends a name."""
     names = [*option_files, "a\u2028b.h5", "a\x85b.h5", "a\x0cb.h5", "a\x1cb.h5", "a\rb.h5"]
     if null:
         names.append("a\nb.h5\r")
@@ -285,8 +284,8 @@ def test_inputs_of_the_action_are_declared_and_used() -> None:
     assert set(re.findall(r"steps\.([a-z-]+)", text)) <= ids
 
 
-def test_nothing_is_put_into_the_scripts_of_the_action() -> None:
-    """What an expression would put there would be run."""
+def test_scripts_of_the_action_contain_no_expressions() -> None:
+    """The text of an expression would be run."""
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
         assert ("run" in step) == ("shell" in step)
@@ -392,8 +391,11 @@ def runner(models: Path) -> Runner:
 
 
 @THOROUGH
-def test_the_action_audits(runner: Runner) -> None:
-    """It writes SARIF, the summary and the exit code, goes on, and fails at its end."""
+def test_action_audits_models(runner: Runner) -> None:
+    """
+    The step writes SARIF, the summary and the exit code, continues, and fails at the end of the
+    action.
+    """
     done = runner.run(
         "Audit", paths="models/model.h5\n\n  models/*.keras \n", target="keras3\ntf2.15\n"
     )
@@ -412,8 +414,8 @@ def test_the_action_audits(runner: Runner) -> None:
 
 
 @THOROUGH
-def test_the_action_passes_a_good_model(runner: Runner) -> None:
-    """Or findings that are not to fail the job."""
+def test_action_passes_a_model_without_errors(runner: Runner) -> None:
+    """Findings below the threshold also pass."""
     assert runner.run("Audit", paths="models/model.keras", sarif="out.sarif").returncode == 0
     assert runner.outputs() == {"exit-code": "0", "sarif": "out.sarif"}
     assert runner.run("Result").returncode == 0
@@ -450,8 +452,8 @@ OF_AUDIT: Final = frozenset(Exit) - {Exit.UNDECIDED}
 
 
 @pytest.mark.parametrize("code", sorted({*Exit, 126, 137}))
-def test_an_audit_that_writes_no_report_has_a_summary(runner: Runner, code: int) -> None:
-    """It has the meaning of the exit code, and the messages as code that nothing in them ends."""
+def test_audit_without_a_report_has_a_summary(runner: Runner, code: int) -> None:
+    """The summary has the meaning of the exit code, and the messages as escaped code."""
     message = "error: </code> ``` <b>\n\n# @octocat\r[x](y)\x1b[2J\n"
     runner.replace_python(f"printf %s {shlex.quote(message)} >&2; exit {code}")
     done = runner.run("Audit")
@@ -501,8 +503,8 @@ def test_a_failed_upload_is_a_warning(runner: Runner) -> None:
     assert "security-events: write" in runner.summary()
 
 
-def test_the_action_has_an_icon_of_the_marketplace() -> None:
-    """Both values are in GitHub's list of permitted ones."""
+def test_action_has_an_icon_of_the_marketplace() -> None:
+    """Both values are in GitHub's list of permitted icons and colors."""
     assert ACTION["branding"] == {"icon": "check-circle", "color": "blue"}
 
 
@@ -531,8 +533,8 @@ def test_the_action_audits_in_a_working_directory(runner: Runner, directory: str
 
 
 @THOROUGH
-def test_the_action_passes_baseline_and_settings(runner: Runner) -> None:
-    """Their paths may begin with a dash."""
+def test_action_passes_baseline_and_settings(runner: Runner) -> None:
+    """The paths of these files may begin with a dash."""
     written = runner.run("Audit", args="--write-baseline=-known.json", paths="models/model.h5")
     assert written.returncode == 0
     assert runner.run("Audit", paths="models/model.h5", baseline="-known.json").returncode == 0
@@ -543,10 +545,10 @@ def test_the_action_passes_baseline_and_settings(runner: Runner) -> None:
     assert runner.outputs()["exit-code"] == "0"
 
 
-def test_a_working_directory_that_does_not_exist_is_wrong_usage(
+def test_missing_working_directory_is_wrong_usage(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is neither searched elsewhere nor created."""
+    """The directory is neither searched in other places nor created."""
     monkeypatch.setenv("CDPATH", str(ROOT))
     for directory in ("tests", "-", "--", "models/model.h5"):
         runner.run("Audit", working_directory=directory)
@@ -615,7 +617,7 @@ def test_other_inputs_of_the_action_make_no_further_output(runner: Runner, name:
 
 @THOROUGH
 def test_paths_of_the_action_are_not_options(runner: Runner) -> None:
-    """Also if an earlier step writes the names of changed files into the input."""
+    """An earlier step may write the names of changed files into the input."""
     (runner.work / "s.h5").write_text('write-baseline = "stolen.json"\n', encoding="utf-8")
     names = [name for name in OPTION_NAMES if "/" not in name]
     for name in names:
@@ -632,8 +634,8 @@ def test_paths_of_the_action_are_not_options(runner: Runner) -> None:
 
 
 @THOROUGH
-def test_a_report_whose_name_looks_like_an_option_is_a_file(runner: Runner) -> None:
-    """Of an earlier run it is removed, too."""
+def test_report_with_the_name_of_an_option_is_a_file(runner: Runner) -> None:
+    """A report of an earlier run is also removed."""
     (runner.work / "-rf").write_text("{}", encoding="utf-8")
     assert runner.run("Audit", paths="models/model.keras", sarif="-rf").returncode == 0
     assert "runs" in json.loads((runner.work / "-rf").read_text(encoding="utf-8"))

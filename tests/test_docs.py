@@ -82,7 +82,7 @@ GENERATED: Final = (
 @THOROUGH
 @pytest.mark.parametrize("name", GENERATED)
 def test_generated_pages_are_current(name: str) -> None:
-    """What is committed is what ``make docs`` writes."""
+    """The committed pages are those that ``make docs`` writes."""
     assert (ROOT / name).read_text(encoding="utf-8") == generator().PAGES[name]()
 
 
@@ -134,8 +134,8 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
         *(("lines", place) for place in ("header", "model", "failure", "end")),
     ],
 )
-def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
-    """And, for a key of fixed values, each of them."""
+def test_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
+    """If a key has fixed values, the page has each of them."""
     page = (ROOT / "docs/reference/json.md").read_text(encoding="utf-8")
     definition = json.loads(
         (ROOT / "policytool/reports/schemas" / f"{schema}.schema.json").read_text(encoding="utf-8")
@@ -153,8 +153,8 @@ def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> 
 PYTHON: Final = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
 
 
-def test_python_of_its_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And prints what the page shows."""
+def test_examples_on_the_python_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples print the output on the page."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "fixtures/tf2.3/exp_mf16_fixed128.h5", "model.h5")
     blocks = re.findall(r"```pycon\n(.*?)```", PYTHON, re.DOTALL)
@@ -169,7 +169,7 @@ def test_python_of_its_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     "function", ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]
 )
 def test_every_option_in_python_is_on_the_page_of_its_command(function: str) -> None:
-    """Marked as one that Python has, and no other option is."""
+    """Options that Python has are marked on the page, and no other option is."""
     (row,) = re.findall(rf"^\| `{function}\(.*", PYTHON, re.MULTILINE)
     signature = inspect.signature(getattr(policytool, function))
     assert f"`{signature.return_annotation}`" in row
@@ -183,8 +183,8 @@ def test_every_option_in_python_is_on_the_page_of_its_command(function: str) -> 
 
 
 @for_each("name", policytool.__all__)
-def test_every_public_name_in_python_is_on_its_page(name: str) -> None:
-    """With the attributes of each class."""
+def test_every_public_name_is_on_the_python_page(name: str) -> None:
+    """The page also has the attributes of each class."""
     public = getattr(policytool, name)
     words = set(re.findall(r"[\w.]+", PYTHON))
     assert {name, f"policytool.{name}"} & words
@@ -193,8 +193,8 @@ def test_every_public_name_in_python_is_on_its_page(name: str) -> None:
         assert attributes <= words
 
 
-def test_the_settings_of_the_page_on_audit_are_valid(tmp_path: Path) -> None:
-    """They name rules and loaders that there are, and every key of a suppression."""
+def test_settings_on_the_page_of_audit_are_valid(tmp_path: Path) -> None:
+    """The settings name existing rules and releases, and every key of a suppression."""
     page = (ROOT / "docs/how-to/audit.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "policytool.toml").write_text(block, encoding="utf-8")
@@ -207,8 +207,10 @@ def test_the_settings_of_the_page_on_audit_are_valid(tmp_path: Path) -> None:
     assert "expires = 2027-01-31" in ended.out
 
 
-def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
-    """And has a variable, but for those that every command has."""
+def test_audit_options_with_a_variable_are_on_the_page_of_audit() -> None:
+    """
+    Each such option has a variable with its name. Options that every command has are excluded.
+    """
     page = (ROOT / "docs/how-to/audit.md").read_text(encoding="utf-8")
     options = [
         option for option in audit_command.command.params if isinstance(option, click.Option)
@@ -229,7 +231,7 @@ def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
 
 @pytest.mark.parametrize("name", ["check", "tune"])
 def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
-    """But for those that every command has."""
+    """Options that every command has are excluded."""
     page = (ROOT / f"docs/how-to/{name}.md").read_text(encoding="utf-8")
     command = {"check": check_command, "tune": tune_command}[name].command
     options = [option for option in command.params if isinstance(option, click.Option)]
@@ -258,8 +260,8 @@ def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
 @pytest.mark.parametrize(
     ("command", "golden"), [("check", "check-failing"), ("tune", "tune-passing")]
 )
-def test_the_table_of_a_page_is_one(command: str, golden: str) -> None:
-    """Its lines are those of a report, with some left out."""
+def test_table_of_a_page_is_from_a_report(command: str, golden: str) -> None:
+    """The lines are those of a report, and some are left out."""
     page = (ROOT / f"docs/how-to/{command}.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     printed = (ROOT / f"tests/golden/{golden}.80.txt").read_text(encoding="utf-8").splitlines()
@@ -279,10 +281,10 @@ REPORTS: Final = (ROOT / "docs/reference/reports.md").read_text(encoding="utf-8"
         ("### Rows of `audit`:", FINDING_COLUMNS),
     ],
 )
-def test_every_column_of_the_rows_is_in_its_order_in_the_documentation(
+def test_documentation_lists_the_columns_of_rows_in_order(
     heading: str, columns: Sequence[RowColumn]
 ) -> None:
-    """The table of columns is the header."""
+    """The table on the page equals the header of the rows."""
     section = REPORTS[REPORTS.index(heading) :].partition("\n#")[0]
     told = [
         name

@@ -34,10 +34,10 @@ def fails(*_: Any, **__: Any) -> NoReturn:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def test_a_hidden_name_goes_although_the_system_fails_to_say_what_it_is(
+def test_hidden_file_is_removed_if_its_status_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is removed without being looked at."""
+    """A file is removed without a read of its status."""
     name = _placing.hidden_path(tmp_path / "x")
     name.write_bytes(b"draft")
     with monkeypatch.context() as failing:
@@ -47,10 +47,10 @@ def test_a_hidden_name_goes_although_the_system_fails_to_say_what_it_is(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_hidden_directory_that_cannot_be_looked_at_stays_and_fails_nothing(
+def test_hidden_directory_with_an_unreadable_status_causes_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What took its place is there, and the next run removes the rest."""
+    """The replacement exists, and the next run removes the rest."""
     name = _placing.hidden_path(tmp_path / "x")
     name.mkdir()
     with monkeypatch.context() as failing:
@@ -60,10 +60,10 @@ def test_a_hidden_directory_that_cannot_be_looked_at_stays_and_fails_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_output_that_has_its_place_is_told_as_written(
+def test_published_output_is_reported_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not looked at again: whatever the disk says of it then, it is there."""
+    """The status of a published output is not read again, so a failing disk has no effect."""
     published: list[bool] = []
     publish: Callable[..., None] = atomic.Draft.publish
     look = opening.find_status
@@ -79,10 +79,10 @@ def test_an_output_that_has_its_place_is_told_as_written(
     assert (ended.code, output.exists(), published) == (0, True, [True])
 
 
-def test_companions_stay_where_their_model_cannot_be_looked_at(
+def test_companions_stay_if_the_status_of_their_model_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may need them; and nothing else is raised in the place of what ended the run."""
+    """The model may need these files, and the first error of the run remains."""
     (tmp_path / "shard").write_bytes(b"shard")
     (tmp_path / "there").mkdir()
     model, lstat = tmp_path / "there" / "model.json", os.lstat
@@ -107,8 +107,8 @@ def test_hdf5_that_cannot_be_closed_was_read_all_the_same() -> None:
     _hdf5.close(File())
 
 
-def test_what_a_callback_raised_is_told_however_often_python_wraps_it() -> None:
-    """A SystemError for each function on the way."""
+def test_error_of_a_callback_is_reported_despite_nested_system_errors() -> None:
+    """Python adds a SystemError for each function on the way."""
     first = OSError(errno.EIO, os.strerror(errno.EIO))
     inner, outer = (
         SystemError("fstat returned a result with an exception set"),
@@ -123,8 +123,8 @@ def test_what_a_callback_raised_is_told_however_often_python_wraps_it() -> None:
     assert told.value is first
 
 
-def test_an_archive_that_ends_while_values_are_read_is_told_as_one(tmp_path: Path) -> None:
-    """Python takes a disk that fails for a file that is no archive."""
+def test_archive_that_ends_during_the_read_is_reported_as_damaged(tmp_path: Path) -> None:
+    """Python does not distinguish a failing disk from an invalid archive."""
     file = tmp_path / "model.keras"
     file.write_bytes(b"PK\x03\x04 and nothing more")
     with (

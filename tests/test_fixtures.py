@@ -13,7 +13,7 @@ from tests.helpers.scripts import fixture_script
 MANIFEST: Final = json.loads((FIXTURES / "manifest.json").read_text(encoding="utf-8"))["files"]
 
 
-def test_files_are_what_the_manifest_says() -> None:
+def test_files_agree_with_the_manifest() -> None:
     """No file below a release was changed, lost or added by hand."""
     releases = {name.partition("/")[0] for name in MANIFEST}
     present = {
@@ -36,8 +36,8 @@ def test_fixtures_stay_small() -> None:
     assert sum(path.stat().st_size for path in FIXTURES.rglob("*") if path.is_file()) < 20e6
 
 
-def test_every_file_of_the_truth_is_there() -> None:
-    """Each file that a truth names exists, and names a format."""
+def test_every_file_of_the_recorded_truth_exists() -> None:
+    """Each file in a record exists and has a format."""
     for truth in FIXTURES.glob("*/truth.json"):
         for case in json.loads(truth.read_text(encoding="utf-8"))["cases"].values():
             assert case["files"] or case["not_written"]

@@ -476,10 +476,10 @@ def refused(path: Path | str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_each_wrong_file_is_refused_in_a_sentence_of_its_own(name: str, tmp_path: Path) -> None:
+def test_each_invalid_file_has_a_separate_error_message(name: str, tmp_path: Path) -> None:
     """
-    A wrong file ends with exit code 3, its code, and a sentence that says what it is; the API
-    raises the same.
+    Such a file ends with exit code 3, its code and a sentence with the problem. The Python
+    functions raise the same error.
     """
     build, code, words = REFUSED[name]
     path = build(tmp_path)
@@ -514,10 +514,8 @@ def test_no_two_ways_of_being_wrong_share_code_and_words() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"not HDF5 at all"], ids=["empty", "foreign"])
-def test_weights_member_that_is_no_hdf5_is_not_said_to_begin_like_it(
-    data: bytes, tmp_path: Path
-) -> None:
-    """A weights member without HDF5's signature is named for what it is."""
+def test_weights_member_without_the_hdf5_signature_is_named(data: bytes, tmp_path: Path) -> None:
+    """The message does not claim that the member begins like HDF5."""
     failure = refused(_members(model_weights_h5=data)(tmp_path))
     assert "model.weights.h5" in failure["message"]
     assert "begins like HDF5" not in failure["message"]
@@ -557,12 +555,10 @@ def open_directory() -> Iterator[Path]:
     "kind",
     ["h5", "keras", "graph", "inside a locked directory", "locked directory", "locked SavedModel"],
 )
-def test_what_may_not_be_read_is_told_as_that(
+def test_file_without_read_permission_is_reported(
     kind: str, open_directory: Path, stranger: Callable[[], None]
 ) -> None:
-    """
-    A file or directory without permission is ``no-permission``, neither a missing model nor a bug.
-    """
+    """The code is ``no-permission``, not that of a missing model or an internal error."""
     match kind:
         case "h5":
             path = locked = h5_model(open_directory / "a.h5", sequential())
@@ -656,7 +652,7 @@ def test_groups_that_hold_each_other_end(tmp_path: Path) -> None:
 # Odd but readable
 
 
-def test_weights_alone_say_that_they_hold_no_policy(tmp_path: Path) -> None:
+def test_weights_files_are_reported_without_a_policy(tmp_path: Path) -> None:
     """
     Weights without a model, in the legacy layout and as object paths, are reported with their
     stored dtypes.
@@ -696,8 +692,8 @@ def test_compressed_weights_are_read(compression: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_member_that_stands_twice_is_told_and_the_last_counts(tmp_path: Path) -> None:
-    """Python and so Keras read the last member of a name."""
+def test_duplicate_member_is_reported_and_the_last_counts(tmp_path: Path) -> None:
+    """Python, and therefore Keras, reads the last member of a name."""
     first, last = (
         keras_members(sequential(dense(dtype="float16"))),
         keras_members(sequential(dense(dtype="float64"))),
@@ -719,8 +715,8 @@ def test_member_that_stands_twice_is_told_and_the_last_counts(tmp_path: Path) ->
         "\\evil.txt",
     ],
 )
-def test_member_that_points_out_of_the_archive_is_told(name: str, tmp_path: Path) -> None:
-    """Nothing is unpacked, and whoever would unpack it is warned."""
+def test_member_that_points_out_of_the_archive_is_reported(name: str, tmp_path: Path) -> None:
+    """Nothing is unpacked, and a note warns anyone who would unpack the archive."""
     before = sorted(tmp_path.parent.iterdir())
     path = keras_zip(tmp_path / "escape.keras", {**keras_members(), name: b"x"})
     model = policytool.inspect(path)
@@ -730,7 +726,7 @@ def test_member_that_points_out_of_the_archive_is_told(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["h5", "keras", "json"])
-def test_key_that_stands_twice_is_told_and_the_last_counts(kind: str, tmp_path: Path) -> None:
+def test_duplicate_key_is_reported_and_the_last_counts(kind: str, tmp_path: Path) -> None:
     """Duplicate JSON keys, which tools read differently, are observations in every format."""
     text = json.dumps(sequential()).replace(
         '"dtype": "float32"', '"dtype": "float16", "dtype": "float64"'
@@ -878,7 +874,7 @@ def test_path_that_is_not_utf8_is_written_somehow(form: str, tmp_path: Path) -> 
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_layers_that_share_every_name_stand_once_each(tmp_path: Path) -> None:
+def test_layers_with_equal_names_are_listed_once_each(tmp_path: Path) -> None:
     """Names that repeat from parent to child, and among siblings, neither loop nor lose a layer."""
     inner = sequential(dense("mlp"), dense("mlp"), name="mlp")
     inner["config"]["trainable"] = True
@@ -961,10 +957,10 @@ def test_keras_metadata_of_nodes_that_do_not_exist_is_passed_over(tmp_path: Path
     assert [layer.path for layer in policytool.inspect(path).layers] == ["mlp", "mlp/dense_a"]
 
 
-def test_two_descriptions_that_differ_are_told_and_the_newer_counts(tmp_path: Path) -> None:
+def test_contradicting_metadata_is_reported_and_the_newer_counts(tmp_path: Path) -> None:
     """
-    Where ``saved_model.pb`` and ``keras_metadata.pb`` disagree, TF 2.5's rule decides and the
-    report says so.
+    If ``saved_model.pb`` and ``keras_metadata.pb`` disagree, the rule of TF 2.5 decides, and the
+    report contains a note.
     """
     path = small_saved_model(tmp_path / "saved")
     message = protobuf_messages.parse("KerasMetadata", b"")

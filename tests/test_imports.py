@@ -98,10 +98,11 @@ def among(modules: set[str], unwanted: set[str]) -> set[str]:
         ("keras-directory", {"google.protobuf", "rich"}),
     ],
 )
-def test_inspect_imports_what_the_format_needs(format_name: str, unneeded: set[str]) -> None:
+def test_inspect_imports_only_the_libraries_of_the_format(
+    format_name: str, unneeded: set[str]
+) -> None:
     """
-    h5py is for HDF5, protobuf for SavedModels and PyYAML for YAML; a report without progress needs
-    no rich.
+    HDF5 needs h5py, SavedModels protobuf and YAML PyYAML. A report without progress needs no rich.
     """
     modules = imported("inspect", FILES[format_name], "--format", "json")
     assert READING in modules
@@ -119,7 +120,9 @@ def test_inspect_imports_what_the_format_needs(format_name: str, unneeded: set[s
     ],
 )
 def test_inspect_imports_the_planner_only_for_a_fix(name: str, unneeded: set[str]) -> None:
-    """And conversions only where edits do not suffice; nothing that runs TensorFlow."""
+    """
+    Conversions are imported only if edits are not sufficient, and TensorFlow is never imported.
+    """
     modules = imported("inspect", FIXTURES / name)
     assert READING in modules
     assert not among(modules, NEVER | unneeded)
@@ -149,19 +152,18 @@ def test_inspect_imports_the_planner_only_for_a_fix(name: str, unneeded: set[str
     ],
     ids=lambda given: given[0] if isinstance(given, tuple) else "",
 )
-def test_commands_import_what_they_need(
+def test_commands_import_only_necessary_modules(
     arguments: tuple[str | Path, ...], needed: str, unneeded: set[str]
 ) -> None:
     """
-    Several files have processes, and the process that starts them reads no model; text starts at
-    once.
+    For several files, the starting process reads no model. Commands that print text start at once.
     """
     modules = imported(*arguments)
     assert needed in modules
     assert not among(modules, NEVER | unneeded)
 
 
-def test_migrate_imports_what_the_format_needs(tmp_path: Path) -> None:
+def test_migrate_of_an_architecture_imports_no_library_for_weights(tmp_path: Path) -> None:
     """Rewriting an architecture needs no library for weights."""
     modules = imported("migrate", MIXED_JSON, "-o", tmp_path / "new.json")
     assert (tmp_path / "new.json").is_file()
@@ -169,7 +171,7 @@ def test_migrate_imports_what_the_format_needs(tmp_path: Path) -> None:
 
 
 def test_completion_imports_nothing_heavy() -> None:
-    """It answers between two keystrokes."""
+    """Completion must answer between two keystrokes."""
     modules = imported(
         _POLICYTOOL_COMPLETE="bash_complete",
         COMP_WORDS="policytool audit --select PT",

@@ -259,8 +259,8 @@ JOBS: Final = ("1", "2")
 @pytest.mark.parametrize(
     ("name", "jobs"), sampled("runs with some errors", itertools.product(RUNS, JOBS), share=3)
 )
-def test_an_error_over_one_file_is_its_failure(name: str, jobs: str, place: Path) -> None:
-    """Some classes of errors, at every step."""
+def test_error_in_one_file_is_a_failure_of_this_file(name: str, jobs: str, place: Path) -> None:
+    """The test raises some classes of errors at every step."""
     check(name, jobs, place, [error for error in RAISED if type(error) in SOME])
 
 
@@ -268,8 +268,10 @@ def test_an_error_over_one_file_is_its_failure(name: str, jobs: str, place: Path
 @pytest.mark.parametrize(
     ("name", "jobs"), sampled("runs with every error", itertools.product(RUNS, JOBS), share=3)
 )
-def test_every_error_over_one_file_is_its_failure(name: str, jobs: str, place: Path) -> None:
-    """Every class of errors, at every step."""
+def test_every_error_in_one_file_is_a_failure_of_this_file(
+    name: str, jobs: str, place: Path
+) -> None:
+    """The test raises every class of errors at every step."""
     check(name, jobs, place, RAISED)
 
 
@@ -302,8 +304,10 @@ def check(name: str, jobs: str, place: Path, raised: Sequence[Exception]) -> Non
                 assert "this is a bug in policytool" in ended.err, about
 
 
-def test_findings_stay_if_a_limit_ends_the_plan_of_a_command(place: Path) -> None:
-    """And so do those of other files; the report says that the limit is the reason."""
+def test_findings_are_reported_if_a_limit_ends_the_plan_of_a_command(place: Path) -> None:
+    """
+    The findings of other files are also reported, and the report names the limit as the reason.
+    """
     shape = next(one for one in SHAPES if one.name == "nest called twice")
     config = shape.make(Keras3(), 16)
     (place / "calls.json").write_text(json.dumps(config), encoding="utf-8")
@@ -344,8 +348,8 @@ with LineWriter("header\\n") as writer:
 
 @THOROUGH
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a process cannot be copied here")
-def test_a_crash_in_a_copy_costs_one_file(tmp_path: Path) -> None:
-    """What needs TensorFlow is done by one process, for one file after the other."""
+def test_crash_in_a_copied_process_affects_only_one_file(tmp_path: Path) -> None:
+    """One process handles commands that need TensorFlow, one file after the other."""
     names = ["a.h5", "bad1.h5", "b.h5", "bad2.h5", "bad3.h5", "c.h5", "bad4.h5"]
     for name in names:
         shutil.copyfile(MIXED_H5, tmp_path / name)

@@ -126,8 +126,8 @@ def test_time_grows_with_the_parts_of_an_hdf5_file(
     pytest.fail(f"seconds of the small and the large file: {measured}")
 
 
-def test_attributes_beyond_the_limit_are_not_copied_one_by_one(tmp_path: Path) -> None:
-    """HDF5 looks through all of those in an object's header for each one that it opens."""
+def test_attributes_above_the_limit_are_not_copied_one_by_one(tmp_path: Path) -> None:
+    """For each opened attribute, HDF5 searches all attributes in the object header."""
     path, out = tmp_path / "model.h5", tmp_path / "out.h5"
     path.write_bytes(MIXED_H5.read_bytes())
     _attributes(_dataset, None)(path, 50)

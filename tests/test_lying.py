@@ -37,10 +37,12 @@ SIZE: Final = 2**27
     ],
     ids=["config bzip2", "weights bzip2", "weights deflate"],
 )
-def test_member_that_is_larger_than_it_says_is_not_held(
+def test_member_larger_than_its_declared_size_is_not_kept_in_memory(
     member: str, method: int, tmp_path: Path, bounded: Bounded
 ) -> None:
-    """It says that it has 1,000 bytes, and has 128 MiB; bzip2 packs them into a hundred."""
+    """
+    The member declares 1,000 bytes and has 128 MiB, which bzip2 compresses to a hundred bytes.
+    """
     path = tmp_path / "a.keras"
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in keras_members().items():
@@ -63,8 +65,8 @@ def test_member_that_is_larger_than_it_says_is_not_held(
     assert peak < SIZE // 4
 
 
-def test_members_that_are_one_another_are_refused(tmp_path: Path) -> None:
-    """Else a few bytes would pass for any number of weights."""
+def test_overlapping_members_are_rejected(tmp_path: Path) -> None:
+    """Otherwise, a few bytes would count as any number of weights."""
     path = keras_zip(tmp_path / "a.keras")
     with zipfile.ZipFile(path, "a") as archive:
         weights = archive.getinfo("model.weights.h5")

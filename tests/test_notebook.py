@@ -35,7 +35,7 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 
 
 def test_outputs_are_not_stored() -> None:
-    """They would be outdated, and are large."""
+    """Stored outputs would be outdated and large."""
     assert not [cell for cell in code_cells(NOTEBOOK) if cell["outputs"]]
     assert {cell["execution_count"] for cell in code_cells(NOTEBOOK)} == {None}
 

@@ -105,7 +105,7 @@ OLD: Final = "## [Unreleased]\n\n### Added\n\n- One.\n- Two.\n\n## [1.0.0]\n\n- 
     ],
 )
 def test_only_a_new_unreleased_line_is_an_entry(changelog: str, recorded: bool) -> None:  # noqa: FBT001
-    """Not a removed line, a moved line, or a line of a released version."""
+    """A removed line, a moved line, and a line of a released version are not entries."""
     before = {SNAPSHOT: "a\n", CHANGELOG: OLD}
     assert is_recorded(before, {SNAPSHOT: "b\n", CHANGELOG: changelog}) == recorded
     assert is_recorded(before, {SNAPSHOT: "a\n", CHANGELOG: changelog})

@@ -40,8 +40,8 @@ FAILING: Final = ("policytool audit",)
     ],
     ids=[command for command, _ in EXAMPLES],
 )
-def test_examples_print_what_is_shown(command: str, output: str, tmp_path: Path) -> None:
-    """In a directory with the model of the picture, and inputs for it."""
+def test_examples_print_the_output_of_the_readme(command: str, output: str, tmp_path: Path) -> None:
+    """The directory has the model of the picture, and inputs for the model."""
     needs_tensorflow = command.startswith("policytool check")
     session = Session(tmp_path, tensorflow() if needs_tensorflow else None)
     model = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"

@@ -51,7 +51,7 @@ def test_every_script_that_asks_releases_is_a_step() -> None:
 
 @for_each("step", script.STEPS, ids=lambda step: step.script)
 def test_scripts_name_the_tables_that_they_write(step: Any) -> None:
-    """What a step is said to write stands in its source."""
+    """The source of each script names the tables of its step."""
     text = (FIXTURES / step.script).read_text(encoding="utf-8")
     assert not [table for table in step.tables if table not in text]
 
@@ -77,7 +77,7 @@ def test_masks_of_a_release_are_removed_and_added_back(name: str) -> None:
 @THOROUGH
 @pytest.mark.parametrize("name", [*NEWEST, "keras3.0"])
 def test_loads_of_a_release_are_removed_and_added_back(name: str, tmp_path: Path) -> None:
-    """What it loads, and who loads its files: errors are numbered again."""
+    """The loads are those in the release and those of its files. Errors are numbered again."""
     loads = fixture_script("loads")
     text, files = loads.LOADS.read_text(encoding="utf-8"), loads.fixtures()
     outcomes = loads.read(loads.LOADS)
@@ -131,8 +131,8 @@ def test_attacks_on_a_release_are_removed_and_added_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NEWEST)
-def test_a_release_is_declared_as_it_was(name: str) -> None:
-    """Its pins follow the newest TensorFlow that is left, and its row the release before it."""
+def test_removed_release_is_declared_again_with_the_same_row(name: str) -> None:
+    """The pins follow the newest remaining TensorFlow, and the row follows the previous release."""
     rows = {key: row for key, row in ROWS.items() if key != name}
     made = script.declaration(name, rows)
     own = re.escape(name.removeprefix("tf_").removeprefix("keras"))
@@ -148,8 +148,8 @@ def test_a_release_is_declared_as_it_was(name: str) -> None:
     assert script.add_row(left, name) == table
 
 
-def test_a_declared_release_stays_as_it_is() -> None:
-    """It is measured again with its own pins."""
+def test_declared_release_is_unchanged() -> None:
+    """The release is measured again with its existing pins."""
     assert all(
         script.declaration(name, ROWS) == row
         for name, row in ROWS.items()
@@ -169,13 +169,13 @@ def test_a_declared_release_stays_as_it_is() -> None:
         (["keras3.99"], "the package index has no keras==3.99.*"),
     ],
 )
-def test_what_cannot_be_measured_changes_nothing(
+def test_release_that_cannot_be_measured_changes_nothing(
     arguments: list[str],
     problem: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One sentence, an exit status, and every table as it was; no script runs."""
+    """The result is one sentence and an exit status. No table changes, and no script runs."""
 
     def install(release: Any, venvs: Path) -> Path:
         wanted = release.requirements[1]

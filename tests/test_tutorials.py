@@ -156,8 +156,8 @@ class TestPage:
             command.text for command in page.commands if command.text.startswith("pip")
         } <= SETUP
 
-    def test_ends_with_links(self, name: str) -> None:
-        """What the reader has learned, and where to go on."""
+    def test_tutorial_ends_with_links(self, name: str) -> None:
+        """The end of a page summarizes the page and links to further pages."""
         page = tutorial(name)
         assert page.headings[-2:] == ("What you learned", "Next")
         assert page.prose.rpartition("\n## Next\n")[2].count("](") >= 2
@@ -205,7 +205,9 @@ def printed(text: str, *, measured: bool = False) -> Printed:
         (["a b"], "a\nc b\n", True, False),
     ],
 )
-def test_comparison(shown: list[str], text: str, *, measured: bool, expected: bool) -> None:
+def test_output_in_tutorials_is_compared(
+    shown: list[str], text: str, *, measured: bool, expected: bool
+) -> None:
     """Only cuts, and measured numbers of runs in TensorFlow, may differ."""
     assert is_shown(shown, printed(text, measured=measured)) == expected
 

@@ -250,7 +250,7 @@ def _lists_outputs(entry: Mapping[str, Json]) -> bool:
         return isinstance(config, list) and _chain_lists_outputs(config)
     if keras_objects.class_of(entry) != SEQUENTIAL:
         outputs = config.get("output_layers")
-        return isinstance(outputs, list) and bool(outputs) and not isinstance(outputs[0], str)
+        return not (isinstance(outputs, list) and outputs and isinstance(outputs[0], str))
     layers = config.get("layers")
     return isinstance(layers, list) and _chain_lists_outputs(layers)
 

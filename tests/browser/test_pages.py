@@ -102,8 +102,8 @@ def test_hostile_names_are_shown_as_text(show: Any) -> None:
     assert "Content Security Policy" in console(driver)[0]
 
 
-def test_search_shows_matches_and_what_holds_them(show: Any) -> None:
-    """All words have to match; the layers above a match stay, and the count is of matches."""
+def test_search_shows_matches_and_their_parents(show: Any) -> None:
+    """All words must match, and the count contains only matches."""
     driver = show("long")
     field = driver.find_element(By.CSS_SELECTOR, "input[type=search]")
     field.send_keys("DENSE_42 block_4/")
@@ -133,7 +133,7 @@ def test_filter_shows_rows_with_a_text(show: Any) -> None:
 
 
 def test_page_of_a_thousand_layers_is_usable_in_a_second(show: Any) -> None:
-    """It is loaded in a second, and so is what a search leaves."""
+    """The page and the result of a search appear within a second."""
     driver = show("long")
     loaded = driver.execute_script(
         "const [entry] = performance.getEntriesByType('navigation'); return entry.loadEventEnd"

@@ -240,8 +240,8 @@ def test_pages_look_the_same_as_on_github(site: Path, page: str) -> None:
     )
 
 
-def test_the_api_page_has_every_public_name(parsed: dict[str, Html], site: Path) -> None:
-    """Their docstrings show neither fields nor roles of Sphinx."""
+def test_api_page_has_every_public_name(parsed: dict[str, Html], site: Path) -> None:
+    """The docstrings show neither fields nor roles of Sphinx."""
     anchors = parsed["reference/api/index.html"].anchors
     public = {name for name in policytool.__all__ if not name.startswith("_")}
     assert {f"policytool.{name}" for name in public} <= anchors

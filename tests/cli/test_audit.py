@@ -73,7 +73,7 @@ def settings(text: str) -> None:
 # Which rules are asked
 
 
-def test_all_rules_are_asked_whose_option_is_given() -> None:
+def test_rules_that_need_an_option_run_only_with_the_option() -> None:
     """Rules that need an option, such as a target, run only if the option is set."""
     assert counted() == {"b.h5": ["PT101", "PT301"], "old/a.h5": ["PT101", "PT301"]}
     assert counted("--target", "keras3", "b.h5") == {"b.h5": ["PT101", "PT301", "PT501"]}
@@ -105,7 +105,7 @@ def test_an_unknown_rule_is_wrong_usage() -> None:
         assert "Did you mean 'PT101'?" in ended.err
 
 
-def test_a_selected_rule_that_cannot_be_asked_is_told() -> None:
+def test_selected_rule_that_cannot_run_is_reported() -> None:
     """A selected rule that cannot run is reported on stderr, but not if all rules are selected."""
     assert "PT501 was skipped: it needs --target" in audit("--select", "PT501", "b.h5").err
     assert audit("b.h5").err == ""
@@ -159,7 +159,7 @@ def test_a_suppression_has_a_reason_and_a_last_day() -> None:
             assert ended.json["models"][0]["suppressed"][0]["reason"] == "waiting for 2.0"
 
 
-def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() -> None:
+def test_verbose_output_reports_suppressions_without_a_match() -> None:
     """A suppression without matching findings is reported with ``-v`` if it has not expired."""
     settings('[[suppress]]\nrules = ["PT101"]\npath = "gone.h5"\nreason = "r"\n')
     assert "The suppression of PT101 in gone.h5 matches no finding (r)" in audit("-v").err
@@ -193,7 +193,7 @@ def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() ->
         ),
     ],
 )
-def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) -> None:
+def test_invalid_suppression_gives_a_one_line_error(entry: str, words: str) -> None:
     """An invalid suppression is a one-line error with the file and the number of the entry."""
     settings(f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\n[[suppress]]\n{entry}\n")
     ended = run("audit")
@@ -214,7 +214,7 @@ def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) ->
         ("target = [5]", "must be a string, number or boolean"),
     ],
 )
-def test_wrong_settings_are_refused_in_a_sentence(text: str, words: str) -> None:
+def test_invalid_settings_of_audit_give_a_one_line_error(text: str, words: str) -> None:
     """Invalid settings of ``audit`` are a one-line error, as for other keys."""
     settings(text)
     ended = run("audit")
@@ -257,7 +257,7 @@ def test_settings_are_shown_and_read_back() -> None:
     ]
 
 
-def test_what_is_let_pass_is_shown_on_request() -> None:
+def test_suppressed_findings_are_listed_on_request() -> None:
     """Tables list suppressed findings on request; machine-readable formats always do."""
     settings('[[suppress]]\nrules = ["PT1"]\nreason = "waiting for 2.0"\n')
     assert "waiting" not in run("audit").out
@@ -271,7 +271,7 @@ def test_what_is_let_pass_is_shown_on_request() -> None:
 # Baselines
 
 
-def test_a_baseline_lets_pass_what_it_knows() -> None:
+def test_baseline_suppresses_its_findings_and_not_new_ones() -> None:
     """A baseline suppresses the findings with which it was written, and not new ones."""
     ended = audit("--write-baseline", "known.json", "b.h5")
     assert ended.code == 0
@@ -334,7 +334,7 @@ def test_suppressed_findings_are_not_written() -> None:
     assert "PT301" in Path("known.json").read_text(encoding="utf-8")
 
 
-def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
+def test_baseline_recognizes_a_renamed_file_and_counts_missing_findings() -> None:
     """A baseline recognizes a renamed file by its findings, and missing findings are counted."""
     assert run("audit", "--write-baseline", "known.json").code == 0
     Path("b.h5").rename("c.h5")
@@ -448,7 +448,7 @@ def test_skip_unrecognized_skips_named_files_that_are_not_models(
     assert (ended.json["summary"]["skipped"], ended.json["failures"]) == (5, [])
 
 
-def test_skipped_files_alone_are_no_model(others: list[str]) -> None:
+def test_run_that_skips_all_files_reports_that_no_model_exists(others: list[str]) -> None:
     """If all files are skipped, the exit code is 0, and notes report the missing model."""
     ended = run("audit", "--skip-unrecognized", *others)
     assert (ended.code, ended.out) == (0, "")
@@ -529,7 +529,7 @@ def test_wrong_arguments_in_python(arguments: dict[str, object], words: str) -> 
         policytool.audit("b.h5", **arguments)  # type: ignore[arg-type]  # that is what is tried
 
 
-def test_what_is_no_model_in_python() -> None:
+def test_audit_function_rejects_files_and_directories_that_are_not_models() -> None:
     """A file or directory that is not a model is an error, even if it contains models."""
     with pytest.raises(ModelFileError, match="specify one model"):
         policytool.audit("old")

@@ -95,7 +95,7 @@ def entries() -> list[Path]:
         ("inspect --summary", "json"),
     ],
 )
-def test_reports_are_those_without_a_cache(command: str, form: str) -> None:
+def test_reports_equal_those_without_a_cache(command: str, form: str) -> None:
     """Reports with an empty or a filled cache equal those without a cache, in each format."""
     arguments = (*command.split(), "models", "--format", form, "--jobs", "1")
     plain = run(*arguments)
@@ -107,7 +107,7 @@ def test_reports_are_those_without_a_cache(command: str, form: str) -> None:
     assert "note: 6 of 6 results came from the cache." in second.err
 
 
-def test_processes_read_what_is_missing(models: Path) -> None:
+def test_processes_compute_only_results_missing_from_the_cache(models: Path) -> None:
     """Several processes compute only missing results and keep the order of inputs."""
     assert came_from_cache(models) == (0, 6)
     for number in range(3):
@@ -184,7 +184,7 @@ CHANGES: Final = (_edit, _touch, _rename, _swap, _link, _delete, _forbid, _trunc
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=SLOW) for seed in range(2, 40))])
-def test_results_are_those_without_a_cache_after_any_change(models: Path, seed: int) -> None:
+def test_results_after_any_change_equal_those_without_a_cache(models: Path, seed: int) -> None:
     """Changes of content, names, times, types and modes give the report without a cache."""
     chance = random.Random(seed)  # noqa: S311
     came_from_cache(models)
@@ -201,7 +201,7 @@ def test_results_are_those_without_a_cache_after_any_change(models: Path, seed: 
         came_from_cache(models)
 
 
-def test_content_that_has_its_old_time_and_size_is_read_again(models: Path) -> None:
+def test_changed_content_with_equal_time_and_size_is_read_again(models: Path) -> None:
     """A changed file of the same size and modification time has another change time."""
     place = models / "m3.json"
     came_from_cache(models)
@@ -276,7 +276,7 @@ def test_fresh_files_are_not_kept(models: Path, monkeypatch: pytest.MonkeyPatch)
     assert entries() == []
 
 
-def test_model_that_changes_while_it_is_read_is_not_kept(
+def test_model_that_changes_during_the_read_is_not_stored(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that changes while it is read is not stored."""
@@ -303,7 +303,7 @@ def test_failures_are_not_kept(models: Path) -> None:
     assert came_from_cache(models) == (5, 6)
 
 
-def test_formats_whose_files_name_others_are_not_kept(tmp_path: Path) -> None:
+def test_formats_that_refer_to_other_files_are_not_cached(tmp_path: Path) -> None:
     """Results of formats that refer to other files are not stored."""
     directory = tmp_path / "web"
     directory.mkdir()
@@ -344,7 +344,7 @@ HOSTILE: Final = {
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_damaged_entries_cost_time_and_nothing_else(models: Path, content: bytes) -> None:
+def test_damaged_entries_are_computed_again(models: Path, content: bytes) -> None:
     """Damaged entries are computed and written again."""
     came_from_cache(models)
     for entry in entries():
@@ -472,7 +472,7 @@ def _folder_is_a_link(place: Path) -> None:
         ("n" * 300, lambda _: None),
     ],
 )
-def test_what_cannot_be_a_cache_is_one_sentence(name: str, make: Any) -> None:
+def test_unusable_cache_path_gives_a_one_line_error(name: str, make: Any) -> None:
     """An unusable path is a one-line error with exit code 3 before any model is read."""
     make(Path(name))
     ended = run("audit", "models", "--jobs", "1", "--cache", name)
@@ -558,7 +558,7 @@ def test_least_recently_used_results_are_removed(models: Path) -> None:
     assert all(place.exists() for place in foreign)
 
 
-def test_limit_bounds_what_a_run_leaves() -> None:
+def test_cache_limit_bounds_the_size_after_a_run() -> None:
     """The size limit is an option of each command that reads models."""
     run("audit", "models", "--jobs", "1", "--cache", "cache", "--limit", "cache-bytes=400K")
     assert entries()

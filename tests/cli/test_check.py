@@ -148,7 +148,7 @@ def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, fi
     ("file", "release"),
     [("tf2.15/custom_layer.h5", "tf_keras2.21"), ("keras3.15/subclassed.keras", "keras3.15")],
 )
-def test_classes_of_somebody_s_own_are_named(
+def test_custom_classes_need_the_option_custom_objects(
     worker: Worker, tmp_path: Path, file: str, release: str
 ) -> None:
     """Custom classes are an error before TensorFlow starts; it names the option for them."""
@@ -169,7 +169,7 @@ def test_classes_of_somebody_s_own_are_named(
 
 
 @pytest.mark.parametrize("file", ["tf_keras2.21/lambda.json", "keras3.15/lambda.keras"])
-def test_a_lambda_runs_only_where_it_is_trusted(worker: Worker, file: str) -> None:
+def test_lambda_layer_runs_only_with_trust(worker: Worker, file: str) -> None:
     """A file with a Lambda runs only with ``--trust``."""
     with pytest.raises(ModelFileError, match="--trust") as refused:
         checked(worker, file, to="mixed_bfloat16")
@@ -264,7 +264,7 @@ def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) ->
     ).is_same_model
 
 
-def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> None:
+def test_layers_that_draw_random_numbers_are_reported(worker: Worker, tmp_path: Path) -> None:
     """The report names layers that draw random numbers when predicting."""
     config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_bytes())
     (last, *place) = config["config"]["output_layers"][0]
@@ -288,7 +288,7 @@ def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> No
         assert all(path.endswith("/noisy") for path in found.random)
 
 
-def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
+def test_gradients_need_two_models_of_one_keras(worker: Worker) -> None:
     """Gradients of a Keras 2 file and a Keras 3 file are an error before anything runs."""
     with pytest.raises(UsageError, match="--measure gradients"):
         checked(

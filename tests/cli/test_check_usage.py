@@ -34,7 +34,7 @@ def check(*arguments: str) -> Ended:
     return run("check", *arguments, "--to", "mixed_float16", "--python", "no-such-python")
 
 
-def test_a_directory_stands_for_its_one_model() -> None:
+def test_directory_with_one_model_selects_the_model() -> None:
     """A directory with one model selects it, also the working directory without a PATH."""
     found = check("one")
     assert found.code == 3
@@ -49,13 +49,13 @@ def test_a_directory_with_several_models_needs_a_name() -> None:
     assert "Found 2 models (two/a.h5, two/b.h5). Specify one of them.\n" in found.err
 
 
-def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
+def test_directory_without_a_model_has_a_separate_exit_code() -> None:
     """A directory without a model has its own exit code, unlike an unreadable model."""
     assert (check("none").code, check("none").err) == (4, "error: No model found.\n")
 
 
 @pytest.mark.parametrize("option", ["--inputs", "--weights", "--compare-to"])
-def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
+def test_missing_file_error_names_the_option(option: str) -> None:
     """A missing file is an error with the option that names it."""
     found = check("one/a.h5", option, "missing.npz")
     assert found.code == 3
@@ -70,7 +70,9 @@ def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
         ("two/b.h5", 2, "would replace a model"),
     ],
 )
-def test_inputs_are_saved_where_they_can_be(file: str, code: int, told: str) -> None:
+def test_inputs_are_not_saved_over_a_model_or_in_a_missing_directory(
+    file: str, code: int, told: str
+) -> None:
     """Inputs cannot be saved over a model or in a missing directory."""
     found = check("one/a.h5", "--save-inputs", file)
     assert found.code == code
@@ -78,7 +80,7 @@ def test_inputs_are_saved_where_they_can_be(file: str, code: int, told: str) -> 
 
 
 @pytest.mark.parametrize("text", ["no-such:function", "data:", ":rows", "a b:c", "data:rows:x"])
-def test_what_is_neither_a_file_nor_a_function(text: str) -> None:
+def test_input_that_is_neither_a_file_nor_a_function_is_an_error(text: str) -> None:
     """An input that is neither a file nor a function is an error that describes both forms."""
     found = check("one/a.h5", "--inputs", text)
     assert found.code == 3
@@ -155,7 +157,7 @@ def test_labels_need_a_metric_and_inputs(arguments: tuple[str, ...], told: str) 
     assert told in found.err
 
 
-def test_labels_that_are_not_there_are_told_at_once(place: Path) -> None:
+def test_missing_file_of_labels_is_an_error_before_tensorflow_starts(place: Path) -> None:
     """A missing file of labels is an error that names the option, before TensorFlow starts."""
     (place / "x.npy").write_bytes(b"")
     found = check("one/a.h5", *_LABELLED, "--metric", "auc")
@@ -164,7 +166,7 @@ def test_labels_that_are_not_there_are_told_at_once(place: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", '{"version": 1, "models": []}', "[" * 10**6])
-def test_a_report_of_something_else_is_one_sentence(place: Path, text: str) -> None:
+def test_report_of_another_kind_gives_a_one_line_error(place: Path, text: str) -> None:
     """A report of another kind is a one-line error before TensorFlow starts."""
     (place / "before.json").write_text(text, encoding="utf-8")
     found = check("one/a.h5", "--compare-to", "before.json")
@@ -182,7 +184,7 @@ def test_a_directory_is_no_report() -> None:
 
 
 @pytest.mark.parametrize("option", ["--labels", "--compare-to"])
-def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
+def test_report_does_not_replace_an_input_file(place: Path, option: str) -> None:
     """A report cannot replace an input such as labels or the earlier report."""
     for name in ("x.npy", "file.json"):
         (place / name).write_bytes(b"")

@@ -119,7 +119,9 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
         ),
     ],
 )
-def test_wrong_value_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+def test_invalid_value_gives_a_one_line_error_and_exit_code_2(
+    arguments: tuple[str, ...], words: str
+) -> None:
     """An unknown pattern or policy is a one-line error with exit code 2 and the valid values."""
     ended = run("inspect", *arguments)
     assert (ended.code, ended.out) == (2, "")
@@ -177,7 +179,7 @@ def _raise(error: BaseException) -> Callable[..., None]:
     return fail
 
 
-def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_gives_one_line_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected exception is a one-line message that names ``-v``."""
     monkeypatch.setattr(inspection, "select", _raise(ZeroDivisionError("oops")))
     ended = run("inspect", MIXED_H5)
@@ -245,7 +247,7 @@ def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
     process.stderr.close()
 
 
-def test_exit_codes_are_those_of_the_design() -> None:
+def test_exit_codes_have_their_public_values() -> None:
     """The exit codes are 0, 1, 2, 3, 4, 5, 70 and 130, which are public."""
     assert {code.name: code.value for code in Exit} == {
         "CLEAN": 0, "FINDINGS": 1, "USAGE": 2, "FAILURE": 3, "NO_MODEL": 4, "UNDECIDED": 5, "BUG": 70, "INTERRUPTED": 130,  # noqa: E501  # a table
@@ -255,7 +257,7 @@ def test_exit_codes_are_those_of_the_design() -> None:
 # Which layers
 
 
-def test_layer_by_its_path() -> None:
+def test_layer_option_with_an_exact_path_selects_one_layer() -> None:
     """An exact path selects only this layer."""
     assert paths("--layer", "mlp/dense_a", MIXED_H5) == ["mlp/dense_a"]
 
@@ -277,7 +279,7 @@ def test_exact_path_is_no_pattern(tmp_path: Path) -> None:
     assert paths("--layer", "mlp/c+", path) == ["mlp/c+"]
 
 
-def test_selection_that_keeps_nothing_says_so() -> None:
+def test_selection_without_layers_is_reported_with_totals() -> None:
     """A selection without layers prints no empty table, but the totals."""
     ended = run("inspect", "--layer", "nothing", MIXED_H5)
     assert ended.code == 0
@@ -332,7 +334,7 @@ def test_selections_combine_and_leave_the_totals() -> None:
     )
 
 
-def test_variables_have_rows_of_their_own() -> None:
+def test_variables_option_shows_a_row_for_each_variable() -> None:
     """``--variables`` shows name, shape and stored dtype of variables below each layer."""
     assert "kernel" not in run("inspect", MIXED_H5).out
     shown = run("inspect", "--variables", MIXED_H5).out
@@ -371,7 +373,7 @@ def plain_report() -> str:
         (["--color", "never"], {"POLICYTOOL_COLOR": "always"}, False),
     ],
 )
-def test_colour_on_a_pipe_only_where_it_is_asked_for(
+def test_output_to_a_pipe_has_colour_only_with_always(
     option: list[str],
     variables: dict[str, str],
     coloured: bool,  # noqa: FBT001
@@ -389,7 +391,7 @@ def test_colour_on_a_pipe_only_where_it_is_asked_for(
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
     ids=["plain", "NO_COLOR", "empty NO_COLOR", "dumb"],
 )
-def test_colour_on_a_terminal_unless_it_is_refused(
+def test_output_to_a_terminal_has_colour_unless_disabled(
     variables: dict[str, str],
     coloured: bool,  # noqa: FBT001
 ) -> None:
@@ -431,7 +433,7 @@ def test_terminal_without_box_characters_gets_ascii(path: Path) -> None:
 
 @THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path: Path) -> None:
+def test_names_outside_the_terminal_encoding_are_escaped(encoding: str, tmp_path: Path) -> None:
     """Layer names outside the terminal's encoding are escaped, and the report is complete."""
     path = h5_model(tmp_path / "names.h5", sequential(dense("層一")))
     done = subprocess.run(
@@ -448,7 +450,9 @@ def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path
 @THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
-def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: Path) -> None:
+def test_json_is_valid_for_every_encoding_of_the_terminal(
+    name: str, encoding: str, tmp_path: Path
+) -> None:
     """JSON is valid for each encoding of the terminal: other characters are escaped as in JSON."""
     path = h5_model(tmp_path / "names.h5", sequential(dense(name)))
     done = subprocess.run(
@@ -462,7 +466,7 @@ def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: 
 
 
 @THOROUGH
-def test_progress_goes_to_stderr() -> None:
+def test_progress_is_printed_on_stderr() -> None:
     """A requested progress bar is printed on stderr and does not change stdout."""
     with_bar, without = (
         run_process("inspect", "-v", MIXED_H5),
@@ -477,7 +481,7 @@ def test_verbose_counts() -> None:
     assert "2 models, 0 failures" in run("inspect", "-v", MIXED_H5, MIXED_KERAS).err
 
 
-def test_a_model_that_the_newest_keras_fails_on_gets_the_command_that_converts_it(
+def test_table_of_a_failing_model_shows_the_conversion_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables of one failing model have the command; JSON and several models do not."""

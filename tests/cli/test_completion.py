@@ -74,7 +74,7 @@ def offered(*words: str) -> list[str]:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_is_offered(words: tuple[str, ...], some: set[str]) -> None:
+def test_completions_begin_with_the_typed_word(words: tuple[str, ...], some: set[str]) -> None:
     """Commands, options, choices, rules, releases and policies that begin with the word."""
     found = offered(*words)
     assert some <= set(found)
@@ -110,7 +110,7 @@ def test_each_shell_has_a_script(shell: str) -> None:
     assert f"_POLICYTOOL_COMPLETE={shell}_complete" in ended.out
 
 
-def test_another_shell_is_refused() -> None:
+def test_unknown_shell_is_an_error() -> None:
     """An unknown shell is an error with the supported shells."""
     ended = run("completion", "csh")
     assert ended.code == 2

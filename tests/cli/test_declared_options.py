@@ -39,7 +39,7 @@ def declared(name: str) -> Iterator[DeclaredOption]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_accepts_what_its_command_accepts(name: str) -> None:
+def test_functions_have_the_options_of_their_command(name: str) -> None:
     """Functions lack only the options that are declared for the command line."""
     parameters = inspect.signature(getattr(policytool, name)).parameters
     accepted = {key: value.default for key, value in parameters.items() if key not in NOT_OPTIONS}
@@ -78,7 +78,7 @@ def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
         (AuditCommandLine, "fail_on", (*Severity, NEVER)),
     ],
 )
-def test_choices_are_those_of_the_implementation(
+def test_choices_equal_the_values_that_the_implementation_supports(
     kind: type[Arguments], name: str, values: Iterable[str]
 ) -> None:
     """The choices of an annotation are exactly those that the operations support."""
@@ -129,7 +129,7 @@ def test_choices_are_those_of_the_implementation(
         ("diff", {"layer": "("}, ("--layer", "("), "--layer"),
     ],
 )
-def test_python_rejects_what_the_command_rejects(
+def test_functions_reject_values_that_the_command_rejects(
     function: str, options: dict[str, Any], arguments: tuple[str, ...], words: str
 ) -> None:
     """An invalid value from Python is a usage error, as on the command line."""

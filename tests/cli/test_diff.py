@@ -91,7 +91,7 @@ def test_every_checkpoint_is_the_same_as_itself(name: str) -> None:
     assert verdicts(found) == {ComparisonVerdict.EQUAL}
 
 
-def test_metadata_alone_is_the_same_as_itself(tmp_path: Path) -> None:
+def test_keras_metadata_file_equals_its_savedmodel(tmp_path: Path) -> None:
     """``keras_metadata.pb`` has layers without variables, and equals its directory."""
     alone = tmp_path / "keras_metadata.pb"
     shutil.copy(MIXED_SAVEDMODEL / alone.name, alone)
@@ -129,8 +129,8 @@ def is_itself(path: Path) -> policytool.Comparison:
         "wrappers",
     ],
 )
-def test_a_tensorflow_js_model_is_the_same_as_what_it_was_made_of(case: str) -> None:
-    """No difference, no spelling, and equal bytes."""
+def test_tensorflow_js_model_equals_its_source(case: str) -> None:
+    """The configs and the bytes of variables are equal."""
     found = policytool.diff(
         FIXTURES / f"tf2.15/{case}.h5", FIXTURES / f"tfjs4.22/{case}/model.json"
     )
@@ -139,8 +139,8 @@ def test_a_tensorflow_js_model_is_the_same_as_what_it_was_made_of(case: str) -> 
     assert (found.optimizer is not None) == (case == "default_float32_compiled")
 
 
-def test_quantised_values_are_never_called_equal() -> None:
-    """They are told, and so is their stored dtype."""
+def test_quantized_values_are_reported_and_never_called_equal() -> None:
+    """The report contains their stored dtype."""
     found = policytool.diff(
         FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "tfjs4.22/quantized_float16/model.json"
     )
@@ -166,8 +166,8 @@ def test_one_model_in_two_formats_is_the_same(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["tf2.15", "keras3.6"])
-def test_what_keras_files_leave_out_of_the_optimizer_is_told(release: str) -> None:
-    """The one case in which two formats of one model differ."""
+def test_loss_scale_missing_from_keras_archives_is_a_difference(release: str) -> None:
+    """Only in this case, two formats of one model differ."""
     found = policytool.diff(
         FIXTURES / release / f"{NOT_THE_SAME}.keras", FIXTURES / release / f"{NOT_THE_SAME}.h5"
     )
@@ -231,10 +231,8 @@ def seen(layer: Any, one: str, other: str) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     "name", ["exp_mf16_fixed128.h5", "global_mixed_float16.h5", "global_mixed_float16.json"]
 )
-def test_what_migrate_modernises_stays_the_same_but_for_the_loss_scale(
-    tmp_path: Path, name: str
-) -> None:
-    """The policy is spelled as a name afterwards; bytes are equal."""
+def test_migrated_model_differs_at_most_in_the_loss_scale(tmp_path: Path, name: str) -> None:
+    """The policy format changes, and the bytes of variables are equal."""
     source = FIXTURES / "tf2.3" / name
     migrated = policytool.migrate(source, output=tmp_path / name).output
     assert migrated is not None
@@ -244,8 +242,8 @@ def test_what_migrate_modernises_stays_the_same_but_for_the_loss_scale(
     assert found.format_only or differences(found)
 
 
-def test_another_policy_is_what_differs(tmp_path: Path) -> None:
-    """With --to, migrate changes policies and what follows from them, and no byte of a variable."""
+def test_migration_to_another_policy_changes_only_policies(tmp_path: Path) -> None:
+    """With ``--to``, migrate changes policies and their consequences, and no byte of a variable."""
     target = policytool.migrate(MIXED_H5, to="mixed_bfloat16", output=tmp_path / "model.h5").output
     assert target is not None
     found = policytool.diff(MIXED_H5, target)
@@ -255,7 +253,7 @@ def test_another_policy_is_what_differs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["float16", "float64"])
-def test_cast_variables_are_told_as_such(tmp_path: Path, policy: str) -> None:
+def test_cast_variables_are_reported_as_cast(tmp_path: Path, policy: str) -> None:
     """If ``migrate`` casts variables, the difference says whether B is A rounded or lossless."""
     source = FIXTURES / "tf2.15/global_float32.h5"
     target = policytool.migrate(
@@ -292,8 +290,8 @@ def test_the_same_model_of_keras_2_and_3() -> None:
     assert {layer.paired for layer in found.layers} == {Pairing.ROOT, Pairing.PATH}
 
 
-def test_default_names_of_two_generations_pair_by_position() -> None:
-    """``input_1`` and ``input_layer``, told as renamed."""
+def test_default_names_of_keras2_and_keras3_pair_by_position() -> None:
+    """The names ``input_1`` and ``input_layer`` are reported as a renamed layer."""
     found = policytool.diff(
         FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "keras3.15/default_float32.keras"
     )
@@ -303,8 +301,8 @@ def test_default_names_of_two_generations_pair_by_position() -> None:
 
 
 @pytest.mark.parametrize("weights", ["weights_only.h5", "weights_only.weights.h5"])
-def test_weights_alone_are_read_with_the_other_files_config(weights: str) -> None:
-    """As a loader reads them: groups are layers, and their policies are not compared."""
+def test_weights_only_file_is_compared_without_policies(weights: str) -> None:
+    """Groups of weights are layers, as releases read them, and their policies are not compared."""
     found = policytool.diff(
         FIXTURES / "tf2.15" / weights, FIXTURES / "tf2.15/adam_autowrap_mf16.h5"
     )
@@ -331,7 +329,7 @@ def test_variables_of_one_name_are_all_compared() -> None:
     assert comparing.compare_models(module((2,), (3,)), module((2,), (4,)), Opened()).differs
 
 
-def test_two_layouts_of_weights_alone_pair_by_names_in_the_file() -> None:
+def test_weights_only_files_pair_by_the_layer_names_in_the_file() -> None:
     """Keras 3 stores the names of layers next to weights, and Keras 2 names groups by them."""
     found = policytool.diff(
         FIXTURES / "tf2.15/weights_only.h5", FIXTURES / "keras3.15/weights_only.weights.h5"
@@ -341,8 +339,8 @@ def test_two_layouts_of_weights_alone_pair_by_names_in_the_file() -> None:
     ]
 
 
-def test_what_a_format_cannot_hold_is_no_difference() -> None:
-    """An architecture has no variables: exit code 0, and a note."""
+def test_missing_variables_of_an_architecture_are_not_a_difference() -> None:
+    """A note reports that the file has no variables."""
     found = policytool.diff(MIXED_H5, MIXED_JSON)
     assert not found.differs
     assert {note.code for note in found.notes} == {"no-variables"}
@@ -350,8 +348,8 @@ def test_what_a_format_cannot_hold_is_no_difference() -> None:
     assert {pair.values.verdict for pair in found.variables} == {ComparisonVerdict.NOT_COMPARED}
 
 
-def test_a_variable_that_is_gone_is_a_difference(tmp_path: Path) -> None:
-    """Where both formats hold variables."""
+def test_missing_variable_is_a_difference(tmp_path: Path) -> None:
+    """The formats of both models store variables."""
     source, other = (
         small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
         small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
@@ -364,8 +362,8 @@ def test_a_variable_that_is_gone_is_a_difference(tmp_path: Path) -> None:
     ] == [("bias", Presence.A)]
 
 
-def test_one_changed_element_is_counted_and_measured(tmp_path: Path) -> None:
-    """And it makes the exit code 1."""
+def test_changed_element_is_counted_and_measured(tmp_path: Path) -> None:
+    """The exit code is then 1."""
     source, other = (
         small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
         small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
@@ -384,8 +382,8 @@ def test_one_changed_element_is_counted_and_measured(tmp_path: Path) -> None:
     assert "1/12 differ, up to 0.25" in ended.out
 
 
-def test_values_that_cannot_be_read_are_not_equal(tmp_path: Path) -> None:
-    """They lie in another file: not compared, and the reason stands in the report."""
+def test_values_in_external_files_are_not_compared(tmp_path: Path) -> None:
+    """The report contains the reason."""
     source, other = (
         small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
         small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
@@ -426,8 +424,8 @@ def test_optimizer_state_is_compared_within_a_format(tmp_path: Path) -> None:
     ]
 
 
-def test_an_optimizer_that_is_gone_is_a_difference() -> None:
-    """One model compiled, one not."""
+def test_missing_optimizer_is_a_difference() -> None:
+    """Only one of the models is compiled."""
     found = policytool.diff(
         FIXTURES / "tf2.15/default_float32_compiled.h5", FIXTURES / "tf2.15/default_float32.h5"
     )
@@ -482,8 +480,8 @@ def test_signatures_are_compared_between_savedmodels() -> None:
     }
 
 
-def test_migrated_policies_leave_what_was_traced(tmp_path: Path) -> None:
-    """Policies differ, the graphs do not, and a note says what that means."""
+def test_migrated_policies_do_not_change_traced_graphs(tmp_path: Path) -> None:
+    """The policies differ, and a note explains the equal graphs."""
     target = policytool.migrate(
         MIXED_SAVEDMODEL, to="mixed_bfloat16", output=tmp_path / "model"
     ).output
@@ -494,7 +492,7 @@ def test_migrated_policies_leave_what_was_traced(tmp_path: Path) -> None:
     assert [note.code for note in found.notes] == ["traced-alike"]
 
 
-def test_savedmodels_of_one_model_compute_alike() -> None:
+def test_savedmodels_of_two_releases_have_equal_graphs() -> None:
     """Equal graphs of two releases are equal; one kernel has other random values."""
     assert not policytool.diff(
         FIXTURES / "tf2.15/global_mixed_float16", FIXTURES / "tf_keras2.21/global_mixed_float16"
@@ -523,8 +521,8 @@ def test_another_trace_is_a_difference() -> None:
     assert traced == [("mlp/probabilities", ["float32"], ["float16", "float32"])]
 
 
-def test_exports_of_keras_3_and_tf_1_are_compared_by_what_they_compute_in() -> None:
-    """They have no policies; a signature in another dtype is what differs."""
+def test_exports_of_keras3_and_tf1_are_compared_by_traced_dtypes() -> None:
+    """Exports have no policies, so the difference is the traced dtype of a signature."""
     found = policytool.diff(
         FIXTURES / "keras3.15/global_mixed_float16.export",
         FIXTURES / "tf1.15/global_mixed_float16.export",
@@ -584,8 +582,8 @@ def test_a_pattern_that_picks_nothing_is_wrong_usage(pattern: str) -> None:
     assert run("diff", MIXED_H5, MIXED_H5, "--layer", pattern).code == Exit.USAGE
 
 
-def test_values_may_be_left_unread(tmp_path: Path) -> None:
-    """Then nothing is called equal, and a damaged tensor hurts nobody."""
+def test_values_are_not_read_on_request(tmp_path: Path) -> None:
+    """No values are then called equal, and a damaged tensor causes no failure."""
     source, other = (
         small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
         small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
@@ -598,8 +596,8 @@ def test_values_may_be_left_unread(tmp_path: Path) -> None:
     assert "equal" not in run("diff", source, other, "--no-values").out
 
 
-def test_files_that_cannot_be_read_are_all_told(tmp_path: Path) -> None:
-    """Exit code 3; JSON has each with its code."""
+def test_all_unreadable_files_are_reported(tmp_path: Path) -> None:
+    """The exit code is 3, and JSON contains each file with its code."""
     (tmp_path / "page.h5").write_text("<!DOCTYPE html><html></html>")
     ended = run("diff", tmp_path / "page.h5", tmp_path / "gone.h5", "--format", "json")
     assert ended.code == Exit.FAILURE
@@ -611,28 +609,28 @@ def test_files_that_cannot_be_read_are_all_told(tmp_path: Path) -> None:
         policytool.diff(MIXED_H5, tmp_path / "gone.h5")
 
 
-def test_one_file_that_cannot_be_read_is_enough() -> None:
-    """There is nothing to compare, and nothing on stdout."""
+def test_unreadable_file_prevents_the_comparison() -> None:
+    """Stdout is then empty."""
     ended = run("diff", MIXED_KERAS, FIXTURES / "manifest.json")
     assert ended.code == Exit.FAILURE
     assert not ended.out.strip()
 
 
-def test_a_directory_of_models_is_no_model() -> None:
-    """It must be one model; the sentence says so."""
+def test_directory_of_models_is_rejected() -> None:
+    """The error asks for one model in the directory."""
     ended = run("diff", FIXTURES / "tf2.15", MIXED_H5)
     assert ended.code == Exit.FAILURE
     assert "Specify a model in this directory" in ended.err
 
 
 @pytest.mark.parametrize("file", ["keras_metadata.pb", "variables/variables.index"])
-def test_a_part_of_a_model_stands_for_it(file: str) -> None:
-    """As in every command."""
+def test_file_of_a_savedmodel_selects_the_savedmodel(file: str) -> None:
+    """A file inside a SavedModel selects the whole SavedModel, as in other commands."""
     assert run("diff", MIXED_SAVEDMODEL / file, MIXED_SAVEDMODEL).code == Exit.CLEAN
 
 
-def test_identical_models_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And exit 0."""
+def test_identical_models_print_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is 0."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "200")
     ended = run(

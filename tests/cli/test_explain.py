@@ -72,7 +72,7 @@ def test_an_empty_message_is_invalid_usage(words: tuple[str, ...]) -> None:
 
 
 @THOROUGH
-def test_a_message_beyond_the_limit_is_invalid_usage() -> None:
+def test_message_above_the_size_limit_is_a_usage_error() -> None:
     """A message above the size limit is a usage error that names the option for the limit."""
     ended = run("explain", "-", stdin=MESSAGE.encode() + b"\nx" * 600_000)
     assert ended.code == Exit.USAGE

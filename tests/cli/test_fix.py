@@ -74,7 +74,7 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
     assert "fixed: mlp/dense_a" not in run("audit", "--fix", "a.h5").out
 
 
-def test_the_report_says_what_was_fixed() -> None:
+def test_report_lists_the_fixes() -> None:
     """The report lists the fixes on the terminal and in Markdown."""
     for form in ("table", "markdown"):
         copied(OLD, f"{form}.h5")
@@ -113,7 +113,7 @@ def test_models_of_other_formats_are_fixed(source: Path) -> None:
     assert policytool.audit(name).findings == ()
 
 
-def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsafe_fixes_need_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only ``--unsafe-fixes`` changes a ``.keras`` file to float32."""
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, stand_in_rules.WIDENED)
     copied(DICTS, "a.keras")
@@ -157,7 +157,7 @@ def test_a_loss_scale_that_training_used_is_not_dropped_by_a_safe_fix() -> None:
     assert "is dropped" in of(ended, "a.h5")["warnings"][0]
 
 
-def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
+def test_fix_keeps_the_model_loadable_in_the_target() -> None:
     """A fix keeps a model loadable in the target: TF 2.3 reads a policy only as a dict."""
     copied(OLD, "a.h5")
     ended = fix("--target", "tf2.3")
@@ -168,7 +168,7 @@ def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
     assert fix("--target", "tf2.15").code == 0
 
 
-def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
+def test_file_that_cannot_be_written_does_not_affect_the_other() -> None:
     """A file that cannot be written is unchanged, the exit code is 3, and the other is fixed."""
     copied(OLD, "a.h5")
     copied(OLD, "b.h5")
@@ -184,7 +184,7 @@ def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
     assert Path("a.h5.bak").read_bytes() == OLD.read_bytes()
 
 
-def test_what_is_let_pass_is_not_fixed() -> None:
+def test_suppressed_findings_are_not_fixed() -> None:
     """Findings that a suppression or a baseline suppresses are not fixed."""
     copied(OLD, "a.h5")
     before = files()
@@ -213,7 +213,7 @@ def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:
     assert of(fix("--baseline", "known.json"), "b.h5")["outcome"] == "fixed"
 
 
-def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_safe_fixes_are_applied_if_all_fixes_together_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """If only safe fixes are possible, the others are left with the reason of ``migrate``."""
     unknown = stand_in_rules.rule(
         "PT304",
@@ -230,7 +230,9 @@ def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> 
     assert "matches no layer" in done["remaining"][0]["reason"]
 
 
-def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_decide_the_exit_code_if_migrate_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """If ``migrate`` fails or plans no edit, the findings decide the exit code."""
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "current-already", remedy=Remedy(fix=Fix.SAFE))
@@ -242,7 +244,7 @@ def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     assert of(ended, "a.h5")["remaining"][0]["reason"] == "migrate would not change the model"
 
 
-def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_that_remains_after_its_fix_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A finding that remains after its fix is reported, and the fix is no success."""
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "never-enough", remedy=Remedy(fix=Fix.SAFE))
@@ -257,7 +259,7 @@ def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_what_vanishes_without_having_been_fixed_is_no_success(
+def test_finding_that_disappears_without_a_fix_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A finding that disappears with a dropped loss scale is a warning."""
@@ -272,7 +274,7 @@ def test_what_vanishes_without_having_been_fixed_is_no_success(
     )
 
 
-def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_note_that_disappears_causes_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """A note that disappears without a fix causes no warning, because it reports no effect."""
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT202"])
     copied(OLD, "a.h5")
@@ -282,7 +284,7 @@ def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [warning for warning in done["warnings"] if "PT202" in warning]
 
 
-def test_a_safe_fix_that_would_change_numerics_is_held_back(
+def test_safe_fix_that_would_change_predictions_is_not_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A safe fix that would change predictions is not applied, regardless of its rule."""
@@ -388,7 +390,7 @@ def test_remedies_that_contradict_each_other_are_left(
     assert (alone.options, alone.arguments) == (None, ())
 
 
-def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
+def test_safe_fix_that_would_drop_the_loss_scale_is_not_applied() -> None:
     """New policies would drop the loss scale that an unsafe remedy preserves."""
     saving = finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
     found = merge_remedies((SAFE, saving), unsafe=False)
@@ -401,7 +403,7 @@ def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
     assert merge_remedies((SAFE, saving), unsafe=True).left == ()
 
 
-def test_what_needs_tensorflow_is_never_done() -> None:
+def test_fix_that_needs_tensorflow_is_not_applied() -> None:
     """The report names the command for a remedy that needs TensorFlow."""
     found = merge_remedies((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
     assert found.options is None

@@ -93,8 +93,8 @@ def _value(option: click.Option) -> str:
     return f"[{value}]" if option.multiple else value
 
 
-def test_the_allow_list_is_that_of_the_security_page() -> None:
-    """A further key is added here, in the code and on the page."""
+def test_allow_list_of_keys_equals_the_list_on_the_security_page() -> None:
+    """A new key is added in this test, in the code and on the page."""
     with cli.make_context("policytool", [], resilient_parsing=True) as context:
         assert settings.automatic_keys(context) == ISSUE
     row = next(
@@ -108,7 +108,9 @@ def test_the_allow_list_is_that_of_the_security_page() -> None:
 @pytest.mark.parametrize(
     ("command", "key", "value"), [one for one in options() if one[1] not in ISSUE], ids=str
 )
-def test_every_other_option_is_refused(command: str, key: str, value: str, project: Path) -> None:
+def test_every_other_option_in_found_settings_is_rejected(
+    command: str, key: str, value: str, project: Path
+) -> None:
     """Other keys are errors before anything is written, unless the user names the file."""
     found(f"{key} = {value}\n")
     before = content()
@@ -127,8 +129,8 @@ def test_every_other_option_is_refused(command: str, key: str, value: str, proje
         )
 
 
-def test_a_new_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless somebody adds it to the list."""
+def test_new_option_in_found_settings_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new option must be added to the list before it is accepted."""
     command: Any = cli.get_command(click.Context(cli), "explain")
     monkeypatch.setattr(
         command, "params", [*command.params, click.Option(["--brand-new"], expose_value=False)]
@@ -141,8 +143,10 @@ def test_a_new_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(ISSUE - {"suppress", "per-file-ignores", "baseline"}))
-def test_the_listed_keys_count(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every command that has them."""
+def test_allowed_keys_of_found_settings_have_an_effect(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The effect is the same in every command with the option."""
     monkeypatch.delenv("POLICYTOOL_JOBS")
     values = {key: value for _, key, value in options()} | {
         "format": '"json"',
@@ -210,13 +214,13 @@ def test_many_paths_are_not_repeated() -> None:
         ("write-baseline", "audit"),
     ],
 )
-def test_no_file_is_overwritten(
+def test_found_settings_do_not_overwrite_a_file(
     key: str,
     command: str,
     linked: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:  # a column
-    """Neither one that the settings name, nor one that a link of the checkout leads to."""
+    """The rule applies to files named by the settings, and to links of the checkout."""
     victim = tmp_path / "profile"
     victim.write_text("mine", encoding="utf-8")
     Path("link").symlink_to(victim)
@@ -256,7 +260,7 @@ def test_no_model_is_replaced(keys: tuple[str, ...], command: str) -> None:
     assert content() == before
 
 
-def test_a_policy_makes_a_new_file_alone() -> None:
+def test_policy_in_found_settings_writes_only_a_new_file() -> None:
     """With the key ``to``, ``migrate`` writes a new file next to the original."""
     found('to = "mixed_bfloat16"\n')
     before = content()
@@ -268,8 +272,8 @@ def test_a_policy_makes_a_new_file_alone() -> None:
     assert content() == after
 
 
-def test_a_baseline_that_is_none_is_not_shown(tmp_path: Path) -> None:
-    """A file of the user's that the settings name is read, and nothing of it is told."""
+def test_content_of_an_invalid_baseline_is_not_printed(tmp_path: Path) -> None:
+    """The settings may name any file of the user, and the error shows none of its content."""
     for text in ("hunter2:x:0:0", '{"secret-key": "hunter2"}', '["hunter2"]', "hunter2"):
         (tmp_path / "secret").write_text(text, encoding="utf-8")
         found('baseline = "../secret"\n')
@@ -278,8 +282,10 @@ def test_a_baseline_that_is_none_is_not_shown(tmp_path: Path) -> None:
         assert not any(word in ended.err for word in ("hunter2", "secret-key"))
 
 
-def test_processes_are_as_many_as_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings cannot start thousands; whoever runs the tool can ask for any number."""
+def test_found_settings_start_at_most_one_process_per_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The user may request any number of processes."""
     monkeypatch.delenv("POLICYTOOL_JOBS")
     monkeypatch.setattr(parallel, "processors", lambda: 3)
     found("jobs = 5000\n")
@@ -319,7 +325,7 @@ def test_patterns_without_an_automaton_are_wrong_usage(text: str, words: str) ->
     ],
 )
 def test_patterns_of_found_settings_take_linear_time(command: str, text: str, code: int) -> None:
-    """A layer and a path of thousands of letters took minutes, or exponential time."""
+    """Patterns for thousands of letters once took minutes or exponential time."""
     found(text)
     directory = Path(*("a" * 200,) * 8)
     directory.mkdir(parents=True)
@@ -331,7 +337,7 @@ def test_patterns_of_found_settings_take_linear_time(command: str, text: str, co
     assert time.process_time() - began < 5
 
 
-def test_a_suppression_beyond_the_steps_hides_nothing() -> None:
+def test_suppression_above_the_step_limit_hides_no_finding() -> None:
     """The report is complete, and a warning names the file and the limit."""
     found("[[suppress]]\nrules = ['ALL']\nreason = 'r'\nlayer = '.*'\n")
     assert "; 1 suppressed" in run("audit", "a.h5").out
@@ -356,8 +362,8 @@ def test_a_suppression_beyond_the_steps_hides_nothing() -> None:
         ("migrate", f"set = ['{'(' * 2000}{')' * 2000}=float32']", 2),
     ],
 )
-def test_patterns_that_are_none_are_no_bug_of_ours(command: str, text: str, code: int) -> None:
-    """A bracket stands for itself, and an expression that cannot be compiled is wrong usage."""
+def test_invalid_patterns_cause_no_internal_error(command: str, text: str, code: int) -> None:
+    """A bracket is literal, and an expression that cannot be compiled is wrong usage."""
     found(text)
     ended = run(command, "a.h5")
     assert ended.code == code, ended.err
@@ -512,7 +518,7 @@ def test_nested_tables_are_wrong_usage(text: str, table: str) -> None:
 
 
 @THOROUGH
-def test_a_key_of_many_names_costs_nothing(project: Path) -> None:
+def test_long_dotted_key_is_rejected_quickly(project: Path) -> None:
     """Long dotted keys are errors before tomllib, which needs quadratic memory for them."""
     for key in ("a." * 2**18 + "a", '"a".' * 2**17 + '"a"', "a . " * 2**17 + "a"):
         for text in (f"{key} = 1\n", f"[{key}]\n", f'x = ["""""a""""", {{ {key} = 1 }}]\n'):
@@ -523,8 +529,8 @@ def test_a_key_of_many_names_costs_nothing(project: Path) -> None:
             assert f"{project / FILE} has a key with more than 16 parts" in ended.err
 
 
-def test_dots_in_texts_are_no_names() -> None:
-    """Nor those in comments, numbers, and between them."""
+def test_dots_in_toml_texts_and_comments_are_not_key_separators() -> None:
+    """Dots in numbers and between such texts are not key separators either."""
     dots = ".".join("abcdefghijklmnopqrstuvwxyz")
     texts = [
         f'"{dots}"',

@@ -44,18 +44,18 @@ def written_to(path: Path, text: str) -> threading.Thread:
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_a_fifo_that_nobody_writes_to_is_waited_for_so_long(
+def test_fifo_without_a_writer_times_out(
     command: str, option: str, code: int, tmp_path: Path
 ) -> None:
-    """And then said, in a sentence."""
+    """The error names the option."""
     os.mkfifo(tmp_path / "given")
     ended = run_bounded(command, MIXED_H5, option, tmp_path / "given", *SOON)
     assert ended.code == code
     assert f"{option} {tmp_path / 'given'} cannot be read: {LATE}" in ended.err
 
 
-def test_settings_are_waited_for_so_long(tmp_path: Path, bounded: Bounded) -> None:
-    """They are read before ``--limit`` is: the time is the one outside of the command."""
+def test_settings_from_a_fifo_time_out_at_the_outer_limit(tmp_path: Path, bounded: Bounded) -> None:
+    """Settings are read before ``--limit``, so a limit of the command has no effect."""
     os.mkfifo(tmp_path / "given")
     bounded("pipe-seconds", 1)
     start = time.monotonic()
@@ -68,10 +68,8 @@ def test_settings_are_waited_for_so_long(tmp_path: Path, bounded: Bounded) -> No
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_devices_without_an_end_are_read_up_to_the_limit(
-    command: str, option: str, code: int
-) -> None:
-    """As a pipe is that somebody writes to without end."""
+def test_endless_devices_are_read_up_to_the_limit(command: str, option: str, code: int) -> None:
+    """An endless pipe has the same limit."""
     ended = run_bounded(command, MIXED_H5, option, "/dev/zero", "--limit", "json-bytes=1MiB")
     assert ended.code == code
     assert (
@@ -95,18 +93,18 @@ def test_settings_are_read_up_to_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_sockets_and_directories_are_refused(
+def test_sockets_and_directories_are_rejected(
     command: str, option: str, code: int, tmp_path: Path
 ) -> None:
-    """Nothing can be read of them."""
+    """They have no content to read."""
     make_socket(tmp_path / "given")
     ended = run_bounded(command, MIXED_H5, option, tmp_path / "given")
     assert (ended.code, "it is a socket" in ended.err) == (code, True)
     assert run(command, MIXED_H5, option, tmp_path).code == code
 
 
-def test_a_baseline_comes_through_a_fifo(tmp_path: Path) -> None:
-    """As a shell's process substitution does."""
+def test_baseline_is_read_from_a_fifo(tmp_path: Path) -> None:
+    """The process substitution of a shell gives such a path."""
     baseline, pipe = tmp_path / "baseline.json", tmp_path / "pipe"
     assert run("audit", MIXED_H5, "--write-baseline", baseline).code == 0
     os.mkfifo(pipe)
@@ -116,8 +114,8 @@ def test_a_baseline_comes_through_a_fifo(tmp_path: Path) -> None:
     assert (ended.code, thread.is_alive()) == (0, False)
 
 
-def test_a_plan_comes_through_a_descriptor(tmp_path: Path) -> None:
-    """What ``<(...)`` gives in a shell: a path of a pipe that has no other name."""
+def test_plan_is_read_from_a_descriptor(tmp_path: Path) -> None:
+    """In a shell, ``<(...)`` gives such a path of an unnamed pipe."""
     plan = run(
         "migrate", MIXED_H5, "--to", "mixed_bfloat16", "--preview", "--format", "json"
     ).out.encode()
@@ -141,8 +139,8 @@ def test_a_plan_comes_through_a_descriptor(tmp_path: Path) -> None:
     assert (ended.code, (tmp_path / "new.h5").is_file()) == (0, True), ended.err
 
 
-def test_empty_settings_can_be_the_null_device() -> None:
-    """Which is how to name none."""
+def test_null_device_is_an_empty_settings_file() -> None:
+    """This path disables settings files."""
     assert run_bounded("inspect", MIXED_H5, "--config", "/dev/null").code == 0
 
 
@@ -163,8 +161,8 @@ def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
     assert (ended.code, sentence in ended.err) == (2, True)
 
 
-def test_a_list_that_does_not_end_is_waited_for_so_long() -> None:
-    """Whoever writes it holds the pipe open."""
+def test_list_of_paths_that_does_not_end_times_out() -> None:
+    """Another process keeps the pipe open."""
     reading, writing = os.pipe()
     ended = run_bounded("inspect", "-", *SOON, stdin=reading)
     os.close(reading)
@@ -173,8 +171,8 @@ def test_a_list_that_does_not_end_is_waited_for_so_long() -> None:
     assert f"Cannot read the list of paths from stdin: {LATE}" in ended.err
 
 
-def test_a_list_comes_through_a_slow_pipe() -> None:
-    """What arrives in time is read to its end."""
+def test_list_of_paths_is_read_from_a_slow_pipe() -> None:
+    """The complete list is read if it arrives in time."""
     reading, writing = os.pipe()
 
     def write() -> None:
@@ -188,8 +186,8 @@ def test_a_list_comes_through_a_slow_pipe() -> None:
     assert (ended.code, len(ended.json["models"])) == (0, 1)
 
 
-def test_a_report_to_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None:
-    """It is said; what stdout carries is there."""
+def test_report_to_a_fifo_without_a_reader_is_an_error(tmp_path: Path) -> None:
+    """Stdout is still written."""
     os.mkfifo(tmp_path / "pipe")
     ended = run_bounded("inspect", MIXED_H5, "--format", f"json={tmp_path / 'pipe'}")
     assert ended.code == 3
@@ -197,8 +195,8 @@ def test_a_report_to_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None
     assert ended.out
 
 
-def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> None:
-    """A reader may open a FIFO and never read it."""
+def test_report_to_a_fifo_whose_reader_never_reads_times_out(tmp_path: Path) -> None:
+    """A reader may open a FIFO and never read from the FIFO."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -215,8 +213,8 @@ def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> N
     ) in ended.err
 
 
-def test_a_report_goes_through_a_descriptor() -> None:
-    """What ``>(...)`` gives in a shell."""
+def test_report_is_written_to_a_descriptor() -> None:
+    """In a shell, ``>(...)`` gives such a path."""
     reading, writing = os.pipe()
     ended = run_bounded(
         "inspect", MIXED_H5, "--format", f"json=/dev/fd/{writing}", pass_fds=[writing]
@@ -227,15 +225,15 @@ def test_a_report_goes_through_a_descriptor() -> None:
     assert (ended.code, len(report["models"])) == (0, 1), ended.err
 
 
-def test_reports_can_go_nowhere() -> None:
-    """The null device takes them."""
+def test_reports_can_be_written_to_the_null_device() -> None:
+    """The null device accepts every report."""
     assert run_bounded("inspect", MIXED_H5, "--format", "json=/dev/null").code == 0
 
 
-def test_a_file_that_grows_while_it_is_read_is_bounded(
+def test_file_that_grows_during_the_read_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever size the system has told; files of ``/proc`` have none."""
+    """The limit applies regardless of the size from the system: files in ``/proc`` have no size."""
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
     limit = limits.Limit("tried", 10, limits.BYTES, "")
@@ -252,10 +250,10 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(
         opening.read_bounded(path, limit)
 
 
-def test_what_becomes_a_fifo_after_it_was_looked_at_is_not_waited_for(
+def test_file_replaced_by_a_fifo_before_opening_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The open descriptor decides."""
+    """The check uses the open descriptor."""
     regular, pipe = tmp_path / "file", tmp_path / "pipe"
     regular.write_bytes(b"")
     os.mkfifo(pipe)
@@ -267,10 +265,12 @@ def test_what_becomes_a_fifo_after_it_was_looked_at_is_not_waited_for(
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-def test_hdf5_that_is_replaced_while_it_is_opened_is_noticed(
+def test_hdf5_file_replaced_during_opening_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library opens a path: what it has opened is compared with what was checked."""
+    """
+    The HDF5 library opens a path, so policytool compares the opened file with the checked file.
+    """
     path = tmp_path / "model.h5"
     path.write_bytes(MIXED_H5.read_bytes())
     opened = h5py.File

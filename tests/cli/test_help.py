@@ -81,8 +81,8 @@ def test_brief_help_is_a_screen(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         (("inspect", "--limit", "layer=3"), "Unknown limit 'layer'. Did you mean 'layers'?"),
     ],
 )
-def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) -> None:
-    """In one line on stderr, with exit code 2."""
+def test_typo_gives_a_suggestion(words: tuple[str, ...], suggestion: str) -> None:
+    """The error is one line on stderr with exit code 2."""
     ended = run(*words)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"error: {suggestion}")

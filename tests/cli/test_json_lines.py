@@ -140,7 +140,7 @@ def test_merged_shards_are_the_report_of_one_run(
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)
 def test_lines_have_the_values_of_the_json_report(call: tuple[str, ...]) -> None:
-    """In the order of the inputs; the format does not change the exit code."""
+    """The lines are in the order of the inputs, and the format does not change the exit code."""
     ended, other = (run(*call, "models", "--format", name) for name in ("jsonl", "json"))
     assert ended.code == other.code
     lines = lines_of(ended)[1:-1]
@@ -173,7 +173,7 @@ def test_migrated_shards_write_each_output_once(jobs: str) -> None:
     assert all(Path(one).is_file() for one in written if one)
 
 
-def test_shards_that_write_one_file_are_refused(place: Path) -> None:
+def test_shards_that_write_the_same_file_are_rejected(place: Path) -> None:
     """The order of the shards would decide which model remains."""
     (place / "other").mkdir()
     shutil.copy(place / "models/a.h5", place / "other/a.h5")
@@ -189,8 +189,8 @@ def test_shards_that_write_one_file_are_refused(place: Path) -> None:
     "text",
     ["", "1", "0/2", "3/2", "-1/2", "1/0", "1/2/3", "a/b", "1 / 2", "1.0/2", f"1/{MOST + 1}"],
 )
-def test_invalid_shards_are_refused(text: str) -> None:
-    """With the form that is expected."""
+def test_invalid_shard_is_an_error(text: str) -> None:
+    """The error contains the expected form."""
     ended = run("audit", "--shard", text)
     assert ended.code == 2
     assert "I/N" in ended.err
@@ -206,8 +206,8 @@ def test_empty_shards_succeed_and_empty_runs_do_not(place: Path) -> None:
     assert run("audit", "empty", "--shard", "1/2").code == 4
 
 
-def test_options_that_need_all_models_are_refused(place: Path) -> None:
-    """With one sentence each."""
+def test_options_that_need_all_models_are_rejected(place: Path) -> None:
+    """Each option gives one sentence."""
     for option in ("--fix", "--diff", "--write-baseline=known.json"):
         ended = run("audit", "models", "--format", "jsonl", option)
         assert (ended.code, ended.out) == (2, "")
@@ -241,16 +241,16 @@ def test_baselines_and_suppressions_work_line_by_line(place: Path) -> None:
 
 
 @THOROUGH
-def test_other_reports_are_written_too(place: Path) -> None:
-    """As without lines."""
+def test_other_reports_are_written_beside_json_lines(place: Path) -> None:
+    """The other report equals that of a run without lines."""
     for command in ("inspect", "audit", "migrate"):
         call = (command, "models", *(("--preview",) if command == "migrate" else ()))
         run(*call, "--format", "jsonl", "--format", "json=a.json")
         assert (place / "a.json").read_text(encoding="utf-8") == run(*call, "--format", "json").out
 
 
-def test_usage_errors_in_the_middle_end_the_report(place: Path) -> None:
-    """The last line says that models are missing, and ``merge`` refuses the report."""
+def test_usage_error_in_a_run_marks_the_report_as_incomplete(place: Path) -> None:
+    """The last line says that models are missing, and ``merge`` rejects the report."""
     ended = run("inspect", "models", "--layer", "(", "--format", "jsonl")
     assert ended.code == 2
     assert lines_of(ended)[-1] == {"end": {"complete": False, "exit_code": 2}}
@@ -316,8 +316,8 @@ DAMAGES: Final[dict[str, Callable[[list[str]], list[str]]]] = {
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damaged_reports_are_refused(name: str) -> None:
-    """With one sentence and exit code 3; no report looks complete afterwards."""
+def test_damaged_reports_are_rejected(name: str) -> None:
+    """The error is one sentence with exit code 3, and no report looks complete afterwards."""
     paths, _ = shards(2, "inspect", "models")
     lines = paths[0].read_text(encoding="utf-8").splitlines()
     damaged = DAMAGES[name](lines)
@@ -333,8 +333,8 @@ def test_damaged_reports_are_refused(name: str) -> None:
 
 @THOROUGH
 @pytest.mark.usefixtures("place")
-def test_reports_of_different_runs_are_refused() -> None:
-    """Each difference has its sentence."""
+def test_reports_of_different_runs_are_rejected() -> None:
+    """Each difference has a message."""
     (first, second), _ = shards(2, "audit", "models")
     kept = second.read_text(encoding="utf-8")
     for call, words in (
@@ -362,7 +362,7 @@ def test_reports_of_different_runs_are_refused() -> None:
 
 @pytest.mark.usefixtures("place")
 def test_merge_reads_a_list_of_paths_and_regular_files() -> None:
-    """As other commands do."""
+    """Other commands read the same kind of list."""
     whole = run("inspect", "models", "--format", "jsonl")
     paths, _ = shards(2, "inspect", "models")
     listed = "\n".join(map(str, paths)).encode()
@@ -378,15 +378,15 @@ def test_merge_reads_a_list_of_paths_and_regular_files() -> None:
 
 @pytest.mark.usefixtures("place")
 def test_merge_names_the_limit_of_a_long_line() -> None:
-    """It can be raised."""
+    """The user can raise this limit."""
     paths, _ = shards(1, "inspect", "models")
     ended = run("merge", *paths, "--limit", "json-bytes=1K")
     assert ended.code == 3
     assert "json-bytes" in ended.err
 
 
-def test_an_interrupt_waits_for_the_end_of_a_line() -> None:
-    """A second one ends the process at once (``tests/crash/test_signals.py``)."""
+def test_interrupt_takes_effect_after_the_current_line() -> None:
+    """A second interrupt ends the process at once (``tests/crash/test_signals.py``)."""
     done = []
     before = signal.signal(signal.SIGINT, interrupts.interrupt)
 
@@ -438,8 +438,8 @@ def test_interrupted_reports_are_valid(tmp_path: Path, jobs: str, number: signal
 
 @ALONE
 @THOROUGH
-def test_a_closed_pipe_ends_quietly(place: Path) -> None:
-    """As in the other formats."""
+def test_closed_pipe_ends_the_run_without_a_message(place: Path) -> None:
+    """Other formats have the same behaviour."""
     (place / "models/e.h5").unlink()
     for one in range(200):
         shutil.copy(MIXED_H5, place / f"models/{one}.h5")

@@ -38,8 +38,8 @@ TO: Final = ("--to", "mixed_float16")
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
-def test_a_url_is_refused(arguments: tuple[str, ...], begins: str) -> None:
-    """Before anything is read or written."""
+def test_url_for_a_local_path_is_rejected(arguments: tuple[str, ...], begins: str) -> None:
+    """The error comes before anything is read or written."""
     ended = run(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"error: {begins}")
@@ -48,7 +48,7 @@ def test_a_url_is_refused(arguments: tuple[str, ...], begins: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["baseline", "write-baseline"])
-def test_a_url_in_a_settings_file_is_refused(
+def test_url_for_a_local_path_in_a_settings_file_is_rejected(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other values of these keys are relative to the file."""

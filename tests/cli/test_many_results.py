@@ -85,8 +85,10 @@ def test_reports_are_the_same_from_a_file(
 
 
 @THOROUGH
-def test_a_baseline_is_the_same_from_a_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the findings as they were before any were suppressed."""
+def test_baseline_is_the_same_from_a_temporary_file(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The baseline contains the findings before suppression."""
     call = ("audit", "models", "--write-baseline", "known.json")
     first = run(*call)
     expected = (place / "known.json").read_bytes()
@@ -98,10 +100,10 @@ def test_a_baseline_is_the_same_from_a_file(place: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("more", [(), ("--format", "jsonl", "--format", "json=report.json")])
-def test_a_full_disk_ends_the_run_with_a_sentence(
+def test_full_disk_ends_the_run_with_a_one_line_error(
     more: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No report is written, and that of an earlier run stays; lines say that they are not all."""
+    """No report is written, an earlier report stays, and lines are marked as incomplete."""
     (place / "report.json").write_text("old", encoding="utf-8")
     monkeypatch.setattr(spilled_values, "FEW", 1)
     with Path("/dev/full").open("wb+", 0) as full:

@@ -75,8 +75,8 @@ def check(ended: Ended, code: int) -> None:
         f"a = 1\n[{TOML}]\n[{TOML}]\n",
     ],
 )
-def test_settings(text: str) -> None:
-    """Their keys and values, in what Click says of them too."""
+def test_messages_about_settings_are_harmless(text: str) -> None:
+    """Keys and values are also harmless in messages from Click."""
     Path("policytool.toml").write_text(text, encoding="utf-8")
     ended = run("audit", "a.h5")
     assert ended.code == 2
@@ -85,8 +85,8 @@ def test_settings(text: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["to", "keep", "include", "target"])
-def test_settings_of_migrate(key: str) -> None:
-    """The same."""
+def test_messages_about_settings_of_migrate_are_harmless(key: str) -> None:
+    """Keys and values contain control characters."""
     Path("policytool.toml").write_text(f"{key} = {TOML}\n", encoding="utf-8")
     check(run("migrate", "a.h5"), 2)
 
@@ -104,8 +104,8 @@ def test_settings_that_are_shown() -> None:
         assert is_harmless(ended.out), ended.out
 
 
-def test_reasons_and_settings_files_that_hide() -> None:
-    """An expired suppression is told with its reason."""
+def test_messages_about_expired_suppressions_are_harmless() -> None:
+    """The message contains the reason of the suppression."""
     Path("policytool.toml").write_text(
         f"[[suppress]]\nrules = ['ALL']\nreason = {TOML}\nexpires = 2020-01-01\n", encoding="utf-8"
     )
@@ -195,13 +195,15 @@ def test_directories(text: str, code: int, project: Path, monkeypatch: pytest.Mo
         check(run("audit", "a.h5"), 2)
 
 
-def test_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    """What TensorFlow's process is doing, which it says in words of its own."""
+def test_progress_messages_of_the_child_process_are_harmless(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The child process, which runs TensorFlow, sends the text of its steps."""
     steps(verbose=True)(EVIL)
     assert is_harmless(capsys.readouterr().err)
 
 
-def test_models_in_such_directories(project: Path) -> None:
+def test_messages_about_paths_are_harmless(project: Path) -> None:
     """Failures name the file on one line."""
     directory = project / EVIL
     directory.mkdir()

@@ -64,10 +64,8 @@ def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> N
     assert ended.out.startswith("model.mixed_bfloat16.h5: written with ")
 
 
-def test_a_second_run_finds_its_own_output_and_does_not_overwrite_it(
-    model: Path, place: Path
-) -> None:
-    """The output of the one model is no second model; it stays unless --existing replace."""
+def test_second_run_does_not_overwrite_the_output_of_the_first(model: Path, place: Path) -> None:
+    """The output is not a second model, and is replaced only with ``--existing replace``."""
     assert run("migrate").code == 0
     written = (place / "model.migrated.h5").read_bytes()
     again = run("migrate")
@@ -80,8 +78,8 @@ def test_a_second_run_finds_its_own_output_and_does_not_overwrite_it(
     assert model.exists()
 
 
-def test_migrating_twice_changes_nothing_the_second_time(model: Path, place: Path) -> None:
-    """What was written needs nothing, and is not written again."""
+def test_second_migration_changes_nothing(model: Path, place: Path) -> None:
+    """An output with nothing to change is not written again."""
     for options in ((), ("--to", "mixed_bfloat16"), ("--to", "float32")):
         assert (
             run("migrate", model, *options, "-o", place / "first.h5", "--existing=replace").code
@@ -95,7 +93,7 @@ def test_migrating_twice_changes_nothing_the_second_time(model: Path, place: Pat
 
 @THOROUGH
 def test_several_models_are_listed_and_none_is_chosen(model: Path, place: Path) -> None:
-    """Without a path there has to be one model."""
+    """Without a path, the directory must contain exactly one model."""
     shutil.copy(MIXED_KERAS, place / "other.keras")
     (place / "notes.json").write_text("{}", encoding="utf-8")
     ended = run("migrate")
@@ -113,8 +111,8 @@ def test_no_model_is_exit_code_four(place: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", ["table", "diff", "json"])
-def test_a_preview_writes_nothing(format_: str, model: Path, place: Path) -> None:
-    """Its exit code says that something would change, whatever the format is."""
+def test_preview_writes_no_file(format_: str, model: Path, place: Path) -> None:
+    """In every format, the exit code is 1 if there are changes."""
     before = (model.read_bytes(), model.stat().st_mtime_ns)
     ended = run("migrate", model, "--preview", "--format", format_)
     assert (ended.code, ended.err) == (1, "")
@@ -122,8 +120,8 @@ def test_a_preview_writes_nothing(format_: str, model: Path, place: Path) -> Non
     assert (model.read_bytes(), model.stat().st_mtime_ns) == before
 
 
-def test_a_file_that_needs_nothing_is_not_written(place: Path) -> None:
-    """Not to a name that was asked for, and not in place; a preview ends with 0."""
+def test_unchanged_file_is_not_written(place: Path) -> None:
+    """Neither an explicit output nor the original is written, and a preview ends with 0."""
     path = copied(CURRENT, place / "model.h5")
     before = path.stat().st_mtime_ns
     for options in (("-o", "out.h5"), ("--in-place",), ("--preview",), ()):
@@ -174,8 +172,8 @@ def test_an_unknown_value_of_in_place_is_an_error(model: Path) -> None:
     assert model.read_bytes() == before
 
 
-def test_a_link_is_followed_once_and_said(model: Path, place: Path) -> None:
-    """In place, the file that a link leads to is replaced, and the link stays one."""
+def test_in_place_migration_follows_a_link_and_reports_the_link(model: Path, place: Path) -> None:
+    """The target of the link is replaced, and the link remains."""
     link = place / "link.h5"
     link.symlink_to(model.name)
     ended = run("migrate", link, "--in-place")
@@ -197,7 +195,7 @@ def test_an_output_directory_keeps_names(model: Path, place: Path) -> None:
 
 
 def test_one_output_for_several_inputs_is_an_error(model: Path, place: Path) -> None:
-    """They would overwrite each other."""
+    """The results would overwrite each other."""
     shutil.copy(MIXED_JSON, place / "other.json")
     ended = run("migrate", model, "other.json", "-o", "out.h5")
     assert ended.code == 2
@@ -221,7 +219,7 @@ def test_a_glob_and_a_directory_pass_over_outputs(model: Path, place: Path) -> N
     assert names(place) == {model.name, "model.migrated.h5"}
 
 
-def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> None:
+def test_models_without_policies_are_rejected(place: Path) -> None:
     """Weights files and SavedModels without Keras metadata have no policies."""
     for path in (
         FIXTURES / "keras3.15/global_mixed_float16.export",
@@ -247,10 +245,10 @@ def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> Non
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--to", "mixed_bfloat16")])
-def test_the_container_changes_for_a_target_alone(
+def test_another_file_extension_needs_a_target(
     place: Path, source: str, output: str, advice: str, options: tuple[str, ...]
 ) -> None:
-    """Another suffix asks for a conversion, which loses state: that takes ``--target``."""
+    """A different extension requires a conversion, which loses state and needs ``--target``."""
     ended = run("migrate", FIXTURES / source, "-o", output, *options)
     assert ended.code == 2
     assert f"{advice.capitalize()}, or add --target" in ended.err
@@ -266,8 +264,8 @@ def test_a_suffix_that_the_input_has_as_well_asks_for_no_conversion(place: Path)
 
 
 @pytest.mark.parametrize("kind", ["keras-metadata", "json"])
-def test_a_config_alone_is_no_model_with_weights(place: Path, kind: str) -> None:
-    """One sentence says so, however many layers there are."""
+def test_file_without_weights_has_one_blocker(place: Path, kind: str) -> None:
+    """The number of blockers does not depend on the number of layers."""
     source = FIXTURES / MIXED_JSON
     if kind == "keras-metadata":
         source = place / "keras_metadata.pb"
@@ -289,8 +287,8 @@ def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
     assert policytool.inspect("v1.2.mixed_bfloat16").layers[0].policy == "mixed_bfloat16"
 
 
-def test_an_interrupted_replacement_is_told(place: Path) -> None:
-    """Between its two renames the original has the backup's name: the next run says so."""
+def test_interrupted_replacement_is_reported_by_the_next_run(place: Path) -> None:
+    """Between the two renames of a replacement, the original has the name of the backup."""
     shutil.copytree(MIXED_SAVEDMODEL, place / "model.bak")
     ended = run("migrate", "model", "--in-place")
     assert ended.code == 3
@@ -298,8 +296,8 @@ def test_an_interrupted_replacement_is_told(place: Path) -> None:
     assert "Rename the backup to the original name" in ended.err
 
 
-def test_lone_metadata_is_migrated(place: Path) -> None:
-    """As a file of its own."""
+def test_single_metadata_file_is_migrated(place: Path) -> None:
+    """The output is also a single metadata file."""
     copied(FIXTURES / "tf2.15/global_mixed_float16/keras_metadata.pb", place / "keras_metadata.pb")
     ended = run("migrate", "keras_metadata.pb", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
@@ -308,8 +306,8 @@ def test_lone_metadata_is_migrated(place: Path) -> None:
 
 
 @THOROUGH
-def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
-    """Parts of both files among its edits; carried out it writes what migrate would have."""
+def test_plan_for_a_savedmodel_can_be_saved_and_applied(place: Path) -> None:
+    """The edits refer to both metadata files, and the result equals that of ``migrate``."""
     shutil.copytree(MIXED_SAVEDMODEL, place / "model")
     (place / "plan.json").write_text(
         run("migrate", "model", "--to", "float32", "--preview", "--format", "json").out,
@@ -329,8 +327,8 @@ def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
     assert diff.count("+++") == len(parts)
 
 
-def test_weights_that_a_glob_finds_are_passed_over(model: Path, place: Path) -> None:
-    """They lie beside models everywhere; named, they are refused."""
+def test_weights_files_matched_by_a_glob_are_skipped(model: Path, place: Path) -> None:
+    """Weights files are often beside models."""
     copied(FIXTURES / "tf2.3/weights_only.weights.h5", place / "model.weights.h5")
     ended = run("migrate", "*.h5")
     assert ended.code == 0, ended.err
@@ -338,8 +336,8 @@ def test_weights_that_a_glob_finds_are_passed_over(model: Path, place: Path) -> 
     assert names(place) == {model.name, "model.weights.h5", "model.migrated.h5"}
 
 
-def test_refusals_leave_everything_as_it_was(place: Path) -> None:
-    """A refused file is named with its layer and reason, and nothing is written."""
+def test_blocked_migration_writes_nothing_and_names_the_layer(place: Path) -> None:
+    """The error contains the file, the layer and the reason."""
     shutil.copy(FIXTURES / "keras3.15/int8.keras", place / "model.keras")
     ended = run("migrate", "--to", "mixed_float16")
     assert ended.code == 3
@@ -370,16 +368,18 @@ def test_refusals_leave_everything_as_it_was(place: Path) -> None:
         ("--plan", "missing.json", "--to", "float32"),
     ],
 )
-def test_wrong_calls_end_with_two(arguments: tuple[str, ...], model: Path, place: Path) -> None:
-    """One sentence says what is wrong."""
+def test_wrong_calls_end_with_exit_code_2(
+    arguments: tuple[str, ...], model: Path, place: Path
+) -> None:
+    """One sentence describes the problem."""
     ended = run("migrate", model, *arguments)
     assert ended.code == 2
     assert ended.err.strip()
     assert names(place) == {"model.h5"}
 
 
-def test_a_saved_plan_is_carried_out(model: Path, place: Path) -> None:
-    """What --preview --format json printed is done, and to that file alone."""
+def test_saved_plan_gives_the_same_file_as_the_options(model: Path, place: Path) -> None:
+    """The plan is the output of ``--preview --format json``."""
     planned = run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json")
     (place / "plan.json").write_text(planned.out, encoding="utf-8")
     assert run("migrate", model, "--to", "mixed_bfloat16", "-o", "direct.h5").code == 0
@@ -402,8 +402,8 @@ def test_a_plan_for_another_file_does_nothing(model: Path, place: Path) -> None:
     assert names(place) == {"model.h5", "plan.json"}
 
 
-def test_a_plan_that_was_edited_into_nonsense_does_nothing(model: Path, place: Path) -> None:
-    """A policy that no release knows, or a refusal without its reasons, is not carried out."""
+def test_invalid_edited_plan_is_not_applied(model: Path, place: Path) -> None:
+    """The plan has an unknown policy, or a blocked migration without its reasons."""
     planned = json.loads(
         run("migrate", model, "--to", "mixed_bfloat16", "--preview", "--format", "json").out
     )
@@ -417,8 +417,8 @@ def test_a_plan_that_was_edited_into_nonsense_does_nothing(model: Path, place: P
     assert names(place) == {"model.h5", "plan.json"}
 
 
-def test_what_is_no_file_is_not_replaced(model: Path, place: Path) -> None:
-    """A pipe or a device stays what it is, --existing replace or not."""
+def test_fifo_is_not_replaced(model: Path, place: Path) -> None:
+    """An output that is not a regular file is rejected, also with ``--existing replace``."""
     os.mkfifo(place / "pipe.h5")
     ended = run("migrate", model, "-o", "pipe.h5", "--existing=replace")
     assert ended.code == 3
@@ -438,8 +438,8 @@ def test_what_is_no_file_is_not_replaced(model: Path, place: Path) -> None:
         "\xff",
     ],
 )
-def test_what_is_no_plan_is_told(text: str, model: Path, place: Path) -> None:
-    """Any file may be given to --plan."""
+def test_file_that_is_not_a_plan_is_a_usage_error(text: str, model: Path, place: Path) -> None:
+    """The user may give any file to ``--plan``."""
     (place / "plan.json").write_text(text, encoding="latin-1")
     ended = run("migrate", model, "--plan", "plan.json")
     assert ended.code == 2, ended.err
@@ -533,7 +533,7 @@ def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
     assert "mixed_bfloat16" in policies(place / "model.keras.mixed_bfloat16.d")
 
 
-def test_target_writes_what_an_old_loader_reads(place: Path) -> None:
+def test_target_option_writes_the_policy_format_of_an_old_release(place: Path) -> None:
     """TF 2.4 needs a dict; if other parts fail in the target, the model is converted."""
     path = copied(FIXTURES / "tf2.5/global_mixed_float16.h5", place / "model.h5")
     assert run("migrate", path, "-o", "bare.h5").code == 0
@@ -561,8 +561,11 @@ def test_python_api(model: Path, place: Path) -> None:
         policytool.migrate(place / "missing.h5")
 
 
-def test_python_api_converts(place: Path) -> None:
-    """For a loader by any name that --target takes; what is refused is a value, with its reason."""
+def test_python_function_converts_models(place: Path) -> None:
+    """
+    The target may have any name that ``--target`` accepts. A blocked conversion is a result with
+    its reason.
+    """
     path = copied(FIXTURES / "tf2.15/rnn.h5", place / "rnn.h5")
     done = policytool.migrate(path, target="keras3", allow=["weight-rewrite"])
     assert (done.status, done.output) == (Status.WRITTEN, place / "rnn.keras3.keras")
@@ -609,9 +612,9 @@ def test_a_directory_that_is_named_is_created(model: Path, place: Path) -> None:
         ("tf_keras", "model.tf_keras.h5"),
     ],
 )
-def test_an_output_has_the_name_that_was_asked_for(
+def test_output_name_contains_the_target_of_the_user(
     target: str, name: str, model: Path, place: Path
 ) -> None:
-    """Not that of the release whose files the target reads."""
+    """The name does not contain the release whose format the target reads."""
     assert run("migrate", model, "--target", target, "--no-verify").code == 0
     assert names(place) == {"model.h5", name}

@@ -159,18 +159,18 @@ DELAY: Final = (
     ],
     ids=" ".join,
 )
-def test_two_processes_do_what_one_does(
+def test_two_processes_give_the_same_result_as_one(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Report, stderr, exit code and every byte of every file."""
+    """The report, stderr, the exit code and every byte of every file are equal."""
     filled(tmp_path / "one")
     both(tmp_path, monkeypatch, ("migrate", ".", *options))
 
 
-def test_a_second_call_finds_the_outputs_of_the_first(
+def test_second_call_detects_the_outputs_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And leaves or replaces them, as it is told."""
+    """Existing outputs are errors, or are replaced with ``--existing=replace``."""
     filled(tmp_path / "one")
     _, again, once_more = both(
         tmp_path,
@@ -181,7 +181,7 @@ def test_a_second_call_finds_the_outputs_of_the_first(
     assert "[target-exists]" not in once_more.err
 
 
-def test_what_was_interrupted_goes_on_where_it_was(
+def test_interrupted_run_continues_with_the_missing_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Existing outputs are skipped, and the other models are migrated."""
@@ -206,16 +206,16 @@ def test_what_was_interrupted_goes_on_where_it_was(
     assert "target-exists" not in first.err + again.err
 
 
-def test_skipping_and_replacing_contradict_each_other() -> None:
-    """One of both was not meant."""
+def test_skipping_and_replacing_conflict() -> None:
+    """The combination is a usage error."""
     ended = run("migrate", OLD, "--existing=skip", "--in-place")
     assert (ended.code, ended.err.count(" conflict: ")) == (2, 1)
 
 
-def test_a_saved_plan_is_carried_out_by_processes(
+def test_saved_plan_is_applied_by_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Plans that hold no more among them."""
+    """The plan also contains plans that no longer match."""
     place = filled(tmp_path / "one")
     monkeypatch.chdir(place)
     (place / "plan.json").write_text(
@@ -255,10 +255,10 @@ def test_fixes_are_the_same(
     assert ("m0.h5.bak" in files(tmp_path / "two")) == (options == ("--fix",))
 
 
-def test_what_lets_findings_pass_is_the_same(
+def test_processes_apply_the_same_suppressions_as_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A suppression, a file's ignored rules, and a baseline that has a renamed file."""
+    """The cases are a suppression, ignored rules of a file, and a baseline with a renamed file."""
     place = tmp_path / "one"
     for name in ("a.h5", "b.h5", "c.h5", "d.h5"):
         copied(OLD, place / name)
@@ -304,7 +304,7 @@ def test_what_lets_findings_pass_is_the_same(
     ],
     ids=" ".join,
 )
-def test_inputs_that_meet_are_done_in_their_order(
+def test_inputs_that_share_a_file_are_processed_in_order(
     models: dict[str, Path],
     rest: tuple[str, ...],
     tmp_path: Path,
@@ -327,10 +327,10 @@ def test_inputs_that_meet_are_done_in_their_order(
     )
 
 
-def test_inputs_that_do_not_meet_overtake_each_other(
+def test_independent_inputs_may_finish_out_of_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
 ) -> None:
-    """And are reported in their order nonetheless."""
+    """The report still contains all inputs in order."""
     models = ("slow.h5", "b.h5", "c.h5", "d.h5")
     for name in models:
         copied(OLD, tmp_path / name)
@@ -359,10 +359,10 @@ KILLED: Final = (
 """Ends a process after a file, or a directory, was drafted, and before it has its name."""
 
 
-def test_a_killed_process_costs_one_report(
+def test_killed_process_affects_only_one_migration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
 ) -> None:
-    """Nothing of its file is there; all others are migrated."""
+    """The file of the killed process is unchanged, and all other files are migrated."""
     place = filled(tmp_path / "place")
     copied(OLD, place / "fatal.h5")
     copied(MIXED_SAVEDMODEL, place / "fatal")
@@ -404,10 +404,10 @@ def test_a_killed_process_costs_one_report(
     assert not [name for name in names(place) if name.startswith(".")]
 
 
-def test_a_killed_process_costs_one_fix(
+def test_killed_process_affects_only_one_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
 ) -> None:
-    """The model has no report, because nobody knows which of its two states it is in."""
+    """The model has no report, because it may have been fixed or not."""
     for name in ("a.h5", "fatal.h5", "c.h5"):
         copied(OLD, tmp_path / "place" / name)
     meddling(KILLED)
@@ -448,10 +448,10 @@ def test_a_pattern_that_matches_nothing_fails_one_model(
 
 
 @pytest.mark.parametrize("options", [("--verify",), ("--retrace",)])
-def test_what_needs_tensorflow_stays_in_this_process(
+def test_files_are_verified_and_retraced_one_after_the_other(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file after the other, whatever --jobs says; TensorFlow has a process of its own."""
+    """``--jobs`` has no effect on these options, because TensorFlow has a separate process."""
     monkeypatch.setattr(pool, "Pool", None)
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
@@ -543,10 +543,10 @@ def test_an_interrupt_leaves_nothing(
     assert names(tmp_path / "place") == ["a", "b", "c"]
 
 
-def test_processes_that_lost_their_parent_leave_nothing(
+def test_orphaned_processes_remove_their_drafts_and_end(
     begun: tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]], tmp_path: Path
 ) -> None:
-    """They take back what they began, and end."""
+    """Processes without a parent remove incomplete files and end."""
     process, both_of_them, before = begun
     process.kill()
     process.wait()
@@ -564,8 +564,8 @@ def test_processes_that_lost_their_parent_leave_nothing(
     [Options(to="float16"), Options(target="tf2.4", loss_scale=LossScales.KEEP)],
     ids=["to_float16", "target"],
 )
-def test_migrations_of_fixtures_come_back(options: Options) -> None:
-    """With what a diff needs, and with their plans as what --plan gives to a process."""
+def test_migrations_of_fixtures_survive_encoding(options: Options) -> None:
+    """The results include the data of a diff, and the plans for ``--plan``."""
     task = remote_migration.TASK
     read, read_plan = task.readers().result, saved_plans.TASK.readers().item
     request = MigrateRequest(
@@ -585,8 +585,8 @@ def test_migrations_of_fixtures_come_back(options: Options) -> None:
     assert seen > (200 if EVERY_CASE else 50)
 
 
-def test_what_is_written_comes_back(tmp_path: Path) -> None:
-    """With its backup and what was counted."""
+def test_result_of_a_worker_contains_the_backup_and_the_counts(tmp_path: Path) -> None:
+    """The result of a worker survives the encoding as JSON."""
     task = remote_migration.TASK
     (found,) = discovery.inputs([str(copied(OLD, tmp_path / "a.h5"))])
     result: Any = task.attempt(
@@ -628,8 +628,8 @@ PASSING: Final = Suppressions(
 """With every way to let findings pass, and none that is of the rules."""
 
 
-def test_what_is_asked_comes_back() -> None:
-    """With every option."""
+def test_request_for_a_worker_keeps_every_option() -> None:
+    """The request to a worker survives the encoding as JSON."""
     destination = Destination(
         output=Path("out"),
         in_place=True,
@@ -663,8 +663,8 @@ def test_what_is_asked_comes_back() -> None:
         assert task.readers().request(json.loads(codec.encode(request))) == request
 
 
-def test_every_fix_of_a_fixture_comes_back() -> None:
-    """With the findings it is about, and what would be written."""
+def test_fixes_of_fixtures_survive_encoding() -> None:
+    """The results include the findings and the planned output."""
     task = fix.TASK
     readers = task.readers()
     seen = 0

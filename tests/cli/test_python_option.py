@@ -38,10 +38,10 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, ...]]:
     return interpreters
 
 
-def test_an_interpreter_is_for_both_sides_unless_it_says_for_which(
+def test_interpreter_without_a_side_runs_both_models(
     chosen: Callable[..., tuple[str, ...]],
 ) -> None:
-    """What is not named is this interpreter."""
+    """The default is the interpreter of policytool."""
     assert chosen() == (sys.executable, sys.executable)
     assert chosen("--python", "old") == ("old", "old")
     assert chosen("--python", "source=old") == ("old", sys.executable)
@@ -54,10 +54,10 @@ def test_an_interpreter_is_for_both_sides_unless_it_says_for_which(
     assert chosen("--python", "dir=x/python") == ("dir=x/python", "dir=x/python")
 
 
-def test_the_variable_names_them_as_a_path_does(
+def test_variable_lists_interpreters_like_a_search_path(
     chosen: Callable[..., tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An option on the command line comes first."""
+    """An option on the command line has priority."""
     monkeypatch.setenv("POLICYTOOL_PYTHON", "/my env/bin/python")
     assert chosen() == ("/my env/bin/python", "/my env/bin/python")
     monkeypatch.setenv("POLICYTOOL_PYTHON", os.pathsep.join(["source=/old", "target=/new"]))
@@ -65,10 +65,10 @@ def test_the_variable_names_them_as_a_path_does(
     assert chosen("--python", "other") == ("other", "other")
 
 
-def test_settings_name_them_in_a_list(
+def test_settings_list_the_interpreters(
     chosen: Callable[..., tuple[str, ...]], tmp_path: Path
 ) -> None:
-    """Or one as a text; check, which has one side, leaves a list alone."""
+    """One interpreter can also be a text. ``check``, which has one side, accepts the list."""
     file = tmp_path / "mine.toml"
     file.write_text('python = ["source=old", "target=new"]\n', encoding="utf-8")
     assert chosen("--config", file) == ("old", "new")
@@ -88,6 +88,6 @@ def test_one_for_each_side_at_most(arguments: tuple[str, ...]) -> None:
 
 
 def test_check_has_one_interpreter() -> None:
-    """It runs both models in one process."""
+    """``check`` runs both models in one process."""
     ended = run("check", MIXED_H5, "--to", "float32", "--python", "source=nowhere")
     assert "source=nowhere cannot be run" in ended.err

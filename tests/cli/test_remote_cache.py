@@ -83,7 +83,7 @@ def came_from_cache(*arguments: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
-def test_second_run_costs_a_listing(bucket: Any, calls: list[str], command: str) -> None:
+def test_second_run_only_lists_the_prefix(bucket: Any, calls: list[str], command: str) -> None:
     """The second run lists the prefix and its directories, and opens no file."""
     assert bucket
     arguments = (command, f"s3://{BUCKET}/{PREFIX}", "--format", "json", "--cache", "cache")
@@ -97,8 +97,10 @@ def test_second_run_costs_a_listing(bucket: Any, calls: list[str], command: str)
     assert calls[2:] == ["list_objects_v2"] * 4  # the prefix, "below", "d" and "d/variables"
 
 
-def test_second_run_of_several_prefixes_costs_their_listings(bucket: Any, calls: list[str]) -> None:
-    """What is known of the first one is still known when all were listed."""
+def test_second_run_of_several_prefixes_only_lists_the_prefixes(
+    bucket: Any, calls: list[str]
+) -> None:
+    """Results of the first prefix remain known after all prefixes were listed."""
     assert bucket
     urls = [f"s3://{BUCKET}/{PREFIX}/{name}/" for name in ("below", "d")]
     arguments = ("inspect", *urls, "--cache", "cache", "-v")
@@ -109,8 +111,8 @@ def test_second_run_of_several_prefixes_costs_their_listings(bucket: Any, calls:
     assert calls.count("head_object") == 2  # of the prefixes themselves
 
 
-def test_second_run_of_one_file_costs_its_status(bucket: Any, calls: list[str]) -> None:
-    """Its directory is not listed."""
+def test_second_run_of_one_file_requests_only_the_status(bucket: Any, calls: list[str]) -> None:
+    """The directory of the file is not listed."""
     assert bucket
     url = f"s3://{BUCKET}/{PREFIX}/b.keras"
     assert came_from_cache(url) == (0, 1)
@@ -144,7 +146,7 @@ def _replace_shard(bucket: Any) -> None:
 
 
 def test_model_that_changed_is_read_again(bucket: Any) -> None:
-    """Also if a file of a directory was added or removed."""
+    """An added or removed file of a directory is also a change."""
     assert came_from_cache() == (0, 6)
     assert came_from_cache() == (6, 6)
     for change in (_replace, _add, _remove, _replace_part, _replace_shard):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("name", REMOVED_COMMANDS)
 def test_a_removed_command_names_its_successor(name: str) -> None:
-    """In one sentence, and the successor works."""
+    """The error is one sentence, and the successor works."""
     assert name not in COMMANDS
     ended = run(name)
     assert (ended.code, ended.out) == (2, "")
@@ -36,7 +36,7 @@ def test_a_removed_command_names_its_successor(name: str) -> None:
     ],
 )
 def test_a_removed_option_names_its_successor(command: str, option: str) -> None:
-    """In one line on stderr; no command has the option."""
+    """Stderr contains one line, and no command has the option."""
     parameters = dict(commands())[command].params
     assert all(option not in parameter.opts for parameter in parameters)
     ended = run(command, option)
@@ -48,7 +48,7 @@ def test_a_removed_option_names_its_successor(command: str, option: str) -> None
 def test_a_removed_settings_key_names_its_successor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the option does."""
+    """The error message about a removed key describes the replacement."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "policytool.toml").write_text("null = true\n", encoding="utf-8")
     ended = run("inspect", "--show-settings")

@@ -55,8 +55,8 @@ def refused(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("form", [reporter.name for reporter in REPORTERS])
-def test_a_file_holds_what_stdout_would_on_a_pipe(form: str) -> None:
-    """At 120 columns, without colour, whatever stdout is."""
+def test_report_file_equals_stdout_on_a_pipe(form: str) -> None:
+    """The file has 120 columns and no colour, regardless of stdout."""
     ended = run("inspect", "--color", "always", "--variables", "--format", f"{form}=report", "a.h5")
     assert (ended.code, ended.err) == (0, "")
     assert (
@@ -66,8 +66,8 @@ def test_a_file_holds_what_stdout_would_on_a_pipe(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", [reporter.name for reporter in PLAN_REPORTERS])
-def test_migrate_has_reports_in_files_too(form: str) -> None:
-    """Each of its formats, the diff among them."""
+def test_migrate_writes_reports_to_files(form: str) -> None:
+    """The test covers each format, including the diff."""
     assert run("migrate", "--preview", "--format", f"{form}=report", "a.h5").code == 1
     shown = run("migrate", "--preview", "--format", form, "a.h5").out
     assert Path("report").read_bytes().decode() == shown
@@ -98,8 +98,8 @@ def test_a_diff_that_fails_is_reported() -> None:
     assert refused("diff", "a.h5", "a.h5", "--format", "json=read.only")[0] == 3
 
 
-def test_a_diff_replaces_neither_of_its_files() -> None:
-    """However they are spelled."""
+def test_diff_replaces_neither_model_with_a_report() -> None:
+    """The notation of the path has no effect."""
     shutil.copy("a.h5", "b.h5")
     for name in ("a.h5", "./b.h5"):
         code, said = refused("diff", "a.h5", "b.h5", "--format", f"json={name}")
@@ -138,14 +138,14 @@ def test_html_of_a_directory_is_an_index_and_a_page_for_each_model(place: str) -
 
 
 def test_html_of_a_directory_without_models_is_an_index() -> None:
-    """What could not be read is in it."""
+    """The index contains unreadable files."""
     assert run("inspect", "gone.h5", "--format", "html=site/").code == 3
     assert [path.name for path in Path("site").iterdir()] == ["index.html"]
     assert "gone.h5" in run("audit", "gone.h5", "--format", "html").out
 
 
-def test_wrong_directories_are_refused() -> None:
-    """A model, a file, a directory in nothing, and one that another report is in."""
+def test_invalid_directories_for_reports_are_rejected() -> None:
+    """The directory is a model, a file, below a missing directory, or used by another report."""
     small_saved_model(Path("saved"))
     for reports, code, words in (
         (["html=saved/"], 2, "would write into a model"),
@@ -164,8 +164,8 @@ def test_wrong_directories_are_refused() -> None:
     assert not Path("site").exists()
 
 
-def test_settings_are_not_replaced() -> None:
-    """They are read, too; in a directory of pages, only names of pages are in the way."""
+def test_settings_file_is_not_replaced_by_a_report() -> None:
+    """In a directory of pages, only names of pages are in conflict with a settings file."""
     Path("s.toml").write_text("")
     assert refused("inspect", "a.h5", "--config", "s.toml", "--format", "json=s.toml")[0] == 2
     Path("site").mkdir()
@@ -176,8 +176,8 @@ def test_settings_are_not_replaced() -> None:
         Path("site", name).unlink()
 
 
-def test_what_a_page_of_a_directory_would_replace() -> None:
-    """Nothing outside of it, no directory, and no model that appeared meanwhile."""
+def test_pages_replace_no_file_outside_of_the_directory() -> None:
+    """Pages replace neither a directory nor a model that appeared in the meantime."""
     Path("victim").write_text("old")
     Path("site").mkdir()
     Path("site/index.html").symlink_to("../victim")
@@ -195,13 +195,16 @@ def test_what_a_page_of_a_directory_would_replace() -> None:
 
 
 @pytest.mark.parametrize("report", ["json={}", "html={}", "html={}/", "html={}/x/"])
-def test_a_name_that_is_too_long_is_no_bug(report: str) -> None:
-    """The system refuses it."""
+def test_too_long_name_of_a_report_is_a_failure(report: str) -> None:
+    """The operating system rejects the name."""
     assert run("inspect", "a.h5", "--format", report.format("a" * 300)).code == 3
 
 
-def test_files_are_utf8_whatever_stdout_is() -> None:
-    """A name in Japanese is written as it is, and one that is no text at all is escaped."""
+def test_report_files_are_utf8() -> None:
+    """
+    A Japanese name is written unchanged, and invalid text is escaped. The encoding of stdout has no
+    effect.
+    """
     h5_model(Path("b.h5"), sequential(dense("層一"), dense("\ud800")))
     for form in ("json", "csv", "table", "markdown"):
         assert run("inspect", "-q", "--format", f"{form}={form}", "b.h5").code == 0
@@ -220,8 +223,8 @@ def test_a_plan_in_a_file_can_be_carried_out() -> None:
     )
 
 
-def test_findings_and_failures_keep_their_codes() -> None:
-    """A report is written whatever the code is."""
+def test_report_is_written_with_every_exit_code() -> None:
+    """The report is written for findings, failures and an empty directory."""
     Path("empty.h5").write_bytes(b"")
     Path("d").mkdir()
     assert run("migrate", "--preview", "--format", "json=check.json", "a.h5").code == 1
@@ -231,8 +234,8 @@ def test_findings_and_failures_keep_their_codes() -> None:
     assert json.loads(Path("none.json").read_text(encoding="utf-8"))["models"] == []
 
 
-def test_a_report_is_replaced_with_its_mode_and_its_link() -> None:
-    """A run after the first gives the file new content and nothing else."""
+def test_replaced_report_keeps_the_mode_and_the_link() -> None:
+    """A later run changes only the content of the file."""
     Path("real.json").write_text("old", encoding="utf-8")
     Path("real.json").chmod(0o640)
     Path("latest.json").symlink_to("real.json")
@@ -242,10 +245,10 @@ def test_a_report_is_replaced_with_its_mode_and_its_link() -> None:
     assert json.loads(Path("real.json").read_text(encoding="utf-8"))["version"] == 1
 
 
-def test_a_model_that_someone_saves_meanwhile_is_not_replaced(
+def test_report_does_not_replace_a_model_saved_during_the_run(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last look is right before the report would get the name."""
+    """The last check comes directly before the report gets its name."""
     finish = Draft.finish
 
     def saving(self: Draft, like: Path | None) -> Path:
@@ -263,8 +266,8 @@ def test_a_model_that_someone_saves_meanwhile_is_not_replaced(
     assert sorted(path.name for path in project.iterdir()) == ["a.h5", "report.json"]
 
 
-def test_a_report_that_lies_among_the_inputs_is_no_input() -> None:
-    """Inspecting a directory twice, with the report in it, works the second time too."""
+def test_report_in_the_inspected_directory_is_not_an_input() -> None:
+    """A second run on the directory with the report also succeeds."""
     for _ in range(2):
         ended = run("inspect", "-q", "--format", "json=report.json", ".")
         assert (ended.code, ended.err) == (0, "")
@@ -286,8 +289,8 @@ def test_pipes_and_devices_are_written_to_and_stay() -> None:
 
 
 @THOROUGH
-def test_a_closed_pipe_costs_no_report(project: Path) -> None:
-    """What goes to files is written before stdout is."""
+def test_report_is_complete_after_a_closed_pipe(project: Path) -> None:
+    """Report files are written before stdout."""
     path = h5_model(
         project / "big.h5", sequential(*(dense(f"dense_{number}") for number in range(3000)))
     )
@@ -362,8 +365,8 @@ def test_explain_has_reports_in_files_too(text: str) -> None:
     assert run("explain", text, "--format", "json=gone/report.json").code == 3
 
 
-def test_one_file_is_not_named_twice() -> None:
-    """However it is spelled."""
+def test_same_report_file_twice_is_an_error() -> None:
+    """The notation of the path has no effect."""
     Path("link").symlink_to("x")
     for other in ("x", "./x", "link"):
         code, said = refused("inspect", "--format", "json=x", "--format", f"csv={other}", "a.h5")
@@ -408,8 +411,8 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     assert "would replace a model or part of a model. Specify another file" in said
 
 
-def test_neither_a_plan_nor_an_output_is_replaced() -> None:
-    """What a migration reads and writes is no place for its report."""
+def test_report_replaces_neither_the_plan_nor_the_output() -> None:
+    """A report cannot replace a file that a migration reads or writes."""
     assert run("migrate", "--preview", "--format", "json=plan.json", "a.h5").code == 1
     assert refused("migrate", "--plan", "plan.json", "--format", "json=plan.json")[0] == 2
     assert refused("migrate", "a.h5", "-o", "b.h5", "--format", "json=b.h5")[0] == 2
@@ -432,8 +435,8 @@ def test_an_output_that_only_the_plan_knows_is_not_replaced() -> None:
         ("json=d", "is a directory. Specify a file in it"),
     ],
 )
-def test_a_file_that_cannot_be_made_is_exit_code_3(report: str, words: str) -> None:
-    """Before a model is migrated, not after."""
+def test_report_that_cannot_be_created_is_a_failure(report: str, words: str) -> None:
+    """The failure comes before a model is migrated."""
     Path("d").mkdir()
     code, said = refused("migrate", "--format", report, "a.h5")
     assert code == 3
@@ -509,10 +512,10 @@ def test_a_disk_that_fills_up_in_the_middle_keeps_the_old_report() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "sarif"])
-def test_a_report_is_replaced_without_reading_it(
+def test_report_is_replaced_without_reading_the_old_one(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A report of thousands of models would need far more memory than all else."""
+    """A report of thousands of models would need too much memory."""
     call = ("audit", "--fail-on", "never", "--format", f"{form}=report", "a.h5")
     run(*call)
     before = Path("report").read_bytes()
@@ -533,8 +536,8 @@ def test_a_report_is_replaced_without_reading_it(
 
 
 @pytest.mark.parametrize("text", ['format = ["json=out.json"]', 'format = "json=out.json"'])
-def test_a_settings_file_asks_for_reports(text: str) -> None:
-    """As a list, or as one; an option on the command line stands for all of them."""
+def test_settings_file_sets_reports(text: str) -> None:
+    """The value is a list or a text, and an option on the command line replaces the value."""
     Path("policytool.toml").write_text(text + "\n", encoding="utf-8")
     config = ("--config", "policytool.toml")
     assert run("inspect", *config, "a.h5").code == 0
@@ -545,8 +548,10 @@ def test_a_settings_file_asks_for_reports(text: str) -> None:
     assert not Path("out.json").exists()
 
 
-def test_a_variable_has_several_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The separator is that of paths; an option on the command line stands for all of them."""
+def test_variable_sets_several_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The separator is that of search paths, and an option on the command line replaces the value.
+    """
     monkeypatch.setenv("POLICYTOOL_FORMAT", os.pathsep.join(("json", "csv=rows.csv")))
     assert run("inspect", "a.h5").json["models"]
     assert Path("rows.csv").read_text(encoding="utf-8").startswith("model.path,")
@@ -556,8 +561,8 @@ def test_a_variable_has_several_reports(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("place", ["a.h5", "other.h5", "inputs.npz"])
-def test_saved_inputs_replace_nothing_that_is_read_and_no_model(place: str) -> None:
-    """It is wrong usage before TensorFlow is started, and every file stays."""
+def test_saved_inputs_replace_neither_a_model_nor_an_input(place: str) -> None:
+    """The usage error comes before TensorFlow starts, and no file changes."""
     shutil.copy(FIXED_SCALE_H5, "other.h5")
     Path("inputs.npz").write_bytes(b"inputs")
     code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--save-inputs", place)

@@ -48,8 +48,8 @@ def test_neither_a_number_nor_an_address_is_a_usage_error(value: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--verify", "--retrace"])
-def test_workers_run_no_tensorflow(option: str) -> None:
-    """What needs it is refused."""
+def test_workers_reject_options_that_need_tensorflow(option: str) -> None:
+    """Options that need TensorFlow are wrong usage with a scheduler."""
     ended = run("migrate", str(MIXED_H5), "--jobs", "tcp://127.0.0.1:9", option)
     assert ended.code == 2
     assert f"(--jobs ADDRESS) runs no TensorFlow and cannot be combined with {option}" in ended.err
@@ -70,10 +70,10 @@ def test_a_found_settings_file_may_not_name_one(
     )
 
 
-def test_a_variable_and_a_named_settings_file_may(
+def test_variable_and_named_settings_file_may_set_a_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are the user's own."""
+    """The user controls both."""
     file = tmp_path / "own.toml"
     file.write_text('jobs = "tcp://127.0.0.1:9"\n', encoding="utf-8")
     monkeypatch.delenv("POLICYTOOL_JOBS", raising=False)

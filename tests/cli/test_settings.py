@@ -49,8 +49,8 @@ def shown(*arguments: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def test_default_where_nothing_is_said() -> None:
-    """Without any setting, the table comes."""
+def test_table_is_the_default_format() -> None:
+    """Without any setting, the output is a table."""
     assert not is_json()
 
 
@@ -65,8 +65,8 @@ def test_option_wins_over_variable_over_file_over_default(
     assert is_json("--format", "json")
 
 
-def test_named_file_stands_for_the_nearest(project: Path) -> None:
-    """With ``--config`` the nearest file is not read, not even when it is wrong."""
+def test_named_file_replaces_the_nearest_file(project: Path) -> None:
+    """With ``--config``, an invalid nearest file is not read."""
     (project / "policytool.toml").write_text("[[[", encoding="utf-8")
     (project / "other.toml").write_text('format = "json"\n', encoding="utf-8")
     assert is_json("--config", "other.toml")
@@ -81,8 +81,8 @@ def test_variable_names_the_file(project: Path, monkeypatch: pytest.MonkeyPatch)
     assert is_json()
 
 
-def test_named_pyproject_is_read_for_its_table(project: Path) -> None:
-    """``--config pyproject.toml`` takes ``[tool.policytool]``."""
+def test_named_pyproject_sets_options_in_its_tool_table(project: Path) -> None:
+    """The table is ``[tool.policytool]``."""
     (project / "deep" / "pyproject.toml").write_text(
         '[project]\nname = "x"\n[tool.policytool]\nformat = "json"\n', encoding="utf-8"
     )
@@ -112,7 +112,7 @@ def test_nearest_file_is_looked_for_upwards(
 
 
 def test_two_files_in_one_directory_are_an_error(project: Path) -> None:
-    """Neither file is preferred; the sentence names both."""
+    """The error names both files."""
     (project / "policytool.toml").write_text("", encoding="utf-8")
     (project / "pyproject.toml").write_text("[tool.policytool]\n", encoding="utf-8")
     words = refused()
@@ -121,7 +121,7 @@ def test_two_files_in_one_directory_are_an_error(project: Path) -> None:
     assert "pyproject.toml" in words
 
 
-def test_pyproject_of_another_tool_beside_our_file_is_no_error(project: Path) -> None:
+def test_pyproject_without_our_table_beside_a_settings_file_is_ignored(project: Path) -> None:
     """Only ``[tool.policytool]`` makes a pyproject a settings file."""
     (project / "policytool.toml").write_text('format = "json"\n', encoding="utf-8")
     (project / "pyproject.toml").write_text("[tool.ruff]\n", encoding="utf-8")
@@ -193,8 +193,8 @@ def test_missing_named_file_is_refused() -> None:
         ('color = "always"', "\x1b[1m"),
     ],
 )
-def test_every_option_can_stand_in_a_file(text: str, line: str, project: Path) -> None:
-    """A key is an option's name, and its value works as on the command line."""
+def test_every_option_is_a_key_of_a_settings_file(text: str, line: str, project: Path) -> None:
+    """The name of a key is that of the option, and the value has the same effect."""
     before = run("inspect", "a.h5").out
     (project / "policytool.toml").write_text(text, encoding="utf-8")
     after = run("inspect", "--config", "policytool.toml", "a.h5").out
@@ -211,10 +211,10 @@ def test_key_of_another_command_is_no_error(project: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_show_settings_tells_value_and_source(
+def test_show_settings_prints_each_value_and_its_source(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each setting stands there once with where it comes from, and no model is read."""
+    """Each setting is listed once, and no model is read."""
     (project / "policytool.toml").write_text("depth = 2\n", encoding="utf-8")
     monkeypatch.setenv("POLICYTOOL_COLOR", "never")
     found = shown("--format", "json", "--show-settings", "--config", "policytool.toml", "gone.h5")
@@ -227,15 +227,15 @@ def test_show_settings_tells_value_and_source(
     assert "show-settings" not in found
 
 
-def test_show_settings_hears_options_that_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_settings_includes_options_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of options on the command line does not matter."""
     monkeypatch.setenv("POLICYTOOL_FORMAT", "table")
     assert shown("--show-settings", "--format", "json")["format"] == ('["json"]', "command line")
 
 
 @pytest.mark.parametrize("text", ['format = "csv=rows.csv"', 'format = ["json", "csv=rows.csv"]'])
-def test_a_found_settings_file_writes_no_report(text: str, project: Path) -> None:
-    """It may set only the format of stdout."""
+def test_found_settings_file_writes_no_report(text: str, project: Path) -> None:
+    """Such a file may set only the format of stdout."""
     (project / "policytool.toml").write_text(f"{text}\n", encoding="utf-8")
     ended = run("inspect", "a.h5")
     assert ended.code == 2
@@ -244,7 +244,7 @@ def test_a_found_settings_file_writes_no_report(text: str, project: Path) -> Non
 
 
 def test_show_settings_is_toml(project: Path) -> None:
-    """What is printed, written to a file, gives the same settings."""
+    """A file with the printed text has the same settings."""
     settings = run("inspect", "--show-settings", "--format", "json", "--depth", "0").out
     kept = "\n".join(line for line in settings.splitlines() if ' = ""' not in line)
     (project / "policytool.toml").write_text(kept, encoding="utf-8")

@@ -118,8 +118,8 @@ def test_full_stdout_ends_completions_without_a_traceback() -> None:
     assert (done.returncode, done.stderr) == (Exit.FAILURE, FULL)
 
 
-def test_stdout_that_takes_no_output_is_a_failure() -> None:
-    """It may be open for reading only."""
+def test_stdout_open_only_for_reading_is_a_failure() -> None:
+    """The error message contains the error of the system."""
     done = run_shell("1</dev/null", "inspect", str(MIXED_H5))
     assert (done.returncode, done.stderr) == (
         Exit.FAILURE,
@@ -155,7 +155,7 @@ def test_deleted_working_directory_is_a_failure(arguments: tuple[str, ...], tmp_
 
 
 def test_help_is_printed_in_a_deleted_working_directory(tmp_path: Path) -> None:
-    """It needs no directory."""
+    """The help does not need a working directory."""
     place = tmp_path / "gone"
     place.mkdir()
     done = run_shell("", "--help", before=f'export PYTHONPATH="{ROOT}"; rmdir "$PWD";', cwd=place)

@@ -24,8 +24,8 @@ SAID: Final = {
 """By policy, a part of what is said of it."""
 
 
-def test_all_are_listed_with_their_dtypes() -> None:
-    """A row each, with the releases that have it."""
+def test_explain_policies_lists_every_policy() -> None:
+    """Each policy has a row."""
     ended = run("explain", "policies")
     assert ended.code == 0
     rows = [line.split()[0] for line in ended.out.splitlines() if line.strip()]
@@ -58,8 +58,8 @@ def test_another_name_is_a_usage_error() -> None:
     assert "mixed_flaot16" in ended.err
 
 
-def test_releases_are_listed_with_what_a_target_means() -> None:
-    """Aliases first, then the tested releases from the newest."""
+def test_explain_releases_lists_aliases_and_releases() -> None:
+    """Aliases are first, and then the tested releases from the newest."""
     ended = run("explain", "releases")
     lines = [line.split() for line in ended.out.splitlines()]
     assert ended.code == 0
@@ -83,8 +83,10 @@ def test_releases_are_listed_with_what_a_target_means() -> None:
         ("keras1.0", "keras1.0: Keras 1.0", "no"),
     ],
 )
-def test_a_release_is_explained_with_its_formats(name: str, release: str, is_tested: str) -> None:
-    """Whether it can be a target, its files, and each policy as its configs have it."""
+def test_explain_release_lists_its_formats_and_policies(
+    name: str, release: str, is_tested: str
+) -> None:
+    """The text says if the release can be a target, and lists each policy in its format."""
     ended = run("explain", name)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[0] == release
@@ -92,8 +94,8 @@ def test_a_release_is_explained_with_its_formats(name: str, release: str, is_tes
     assert all(f"\n  {listed} " in ended.out for listed in policy.LISTED)
 
 
-def test_a_limit_is_explained_by_its_name() -> None:
-    """As in the list."""
+def test_explain_limit_equals_the_entry_in_the_list() -> None:
+    """The description of one limit equals that in the list of limits."""
     ended = run("explain", "json-bytes", "--format", "json")
     every = run("explain", "limits", "--format", "json").json["limits"]
     assert ended.json["limits"] == [limit for limit in every if limit["name"] == "json-bytes"]

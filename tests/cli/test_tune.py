@@ -166,8 +166,8 @@ def test_time_ends_a_search() -> None:
     assert len(found["kept"]) == len(found["layers"])
 
 
-def test_a_saved_model_is_exported_again(place: Path) -> None:
-    """So that its graph follows the policies."""
+def test_tuned_savedmodel_is_exported_again(place: Path) -> None:
+    """The graph then follows the policies."""
     shutil.copytree(ROOT / "fixtures/tf2.5/global_mixed_float16", place / "exported")
     options = ("--to", "mixed_bfloat16", "--tolerance", "0.1", "-o", "tuned")
     ended, found = tune("exported", *options)

@@ -41,16 +41,16 @@ def test_the_model_in_the_working_directory_is_tuned() -> None:
 
 
 @THOROUGH
-def test_a_directory_with_several_models_needs_a_name() -> None:
-    """It lists them, and exits with 2."""
+def test_directory_with_several_models_is_a_usage_error() -> None:
+    """The error lists the models."""
     ended = tune("two", *TO)
     assert ended.code == 2
     assert "two/a.h5" in ended.err
     assert "two/b.h5" in ended.err
 
 
-def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
-    """As for every command."""
+def test_directory_without_a_model_has_a_separate_exit_code() -> None:
+    """The exit code is that of other commands."""
     ended = tune("none", *TO)
     assert (ended.code, ended.err) == (4, "error: No model found.\n")
 
@@ -89,8 +89,8 @@ def test_options_that_cannot_be(arguments: tuple[str, ...], told: str) -> None:
 @pytest.mark.parametrize(
     "option", ["--inputs", "--labels", "--weights"], ids=lambda option: option.strip("-")
 )
-def test_a_file_that_is_not_there_is_told_at_once(option: str, place: Path) -> None:
-    """Before TensorFlow takes its seconds to start."""
+def test_missing_file_error_names_the_option(option: str, place: Path) -> None:
+    """TensorFlow is not started."""
     (place / "x.npy").write_bytes(b"")
     more = ("--inputs", "x.npy", "--metric", "accuracy") if option == "--labels" else ()
     ended = tune("a.h5", *TO, *more, option, "nowhere.npy")
@@ -98,8 +98,8 @@ def test_a_file_that_is_not_there_is_told_at_once(option: str, place: Path) -> N
     assert f"Check the path in {option}" in ended.err
 
 
-def test_an_output_that_exists_is_told_before_the_search(place: Path) -> None:
-    """The search may take hours, and its result could not be written."""
+def test_existing_output_is_reported_before_the_search(place: Path) -> None:
+    """A search may take hours, and its result could not be written."""
     (place / "a.mixed_float16.h5").write_bytes(b"someone's")
     ended = tune("a.h5", *TO)
     assert ended.code == 3
@@ -120,16 +120,16 @@ def test_an_output_that_exists_is_told_before_the_search(place: Path) -> None:
         ("[" * 10_000, "not a record of"),
     ],
 )
-def test_a_record_of_something_else_is_left(text: str, told: str, place: Path) -> None:
-    """It may be somebody's file, so nothing is written to it."""
+def test_file_that_is_not_a_record_is_not_changed(text: str, told: str, place: Path) -> None:
+    """The file may belong to another program."""
     (place / "trials.json").write_text(text)
     ended = tune("a.h5", *TO, "--resume", "trials.json")
     assert (ended.code, told in ended.err) == (3, True), ended.err
     assert (place / "trials.json").read_text() == text
 
 
-def test_a_record_does_not_replace_what_is_read(place: Path) -> None:
-    """Neither the model nor the inputs."""
+def test_record_replaces_neither_the_model_nor_the_inputs(place: Path) -> None:
+    """A record cannot replace a file that the search reads."""
     (place / "x.npz").write_bytes(b"inputs")
     for file in ("a.h5", "x.npz", "two/b.h5"):
         before = (place / file).read_bytes()
@@ -138,8 +138,8 @@ def test_a_record_does_not_replace_what_is_read(place: Path) -> None:
         assert (place / file).read_bytes() == before
 
 
-def test_settings_that_the_user_names_set_a_search(place: Path) -> None:
-    """And ``--show-settings`` shows them."""
+def test_named_settings_file_sets_options_of_a_search(place: Path) -> None:
+    """``--show-settings`` shows these options."""
     (place / "own.toml").write_text('budget = 7\nto = "mixed_bfloat16"\n')
     ended = tune("a.h5", "--config", "own.toml", "--show-settings")
     assert ended.code == 0, ended.err

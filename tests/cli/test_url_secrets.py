@@ -73,8 +73,8 @@ def urls(draw: st.DrawFn) -> str:
 @given(url=urls())
 @example(url="zip://host?x=1::hunter2:\\")
 @example(url="zip://host?x=1::hunter2://a")
-def test_what_is_shown_has_no_secret(url: str) -> None:
-    """Also after a path was made of the text, which merges slashes."""
+def test_displayed_urls_have_no_secret(url: str) -> None:
+    """The same holds after the text became a path, which merges slashes."""
     assert SECRET not in without_secrets(url)
     assert SECRET not in without_secrets(Path(url).as_posix())
     assert SECRET not in redacted(f"the path {url} is a URL")
@@ -162,8 +162,8 @@ def test_no_command_prints_or_writes_a_secret(command: tuple[str, ...], url: str
         ("models@1/a.h5?", None),
     ],
 )
-def test_what_is_shown_of_urls(url: str, shown: str | None) -> None:
-    """What is no secret stays: versions after an @, ports, containers and aliases."""
+def test_displayed_urls_keep_their_public_parts(url: str, shown: str | None) -> None:
+    """Versions after an @, ports, containers and aliases remain."""
     assert without_secrets(url) == (url if shown is None else shown)
 
 

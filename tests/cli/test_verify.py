@@ -145,7 +145,7 @@ def test_an_edit_for_a_target_is_verified_too(fake: Make) -> None:
     assert python.processes() == 1
 
 
-def test_a_change_of_policies_is_verified_if_somebody_asks(fake: Make) -> None:
+def test_change_of_policies_is_verified_only_with_the_option(fake: Make) -> None:
     """With --to the predictions change, and without a target nothing is compared by default."""
     python = fake(result=predicted("tf_keras", "2.21.0", [0.5, 2.0001]))
     plain = run("migrate", "model.h5", "--to", "mixed_float16", "--python", python.path)
@@ -162,8 +162,8 @@ def test_a_change_of_policies_is_verified_if_somebody_asks(fake: Make) -> None:
     )
 
 
-def test_a_preview_compares_nothing(fake: Make) -> None:
-    """Nor does it look for libraries."""
+def test_preview_does_not_compare_predictions(fake: Make) -> None:
+    """A preview does not run an interpreter."""
     python = fake()
     ended = converted("--preview", "--python", python.path)
     assert ended.code == 1
@@ -204,8 +204,10 @@ def test_the_processes_have_the_memory_that_the_system_gives(fake: Make) -> None
 # What keeps it from being compared
 
 
-def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is written; no process starts to find out."""
+def test_environment_without_tensorflow_writes_the_file_without_a_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The report says why predictions were not compared."""
     module = "policytool.numerics.verification"
     monkeypatch.setattr(f"{module}.subprocess.run", lambda *_, **__: pytest.fail("started"))
     monkeypatch.setattr(f"{module}.importlib.util.find_spec", lambda _: None)
@@ -263,8 +265,10 @@ def test_a_library_is_missing(
         {"tensorflow": "nightly", "keras": "nightly"},
     ],
 )
-def test_what_may_be_there_is_tried(installed: Mapping[str, str | None], fake: Make) -> None:
-    """TF 2.15 has Keras 2 itself; a release that nobody recorded may be any."""
+def test_interpreter_with_an_unknown_library_version_is_tried(
+    installed: Mapping[str, str | None], fake: Make
+) -> None:
+    """TF 2.15 contains Keras 2, and an unrecorded release may be any release."""
     assert last(converted("--python", fake(installed=installed).path)) == VERIFIED + LIMIT
 
 
@@ -281,8 +285,10 @@ def test_what_may_be_there_is_tried(installed: Mapping[str, str | None], fake: M
         ),
     ],
 )
-def test_an_interpreter_that_is_none(python: str, reason: str) -> None:
-    """Nobody asked for it to run, so the file is written; with --verify it is a failure."""
+def test_interpreter_that_cannot_run_is_a_failure_only_with_verify(
+    python: str, reason: str
+) -> None:
+    """Without the option ``--verify``, the file is written."""
     ended = converted("--python", python)
     assert (ended.code, last(ended)) == (0, f"not verified: {reason}")
     assert converted("--python", python, "--verify", "--existing=replace").code == 3
@@ -312,10 +318,10 @@ def test_a_comparison_that_ends_otherwise(how: str, side: str, fake: Make, place
     assert not (place / RESULT).exists()
 
 
-def test_a_comparison_that_takes_too_long(
+def test_comparison_stops_after_a_default_time_limit(
     fake: Make, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has a time limit by default, which the limit tensorflow-seconds replaces."""
+    """The limit ``tensorflow-seconds`` replaces the default."""
     seconds = replace(TENSORFLOW_SECONDS, default=1)
     monkeypatch.setattr(migrate_all, "TENSORFLOW_SECONDS", seconds)
     python = fake(source={**predicted("tf_keras", "2.21.0"), "sleep": 3})
@@ -332,10 +338,10 @@ def test_a_comparison_that_takes_too_long(
 
 
 @pytest.mark.parametrize("code", ["not-loadable", "not-callable"])
-def test_a_result_that_its_own_release_cannot_use_is_not_written(
+def test_result_that_its_own_release_cannot_use_is_not_written(
     code: str, fake: Make, place: Path
 ) -> None:
-    """The release that ran is the target; another one's failure says nothing of the target."""
+    """A failure of another release does not prevent the output."""
     python = fake(result=failed(code, "Keras 3.15.1 cannot load the result: no"))
     ended = converted("--python", python.path)
     assert ended.code == 3
@@ -353,8 +359,8 @@ def test_a_result_that_its_own_release_cannot_use_is_not_written(
     )
 
 
-def test_a_class_without_its_code_says_nothing_of_the_result(fake: Make) -> None:
-    """A SavedModel is revived without the code of its classes, and an archive is not."""
+def test_missing_code_of_a_class_does_not_reject_the_result(fake: Make) -> None:
+    """TensorFlow revives a SavedModel without the code of its classes, but not an archive."""
     python = fake(result=failed("not-loadable", "Keras 3.15.1 cannot load the result: no Scale"))
     shutil.copytree(FIXTURES / "tf2.15/autocast_false", "own")
     ended = converted("--python", python.path, path="own")
@@ -384,16 +390,18 @@ def test_a_lack_of_memory_is_no_fault_of_the_conversion(fake: Make, place: Path)
 
 
 @pytest.mark.parametrize("more", [("--limit", "tensorflow-bytes=4G"), ("--verify",)])
-def test_a_limit_that_the_user_set_replaces_the_default(fake: Make, more: tuple[str, ...]) -> None:
-    """And somebody who asks for the comparison has none."""
+def test_limit_of_the_user_replaces_the_default_memory_limit(
+    fake: Make, more: tuple[str, ...]
+) -> None:
+    """A comparison with ``--verify`` has no default limit."""
     python = fake()
     ended = converted("--python", python.path, "--format", "json", *more)
     assert verified(ended)["memory_limit"] is None
     assert python.log("bound") == [None, None]
 
 
-def test_a_source_that_cannot_be_loaded_says_nothing_of_the_result(fake: Make) -> None:
-    """The newest tf_keras does not load each old file."""
+def test_source_that_cannot_be_loaded_does_not_reject_the_result(fake: Make) -> None:
+    """The newest tf_keras does not load every old file."""
     python = fake(source=failed("not-loadable", "tf_keras 2.21.0 cannot load the source: no"))
     ended = converted("--python", python.path)
     assert (ended.code, last(ended)) == (
@@ -418,10 +426,10 @@ def test_code_in_the_file_is_not_run(fake: Make, place: Path) -> None:
     assert last(run(*call, "--trust", "--existing=replace")).startswith("verified: tf_keras 2.21.0")
 
 
-def test_a_large_model_is_compared_if_somebody_asks(
+def test_large_model_is_compared_only_with_verify(
     fake: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From 1 GiB of weights on."""
+    """The limit is 1 GiB of weights."""
     monkeypatch.setattr(verification, "_MOST", 1)
     python = fake()
     assert "for 1 GiB or more, predictions are compared only with --verify" in last(
@@ -431,8 +439,8 @@ def test_a_large_model_is_compared_if_somebody_asks(
     assert last(converted("--python", python.path, "--verify", "--existing=replace")) == VERIFIED
 
 
-def test_an_architecture_predicts_nothing(fake: Make) -> None:
-    """It has no weights."""
+def test_model_without_weights_is_not_verified(fake: Make) -> None:
+    """The report names the reason."""
     shutil.copy(MIXED_JSON, "model.json")
     ended = converted("--python", fake().path, path="model.json")
     assert (ended.code, last(ended)) == (
@@ -456,8 +464,8 @@ def test_further_processes_know_the_reason() -> None:
 # The option, variables and settings
 
 
-def test_no_verify_is_said(fake: Make) -> None:
-    """Nobody else looks into the file for who turned it off."""
+def test_no_verify_is_reported_and_runs_no_python(fake: Make) -> None:
+    """The report names the option that turned the comparison off."""
     python = fake()
     ended = converted("--no-verify", "--python", python.path)
     assert (ended.code, last(ended)) == (0, "not verified: --no-verify")
@@ -466,10 +474,10 @@ def test_no_verify_is_said(fake: Make) -> None:
 
 
 @pytest.mark.parametrize(("value", "shown"), [("auto", '"auto"'), ("0", "false"), ("1", "true")])
-def test_a_variable_and_a_named_file_set_it(
+def test_verify_is_set_by_a_variable_and_by_a_named_settings_file(
     value: str, shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The default is shown as what it is."""
+    """``--show-settings`` shows the default, and the source of other values."""
     assert 'verify = "auto"  # default' in run("migrate", "--show-settings").out
     monkeypatch.setenv("POLICYTOOL_VERIFY", value)
     assert f"verify = {shown}  # $POLICYTOOL_VERIFY" in run("migrate", "--show-settings").out
@@ -481,8 +489,10 @@ def test_a_variable_and_a_named_file_set_it(
 
 
 @pytest.mark.parametrize("value", ["maybe", "2", "Auto"])
-def test_other_values_are_wrong_usage(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a variable and in a settings file; the switch itself takes none."""
+def test_unknown_values_of_verify_are_wrong_usage(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown values in a variable, in a settings file and on the command line are errors."""
     Path("named.toml").write_text(f"verify = {json.dumps(value)}\n", encoding="utf-8")
     assert converted("--config", "named.toml").code == 2
     assert converted(f"--verify={value}").code == 2
@@ -492,8 +502,13 @@ def test_other_values_are_wrong_usage(value: str, monkeypatch: pytest.MonkeyPatc
     assert repr(value) in ended.err
 
 
-def test_a_found_file_starts_nothing(fake: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may turn the comparison off, and then the report names the file."""
+def test_found_settings_file_does_not_start_a_comparison(
+    fake: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A settings file in the working directory may turn the comparison off, and then the report names
+    it.
+    """
     python = fake()
     monkeypatch.setenv("POLICYTOOL_PYTHON", str(python.path))
     settings = Path("policytool.toml")

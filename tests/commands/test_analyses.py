@@ -126,7 +126,7 @@ def test_fix_analyses_before_and_after(
 
 
 @pytest.mark.parametrize(("paths", "expected"), [(("MODEL", "gone.h5"), 2), (("gone.h5",), 3)])
-def test_fix_audits_first_what_a_baseline_may_know_by_another_name(
+def test_fix_audits_possibly_renamed_models_first(
     paths: tuple[str, ...], expected: int, tmp_path: Path, counts: Counter[str]
 ) -> None:
     """

@@ -124,7 +124,7 @@ def test_a_long_diagnosis_leaves_time_for_trials(
 
 
 @pytest.mark.parametrize(("trials", "layers"), [(1, ()), (2, NAMES)])
-def test_a_search_ends_with_its_budget(trials: int, layers: tuple[str, ...]) -> None:
+def test_search_stops_at_its_budget(trials: int, layers: tuple[str, ...]) -> None:
     """
     A search that reaches its budget returns the best set so far, or reports that it was cut short.
     """
@@ -171,7 +171,7 @@ def test_a_child_that_crashed_ends_the_search() -> None:
     assert found.runs[0].origin.path == "net/l1"
 
 
-def test_a_diagnosis_that_cannot_run_leaves_the_check_as_it_is() -> None:
+def test_failed_diagnosis_does_not_change_the_check() -> None:
     """
     If the diagnosis cannot run, the failed check is reported without a cause and a suggestion.
     """

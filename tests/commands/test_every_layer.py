@@ -44,7 +44,7 @@ def usual(error: float, **other: Any) -> CheckRun:
     return run(call("net/scores", None, error, **other), outputs=(output("y", error),))
 
 
-def test_kept_layers_are_told_to_follow() -> None:
+def test_kept_layers_follow_the_policy_except_those_of_the_user() -> None:
     """
     Kept layers are changed to the policy, except those that the user set, in a run without
     additional measurements.
@@ -104,14 +104,14 @@ def test_nothing_more_is_measured(wanted: CheckOptions, kept: Mapping[str, str])
         ),
     ],
 )
-def test_what_differs_is_said(followed: CheckRun, told: str | None) -> None:
+def test_significant_difference_is_reported(followed: CheckRun, told: str | None) -> None:
     """The report shows the difference only if it is significant."""
     note = follow_note(made(usual(1e-4)), lambda: made(followed))
     said = note.message if note is not None else None
     assert said == (f"if every layer followed mixed_float16, {told}" if told is not None else None)
 
 
-def test_what_cannot_run_is_said() -> None:
+def test_failed_run_is_reported_with_the_reason() -> None:
     """The report has the reason if the run fails."""
 
     def fail() -> Check:

@@ -79,10 +79,10 @@ def test_a_conversion_has_the_target_by_the_name_that_was_given() -> None:
     assert command.fix is Fix.UNSAFE
 
 
-def test_what_a_conversion_leaves_is_fixed_in_the_same_call() -> None:
+def test_second_command_also_fixes_the_remaining_findings() -> None:
     """
-    The first command keeps predictions and leaves findings that are no errors. The second one also
-    fixes those, such as a 16-bit output with --set.
+    The first command keeps predictions and leaves findings that are not errors. The second command
+    also fixes those, such as a 16-bit output with ``--set``.
     """
     errors_only, command = commands("tf2.15/per_layer", "keras3")
     assert errors_only.arguments == ("--target", "keras3")
@@ -93,7 +93,7 @@ def test_what_a_conversion_leaves_is_fixed_in_the_same_call() -> None:
     assert command.fix is Fix.UNSAFE
 
 
-def test_a_savedmodel_whose_graph_would_stay_is_converted() -> None:
+def test_savedmodel_with_traced_dtypes_is_converted_to_an_archive() -> None:
     """A SavedModel whose signatures would keep their traced dtypes is converted to an archive."""
     (command,) = commands("tf2.15/per_layer", "tf2.15")
     assert command.arguments is not None
@@ -101,7 +101,7 @@ def test_a_savedmodel_whose_graph_would_stay_is_converted() -> None:
     assert command.arguments[-1].endswith("fixtures/tf2.15/per_layer.tf2.15.keras")
 
 
-def test_each_target_has_its_own() -> None:
+def test_each_target_has_a_separate_command() -> None:
     """
     Each target has its own command, because a change for one target can make the model fail for
     another.
@@ -111,7 +111,7 @@ def test_each_target_has_its_own() -> None:
     assert len({command.arguments for command in found}) == 2
 
 
-def test_a_command_for_several_targets_is_there_once() -> None:
+def test_command_for_several_targets_is_listed_once() -> None:
     """The same command for several targets is listed once, with the first target."""
     (command,) = commands("tf2.3/global_mixed_float16.h5", "keras3", "keras3.6")
     assert command.target == "keras3"
@@ -139,7 +139,7 @@ def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
         ("attacks/models/shape_bomb.h5", "no release loads the file: the variable kernel of Dense"),
     ],
 )
-def test_what_no_command_fixes_has_a_reason(name: str, reason: str) -> None:
+def test_model_without_a_command_has_a_reason(name: str, reason: str) -> None:
     """If no command fixes the model, the report has a reason instead."""
     (command,) = commands(name, "keras3")
     assert command.arguments is None
@@ -147,7 +147,7 @@ def test_what_no_command_fixes_has_a_reason(name: str, reason: str) -> None:
     assert str(command.reason).startswith(reason)
 
 
-def test_training_prevents_a_command_only_if_rules_about_it_are_selected() -> None:
+def test_findings_on_training_prevent_a_command_only_if_selected() -> None:
     """
     A finding on training prevents a command only if its rule is selected, because predictions are
     correct without it.
@@ -160,7 +160,7 @@ def test_training_prevents_a_command_only_if_rules_about_it_are_selected() -> No
     assert str(command.reason).startswith("PT203 still occurs after migrate --target keras3")
 
 
-def test_without_a_target_it_is_for_the_newest_keras() -> None:
+def test_command_without_a_target_is_for_the_newest_keras() -> None:
     """Without a target, the command is for the newest Keras, which a warning is about."""
     audited = policytool.audit(FIXTURES / "tf2.15/tf_op_layers.h5")
     assert [one.rule for one in audited.findings if one.severity == "warning"] == ["PT505"]

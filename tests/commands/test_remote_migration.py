@@ -82,7 +82,7 @@ def files(path: Path) -> dict[str, bytes]:
         ("tfjs4.22/global_mixed_float16/model.json", ("--to", "float32")),
     ],
 )
-def test_a_remote_model_becomes_what_a_local_one_becomes(
+def test_migrated_remote_model_equals_the_local_one(
     bucket: Any, tmp_path: Path, fixture: str, options: tuple[str, ...]
 ) -> None:
     """
@@ -110,7 +110,7 @@ def test_a_remote_model_becomes_what_a_local_one_becomes(
     }
 
 
-def test_a_conversion_is_written_beside_its_source(bucket: Any, tmp_path: Path) -> None:
+def test_conversion_is_written_next_to_its_remote_source(bucket: Any, tmp_path: Path) -> None:
     """
     A conversion is written next to its remote source with the release in its name, and the report
     contains no local path.
@@ -123,7 +123,7 @@ def test_a_conversion_is_written_beside_its_source(bucket: Any, tmp_path: Path) 
     assert run("audit", found["output"], "--target", "tf_keras").code == 0
 
 
-def test_a_tensorflow_js_model_shares_the_shards_beside_it(bucket: Any) -> None:
+def test_tensorflow_js_model_shares_the_shards_of_its_source(bucket: Any) -> None:
     """
     A TensorFlow.js model that is written next to its source shares the shards, which are neither
     copied nor written again.
@@ -261,7 +261,7 @@ def test_a_fault_at_any_write_leaves_nothing(
         assert not bucket.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
 
 
-def test_what_cannot_be_removed_is_named(bucket: Any) -> None:
+def test_objects_that_cannot_be_removed_are_listed(bucket: Any) -> None:
     """
     If the server stops working after the first object, the error names the objects that could not
     be removed.

@@ -218,7 +218,7 @@ def test_a_summary_of_all_is_the_sum_of_the_summaries_of_parts(
 
 
 @given(_AMOUNTS)
-def test_a_policy_saves_at_most_what_floats_take(stored: dict[str, int]) -> None:
+def test_policy_saves_at_most_the_bytes_of_floats(stored: dict[str, int]) -> None:
     """A wider variable dtype never saves more bytes, and only floats count."""
     half, single = (saved_bytes(stored, dtype) for dtype in ("float16", "float32"))
     assert 0 <= single <= half <= sum(stored.get(dtype, 0) for dtype in ("float32", "float64"))
@@ -290,7 +290,7 @@ def _with_names(count: int) -> Iterable[ModelRecord]:
         )
 
 
-def test_names_beyond_a_number_are_counted_together() -> None:
+def test_names_above_the_limit_are_counted_together() -> None:
     """
     Names beyond a limit are counted together, because files can contain any names, and each model
     still counts.

@@ -288,7 +288,7 @@ def test_one_batch_validates_nothing() -> None:
 
 
 @pytest.mark.parametrize(("error", "is_narrow"), [(0.0045, True), (0.0041, True), (0.0035, False)])
-def test_a_result_close_to_its_limit_is_told(error: float, *, is_narrow: bool) -> None:
+def test_result_close_to_its_limit_is_reported(error: float, *, is_narrow: bool) -> None:
     """The report says if a result is close to its limit."""
     errors = {"mlp/a": 1.0, "mlp/b": error, "mlp/c": error}
     found = tuned(StandIn(errors), objective=objective((parse_tolerance("0.007"),)))
@@ -382,13 +382,13 @@ def test_a_record_of_another_search_is_refused(
         tuned(StandIn(WEAK), record=record)
 
 
-def test_a_record_that_cannot_be_written_is_told(place: Path) -> None:
+def test_record_that_cannot_be_written_is_a_one_line_error(place: Path) -> None:
     """A record that cannot be written is a one-line error, because the user requested it."""
     with pytest.raises(ModelFileError, match="cannot be written for --resume"):
         tuned(StandIn(WEAK), record=place / "nowhere/trials.json")
 
 
-def test_agreement_alone_allows_any_error() -> None:
+def test_agreement_objective_allows_any_error() -> None:
     """
     With only an agreement objective, the number of agreeing rows decides, and errors are reported.
     """

@@ -127,8 +127,8 @@ def changes(a: dict[str, Any], b: dict[str, Any]) -> list[ValueChange]:
 
 
 @for_each("case", SAME)
-def test_spellings_mean_the_same(case: str) -> None:
-    """They are told as spellings, from either side."""
+def test_equivalent_configs_differ_only_in_the_format(case: str) -> None:
+    """The differences are reported as differences of the format, in both directions."""
     a, b = SAME[case]
     for one, other in ((a, b), (b, a)):
         found = changes(one, other)
@@ -137,8 +137,8 @@ def test_spellings_mean_the_same(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", OTHER)
-def test_what_only_looks_alike_differs(case: str) -> None:
-    """A difference in meaning is one, from either side."""
+def test_similar_configs_with_other_meanings_differ(case: str) -> None:
+    """The difference is reported in both directions."""
     a, b = OTHER[case]
     for one, other in ((a, b), (b, a)):
         assert [change for change in changes(one, other) if not change.is_format_only]
@@ -160,11 +160,8 @@ def test_a_layer_in_a_list_of_other_things_is_left_out_too() -> None:
     ]
 
 
-def test_an_input_layer_says_its_own_shape() -> None:
-    """
-    On any other layer ``batch_input_shape`` stands for an input that the other file has, on an
-    input layer it is the shape.
-    """
+def test_batch_input_shape_of_an_input_layer_is_its_shape() -> None:
+    """On another layer, ``batch_input_shape`` replaces an input layer of the other file."""
     assert all(
         change.is_format_only
         for change in layers.configs({"batch_input_shape": [None, 6]}, {}, ("Dense", "Dense"))
@@ -193,8 +190,8 @@ def test_a_key_of_one_class_is_not_renamed_in_others() -> None:
     ]
 
 
-def test_what_one_side_lacks_is_absent_and_not_null() -> None:
-    """JSON reports leave the side out."""
+def test_key_of_only_one_model_is_absent_and_not_null() -> None:
+    """JSON reports leave the absent value out."""
     (change,) = changes({"units": 3}, {})
     assert (change.a, change.b) == (3, ABSENT)
 
@@ -214,16 +211,16 @@ JSON: Final = st.recursive(
 
 
 @given(value=JSON)
-def test_any_value_is_the_same_as_itself(value: Any) -> None:
-    """Whatever a stranger's config holds has a normal form, the same each time."""
+def test_any_value_equals_itself(value: Any) -> None:
+    """Any value of an untrusted config has a unique normal form."""
     assert normalization.is_same_value(
         normalization.normalized_value(value), normalization.normalized_value(copy.deepcopy(value))
     )
 
 
 @given(a=JSON, b=JSON)
-def test_sameness_is_symmetric(a: Any, b: Any) -> None:
-    """Neither side is the better one."""
+def test_equality_is_symmetric(a: Any, b: Any) -> None:
+    """The order of two values has no effect."""
     assert normalization.is_same_value(
         normalization.normalized_value(a), normalization.normalized_value(b)
     ) == normalization.is_same_value(

@@ -48,16 +48,13 @@ def test_equal_bytes_are_equal() -> None:
 
 
 def test_zeros_of_two_signs_differ() -> None:
-    """
-    They compare equal as numbers and are other bytes: the report says so, with a difference of
-    nothing.
-    """
+    """Zeros with different signs are equal as numbers and have other bytes, so they differ by 0."""
     found = compared([0.0, 1.0], [-0.0, 1.0])
     assert (found.verdict, found.differing, found.largest) == (ComparisonVerdict.DIFFERENT, 1, 0.0)
 
 
-def test_what_differs_is_counted_and_measured() -> None:
-    """The largest difference is of elements that are finite in both."""
+def test_differing_elements_are_counted_and_measured() -> None:
+    """The largest difference is that of elements that are finite in both arrays."""
     found = compared([1.0, 2.0, math.nan, 4.0], [1.5, 2.0, 3.0, math.inf])
     assert (found.verdict, found.elements, found.differing, found.largest) == (
         ComparisonVerdict.DIFFERENT,
@@ -67,14 +64,14 @@ def test_what_differs_is_counted_and_measured() -> None:
     )
 
 
-def test_where_nothing_is_finite_no_number_says_the_difference() -> None:
-    """NaN against a number is counted."""
+def test_difference_without_finite_values_is_not_measured() -> None:
+    """The pair of NaN and a number is counted."""
     found = compared([math.nan], [1.0])
     assert (found.differing, found.largest) == (1, None)
 
 
-def test_one_may_be_the_other_rounded() -> None:
-    """What the cast lost is counted."""
+def test_rounded_values_are_recognized() -> None:
+    """The elements that the cast changed are counted."""
     found = compared([1.0, 1.0 + 2**-20], [1.0, 1.0], ("float32", "float16"))
     assert (found.verdict, found.rounded, found.differing, found.largest) == (
         ComparisonVerdict.ROUNDED,
@@ -84,8 +81,8 @@ def test_one_may_be_the_other_rounded() -> None:
     )
 
 
-def test_a_cast_that_loses_nothing_goes_both_ways() -> None:
-    """The same numbers in two dtypes."""
+def test_lossless_cast_is_recognized_in_both_directions() -> None:
+    """Both dtypes contain the same numbers."""
     found = compared([1.0, 0.5], [1.0, 0.5], ("float32", "bfloat16"))
     assert (found.verdict, found.rounded, found.differing) == (
         ComparisonVerdict.ROUNDED,
@@ -113,12 +110,12 @@ def test_one_other_number_is_more_than_rounding() -> None:
         ([True, False], [True, True], ("bool", "bool"), ComparisonVerdict.DIFFERENT),
     ],
 )
-def test_other_dtypes(
+def test_values_of_other_dtypes_are_compared_as_numbers_or_not_at_all(
     a: list[Any], b: list[Any], dtypes: tuple[str, str], verdict: ComparisonVerdict
 ) -> None:
     """
-    Integers of any width are compared as numbers; what has no numbers in common is not compared,
-    and that is said.
+    Integers of any width are compared as numbers. Other combinations are not compared, with a
+    reason.
     """
     found = compared(a, b, dtypes)
     assert found.verdict is verdict
@@ -126,7 +123,7 @@ def test_other_dtypes(
 
 
 def test_bits_of_eight_bit_floats_are_compared() -> None:
-    """They come as their bits, which have no difference that could be measured as numbers."""
+    """Such floats are read as bits, so their difference is not measured."""
     one, other = np.array([1, 2], dtype="u1"), np.array([1, 3], dtype="u1")
     found = numbers.compare_streams([one], [other], ("float8_e4m3fn", "float8_e4m3fn"))
     assert (found.verdict, found.differing) == (ComparisonVerdict.DIFFERENT, 1)

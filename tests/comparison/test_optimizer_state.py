@@ -42,8 +42,8 @@ def test_a_conversion_is_no_difference_of_the_optimizer(tmp_path: Path, case: st
     assert not found.differs, found.optimizer.differences
 
 
-def test_a_slot_that_differs_is_told_with_its_weight(tmp_path: Path) -> None:
-    """The slots of two weights of one shape changed places."""
+def test_differing_slot_is_reported_with_its_weight(tmp_path: Path) -> None:
+    """The test swaps the slots of two weights with equal shapes."""
     source, output = tmp_path / "old.h5", tmp_path / "new.keras"
     source.write_bytes(zipfile.ZipFile(FIXTURES / "optimizers.zip").read("keras2.2.4/sgd.h5"))
     policytool.migrate(source, target="keras3", output=output)
@@ -78,8 +78,8 @@ def test_decay_is_the_schedule_that_does_the_same(tmp_path: Path) -> None:
     assert policytool.diff(source, FIXTURES / "keras2.2.4/default_float32_compiled.h5").differs
 
 
-def test_variables_that_nobody_knows_are_compared_as_far_as_names_tell(tmp_path: Path) -> None:
-    """HDF5 names them; numbers in archives tell nothing if there are others."""
+def test_unknown_optimizer_variables_are_compared_by_name(tmp_path: Path) -> None:
+    """HDF5 contains their names. Numbers in archives identify no variable if there are others."""
     plain = FIXTURES / "keras3.15/default_float32_compiled.keras"
     strange = _with_class(plain, tmp_path / "strange.keras", "Muon")
     found = policytool.diff(strange, strange).optimizer

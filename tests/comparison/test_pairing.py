@@ -85,8 +85,8 @@ def functional(*layers: tuple[str, str, list[str]], name: str = "net") -> Any:
     }
 
 
-def test_models_pair_whatever_their_names() -> None:
-    """The root's name is a difference, and its layers' paths are read from below it."""
+def test_models_with_different_names_pair() -> None:
+    """The name of the root is a difference, and paths of layers are relative to the root."""
     found = compared(
         document(sequential(dense("a"), name="one")), document(sequential(dense("a"), name="two"))
     )
@@ -96,8 +96,8 @@ def test_models_pair_whatever_their_names() -> None:
     ]
 
 
-def test_what_one_model_lacks_is_only_in_the_other() -> None:
-    """It stands where it stood."""
+def test_layers_of_only_one_model_are_reported_in_place() -> None:
+    """Such a layer keeps its position in the report."""
     found = compared(
         document(sequential(dense("a"), dense("b"), dense("c"))),
         document(sequential(dense("a"), dense("new", units=9), dense("d", units=9), dense("c"))),
@@ -113,8 +113,8 @@ def test_what_one_model_lacks_is_only_in_the_other() -> None:
     ]
 
 
-def test_renamed_layers_pair_by_their_position() -> None:
-    """Where both have as many layers of a class whose variables have the same shapes."""
+def test_renamed_layers_pair_by_position() -> None:
+    """Both models have the same number of layers of a class with equal variable shapes."""
     one = document(
         sequential(dense("a"), dense("b"), dense("c")),
         (kernel("a", 2, 3), kernel("b", 3, 3), kernel("c", 3, 3)),
@@ -151,8 +151,8 @@ def test_other_shapes_pair_nothing() -> None:
     assert {layer.presence for layer in compared(one, other).layers[1:]} == {Presence.A, Presence.B}
 
 
-def test_the_same_name_pairs_whatever_the_class() -> None:
-    """The class is the difference."""
+def test_layers_with_equal_names_pair_despite_different_classes() -> None:
+    """The class is then the difference."""
     found = compared(
         document(sequential(dense("a"))),
         document(sequential({**dense("a"), "class_name": "EinsumDense"})),
@@ -179,8 +179,8 @@ def test_a_layer_under_another_parent_has_moved() -> None:
     ]
 
 
-def test_the_order_of_a_sequential_counts() -> None:
-    """Both of two neighbours that changed places have moved, from either side."""
+def test_order_of_a_sequential_is_compared() -> None:
+    """Both of two swapped neighbours have moved, in both directions."""
     one, other = (
         document(sequential(dense("a"), dense("b"), dense("c"))),
         document(sequential(dense("b"), dense("a"), dense("c"))),
@@ -189,8 +189,8 @@ def test_the_order_of_a_sequential_counts() -> None:
         assert {layer.path for layer in found.layers if layer.differs} == {"mlp/a", "mlp/b"}
 
 
-def test_the_order_in_which_a_graph_is_listed_does_not_count() -> None:
-    """As long as the same layers feed each."""
+def test_order_of_layers_in_a_graph_config_is_ignored() -> None:
+    """The connections between layers decide."""
     layers = [
         ("i", "InputLayer", []),
         ("a", "Dense", ["i"]),
@@ -205,8 +205,8 @@ def test_the_order_in_which_a_graph_is_listed_does_not_count() -> None:
     assert found.spellings
 
 
-def test_other_wires_are_a_difference() -> None:
-    """Also where every layer is the same."""
+def test_other_connections_are_a_difference() -> None:
+    """All layers can be equal."""
     layers = [
         ("i", "InputLayer", []),
         ("a", "Dense", ["i"]),
@@ -223,7 +223,7 @@ def test_other_wires_are_a_difference() -> None:
 
 
 def test_other_outputs_are_a_difference() -> None:
-    """They are the model's own."""
+    """The outputs are a difference of the model."""
     layers = [("i", "InputLayer", []), ("a", "Dense", ["i"]), ("b", "Dense", ["a"])]
     one, other = functional(*layers), functional(*layers)
     other["config"]["output_layers"] = [["a", 0, 0]]
@@ -232,8 +232,8 @@ def test_other_outputs_are_a_difference() -> None:
     ] == ["output_layers"]
 
 
-def test_a_renamed_layer_renames_no_wires() -> None:
-    """What it feeds is fed by the same layer."""
+def test_renamed_layer_changes_no_connections() -> None:
+    """The following layers are still fed by the same layer."""
     one = functional(("i", "InputLayer", []), ("a", "Dense", ["i"]), ("b", "Activation", ["a"]))
     other = functional(("i", "InputLayer", []), ("x", "Dense", ["i"]), ("b", "Activation", ["x"]))
     assert [
@@ -254,21 +254,23 @@ def test_a_renamed_layer_renames_no_wires() -> None:
         ([2, 1, 0], {0, 1, 2}),
     ],
 )
-def test_what_moved(places: list[int], moved: set[int]) -> None:
-    """As few as there can be, and all that may be meant."""
+def test_out_of_order_returns_the_fewest_moved_elements(places: list[int], moved: set[int]) -> None:
+    """If several sets are possible, all their elements are returned."""
     assert out_of_order(places) == moved
 
 
 @given(st.permutations(range(7)))
-def test_what_moved_is_the_same_from_the_other_side(places: list[int]) -> None:
-    """Elements of a permutation and of its inverse."""
+def test_moved_elements_are_equal_for_the_inverse(places: list[int]) -> None:
+    """The test compares a permutation with its inverse."""
     inverse = [places.index(number) for number in range(len(places))]
     assert {places[position] for position in out_of_order(places)} == set(out_of_order(inverse))
 
 
 @given(st.permutations(range(6)))
-def test_what_did_not_move_is_in_order(places: list[int]) -> None:
-    """And what did is in no subsequence that all agree on: checked against all of them."""
+def test_elements_that_did_not_move_are_in_order(places: list[int]) -> None:
+    """
+    Moved elements are not in every longest ordered subsequence, as an exhaustive search shows.
+    """
     moved = out_of_order(places)
     longest = max(
         size
@@ -323,8 +325,8 @@ def test_comparing_the_other_way_round_mirrors(
 
 
 @given(a=LAYERS, nested=st.integers(0, 2))
-def test_a_model_is_the_same_as_itself(a: list[Any], nested: int) -> None:
-    """Nothing differs, not even in spelling."""
+def test_model_equals_itself(a: list[Any], nested: int) -> None:
+    """The two models have no difference and no difference of the format."""
     found = compared(drawn(a, nested), drawn(a, nested))
     assert not found.differs
     assert not found.spellings
@@ -361,8 +363,8 @@ def shared(*entries: Any) -> Document:
     return document(sequential(*entries, name="net"))
 
 
-def test_a_shared_layer_that_one_file_lists_twice_is_one() -> None:
-    """Its further place is compared with the layer, and no place is missing."""
+def test_shared_layer_that_one_file_lists_twice_is_one_layer() -> None:
+    """The second place is compared with the layer, and no place is missing."""
     inner = sequential({**dense("common"), "shared_object_id": 7}, name="inner")
     once = shared({**dense("common"), "shared_object_id": 7}, inner)
     twice = shared(dense("common"), sequential(dense("common"), name="inner"))
@@ -377,8 +379,8 @@ def test_a_shared_layer_that_one_file_lists_twice_is_one() -> None:
         ]
 
 
-def test_a_place_that_a_shared_layer_lost_is_a_difference() -> None:
-    """Where the other file has no layer there."""
+def test_missing_place_of_a_shared_layer_is_a_difference() -> None:
+    """The other file has a different layer at this place."""
     inner = sequential({**dense("common"), "shared_object_id": 7}, name="inner")
     once = shared({**dense("common"), "shared_object_id": 7}, inner)
     without = shared(dense("common"), sequential(dense("other", units=9), name="inner"))
@@ -391,8 +393,8 @@ def test_a_place_that_a_shared_layer_lost_is_a_difference() -> None:
 
 
 @THOROUGH
-def test_nothing_takes_long_in_models_that_no_one_would_build() -> None:
-    """Thousands of layers, all renamed, and configs as deep as JSON is read."""
+def test_extreme_models_are_compared_quickly() -> None:
+    """The models have thousands of renamed layers, and configs as deep as the JSON limit."""
     many = [dense(f"a{number}") for number in range(4_000)]
     assert compared(
         document(sequential(*many)),
@@ -424,16 +426,16 @@ def test_nothing_takes_long_in_models_that_no_one_would_build() -> None:
         ({"class_name": "OwnPolicy", "config": {"name": "a"}}, "float32", True),
     ],
 )
-def test_policies_that_no_release_knows_are_compared_as_they_are_spelled(
+def test_unknown_policies_are_compared_by_their_json(
     one: Any, other: Any, *, differs: bool
 ) -> None:
-    """Neither equal by default, nor different by spelling."""
+    """Such policies are neither equal by default, nor different because of the format."""
     found = compared(document(sequential(dense("a", one))), document(sequential(dense("a", other))))
     assert found.differs == differs
 
 
 def test_classes_of_two_packages_differ() -> None:
-    """They have one name, and are registered under two."""
+    """The classes have equal names and are registered under different packages."""
     one, other = ({**dense("a"), "class_name": f"{package}>Block"} for package in ("mine", "yours"))
     found = compared(document(sequential(one)), document(sequential(other)))
     assert [(change.aspect, change.a, change.b) for change in the(found, "a").changes] == [
@@ -441,8 +443,8 @@ def test_classes_of_two_packages_differ() -> None:
     ]
 
 
-def test_shared_layers_pair_at_any_of_their_places() -> None:
-    """One file lists the layer in the inner model first, the other outside."""
+def test_shared_layers_pair_at_any_place() -> None:
+    """One file lists the layer first in the inner model, and the other file outside."""
     common = {**dense("common"), "shared_object_id": 7}
     inside, outside = sequential(common, name="inner"), sequential(name="inner")
     outside["config"]["layers"] = [common]

@@ -75,8 +75,8 @@ def differs(before: tuple[Layer, ...], one: Any, other: Any, model: Any = functi
     ],
     ids=["input", "image", "dense", "convolution", "flat"],
 )
-def test_the_last_axis_is_one_number(model: Any, before: tuple[Layer, ...], last: int) -> None:
-    """Counted from either end, alone or in a list; any other is another."""
+def test_last_axis_equals_its_number(model: Any, before: tuple[Layer, ...], last: int) -> None:
+    """The axis is counted from either end, as a number or in a list. Every other axis differs."""
     for axis in (last, [last]):
         assert not differs(before, axis, -1, model)
         assert not differs(before, [-1], axis, model)
@@ -84,17 +84,15 @@ def test_the_last_axis_is_one_number(model: Any, before: tuple[Layer, ...], last
     assert differs(before, last, -2, model)
 
 
-def test_what_a_custom_layer_gives_is_unknown() -> None:
-    """
-    It can have any number of dimensions, and so can an operation and an input without a shape.
-    """
+def test_rank_after_a_custom_layer_is_unknown() -> None:
+    """The rank after a reshape and of an input without a shape is also unknown."""
     assert differs((inputs(6), layer("mine>Dense", "dense", units=3)), 1, -1)
     assert differs((inputs(6), layer("Reshape", "shaped", target_shape=[2, 3])), 1, -1)
     assert differs((layer("InputLayer", "features"),), 1, -1)
 
 
-def test_the_first_layer_of_a_sequential_may_say_its_own_shape() -> None:
-    """As it does without an input layer."""
+def test_first_layer_of_a_sequential_may_contain_the_input_shape() -> None:
+    """The Sequential then has no input layer."""
     a, b = (
         comparing.compared_model(
             Document(
@@ -114,8 +112,8 @@ def test_the_first_layer_of_a_sequential_may_say_its_own_shape() -> None:
 
 
 @pytest.mark.parametrize("axis", ["1", True, [], [True], None, 1.5, -3, {"a": 1}])
-def test_what_is_no_axis_proves_nothing(axis: Any) -> None:
-    """A stranger's config may hold anything."""
+def test_invalid_axes_differ(axis: Any) -> None:
+    """The config of an untrusted file may contain any value."""
     assert differs((inputs(6),), axis, -1)
 
 
@@ -127,8 +125,8 @@ def test_a_long_way_is_followed() -> None:
 
 
 @pytest.mark.parametrize("nested", [functional, sequential])
-def test_a_nested_model_gives_what_its_last_layer_gives(nested: Any) -> None:
-    """Its layers are followed from its own input."""
+def test_nested_model_has_the_rank_of_its_last_layer(nested: Any) -> None:
+    """The layers are followed from the input of the nested model."""
     model = nested(inputs(8, 8, 3), layer("Conv2D", "conv", filters=3))
     assert not differs((inputs(8, 8, 3), model), 3, -1)
     flat = nested(inputs(8, 8, 3), layer("Flatten", "flat"))

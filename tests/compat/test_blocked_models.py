@@ -83,10 +83,10 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 @pytest.mark.parametrize("name", BLOCKED)
-def test_the_library_fails_to_load_what_no_command_fixes(
+def test_library_fails_to_load_models_that_no_command_fixes(
     name: str, answers: dict[str, Any]
 ) -> None:
-    """With an error that fits the reason."""
+    """The error of the library fits the reason in the report."""
     said, error = BLOCKED[name]
     assert said in reason(name)
     assert error in answers[str(FIXTURES / name)]

@@ -200,12 +200,12 @@ def _checked(case: Case, to: str, tools: TensorFlowTools, path: tuple[str, ...])
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_fixtures_pass_or_are_refused_for_a_known_reason(
+def test_fixtures_pass_or_fail_for_a_known_reason(
     fixtures: CheckedFixtures, count: Callable[..., None], release: str
 ) -> None:
     """
-    Outputs are finite, the default tolerances hold, every layer has its counterpart; what is
-    refused is on the list.
+    Outputs are finite, default tolerances hold, and each layer has a counterpart. Fixtures that
+    cannot be checked are listed.
     """
     wrong = []
     for one in fixtures.of(release):
@@ -271,8 +271,8 @@ def test_most_are_checked(fixtures: CheckedFixtures) -> None:
     } >= formats - {(KERAS, "yaml"), (TF_KERAS, "yaml")}
 
 
-def test_refusals_are_sentences(fixtures: CheckedFixtures) -> None:
-    """None is an internal error, and each says what is wrong."""
+def test_failures_of_check_are_sentences(fixtures: CheckedFixtures) -> None:
+    """No failure is an internal error, and each message describes the problem."""
     for one in fixtures.every():
         assert one.code not in {"failed", "worker-crashed", "memory", "worker-garbage"}, (
             one.name,

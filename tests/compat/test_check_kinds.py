@@ -109,10 +109,10 @@ def test_models_without_fault_pass(checked: Checked, kind: str, file: str, to: s
 
 
 @pytest.mark.parametrize("to", [None, "mixed_bfloat16"])
-def test_a_saved_model_of_keras_passes(checked: Checked, to: str | None) -> None:
+def test_savedmodel_of_keras_passes(checked: Checked, to: str | None) -> None:
     """
-    It is built anew from its metadata on both sides, and measures what the file of the same model
-    does.
+    The SavedModel is rebuilt from its metadata on both sides, with the results of the file of the
+    same model.
     """
     saved, plain = checked("tf_keras/clean", to), checked("tf_keras/clean.h5", to)
     assert saved.holds
@@ -138,8 +138,8 @@ def test_every_call_of_shared_layers_is_measured(checked: Checked, file: str) ->
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
-def test_a_state_is_not_disturbed(checked: Checked, file: str) -> None:
-    """A layer with a state of its own is measured where the model calls it, once."""
+def test_stateful_layer_is_measured_once(checked: Checked, file: str) -> None:
+    """The layer is measured only in the call of the model, so its state is unchanged."""
     run = the_run(checked(file.format("stateful"), batches=3))
     (memory,) = (call for call in run.calls if call.path.endswith("/memory"))
     assert all(
@@ -150,16 +150,18 @@ def test_a_state_is_not_disturbed(checked: Checked, file: str) -> None:
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
-def test_inputs_and_outputs_have_their_names(checked: Checked, file: str) -> None:
-    """Two of each, in the order of the model."""
+def test_inputs_and_outputs_are_named_in_model_order(checked: Checked, file: str) -> None:
+    """The model has two inputs and two outputs."""
     run = the_run(checked(file.format("several")))
     assert [one.name for one in run.inputs.inputs] == ["image", "numbers"]
     assert [one.name for one in run.outputs] == ["classes", "amount"]
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
-def test_a_lambda_needs_trust(checked: Checked, file: str) -> None:
-    """Without it nothing of the file is run; with it the Lambda is a layer like others."""
+def test_lambda_needs_trust(checked: Checked, file: str) -> None:
+    """
+    Without trust, nothing of the file runs. With trust, the Lambda is checked like other layers.
+    """
     with pytest.raises(ModelFileError, match="--trust") as refused:
         checked(file.format("lambda"))
     assert refused.value.code == "runs-code"
@@ -171,12 +173,11 @@ def test_a_lambda_needs_trust(checked: Checked, file: str) -> None:
 @pytest.mark.parametrize("to", [None, "mixed_bfloat16"])
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("kind", OWN)
-def test_classes_of_somebody_s_own(
+def test_custom_classes_need_custom_objects(
     checked: Checked, library: str, kind: str, to: str | None
 ) -> None:
     """
-    Refused by name without their classes; with them the layers that they hold are measured, behind
-    a tf.function too.
+    With their classes, the layers in custom classes are measured, also behind a ``tf.function``.
     """
     file = f"{library}/{kind}.keras"
     if kind == "custom":
@@ -201,10 +202,8 @@ def test_classes_of_somebody_s_own(
 
 
 @pytest.mark.parametrize("kind", ["custom", "subclassed"])
-def test_a_saved_model_whose_classes_are_missing_runs_as_a_graph(
-    checked: Checked, kind: str
-) -> None:
-    """With a note that says why; with the classes it is built anew."""
+def test_savedmodel_with_missing_classes_runs_as_a_graph(checked: Checked, kind: str) -> None:
+    """A note reports the reason. With its classes, the model is rebuilt."""
     found = checked(f"tf_keras/{kind}", "mixed_bfloat16")
     assert [note.code for note in found.notes][:1] == ["graph"]
     assert all(run.signature is not None and run.rewrite is not None for run in found.runs)
@@ -223,8 +222,8 @@ def test_a_saved_model_without_keras_is_a_graph(checked: Checked, file: str) -> 
 
 
 @pytest.mark.parametrize("to", ["mixed_bfloat16", "mixed_float16"])
-def test_a_quantised_model(checked: Checked, to: str) -> None:
-    """Keras 3 has no quantised policy over float16, which is said; over bfloat16 it runs."""
+def test_quantized_model_runs_only_over_bfloat16(checked: Checked, to: str) -> None:
+    """Keras 3 has no quantized policy over float16, which is an error."""
     if to == "mixed_float16":
         with pytest.raises(ModelFileError, match="float16"):
             checked("keras/int8.keras", to)
@@ -235,12 +234,12 @@ def test_a_quantised_model(checked: Checked, to: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "least", "most"), [("int8", 1e-3, 0.05), ("int4", 0.0, 0.0), ("float8", 0.01, 0.2)]
 )
-def test_a_quantised_model_is_compared_with_floats(
+def test_quantized_model_is_compared_with_floats(
     checked: Checked, mode: str, least: float, most: float
 ) -> None:
     """
-    The reference has the weights of the file and rounds nothing; int4 layers of Keras 3.15 quantise
-    only their weights, so that such a run shows nothing, which is said.
+    The reference has the weights of the file without rounding. The int4 layers of Keras 3.15
+    quantize only weights, so the report says that the run shows nothing.
     """
     found = checked(f"keras/{mode}.keras")
     error = output_error(found)
@@ -350,8 +349,8 @@ def test_an_export_runs_each_graph_once(checked: Checked) -> None:
     assert (run.signature, run.aliases) == ("serving_default", ("serve",))
 
 
-def test_a_graph_says_what_stays_in_float32(checked: Checked) -> None:
-    """With the list of TensorFlow's that keeps it."""
+def test_report_on_a_graph_lists_the_ops_in_float32(checked: Checked) -> None:
+    """The report names the list of TensorFlow that keeps each op in float32."""
     found = checked("keras/export", "mixed_float16")
     rewrite = the_run(found).rewrite
     assert rewrite is not None

@@ -153,10 +153,12 @@ def expected(library: str, case: Measured) -> str:
 
 
 @cases(kernel=False)
-def test_the_layer_is_found_and_named(checked: Checked, library: str, case: Measured) -> None:
+def test_faulty_layer_is_reported_with_its_path(
+    checked: Checked, library: str, case: Measured
+) -> None:
     """
-    It is outside its tolerance, and so is what it spoils, and nothing before it; the first layer
-    with NaN or infinity has its name.
+    This layer and the layers after it miss their tolerance, and no layer before it. The first layer
+    with NaN or infinity is reported.
     """
     found, wanted = checked(library, case.name), expected(library, case)
     assert ruling(found) == wanted
@@ -168,12 +170,12 @@ def test_the_layer_is_found_and_named(checked: Checked, library: str, case: Meas
 
 
 @cases()
-def test_errors_are_those_of_the_library_itself(
+def test_errors_equal_those_of_direct_calls_of_the_library(
     checked: Checked, truth: dict[str, Any], library: str, case: Measured
 ) -> None:
     """
-    Isolated errors, what is not finite, the worst pair and the model's outputs equal what NumPy
-    makes of the library's own calls.
+    Isolated errors, infinite values, the worst pair and the outputs equal those of NumPy on calls
+    of the library.
     """
     (output,) = measured(checked(library, case.name)).outputs
     alone, end = truth[library][case.name]["isolated"], truth[library][case.name]["outputs"]
@@ -232,20 +234,20 @@ def test_a_float32_file_fails_the_same_under_assigned_policies(
 
 
 @cases(without=NOT_KEPT)
-def test_with_the_plan_alone_the_model_passes(
+def test_model_with_the_planned_policies_passes(
     checked: Checked, library: str, case: Measured
 ) -> None:
-    """What is known to fail under a policy is kept in float32 by the plan, and only that."""
+    """The plan keeps exactly the layers that fail under the policy in float32."""
     found = checked(library, case.name, ".float32.keras", to=case.policy)
     assert found.holds, found.runs[0].verdict.missed
     assert (PATH in found.candidate.kept) is (expected(library, case) != PASSED)
 
 
 @cases()
-def test_float64_against_float64_is_exactly_the_same(
+def test_float64_model_equals_itself_exactly(
     models: Path, tools: TensorFlowTools, tmp_path: Path, library: str, case: Measured
 ) -> None:
-    """Every isolated and accumulated error is zero, not small."""
+    """Every isolated and accumulated error is exactly zero."""
     path = tmp_path / "model.keras"
     source = models / library / f"{case.name}.float32.keras"
     policytool.migrate(source, to="float64", include=["exceptions", "outputs"], output=path)

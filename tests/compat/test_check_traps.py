@@ -49,7 +49,9 @@ def trapped(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_model_is_measured_and_passes(
     attribute: str, name: str, policy: str, trapped: Path, tools: TensorFlowTools
 ) -> None:
-    """Its layers are in the report, and none is farther off than its dtype explains."""
+    """
+    The layers of the model are in the report, and each error is within the tolerance of its dtype.
+    """
     (path,) = (path for path in (trapped / LIBRARIES[attribute]).iterdir() if path.stem == name)
     own = (
         replace(tools, custom_objects=(f"check_traps:{attribute}",), path=(HERE,))

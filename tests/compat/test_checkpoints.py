@@ -45,14 +45,14 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     return found
 
 
-def test_tensors_are_those_that_tensorflow_reads(answers: dict[str, Answer]) -> None:
-    """Every key of every checkpoint, with dtype, shape and values."""
+def test_tensors_equal_those_that_tensorflow_reads(answers: dict[str, Answer]) -> None:
+    """Dtype, shape and values agree for every key of every checkpoint."""
     for path, answer in answers.items():
         assert summary(_bundle(Path(path))) == answer["tensors"], path
 
 
-def test_variables_have_the_tensors_that_the_loader_gives_them(answers: dict[str, Answer]) -> None:
-    """The walk along both object graphs ends where the loader's does."""
+def test_variables_have_the_tensors_that_tensorflow_restores(answers: dict[str, Answer]) -> None:
+    """The walk along both object graphs ends at the same tensors as in TensorFlow."""
     for path in SAVED_MODELS:
         bundle = _bundle(path)
         nodes = (

@@ -95,10 +95,10 @@ def libraries(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("library", TARGETS)
 @pytest.mark.parametrize("name", SAMPLE)
-def test_it_loads_and_predicts_the_same_or_is_refused(
+def test_converted_model_predicts_the_same_or_is_rejected(
     libraries: Dialogue, tmp_path: Path, name: str, library: str
 ) -> None:
-    """From each format in which the library saves it, into each that the other reads."""
+    """The test converts from each format of the library to each format of the other."""
     target, reader = TARGETS[library]
     for source in libraries.saved[name][library]:
         for container in ("keras",) if (library, name) in IN_ARCHIVES else FORMATS:
@@ -116,10 +116,10 @@ def test_it_loads_and_predicts_the_same_or_is_refused(
             assert all(isinstance(one, float) and one <= NEAR for one in found), (source, found)
 
 
-def test_keras3_does_not_store_what_keras2_looks_for(libraries: Dialogue) -> None:
+def test_keras3_archives_do_not_store_the_attribute_order_of_keras2(libraries: Dialogue) -> None:
     """
-    Two classes that set the same attributes in another order have one archive in Keras 3, but for
-    the names of layers, and two in Keras 2.
+    Two classes that set the same attributes in different orders give one archive in Keras 3, except
+    for layer names, and two in Keras 2.
     """
     found = {
         library: [_stored_shapes(*libraries.saved[name][library]) for name in SWAPPED]
@@ -130,10 +130,10 @@ def test_keras3_does_not_store_what_keras2_looks_for(libraries: Dialogue) -> Non
 
 
 @pytest.mark.parametrize("name", WARNED)
-def test_what_predicts_something_else_is_warned_of(
+def test_conversion_with_other_predictions_has_a_warning(
     libraries: Dialogue, tmp_path: Path, name: str
 ) -> None:
-    """The file does not say it, or the target cannot do it."""
+    """The file lacks the information, or the target does not support the behaviour."""
     source = libraries.saved[name]["tf_keras"][0]
     output = tmp_path / "converted.keras"
     done = policytool.migrate(source, target="keras3", output=output)
@@ -155,8 +155,8 @@ def _stored_shapes(path: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def test_keras3_does_not_build_what_is_refused_as_empty(compat_python: Path) -> None:
-    """Keras 2 gives a tensor without elements."""
+def test_keras3_does_not_build_an_empty_cropping(compat_python: Path) -> None:
+    """Keras 2 returns a tensor without elements for this layer."""
     code = (
         "import keras; keras.layers.Cropping3D(((2, 2), (1, 1), (1, 1)))(keras.Input((4, 4, 4, 2)))"
     )

@@ -61,10 +61,10 @@ MODULE: Final = {"keras3.15": "keras", "tf_keras2.21": "tf_keras"}
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_converted_models_load_and_predict_the_same(
+def test_converted_models_predict_the_same_or_are_rejected(
     conversions: tuple[Converted, ...], release: str
 ) -> None:
-    """Or are refused with a code and a reason; none fails."""
+    """A rejected model has a code and a reason, and no conversion fails."""
     found = [one for one in conversions if one.release == release]
     assert found
     assert not [
@@ -83,13 +83,10 @@ def test_most_are_converted(conversions: tuple[Converted, ...], library: str) ->
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_there_and_back_is_an_equal_model(
+def test_conversion_to_the_other_library_and_back_gives_an_equal_model(
     compat_python: Path, tmp_path: Path, library: str
 ) -> None:
-    """
-    The source's library loads what came back to a config equal to the original's, with the same
-    weights.
-    """
+    """The library of the source loads the result with an equal config and the same weights."""
     sources = [
         path for path in sorted((FIXTURES / library).iterdir()) if path.suffix in {".h5", ".keras"}
     ]

@@ -72,7 +72,10 @@ def test_devices_work_side_by_side(tried: Callable[[str, Any], Any], count: int)
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_devices_are_listed_and_chosen(tried: Callable[[str, Any], Any], count: int) -> None:
-    """The list names every device as it is asked for; what is not there is refused with what is."""
+    """
+    Each device is listed under the name of its option, and a missing device gives an error with the
+    list.
+    """
     found = tried("logical", count)
     names = [f"/device:CPU:{number}" for number in range(count)]
     assert [codec.read(checks.TensorFlowDevice, one).name for one in found["listed"]] == [
@@ -111,17 +114,18 @@ def test_devices_are_set_up_once(tried: Callable[[str, Any], Any]) -> None:
     assert (found["soft"], found["tf32"]) == (False, False)
 
 
-def test_a_failure_beside_others_names_its_device(tried: Callable[[str, Any], Any]) -> None:
-    """The others end first; of several failures the first device's is told."""
+def test_failure_on_one_of_several_devices_names_the_device(
+    tried: Callable[[str, Any], Any],
+) -> None:
+    """The other devices finish first. The failure of the first device is reported."""
     found = tried("logical", 3)
     assert found["failed"] == ["failed", "cpu:1: ValueError: /device:CPU:1"]
     assert found["ended"] == ["/device:CPU:0"]
 
 
-def test_memory_is_what_tensors_take(tried: Callable[[str, Any], Any]) -> None:
+def test_peak_memory_is_the_size_of_the_tensors(tried: Callable[[str, Any], Any]) -> None:
     """
-    Two matrices are there at once besides the input, on whichever device; the weights and the input
-    do not count.
+    Two matrices exist at the same time besides the input. The weights and the input do not count.
     """
     sizes = [512, 1024]
     *found, slow, took = tried("timed", sizes)
@@ -148,10 +152,12 @@ def test_ops_are_deterministic_on_request(tried: Callable[[str, Any], Any]) -> N
     assert tried("determined", None) == {"first": True, "then": False}
 
 
-def test_a_missing_kernel_is_found_wherever_it_stands(tried: Callable[[str, Any], Any]) -> None:
+def test_missing_kernel_is_detected_in_every_part_of_a_graph(
+    tried: Callable[[str, Any], Any],
+) -> None:
     """
-    Unused, in a branch that is not taken, in a loop that does not turn: TensorFlow wants the
-    kernel; not for what XLA compiles.
+    TensorFlow needs the kernel also for unused ops, branches and loops, but not for ops that XLA
+    compiles.
     """
     found = tried("graphs", None)
     assert {name for name, one in found.items() if one["none"]} == {
@@ -174,8 +180,12 @@ def test_a_missing_kernel_is_found_wherever_it_stands(tried: Callable[[str, Any]
     assert len(found["nested"]["told"]) == 2
 
 
-def test_what_the_cpu_does_instead_is_told_apart(tried: Callable[[str, Any], Any]) -> None:
-    """Texts are made on the CPU in any dtype; a constant computes nothing, so it falls nowhere."""
+def test_ops_that_fall_back_to_the_cpu_are_reported_separately(
+    tried: Callable[[str, Any], Any],
+) -> None:
+    """
+    TensorFlow makes texts on the CPU in any dtype. A constant computes nothing and is not reported.
+    """
     told = {one.type: one for one in map(codec.reader(checks.MissingKernel), tried("texts", None))}
     assert set(told) == {"AsString", "StringJoin"}
     assert all(
@@ -184,11 +194,8 @@ def test_what_the_cpu_does_instead_is_told_apart(tried: Callable[[str, Any], Any
     assert told["AsString"].dtype == "float32"
 
 
-def test_the_registry_says_what_runs(tried: Callable[[str, Any], Any]) -> None:
-    """
-    Of every stateless op that can be traced, in four dtypes, TensorFlow places those that are not
-    told, and no other.
-    """
+def test_registry_predicts_which_ops_run(tried: Callable[[str, Any], Any]) -> None:
+    """TensorFlow places exactly the stateless ops that are not reported, in four dtypes."""
     found = tried("registry", None)
     assert not found["differing"]
     assert found["counts"]["both"] > 50
@@ -196,12 +203,10 @@ def test_the_registry_says_what_runs(tried: Callable[[str, Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pooling_layers_run_where_nothing_is_told(
+def test_pooling_layers_run_without_reported_kernels(
     tried: Callable[[str, Any], Any], family: str
 ) -> None:
-    """
-    What is told of a live layer is what happens, and what this package's own table of kernels says.
-    """
+    """Reports on live layers agree with their runs, and with the table of kernels in policytool."""
     library = "tf_keras2.21" if family == "keras2" else "keras3.15"
     for name, policy, answer in tried("pools", family):
         types = tuple(one["type"] for one in answer["told"])
@@ -210,10 +215,10 @@ def test_pooling_layers_run_where_nothing_is_told(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_models_run_where_nothing_is_told(
+def test_models_run_without_reported_kernels(
     tried: Callable[[str, Any], Any], family: str, tmp_path: Path
 ) -> None:
-    """Fixtures under other policies: no model is said to lack a kernel that it does not lack."""
+    """No model of the fixtures is reported with a missing kernel that exists, under any policy."""
     release, kind = FAMILIES[family]
     paths = []
     for case in CASES:

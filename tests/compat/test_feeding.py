@@ -263,10 +263,10 @@ def test_both_libraries_are_fed_the_same(asked: Callable[[str], Answers], model:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_ids_stay_below_what_each_input_comes_to(
+def test_ids_stay_below_the_vocabulary_size_of_each_input(
     asked: Callable[[str], Answers], family: str
 ) -> None:
-    """Through casts, shapes, slices and nested models; with room for an offset."""
+    """The bounds follow casts, shapes, slices, nested models and offsets."""
     answers = asked(family)
     nested, operations = answers.saved("nested", "drawn"), answers.saved("operations", "drawn")
     largest = {
@@ -302,12 +302,12 @@ def test_ids_pass_through_floats(asked: Callable[[str], Answers], family: str) -
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_values_have_the_statistics_of_the_layers_that_normalize_them(
+def test_values_have_the_statistics_of_their_normalization_layers(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """
-    Each element has those of its place in what the layer gets, and elements that no such layer
-    gets are around 0.
+    Each element has the statistics of its position in the layer. Elements without such a layer are
+    around 0.
     """
     answers = asked(family)
     fed = answers.saved("learnt", "drawn")
@@ -347,8 +347,10 @@ def test_values_have_the_statistics_of_the_layers_that_normalize_them(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_masks_are_known_by_what_takes_them(asked: Callable[[str], Answers], family: str) -> None:
-    """An argument of a layer, whatever the input is called; not the values that it masks."""
+def test_masks_are_recognized_by_the_layer_argument(
+    asked: Callable[[str], Answers], family: str
+) -> None:
+    """The name of the input does not matter, and masked values are not masks."""
     answers = asked(family)
     fed = answers.saved("masked", "drawn")
     assert set(fed["keep"].ravel().tolist()) == {True, False}
@@ -362,12 +364,12 @@ def test_masks_are_known_by_what_takes_them(asked: Callable[[str], Answers], fam
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sequences_end_at_the_same_place_in_all_inputs(
+def test_every_second_row_ends_with_masked_steps(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """
-    Every other row has a tail of what a mask takes away: 0 before an Embedding, the mask's own
-    value before a Masking.
+    Masked steps are 0 before an Embedding, and the mask value before a Masking layer. The lengths
+    of rows differ.
     """
     fed = asked(family).saved("nested", "drawn")
     ended = (fed["series"] == -1.0).all(axis=-1)
@@ -379,7 +381,7 @@ def test_sequences_end_at_the_same_place_in_all_inputs(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_preprocessing_layers_get_values_of_their_range(
+def test_preprocessing_layers_get_values_in_range(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """
@@ -454,23 +456,20 @@ def test_given_rows_are_all_fed(asked: Callable[[str], Answers], family: str) ->
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", WRONG)
-def test_given_arrays_that_do_not_fit_are_refused(
+def test_arrays_of_the_user_that_do_not_fit_are_rejected(
     asked: Callable[[str], Answers], family: str, name: str
 ) -> None:
-    """What was expected and what was found, by the name of the input."""
+    """The error contains the expected and the actual shape, and the name of the input."""
     code, message = asked(family).told["nested", name]["refused"]
     assert code == "inputs-file"
     assert WRONG[name][1] in message
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_models_that_say_nothing_of_their_inputs(
+def test_inputs_of_subclassed_models_follow_from_built_layers(
     asked: Callable[[str], Answers], family: str
 ) -> None:
-    """
-    One that was called tells its inputs apart by what its layers were built with; one that never
-    was is refused.
-    """
+    """A model that was never called has no known inputs and is rejected."""
     answers = asked(family)
     fed = answers.saved("subclassed", "drawn")
     assert fed["ids"].max() < 5
@@ -481,7 +480,7 @@ def test_models_that_say_nothing_of_their_inputs(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_another_seed_gives_other_values(asked: Callable[[str], Answers], family: str) -> None:
-    """And so does another batch."""
+    """Another batch also has other values."""
     answers = asked(family)
     one, other = (answers.saved("nested", what)["tokens"] for what in ("drawn", "other"))
     assert len(other) == 3 * BATCHES
@@ -491,6 +490,6 @@ def test_another_seed_gives_other_values(asked: Callable[[str], Answers], family
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sparse_inputs_are_mostly_zero(asked: Callable[[str], Answers], family: str) -> None:
-    """And are saved as what they stand for."""
+    """Sparse inputs are saved as dense arrays."""
     fed = asked(family).saved("sparse", "drawn")["values"]
     assert 0 < np.count_nonzero(fed) < fed.size / 2

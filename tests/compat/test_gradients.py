@@ -267,10 +267,12 @@ def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, job in JOBS.items() if "model" in job])
-def test_no_variable_changes_and_no_scale_costs_a_trace(answers: dict[str, Any], name: str) -> None:
+def test_variables_are_unchanged_and_each_model_is_traced_once(
+    answers: dict[str, Any], name: str
+) -> None:
     """
-    Weights, moving statistics and states are what they were; each model is traced once, however
-    many scales are tried.
+    Weights, moving statistics and states are unchanged, and the number of scales has no effect on
+    the traces.
     """
     assert answers[name]["kept"]
     several = {
@@ -300,8 +302,8 @@ def test_float32_is_the_reference_exactly(answers: dict[str, Any]) -> None:
     assert decision.suggested is None
 
 
-def test_bfloat16_needs_none_by_its_numbers(answers: dict[str, Any]) -> None:
-    """It rounds, and a scale wins nothing back."""
+def test_measured_gradients_in_bfloat16_need_no_loss_scale(answers: dict[str, Any]) -> None:
+    """A loss scale does not reduce the rounding errors of bfloat16."""
     found = measured(answers, "bfloat16")
     one, other = found.trials[0].total, found.trials[-1].total
     assert 2.0**-10 < one.relative_error < 0.05
@@ -356,8 +358,10 @@ def test_a_dynamic_scale_settles_where_the_librarys_own_does(answers: dict[str, 
     assert found.dynamic.scale == answers["settling"]["trained"]
 
 
-def test_several_outputs_have_their_own_losses_and_targets(answers: dict[str, Any]) -> None:
-    """Each by its name; the gradient of an embedding is dense; layers with dropout are told."""
+def test_each_output_has_its_loss_and_targets(answers: dict[str, Any]) -> None:
+    """
+    Outputs are named, the gradient of an embedding is dense, and layers with dropout are reported.
+    """
     found = measured(answers, "two")
     assert [
         (output.output, output.source, output.targets, output.weight) for output in found.outputs
@@ -372,11 +376,8 @@ def test_several_outputs_have_their_own_losses_and_targets(answers: dict[str, An
     assert not found.random
 
 
-def test_a_subclassed_model_with_a_dictionary(answers: dict[str, Any]) -> None:
-    """
-    Outputs go by their keys; one that the loss leaves out has none, and a variable that nothing
-    depends on is told.
-    """
+def test_outputs_of_a_subclassed_model_are_named_by_keys(answers: dict[str, Any]) -> None:
+    """An output without a loss has none, and variables without an effect are reported."""
     found = measured(answers, "subclassed")
     assert [(output.output, output.loss, output.source) for output in found.outputs] == [
         ("hidden", None, "none"),
@@ -397,11 +398,12 @@ def test_a_subclassed_model_with_a_dictionary(answers: dict[str, Any]) -> None:
         ("unfit", "the recorded loss cannot be computed"),
     ],
 )
-def test_mean_squared_error_stands_in_and_why_is_told(
+def test_mean_squared_error_replaces_an_unavailable_loss(
     answers: dict[str, Any], name: str, told: str
 ) -> None:
     """
-    A loss that is not at hand, one whose config holds code, and one that does not take the outputs.
+    The reasons are a missing loss, a loss whose config contains code, and a loss that does not
+    accept the outputs.
     """
     output = measured(answers, name).outputs[-1]
     assert output.source == "substitute"
@@ -410,9 +412,9 @@ def test_mean_squared_error_stands_in_and_why_is_told(
     assert told in output.why
 
 
-def test_every_loss_of_the_library_has_targets_that_fit(answers: dict[str, Any]) -> None:
+def test_every_loss_of_the_library_has_suitable_targets(answers: dict[str, Any]) -> None:
     """
-    Each is built from its own config and is finite on class probabilities; CTC alone takes other
+    Each loss is built from its config and is finite on class probabilities. Only CTC needs other
     outputs.
     """
     found = answers["every loss"]["losses"]
@@ -433,21 +435,21 @@ def test_every_loss_of_the_library_has_targets_that_fit(answers: dict[str, Any])
 
 
 def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
-    """It is said, and nothing ran."""
+    """The decision reports this, and nothing runs."""
     found = measured(answers, "frozen")
     assert not found.variables
     assert loss_scales.loss_scale_decision(found).need is ScaleNeed.NOTHING_TO_TRAIN
 
 
-def test_a_missing_gradient_is_a_sentence(answers: dict[str, Any]) -> None:
-    """The op is named, and the code is stable."""
+def test_missing_gradient_is_an_error_with_the_op(answers: dict[str, Any]) -> None:
+    """The code of the error is stable."""
     code, message = answers["hue"]["refused"]
     assert code == "no-gradients"
     assert "AdjustHue" in message
 
 
-def test_a_loss_that_is_not_finite_is_beyond_scaling(answers: dict[str, Any]) -> None:
-    """The forward pass overflows: no scale is searched for."""
+def test_infinite_loss_stops_the_search_for_a_scale(answers: dict[str, Any]) -> None:
+    """The forward pass overflows, so no scale is searched."""
     found = measured(answers, "huge")
     decision = loss_scales.loss_scale_decision(found)
     assert decision.need is ScaleNeed.NOT_FINITE

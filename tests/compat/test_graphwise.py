@@ -137,11 +137,10 @@ def test_rewritten(answers: Answers, case: str, policy: str) -> None:
         "Keras 3 export",
     ],
 )
-def test_scopes(answers: Answers, case: str, paths: list[str], policy: str) -> None:
-    """
-    Each layer is told by its scope, with what it computes in then, and off by no more than
-    rounding.
-    """
+def test_layers_of_a_graph_are_reported_by_scope(
+    answers: Answers, case: str, paths: list[str], policy: str
+) -> None:
+    """Each layer has its compute dtype, and differs only by rounding."""
     found = signature(answers, case, policy)
     dtype = policy.removeprefix("mixed_")
     assert [one["path"] for one in found["calls"]] == paths
@@ -155,8 +154,10 @@ def test_scopes(answers: Answers, case: str, paths: list[str], policy: str) -> N
 @pytest.mark.parametrize(
     "case", [case for case in RUNNING if case != "stateful"], ids=lambda case: Path(case).name
 )
-def test_judged(answers: Answers, case: str, policy: str) -> None:
-    """A signature is a run like any other, and passes where nothing but rounding happened."""
+def test_signature_passes_if_only_rounding_differs(
+    answers: Answers, case: str, policy: str
+) -> None:
+    """A signature is checked like any other run."""
     device = dict.fromkeys(("model", "compute_capability", "memory", "driver", "cuda", "cudnn")) | {
         "name": "cpu",
         "kind": "cpu",
@@ -167,8 +168,8 @@ def test_judged(answers: Answers, case: str, policy: str) -> None:
     assert not run.missing
 
 
-def test_emulated_float16(answers: Answers) -> None:
-    """What float16 is on a CPU equals NumPy's rounding before and after each product in float32."""
+def test_emulated_float16_rounds_like_numpy(answers: Answers) -> None:
+    """On a CPU, float16 equals rounding with NumPy before and after each product in float32."""
     found = signature(answers, "dense", "mixed_float16")
     assert found["rewrite"]["option"] == "auto_mixed_precision_cpu"
     (output,) = found["outputs"]
@@ -191,8 +192,8 @@ def test_twins_run_once(answers: Answers) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("case", RUNNING, ids=lambda case: Path(case).name)
-def test_kept(answers: Answers, case: str, policy: str) -> None:
-    """What is kept computes in float32, and with what was changed is no more than all ops."""
+def test_kept_ops_compute_in_float32(answers: Answers, case: str, policy: str) -> None:
+    """The kept and the changed ops are at most all ops."""
     found = signature(answers, case, policy)
     rewrite = codec.read(checks.GraphRewrite, found["rewrite"])
     assert rewrite.dtype == policy.removeprefix("mixed_")
@@ -205,10 +206,10 @@ def test_kept(answers: Answers, case: str, policy: str) -> None:
     )
 
 
-def test_mean(answers: Answers) -> None:
+def test_rewrite_converts_mean_only_for_bfloat16(answers: Answers) -> None:
     """
-    A mean over many tens is denied in float16, and stays ten; in bfloat16 it is not, and is what
-    TensorFlow's own op makes of it.
+    In float16, TensorFlow does not convert a mean over many tens. In bfloat16, the result is that
+    of the op in TensorFlow.
     """
     assert (graph_ops.amp_list("Mean", "float16"), graph_ops.amp_list("Mean", "bfloat16")) == (
         "deny",
@@ -231,8 +232,10 @@ def test_mean(answers: Answers) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_stateful(answers: Answers, policy: str) -> None:
-    """Both graphs find variables as they were, share random numbers, and look up the same words."""
+def test_stateful_ops_behave_equally_in_both_graphs(answers: Answers, policy: str) -> None:
+    """
+    Both graphs start with the same variables, share random numbers, and look up the same words.
+    """
     found = signature(answers, "stateful", policy)
     assert reductions(call(found, "counted"))["squared_reference"] == pytest.approx(
         answers["oracle"]["counted"], rel=1e-5
@@ -252,10 +255,10 @@ def test_stateful(answers: Answers, policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_changes(answers: Answers, policy: str) -> None:
-    """
-    A graph that has nothing to rewrite is told to be so, and so is one that has 16 bits already.
-    """
+def test_graph_without_ops_to_rewrite_is_reported_as_unchanged(
+    answers: Answers, policy: str
+) -> None:
+    """A graph that already has 16 bits is also unchanged."""
     found = signature(answers, "nothing", policy)
     assert found["rewrite"]["unchanged"] == (
         "the rewrite changes nothing: this graph has no matrix products, "
@@ -270,8 +273,8 @@ def test_nothing_changes(answers: Answers, policy: str) -> None:
     )
 
 
-def test_loops(answers: Answers) -> None:
-    """Loops are rewritten within; those of TF 1 are no matter for the emulation, which is said."""
+def test_loops_are_rewritten(answers: Answers) -> None:
+    """Loops of TF 1 cannot be emulated in float16, which is an error with a suggestion."""
     for policy in POLICIES:
         by_type = signature(answers, LOOPS, policy)["rewrite"]["by_type"]
         assert by_type["MatMul"] == 4, by_type  # two of them are the cell's
@@ -282,8 +285,8 @@ def test_loops(answers: Answers) -> None:
     assert [one["path"] for one in found["calls"]] == ["while", "head/cond"]
 
 
-def test_refused(answers: Answers) -> None:
-    """What cannot be measured is refused with what would do."""
+def test_unsupported_measurements_are_rejected_with_a_suggestion(answers: Answers) -> None:
+    """The error suggests a device, a policy or a signature that works."""
     refused = answers["refused"]
     assert {name: answer["code"] for name, answer in refused.items()} == {
         "bfloat16 on a GPU": "no-rewrite",
@@ -300,7 +303,7 @@ def test_refused(answers: Answers) -> None:
     assert "save_traces=False" in untraced["message"]
 
 
-def test_environment(answers: Answers) -> None:
-    """Variables by which a user changes the rewrite do not count, and are told."""
+def test_user_variables_of_the_rewrite_are_ignored_and_reported(answers: Answers) -> None:
+    """Such environment variables would change the rewrite."""
     assert answers["dense"]["mixed_float16"]["ignored"] == sorted(MEDDLING)
     assert signature(answers, "dense", "mixed_float16")["rewrite"]["by_type"]["MatMul"] == 2

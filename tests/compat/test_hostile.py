@@ -35,10 +35,10 @@ _MODELS = 150
 _SEED = int(os.environ.get("POLICYTOOL_HOSTILE_SEED", "18"))
 
 
-def test_what_the_guard_lets_through_touches_nothing_outside(
+def test_models_that_the_guard_accepts_touch_no_other_files(
     compat_python: Path, tmp_path: Path
 ) -> None:
-    """Hostile and odd models, a part of which loads."""
+    """The models are hostile or odd, and a part of them loads."""
     tally = volume.Tally()
     found = loading.batch(Random(_SEED), str(compat_python), tmp_path, tally, _MODELS)  # noqa: S311  # no secret
     assert found.touched == {}
@@ -49,10 +49,8 @@ def test_what_the_guard_lets_through_touches_nothing_outside(
     ), tally.outcomes
 
 
-def test_without_the_guard_hostile_models_touch_what_they_name(
-    compat_python: Path, tmp_path: Path
-) -> None:
-    """The oracle sees a file that is written, in a graph, and one that is read, by a lookup."""
+def test_hostile_models_touch_files_without_the_guard(compat_python: Path, tmp_path: Path) -> None:
+    """The oracle detects a file written by a graph, and a file read by a lookup."""
     paths, rng = Paths(folder=tmp_path), Random(1)  # noqa: S311  # no secret
     body = hostile_graphs.Body(rng, paths)
     body.use(body.text(paths.marker), "WriteFile")

@@ -54,16 +54,16 @@ def folder(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return made
 
 
-def test_each_snippet_has_about_ten_lines() -> None:
-    """Of code."""
+def test_snippets_have_at_most_ten_lines() -> None:
+    """Only lines of code count."""
     snippets = [*SNIPPETS, METRIC]
     lines = [len([line for line in code.splitlines() if line.strip()]) for code in snippets]
     assert len(SNIPPETS) == 2
     assert max(lines) <= 10
 
 
-def test_the_metric_is_the_share_that_it_names() -> None:
-    """Of seven classes, the two with the lowest scores are not among the five largest."""
+def test_top_5_metric_is_the_share_of_labels_among_the_five_largest() -> None:
+    """In seven classes, the two classes with the lowest scores are not among the five largest."""
     names: dict[str, Any] = {}
     exec(METRIC, names)  # noqa: S102  # the snippet of the page
     scores = np.arange(7.0)[np.newaxis].repeat(4, axis=0)
@@ -83,7 +83,7 @@ def test_snippets_feed_a_model(
     function: str,
     batches: int,
 ) -> None:
-    """All of the data, without ``--trust``."""
+    """Each snippet feeds all of its data, without ``--trust``."""
     monkeypatch.chdir(folder)
     options = ("--to", "mixed_bfloat16", "--python", str(compat_python), "--format", "json")
     found = run("check", model, "--inputs", function, *options)

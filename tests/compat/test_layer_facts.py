@@ -39,10 +39,10 @@ def answers(python: Path, library: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("library", "family"), [("keras", KERAS3), ("tf_keras", KERAS2)])
-def test_classes_cast_their_inputs_as_their_facts_say(
+def test_casts_of_classes_agree_with_their_facts(
     compat_python: Path, library: str, family: str
 ) -> None:
-    """Of both libraries, every layer that its config builds."""
+    """The test covers every layer of both libraries that its config builds."""
     casting = {
         name: answer["casts"]
         for name, answer in answers(compat_python, library).items()
@@ -54,8 +54,8 @@ def test_classes_cast_their_inputs_as_their_facts_say(
     }
 
 
-def test_arguments_of_calls_are_those_of_keras3(compat_python: Path) -> None:
-    """In their order; a call with its inputs only says nothing of ``training``."""
+def test_arguments_of_calls_equal_those_of_keras3(compat_python: Path) -> None:
+    """The order is equal. A call with only its inputs does not tell whether ``training`` exists."""
     for name, answer in answers(compat_python, "keras").items():
         facts = layer_facts(name)
         if VARIABLE.isdisjoint(answer["call"]) and facts.category is not Category.BASE:

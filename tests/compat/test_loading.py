@@ -56,10 +56,8 @@ def _cell(verdict: Verdict, loads: bool) -> str:  # noqa: FBT001
     return said if said == actual else f"{said} / {actual}"
 
 
-def test_every_verdict_is_what_the_loader_did(answers: Callable[[str], Answers]) -> None:
-    """
-    All pairs that are judged are equal; the table says of each what was predicted and what was.
-    """
+def test_known_verdicts_agree_with_the_loads(answers: Callable[[str], Answers]) -> None:
+    """The table shows the predicted and the actual result of each pair."""
     rows, wrong, judged, total = [], [], 0, 0
     for case in SAMPLE:
         did = {
@@ -102,8 +100,8 @@ def test_every_verdict_is_what_the_loader_did(answers: Callable[[str], Answers])
     VENVS is None, reason="POLICYTOOL_VENVS does not say where the environments of the releases are"
 )
 @pytest.mark.parametrize("loader", [loader for loader in LOADERS if loader not in LIBRARIES])
-def test_the_record_is_what_the_release_says(loader: str) -> None:
-    """A release that is asked again says what it said."""
+def test_recorded_results_agree_with_the_release(loader: str) -> None:
+    """A second run of the release gives the recorded results."""
     command = [
         sys.executable,
         str(FIXTURES / "loads.py"),

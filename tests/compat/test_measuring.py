@@ -86,11 +86,9 @@ def wrong(found: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, An
 
 
 @pytest.mark.parametrize("how", ["full", "open", "unranked", "empty"])
-def test_every_reduction_is_what_numpy_finds(
-    reduced: Mapping[str, Sequence[Any]], how: str
-) -> None:
+def test_reductions_equal_those_of_numpy(reduced: Mapping[str, Sequence[Any]], how: str) -> None:
     """
-    Of ordinary, special, huge and tiny values, in shapes that are known, partly known or not known.
+    Values are ordinary, special, huge and tiny, in shapes that are known, partly known or unknown.
     """
     assert reduced[how]
     assert not [
@@ -100,8 +98,8 @@ def test_every_reduction_is_what_numpy_finds(
     ]
 
 
-def test_equal_tensors_have_no_error_at_all(reduced: Mapping[str, Sequence[Any]]) -> None:
-    """Not even one of rounding."""
+def test_equal_tensors_have_no_error(reduced: Mapping[str, Sequence[Any]]) -> None:
+    """The squared error is exactly 0."""
     same = [
         one for one in reduced["full"] if one["kind"] == "rounded" and one["of"][0] == one["of"][1]
     ]
@@ -109,8 +107,10 @@ def test_equal_tensors_have_no_error_at_all(reduced: Mapping[str, Sequence[Any]]
     assert {one["found"]["squared_error"] for one in same} == {0.0}
 
 
-def test_what_is_no_float_is_compared_for_equality(reduced: Mapping[str, Sequence[Any]]) -> None:
-    """Only how many elements there are and how many differ is measured."""
+def test_values_that_are_not_floats_are_compared_for_equality(
+    reduced: Mapping[str, Sequence[Any]],
+) -> None:
+    """Only the number of elements and of differing elements is measured."""
     for one in reduced["other"]:
         measured = {name: value for name, value in one["found"].items() if value is not None}
         assert [measured.pop("elements"), measured.pop("differing"), measured] == [
@@ -130,8 +130,8 @@ def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) ->
     assert metrics(codec.read(TensorReductions, one["found"]), "float16").pair == (10.0, 2.0)
 
 
-def test_exponents_are_those_of_float32(reduced: Mapping[str, Sequence[Any]]) -> None:
-    """Zeros, subnormal numbers and what is not finite are left out."""
+def test_exponents_equal_those_of_float32(reduced: Mapping[str, Sequence[Any]]) -> None:
+    """Zeros, subnormal numbers and infinite values are excluded."""
     assert len(reduced["exponents"]) > 50
     assert not [one for one in reduced["exponents"] if one["found"] != one["expected"]]
     assert any(one["expected"] for one in reduced["exponents"])

@@ -244,7 +244,7 @@ def _dtypes(library: str, one: Migrated, live: tuple[Mapping[str, Any], ...]) ->
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_modernised_files_predict_what_the_original_does(
+def test_modernized_files_predict_the_same_as_the_original(
     written: Written,
     answers: Callable[[str], Answers],
     count: Callable[..., None],
@@ -252,8 +252,8 @@ def test_modernised_files_predict_what_the_original_does(
     release: str,
 ) -> None:
     """
-    Bit for bit where the original loads; otherwise within 8 eps of the compute dtype times the
-    largest output that was recorded.
+    Predictions are identical if the original loads. Otherwise, they are within 8 eps of the compute
+    dtype times the largest recorded output.
     """
     wrong = []
     asked = answers(library)
@@ -294,8 +294,8 @@ def _beyond(one: Migrated, loaded: Loaded) -> str | None:
     return None
 
 
-def test_refusals_name_a_layer_and_a_reason(written: Written) -> None:
-    """What is not migrated says where and why."""
+def test_blocked_migrations_name_a_layer_and_a_reason(written: Written) -> None:
+    """Each message contains the path of a layer and a sentence."""
     for case, to, message in written.refused:
         assert any(layer.path in message for layer in policytool.inspect(case.path).layers), (
             case.path,
@@ -305,8 +305,8 @@ def test_refusals_name_a_layer_and_a_reason(written: Written) -> None:
         assert len(message.split()) > 8
 
 
-def test_policies_alone_never_stand_in_the_way_afterwards(written: Written) -> None:
-    """No loader of today refuses a migrated file for its policies."""
+def test_migrated_policies_load_in_the_newest_releases(written: Written) -> None:
+    """No migrated file fails to load in the newest releases because of its policies."""
     for one in written.files:
         for verdict in one.model.releases.values():
             if (

@@ -47,10 +47,10 @@ def test_the_environment_has_the_releases_that_the_reports_name(
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_verdict_is_what_the_library_does(
+def test_verdict_agrees_with_the_library(
     answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
 ) -> None:
-    """A file loads where the report says so, and is refused where it says so."""
+    """A file loads, or fails to load, as the report says."""
     differing = []
     asked = answers(library)
     for case in (case for case in SAMPLE if case.release == release):
@@ -76,10 +76,10 @@ def test_verdict_is_what_the_library_does(
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_declared_dtypes_are_those_of_the_loaded_layers(
+def test_declared_dtypes_equal_those_of_loaded_layers(
     answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
 ) -> None:
-    """A loaded layer computes and stores in what the report says that the file declares."""
+    """The compute and variable dtypes of a loaded layer are those in the report."""
     differences = []
     for case in (case for case in SAMPLE if case.release == release):
         loaded = answers(library).loaded[job(case)]
@@ -128,12 +128,12 @@ def _differences(layer: Layer, record: Record) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_what_is_left_to_the_loader_takes_its_global_policy(
+def test_layers_without_a_stored_policy_have_the_global_policy(
     answers: Callable[[str], Answers], library: str
 ) -> None:
     """
-    Layers that the report calls the loader's compute in bfloat16 when loaded under mixed_bfloat16,
-    and in float32 under the default.
+    Such layers compute in bfloat16 when loaded under mixed_bfloat16, and in float32 under the
+    default.
     """
     differences = []
     for case in under_another_policy(library):

@@ -47,10 +47,12 @@ def _check(path: Path, tools: TensorFlowTools, wanted: CheckOptions = HALF) -> C
 @pytest.mark.parametrize(
     ("model", "layer"), [("normalization", "net/adapted"), ("batch_normalization", "net/normal")]
 )
-def test_features_beyond_float16_overflow_without_data(
+def test_features_above_the_float16_range_overflow_without_data(
     library: str, model: str, layer: str, probed: Path, tools: TensorFlowTools
 ) -> None:
-    """Inputs around 0 are finite in every layer; those that the model is made for are not."""
+    """
+    Inputs around 0 are finite in every layer, and the synthetic inputs for this model are not.
+    """
     kept = Assignment(pattern=layer, policy="mixed_float16")
     wanted = replace(HALF, candidate=Options(to="mixed_float16", assignments=(kept,)))
     found = _check(probed / library / f"{model}.keras", tools, wanted)
@@ -81,7 +83,7 @@ def test_inputs_that_are_normalized_show_no_error_that_data_would_not(
 def test_inputs_of_another_range_fail(
     library: str, probed: Path, tmp_path: Path, tools: TensorFlowTools
 ) -> None:
-    """So that the test above has something to find."""
+    """This result shows that the previous test can fail."""
     inputs = tmp_path / "inputs.npy"
     np.save(inputs, np.random.default_rng(1).normal(size=(16, FEATURES)).astype("float32"))
     found = _check(probed / library / "narrow.keras", tools, replace(HALF, inputs=inputs))
@@ -122,17 +124,17 @@ def test_probe_finds_the_factor_and_the_layer(
 def test_nothing_is_probed_without_floats_or_float16(
     library: str, model: str, changes: dict[str, Any], probed: Path, tools: TensorFlowTools
 ) -> None:
-    """Nor in the trials that look for an origin."""
+    """The trials that search for an origin are not probed either."""
     found = _check(probed / library / f"{model}.keras", tools, replace(HALF, **changes))
     assert [run.overflow_probe for run in found.runs] == [None]
     assert "times larger" not in headline(found)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_probe_ends_where_inputs_leave_float16(
+def test_probe_ends_if_inputs_exceed_the_float16_range(
     library: str, probed: Path, tools: TensorFlowTools
 ) -> None:
-    """A model that overflows nowhere has the largest factor in JSON alone."""
+    """Only JSON contains the largest factor of a model without an overflow."""
     found = _check(probed / library / "narrow.keras", tools)
     (probe,) = (run.overflow_probe for run in found.runs)
     assert probe is not None

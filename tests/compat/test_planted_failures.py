@@ -305,18 +305,18 @@ def test_dead_output_is_not_comparable(
 
 
 @cases("attention-mask")
-def test_layers_miss_their_tolerance_on_a_harmless_mask(
+def test_attention_mask_makes_a_layer_verdict_not_finite(
     checked: Checked, library: str, name: str, seed: int
 ) -> None:
-    """Scores of minus infinity are outside the tolerance of their layer, which only explains."""
+    """The scores of a harmless mask are minus infinity."""
     calls = checked(library, name, seed).run["calls"]
     assert "not-finite" in {call["verdict"]["outcome"] for call in calls if call["verdict"]}
 
 
 @cases(*WEAK, without=BY_NATURE)
-def test_places_are_layers_or_ops_of_the_model(
+def test_planted_paths_are_among_the_paths_that_check_reports(
     find: Find, checked: Checked, library: str, name: str, seed: int
 ) -> None:
-    """The planted paths are those that ``check`` reports, so that an origin can name them."""
+    """An origin can therefore name each planted path."""
     calls = {call["path"] for call in checked(library, name, seed).run["calls"]}
     assert set(find(library, name, seed).places) <= calls

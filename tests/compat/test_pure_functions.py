@@ -158,10 +158,10 @@ def test_listed_functions_have_no_parameter_for_a_place_or_a_function(called: Tr
         ("experimental.register_filesystem_plugin", "victim"),
     ],
 )
-def test_planted_function_with_a_path_is_seen(
+def test_planted_function_with_a_path_is_detected(
     planted: tuple[str, ...], watch: Watch, tmp_path: Path
 ) -> None:
-    """A function that opens what its argument names is told apart."""
+    """The function opens the file in its argument."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "victim").write_text("text", encoding="utf-8")
     name, path, *texts = planted

@@ -318,18 +318,16 @@ def test_planted_op_is_found(registry: Registry, name: str) -> None:
     assert list(complaints(registry, [*LISTED[:5], name, *LISTED[5:10]])) != []
 
 
-def test_every_op_that_takes_files_or_addresses_is_found(registry: Registry) -> None:
-    """The patterns match every op that hazards.json has."""
+def test_ops_with_files_or_addresses_are_detected(registry: Registry) -> None:
+    """The patterns match every op in ``hazards.json``."""
     missed = [
         name for name in data.read("hazards")["ops"] if not list(complaints(registry, [name]))
     ]
     assert missed == []
 
 
-def test_every_exception_is_one_that_the_list_needs(registry: Registry) -> None:
-    """
-    An exception for an op or an argument that is not on the list would let a later op through.
-    """
+def test_every_exception_is_necessary(registry: Registry) -> None:
+    """An unnecessary exception could allow an op of a later release."""
     assert set(OPS) <= set(LISTED)
     used: dict[str, set[str]] = defaultdict(set)
     texts: set[str] = set()
@@ -343,19 +341,19 @@ def test_every_exception_is_one_that_the_list_needs(registry: Registry) -> None:
     assert texts == TEXT
 
 
-def test_functions_are_called_by_known_ops_only(registry: Registry) -> None:
-    """Their functions are checked too, so the guard has to know that there are some."""
+def test_only_known_ops_call_functions(registry: Registry) -> None:
+    """The guard checks these functions too, so it must know these ops."""
     assert {name for name in LISTED if any(kind == "call" for _, kind in registry[name])} == CALLING
 
 
-def test_positions_are_those_of_the_named_inputs(registry: Registry) -> None:
+def test_positions_of_paths_agree_with_the_named_inputs(registry: Registry) -> None:
     """The guard finds the paths of savers and tables by position."""
     for name, inputs in DATA["placed"].items():
         assert [registry[name][index][0] for index in _ops.path_inputs(name)] == inputs, name
 
 
-def test_attributes_that_decide_exist(registry: Registry) -> None:
-    """They are attributes that take any string."""
+def test_deciding_attributes_exist_in_the_registry(registry: Registry) -> None:
+    """Each of these attributes accepts any string."""
     for name, attributes in DATA["attributes"].items():
         assert {(attribute, "text") for attribute in attributes} <= {
             (argument, kind) for argument, kind in registry[name]

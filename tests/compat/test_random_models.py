@@ -58,10 +58,10 @@ def _cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("library", "seed"), _cases())
-def test_converted_random_models_are_right(
+def test_converted_random_models_are_correct_or_rejected(
     outcomes: Callable[[str], Outcomes], library: str, seed: int
 ) -> None:
-    """Or are refused with a reason."""
+    """A rejected model has a reason."""
     one = outcomes(library)[seed]
     if one.word == "reference failed":
         pytest.skip(f"{library} does not build the model: {one.reason}")
@@ -78,7 +78,7 @@ def test_converted_random_models_are_right(
 def test_most_random_models_are_converted(
     outcomes: Callable[[str], Outcomes], library: str
 ) -> None:
-    """A test in which everything is refused proves nothing."""
+    """A test in which every model is rejected would prove nothing."""
     built = [one for one in outcomes(library).values() if one.word != "reference failed"]
     # Of the few of a sample, more can be among those that are refused.
     built_share, good_share = (0.8, 0.6) if EVERY_CASE else (0.5, 0.3)

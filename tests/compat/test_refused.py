@@ -97,10 +97,10 @@ def _forced(case: Case, to: str, target: Path) -> Forced | None:
     )
 
 
-def test_what_the_checkpoint_forbids_no_loader_does(compat_python: Path, tmp_path: Path) -> None:
+def test_plans_rejected_for_a_checkpoint_fail_to_load(compat_python: Path, tmp_path: Path) -> None:
     """
-    Of every SavedModel and each of two policies: a plan that is refused because the variables stay
-    is refused by the real loader as well.
+    For every SavedModel and two policies, a plan that would change stored variables also fails in
+    the real release.
     """
     saved = [case for case in CASES if case.format == "savedmodel"]
     forced = [

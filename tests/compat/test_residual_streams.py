@@ -113,10 +113,10 @@ def applied(found: Check, model: Path, tools: TensorFlowTools) -> Check:
     ("name", "pattern"),
     [("one", "net/blk_9_.*"), ("some", "net/blk_([5-9]|1[0-6])_.*")],
 )
-def test_blocks_that_overflow_are_one_pattern(
+def test_overflowing_blocks_become_one_pattern(
     residual: Path, tools: TensorFlowTools, library: str, name: str, pattern: str
 ) -> None:
-    """It selects what the trial kept, and the file that the command writes is safe."""
+    """The pattern selects the layers that the trial kept, and the command writes a safe file."""
     model = residual / f"{name}{SUFFIXES[library]}"
     found = checked(tools, model, to="mixed_float16")
     assert found.answer is Answer.NOT_SAFE
@@ -218,10 +218,10 @@ def test_a_row_behind_the_compared_ones_is_explained(
 
 
 @LIBRARIES
-def test_a_model_that_needs_the_range_of_bfloat16_is_told(
+def test_model_that_needs_the_range_of_bfloat16_is_reported(
     residual: Path, tools: TensorFlowTools, library: str
 ) -> None:
-    """All blocks overflow in float16; the command is for the policy that was tried."""
+    """All blocks overflow in float16, and the command is for the policy that was tried."""
     model = residual / f"all{SUFFIXES[library]}"
     found = checked(tools, model, to="mixed_float16")
     assert found.advice is not None
@@ -234,10 +234,10 @@ def test_a_model_that_needs_the_range_of_bfloat16_is_told(
 
 
 @LIBRARIES
-def test_a_model_that_needs_the_precision_of_float16_is_told(
+def test_model_that_needs_the_precision_of_float16_is_reported(
     residual: Path, tools: TensorFlowTools, library: str
 ) -> None:
-    """bfloat16 rounds away what the classes differ by."""
+    """In bfloat16, rounding removes the differences between classes."""
     model = residual / f"offset{SUFFIXES[library]}"
     found = checked(tools, model, to="mixed_bfloat16")
     assert found.answer is Answer.NOT_SAFE
@@ -248,8 +248,10 @@ def test_a_model_that_needs_the_precision_of_float16_is_told(
     assert applied(found, model, tools).answer is Answer.SAFE
 
 
-def test_a_safe_candidate_has_the_plain_command(residual: Path, tools: TensorFlowTools) -> None:
-    """With the options of the check."""
+def test_safe_candidate_has_a_command_with_the_options_of_the_check(
+    residual: Path, tools: TensorFlowTools
+) -> None:
+    """The command contains the policy and the other options of the check."""
     found = checked(tools, residual / "one.keras", to="mixed_bfloat16", include_exceptions=True)
     assert found.answer is Answer.SAFE
     assert found.migration == Options(to="mixed_bfloat16", include_exceptions=True)

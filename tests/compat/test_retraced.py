@@ -136,10 +136,12 @@ def written(retraced: tuple[Retraced, ...]) -> Iterator[tuple[Retraced, Migratio
             yield one, one.result, one.result.target
 
 
-def test_every_saved_model_is_traced_anew_or_refused_for_a_known_reason(
+def test_every_savedmodel_is_re_exported_or_fails_for_a_known_reason(
     retraced: tuple[Retraced, ...], count: Callable[..., None]
 ) -> None:
-    """No child crashes, no prediction is out of tolerance, and what is refused is on the list."""
+    """
+    No child process crashes, and predictions are within the tolerance. Known failures are listed.
+    """
     wrong = []
     for one in retraced:
         if isinstance(one.result, Failure):
@@ -152,8 +154,8 @@ def test_every_saved_model_is_traced_anew_or_refused_for_a_known_reason(
     assert not wrong, "\n".join(wrong)
 
 
-def test_most_are_not_refused(retraced: tuple[Retraced, ...]) -> None:
-    """The tests below are about something."""
+def test_most_savedmodels_are_re_exported(retraced: tuple[Retraced, ...]) -> None:
+    """The following tests therefore cover many models."""
     assert len(list(written(retraced))) > 0.8 * len(retraced)
 
 
@@ -170,9 +172,9 @@ def test_variables_are_bit_for_bit_the_same_or_exactly_as_cast(
         assert held.identical >= held.variables - len(done.plan.casts), one.name
 
 
-def test_signatures_keep_their_names_and_their_inputs(retraced: tuple[Retraced, ...]) -> None:
+def test_signatures_keep_names_and_inputs(retraced: tuple[Retraced, ...]) -> None:
     """
-    Whoever calls a signature calls it as before; a file without functions has none before and
+    Callers of a signature need no change. A file without functions has no signatures before and
     after.
     """
     for one, done, target in written(retraced):
@@ -189,7 +191,7 @@ def test_signatures_keep_their_names_and_their_inputs(retraced: tuple[Retraced, 
 
 
 def test_migrating_the_result_again_changes_nothing(retraced: tuple[Retraced, ...]) -> None:
-    """Policies are spelled as migrate spells them, whatever the library wrote."""
+    """The re-exported model has the policy format of ``migrate``."""
     for one, _, target in written(retraced):
         (again,) = migrate_all(
             list(discovery.inputs([str(target)])), Options(), Destination(write=False)
@@ -251,10 +253,10 @@ def _global(one: Retraced) -> str | None:
     return match[1] if match else None
 
 
-def test_classes_that_are_not_at_hand_are_refused_by_name(
+def test_missing_custom_classes_are_errors_with_their_names(
     compat_python: Path, tmp_path: Path
 ) -> None:
-    """The layer, its class, and what to give; in a child that nobody has registered them in."""
+    """The error names the layer, the class and the option."""
     found = list(discovery.inputs([str(FIXTURES / "tf2.3/subclassed")]))
     with Worker(Interpreter(python=str(compat_python))) as worker:
         (result,) = migrate_all(
@@ -278,10 +280,12 @@ def test_classes_that_are_not_at_hand_are_refused_by_name(
         ("keras3.15/global_mixed_float16.keras", "float16"),
     ],
 )
-def test_other_formats_are_verified_before_they_have_their_place(
+def test_other_formats_are_verified_before_the_output_is_written(
     tools: TensorFlowTools, tmp_path: Path, name: str, to: str | None
 ) -> None:
-    """Bit for bit where nothing but spelling changes, within the tolerance otherwise."""
+    """
+    Predictions are identical if only the policy format changes, and otherwise within the tolerance.
+    """
     target = tmp_path / Path(name).name
     (result,) = migrate_all(
         list(discovery.inputs([str(FIXTURES / name)])),

@@ -59,8 +59,10 @@ def _copies(library: str, folder: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_verdicts_on_damaged_variables(compat_python: Path, tmp_path: Path, library: str) -> None:
-    """No file is said to fail that loads, and few that fail are said to load."""
+def test_verdicts_on_damaged_variables_agree_with_the_loads(
+    compat_python: Path, tmp_path: Path, library: str
+) -> None:
+    """No file that loads has a failing verdict, and few files that fail have a loading verdict."""
     copies = list(_copies(library, tmp_path))
     jobs = [Job(format=path.suffix[1:], path=str(path)) for path in copies]
     answers = ask(compat_python, library, jobs)
@@ -76,8 +78,10 @@ def test_verdicts_on_damaged_variables(compat_python: Path, tmp_path: Path, libr
     assert len(missed) <= max(1, MOST_MISSED * len(copies)), missed
 
 
-def test_verdicts_on_damaged_checkpoints(compat_python: Path, tmp_path: Path) -> None:
-    """Each SavedModel with a damaged checkpoint fails to load, and is said to fail."""
+def test_savedmodels_with_damaged_checkpoints_fail_as_predicted(
+    compat_python: Path, tmp_path: Path
+) -> None:
+    """The verdict and the load of each damaged SavedModel is a failure."""
     models = [
         path.parent
         for path in sorted(FIXTURES.glob("*/*/saved_model.pb"))

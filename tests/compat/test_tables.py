@@ -27,9 +27,9 @@ def models(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.mark.parametrize(("name", "fills"), [("module", True), ("keras", False), ("session", True)])
-def test_a_real_table_needs_no_trust(models: Path, name: str, *, fills: bool) -> None:
+def test_table_of_a_real_model_needs_no_trust(models: Path, name: str, *, fills: bool) -> None:
     """
-    Its path is that of an asset, in a variable (TF 2) or in a constant that a loader fills in (TF
+    The path is that of an asset, in a variable (TF 2) or in a constant that releases fill in (TF
     1).
     """
     document = format_detection.document(models / name, name)

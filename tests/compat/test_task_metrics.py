@@ -113,10 +113,10 @@ def as_earlier(found: Check) -> Any:
 
 @LIBRARIES
 @pytest.mark.parametrize("kind", METRICS)
-def test_metrics_of_the_library_are_those_of_evaluate(
+def test_metrics_of_the_library_equal_those_of_evaluate(
     labelled: Path, checked: Checked, library: str, kind: str
 ) -> None:
-    """Over all batches, of which the last may be shorter, for the reference."""
+    """The metrics cover all batches, and the last batch may be shorter."""
     truth = json.loads((labelled / "truth.json").read_text(encoding="utf-8"))[library]
     for name in METRICS[kind]:
         found = checked("several", library, f"{library}-{kind}.npz", name, batch_size=48)
@@ -127,8 +127,8 @@ def test_metrics_of_the_library_are_those_of_evaluate(
         assert found.holds
 
 
-def test_what_is_better_is_what_keras_3_says(labelled: Path) -> None:
-    """Of each metric for which it says so."""
+def test_direction_of_each_metric_agrees_with_keras3(labelled: Path) -> None:
+    """The test covers each metric for which Keras 3 defines a direction."""
     truth = json.loads((labelled / "truth.json").read_text(encoding="utf-8"))["directions"]
     told = {name: one for name, one in truth.items() if one[0] is not None}
     assert len(told) > 15
@@ -171,10 +171,10 @@ def test_functions_of_the_user_are_called_with_arrays(checked: Checked, library:
 
 
 @LIBRARIES
-def test_functions_get_several_outputs_by_name(
+def test_metric_functions_receive_outputs_by_name(
     labelled: Path, checked: Checked, library: str
 ) -> None:
-    """Those with labels."""
+    """The function receives the outputs with labels."""
     arrays = np.load(labelled / f"{library}.npz")
     np.savez(labelled / "two.npz", classes=arrays["classes"], binary=arrays["binary"])
     found = metric_of(checked("several", library, "two.npz", "labelled_functions:both"))
@@ -183,10 +183,10 @@ def test_functions_get_several_outputs_by_name(
 
 
 @LIBRARIES
-def test_every_output_with_labels_has_its_metric(
+def test_every_output_with_labels_has_a_metric(
     labelled: Path, checked: Checked, library: str
 ) -> None:
-    """As ``compile`` chooses the accuracy of each."""
+    """The accuracy of each output is the one that ``compile`` chooses."""
     arrays = np.load(labelled / f"{library}.npz")
     np.savez(labelled / "two.npz", classes=arrays["classes"], binary=arrays["binary"])
     found = metric_of(checked("several", library, "two.npz", "accuracy"))
@@ -222,10 +222,10 @@ def test_every_output_with_labels_has_its_metric(
         (("{}-classes.npy", "no_module:f"), ("user-function", "cannot be imported")),
     ],
 )
-def test_labels_and_metrics_that_do_not_fit_are_one_sentence(
+def test_unsuitable_labels_and_metrics_give_a_one_line_error(
     labelled: Path, checked: Checked, library: str, given: tuple[str, str], said: tuple[str, str]
 ) -> None:
-    """With the name and the shape that are wrong."""
+    """The error contains the name and the wrong shape."""
     np.save(labelled / "short.npy", np.zeros(3, "int64"))
     np.save(labelled / "long.npy", np.zeros(ROWS + 1, "int64"))
     np.save(labelled / "words.npy", np.array(["a"] * ROWS))
@@ -249,8 +249,8 @@ def test_graphs_have_no_metric(labelled: Path, tools: TensorFlowTools) -> None:
 
 
 @LIBRARIES
-def test_the_same_check_has_no_regression(checked: Checked, library: str) -> None:
-    """Nor has the same model in the other library."""
+def test_repeated_check_has_no_regression(checked: Checked, library: str) -> None:
+    """The same model in the other library has no regression either."""
     labels = f"{library}-classes.npy"
     before = checked("classes", library, labels, "accuracy")
     now = checked("classes", library, labels, "accuracy", earlier=as_earlier(before))

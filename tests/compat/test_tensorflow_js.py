@@ -66,7 +66,7 @@ def converted(
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_predictions_are_equal(converted: Callable[[str], Path], library: str, name: str) -> None:
-    """For each output."""
+    """The predictions of each output agree."""
     place = converted(library) / name
     error = place / "error.txt"
     assert not error.exists(), error.read_text(encoding="utf-8")

@@ -71,10 +71,8 @@ def _said(path: Path) -> dict[str, Counter[tuple[str, str, tuple[str, ...]]]]:
 
 
 @pytest.mark.parametrize("path", SAVED_MODELS, ids=_ids)
-def test_every_op_has_the_dtypes_that_tensorflow_gives_it(
-    path: Path, answers: dict[str, Answer]
-) -> None:
-    """Scope, op, float dtypes and count of every op that a signature runs."""
+def test_every_op_has_the_dtypes_of_tensorflow(path: Path, answers: dict[str, Answer]) -> None:
+    """Scope, op, float dtypes and count agree for every op that a signature runs."""
     said = _said(path)
     for signature, rows in answers[str(path)].items():
         expected = Counter({(scope, op, tuple(dtypes)): count for scope, op, dtypes, count in rows})
@@ -82,8 +80,10 @@ def test_every_op_has_the_dtypes_that_tensorflow_gives_it(
 
 
 @pytest.mark.parametrize("path", SAVED_MODELS, ids=_ids)
-def test_layers_have_the_dtypes_at_their_scope(path: Path, answers: dict[str, Answer]) -> None:
-    """Of every layer whose name is a scope: the dtypes of all ops there."""
+def test_layers_have_the_dtypes_of_the_ops_in_their_scope(
+    path: Path, answers: dict[str, Answer]
+) -> None:
+    """The test covers every layer whose name is a scope."""
     rows: list[Any] = [row for signature in answers[str(path)].values() for row in signature]
     scopes = {scope for scope, *_ in rows}
     for layer in models()[path].layers:

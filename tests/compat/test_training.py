@@ -94,9 +94,12 @@ def ask(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_refused_training_configurations(compat_python: Path, tmp_path: Path, library: str) -> None:
+def test_training_configurations_load_or_fail_as_predicted(
+    compat_python: Path, tmp_path: Path, library: str
+) -> None:
     """
-    What loads without its training configuration loads with it, or is refused, as the rows say.
+    A model that loads without its training configuration loads with it, unless a row says that it
+    fails.
     """
     cases = compiled()
     jobs = [[one.format, str(FIXTURES / one.file), mode] for one in cases for mode in (False, True)]
@@ -118,8 +121,10 @@ def test_refused_training_configurations(compat_python: Path, tmp_path: Path, li
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_restored_state(compat_python: Path, tmp_path: Path, library: str) -> None:
-    """What an optimizer had, it has again, unless a row says that it is lost."""
+def test_optimizer_state_is_restored_unless_reported_as_lost(
+    compat_python: Path, tmp_path: Path, library: str
+) -> None:
+    """The state of an optimizer is complete after loading, unless a row reports the loss."""
     cases = [one for one in compiled() if one.file in STATE]
     events = ask(
         compat_python,

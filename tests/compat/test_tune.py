@@ -221,7 +221,7 @@ def test_check_fails_without_a_kept_layer(
 def test_written_model_passes_on_unseen_inputs(
     tools: TensorFlowTools, tuned: Tune, library: str, seed: int
 ) -> None:
-    """It loads, and its errors are within the tolerance there too."""
+    """The model loads, and its errors on these inputs are within the tolerance."""
     found = tuned(library, seed)
     assert checked(tools, found, found.written, "unseen", Options()).holds
 
@@ -308,8 +308,10 @@ def subsets(
     )
 
 
-def test_set_of_a_random_model_passes(subsets: tuple[Subsets, ...]) -> None:
-    """It does so on both halves of the inputs, and nothing smaller by one layer does."""
+def test_set_of_a_random_model_passes_and_no_layer_can_be_removed(
+    subsets: tuple[Subsets, ...],
+) -> None:
+    """The set passes on both halves of the inputs, and no set with one layer less passes."""
     for one in subsets:
         assert passes(one.table[one.kept]), one.name
         assert one.tuning.passed, one.name
@@ -318,7 +320,7 @@ def test_set_of_a_random_model_passes(subsets: tuple[Subsets, ...]) -> None:
 
 
 def test_set_of_a_random_model_is_the_smallest(subsets: tuple[Subsets, ...]) -> None:
-    """It is so for at least 95 % of models."""
+    """The set is the smallest for at least 95 % of models."""
     found = [len(one.kept) == one.smallest for one in subsets]
     assert sum(found) >= MINIMUM_SHARE * len(found), [
         (one.name, len(one.kept), one.smallest) for one in subsets

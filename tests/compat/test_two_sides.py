@@ -91,13 +91,10 @@ def test_one_file_predicts_the_same_in_both_processes(sides: TensorFlowTools, na
     assert all(output.values for call in found.calls for output in call.outputs)
 
 
-def test_a_conversion_is_verified_before_it_has_its_place(
+def test_conversion_is_verified_before_the_output_is_written(
     sides: TensorFlowTools, tmp_path: Path
 ) -> None:
-    """
-    The result, which has no name yet, is loaded by the other library under the suffix of its
-    format.
-    """
+    """The other library loads the result, which has no name yet, under the suffix of its format."""
     target = tmp_path / "out.h5"
     source = discovery.named_input(str(FIXTURES / "keras3.15/global_mixed_float16.keras"))
     (done,) = migrate_all(
@@ -182,10 +179,10 @@ def test_other_weights_are_a_miss(sides: TensorFlowTools) -> None:
         )
 
 
-def test_a_result_that_its_library_refuses_is_one_sentence(
+def test_result_that_its_library_fails_to_load_gives_a_one_line_error(
     sides: TensorFlowTools, tmp_path: Path
 ) -> None:
-    """It says which of the two files it is."""
+    """The error names which of the two files failed."""
     damaged = tmp_path / "result.keras"
     shutil.copy(FIXTURES / "keras3.15/string_lookup.keras", damaged)
     with pytest.raises(WorkerError, match=r"tf_keras 2\.21\.0 cannot load the result: "):

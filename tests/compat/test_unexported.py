@@ -30,10 +30,10 @@ SCRIPT: Final = Path(__file__).with_name("unexported.py")
         ("tf_keras", ".h5", "keras"),
     ],
 )
-def test_they_compute_the_same_in_the_other_library(
+def test_unexported_classes_compute_the_same_in_the_other_library(
     compat_python: Path, tmp_path: Path, library: str, suffix: str, other: str
 ) -> None:
-    """From each container whose file tells that they are Keras' own."""
+    """The test covers each container whose file shows that the classes belong to Keras."""
 
     def asked(*arguments: str) -> None:
         command = [str(compat_python), str(SCRIPT), *arguments]

@@ -77,9 +77,9 @@ def test_pure_functions_that_models_name_are_listed(cases: Mapping[str, Mapping[
     assert len(named & FUNCTIONS) > 300
 
 
-def test_methods_and_attributes_of_the_list_are_what_models_name(
+def test_listed_methods_and_attributes_occur_in_models(
     cases: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Keras writes each of those of ragged and sparse tensors."""
+    """Keras writes each listed method and attribute of ragged and sparse tensors."""
     named = {name for case in cases.values() for name in case["written"]}
     assert (METHODS | ATTRIBUTES) - named == COMPOSED

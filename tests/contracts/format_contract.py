@@ -52,8 +52,8 @@ class FormatContract:
         """Return the document of a sample."""
         return self.format.read(Probe(path, path.name))
 
-    def test_samples_are_there(self) -> None:
-        """The contract is asked of real files."""
+    def test_samples_exist(self) -> None:
+        """The contract needs real files."""
         assert self.samples
         assert all(path.exists() for path in self.samples)
 
@@ -65,7 +65,7 @@ class FormatContract:
             ]
 
     def test_reading_twice_gives_equal_documents(self) -> None:
-        """A document depends on the file alone."""
+        """A document depends only on the file."""
         for path in self.samples:
             assert self.document(path) == self.document(path)
 
@@ -84,7 +84,7 @@ class FormatContract:
                 assert tensor.path
                 assert tensor.dtype != "unknown"
 
-    def test_declared_dtypes_stand_where_their_address_says(self) -> None:
+    def test_address_of_a_declared_dtype_leads_to_its_value(self) -> None:
         """Each declared layer's address leads to a value in a part of the document."""
         for path in self.samples:
             document = self.document(path)
@@ -96,8 +96,8 @@ class FormatContract:
                         is not None
                     )
 
-    def test_reading_leaves_the_sample_as_it_is(self) -> None:
-        """Neither the bytes nor the time of a file change."""
+    def test_reading_does_not_change_the_sample(self) -> None:
+        """The bytes and the time of a file do not change."""
         for path in self.samples:
             files = (
                 [path]
@@ -110,10 +110,10 @@ class FormatContract:
 
     @THOROUGH
     @pytest.mark.parametrize("seed", sampled("seeds of damaged copies", range(4), share=4))
-    def test_damaged_copies_raise_nothing_but_refusals(self, seed: int) -> None:
+    def test_damaged_copies_raise_only_model_file_errors(self, seed: int) -> None:
         """
-        Truncated anywhere, or with bytes changed, a file is read or refused, and the C libraries
-        survive. Each commit draws other bytes.
+        A truncated or changed file is read or rejected, and the C libraries survive. Each commit
+        draws other bytes.
         """
         for part in self.parts:
             command = [

@@ -74,8 +74,8 @@ class GenerationContract:
     generation: Generation
     loses_mixed = False
 
-    def test_reads_what_its_releases_write(self) -> None:
-        """A policy that a release wrote is read back as the release's own object says of itself."""
+    def test_parses_policies_of_its_releases(self) -> None:
+        """A parsed policy has the properties of the live object in the release."""
         for release, form in forms(self.generation):
             for where in WRITTEN & set(form["serialized"]):
                 value = form["serialized"][where]
@@ -100,8 +100,8 @@ class GenerationContract:
                         form["compute_dtype"],
                     ), (release, form["made_by"], where)
 
-    def test_writes_what_its_releases_write(self) -> None:
-        """Reading and writing again gives back the release's own JSON."""
+    def test_renders_policies_like_its_releases(self) -> None:
+        """Parsing and rendering give the JSON of the release."""
         for release, form in forms(self.generation):
             value = without_identity(form["serialized"].get("h5"))
             if value is None:
@@ -151,7 +151,7 @@ class GenerationContract:
             {"class_name": "Nonsense", "config": {"name": "float32"}},
         ],
     )
-    def test_refuses_what_is_no_policy(self, value: Any) -> None:
-        """What no release writes is refused with a sentence that says what was expected."""
+    def test_rejects_values_that_are_not_policies(self, value: Any) -> None:
+        """The error describes the expected form."""
         with pytest.raises(SpellingError, match=r"expected|unknown policy"):
             self.generation.parse(value)

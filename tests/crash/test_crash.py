@@ -87,8 +87,10 @@ def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Sub
 
 @ALONE
 @SLOW
-def test_so_it_does_where_a_file_system_has_less(subject: Callable[..., Subject]) -> None:
-    """Neither files without names nor links."""
+def test_crash_without_links_and_unnamed_files_loses_nothing(
+    subject: Callable[..., Subject],
+) -> None:
+    """The file system in this test has no hard links and no files without names."""
     one = subject("json: in place", WAYS[3])
     one.check(faults.at_writing_calls(one.own, one.every, ("KILL",)))
     assert one.outcome.wrong == []
@@ -97,8 +99,8 @@ def test_so_it_does_where_a_file_system_has_less(subject: Callable[..., Subject]
 
 @ALONE
 @SLOW
-def test_what_libhdf5_writes_is_faulted_too(subject: Callable[..., Subject]) -> None:
-    """It writes in C, where no Python call can be made to fail."""
+def test_faults_in_writes_of_libhdf5_are_tested(subject: Callable[..., Subject]) -> None:
+    """The library writes in C, so the test cannot let a Python call fail."""
     one = subject("h5: in place, over an older backup")
     assert {"pwrite64", "ftruncate", "copy_file_range", "fsync", "linkat", "rename"} <= {
         call.name for call in one.own
@@ -137,12 +139,12 @@ def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[...
 @ALONE
 @SLOW
 @pytest.mark.parametrize("name", ["json: in place", "inspect --format FORMAT=FILE"])
-def test_what_others_write_meanwhile_stays(
+def test_files_written_by_other_processes_are_kept(
     name: str, subject: Callable[..., Subject], servers: tuple[Path, runs.Server, runs.Server]
 ) -> None:
     """
-    Two runs at once, an input that is saved anew, an output that someone makes: at each name that
-    is given.
+    At each named step, another run works, an input is saved again, or another process creates the
+    output.
     """
     one = subject(name)
     one.own = [call for call in one.own if call.name in {"fchmod", "linkat", "rename"}]
@@ -168,8 +170,8 @@ def test_what_others_write_meanwhile_stays(
     ],
     ids=str,
 )
-def test_what_is_left_is_judged(found: dict[str, bytes], expected: State | str) -> None:
-    """Anything but the original or the new file, with its backup, is lost."""
+def test_remaining_files_are_classified(found: dict[str, bytes], expected: State | str) -> None:
+    """A directory without the original and without the new file and its backup is a loss."""
     before, after, left = (
         {name: (FILE, data) for name, data in files.items()}
         for files in ({"m": b"old"}, {"m": b"new", "m.bak": b"old"}, found)
@@ -193,8 +195,10 @@ def test_what_is_left_is_judged(found: dict[str, bytes], expected: State | str) 
         ("", -11, State.ORIGINAL, 1),
     ],
 )
-def test_what_was_said_is_judged(said: str, code: int, state: State, count: int) -> None:
-    """An exit code or a sentence that is not true of what is left is wrong."""
+def test_untrue_messages_and_exit_codes_are_detected(
+    said: str, code: int, state: State, count: int
+) -> None:
+    """An exit code or a message that contradicts the remaining files is wrong."""
     assert (
         len(list(judging.wrong(said, code, state, expected=0, killed=False, separate=False)))
         == count
@@ -211,8 +215,8 @@ def test_what_was_said_is_judged(said: str, code: int, state: State, count: int)
         (meddling.FOREIGN, False),
     ],
 )
-def test_a_whole_report_stands_for_the_expected_one(data: bytes, is_whole: bool) -> None:  # noqa: FBT001
-    """What it says depends on the run; half of one, or something else, is none."""
+def test_complete_report_counts_as_the_expected_report(data: bytes, is_whole: bool) -> None:  # noqa: FBT001
+    """The content depends on the run. An incomplete or different report does not count."""
     assert judging.is_whole_report(data, b'{"models": [1], "version": 1}') is is_whole
 
 
@@ -245,11 +249,8 @@ def test_runs_are_of_this_tree(tmp_path: Path) -> None:
     assert all(f'"{ROOT}/policytool/' in text or f"<{ROOT}/policytool/" in text for text in opened)
 
 
-def test_a_full_disk_below_stdout_is_no_bug() -> None:
-    """
-    What was asked for was done, and the report is incomplete: one sentence, and not the code of a
-    bug.
-    """
+def test_full_disk_at_stdout_is_not_reported_as_a_bug() -> None:
+    """The command is done, the report is incomplete, and the error is one sentence."""
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
@@ -270,10 +271,10 @@ def test_a_full_disk_below_stdout_is_no_bug() -> None:
     ]
 
 
-def test_a_call_that_nobody_knows_is_told(tmp_path: Path) -> None:
+def test_unknown_system_calls_are_reported(tmp_path: Path) -> None:
     """
-    So that no way to write escapes: every call that concerns the directory is in a list, and no
-    file there is written as memory.
+    Every call on the directory must be in a list, so that no way to write is missed. Files there
+    are not written through memory.
     """
     log = (
         f'7 quux("{tmp_path}/x") = 0\n7 mmap(NULL, 8, PROT_READ|PROT_WRITE, MAP_SHARED, '

@@ -106,7 +106,7 @@ def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path:
     ],
     ids=" ".join,
 )
-def test_no_command_takes_two_models(
+def test_every_command_rejects_a_file_with_two_models(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -148,7 +148,7 @@ def test_a_directory_of_two_models_is_an_error(tmp_path: Path, other: tuple[str,
 
 
 @pytest.mark.parametrize("offset", [512, 4096, 65536])
-def test_hdf5_is_recognised_wherever_the_library_finds_it(offset: int, tmp_path: Path) -> None:
+def test_hdf5_is_recognized_at_every_offset_of_the_library(offset: int, tmp_path: Path) -> None:
     """HDF5 is recognized at each offset where the library looks, and is one model."""
     path = tmp_path / "model"
     path.write_bytes(hdf5_at(offset))

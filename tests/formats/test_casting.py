@@ -68,7 +68,7 @@ def test_float64_to_bfloat16_is_not_rounded_twice() -> None:
 
 
 @given(npst.arrays(np.uint32, npst.array_shapes(max_dims=3, max_side=4)))
-def test_float32_to_bfloat16_is_what_ml_dtypes_makes(
+def test_cast_to_bfloat16_equals_that_of_ml_dtypes(
     bits: np.ndarray[Any, np.dtype[np.uint32]],
 ) -> None:
     """
@@ -149,7 +149,7 @@ def test_nan_payloads_are_carried() -> None:
         ([2.0**-24, 1.0], "float16", "float32", None, Counts(values=2)),
     ],
 )
-def test_counts_tell_what_is_lost(
+def test_cast_counts_overflows_and_subnormal_values(
     values: list[float], before: str, after: str, through: str | None, counts: Counts
 ) -> None:
     """
@@ -170,7 +170,7 @@ def test_counts_add_up() -> None:
     "names",
     [("int8", "float32", None), ("float32", "int8", None), ("float32", "float32", "float8_e4m3fn")],
 )
-def test_only_floats_are_cast(names: tuple[str, str, str | None]) -> None:
+def test_only_floats_of_16_bits_or_more_are_cast(names: tuple[str, str, str | None]) -> None:
     """Only floats of at least 16 bits can be cast; integers and 8-bit floats are an error."""
     with pytest.raises(ValueError, match="cannot cast"):
         cast(np.zeros(1, np.float32), *names)

@@ -57,7 +57,7 @@ def found(arguments: Iterable[str | Path], stdin: bytes = b"") -> list[str]:
     return [model["path"] for model in ended.json["models"]]
 
 
-def test_directory_stands_for_the_models_below_it() -> None:
+def test_directory_selects_the_models_below() -> None:
     """
     A directory selects each model below it once, directories of models as one; other files are
     skipped and counted.
@@ -74,7 +74,7 @@ def test_order_is_by_name_and_the_same_each_time() -> None:
     assert found(["models"]) == found(["models"])
 
 
-def test_no_path_is_the_working_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_path_is_the_working_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a PATH each model below the working directory is reported with its relative path."""
     assert sorted(found([])) == sorted(ALL)
     monkeypatch.chdir(tree / "models")
@@ -116,20 +116,20 @@ def test_path_above_the_working_directory_is_absolute(
         "/assets/words.txt",
     ],
 )
-def test_part_of_a_saved_model_stands_for_the_whole(part: str) -> None:
+def test_part_of_a_savedmodel_selects_the_savedmodel(part: str) -> None:
     """Each part of a SavedModel selects the whole SavedModel."""
     assert found([f"models/saved{part}"]) == ["models/saved"]
 
 
 @pytest.mark.parametrize("part", ["config.json", "metadata.json", "model.weights.h5"])
-def test_part_of_an_unpacked_model_stands_for_the_whole(part: str) -> None:
+def test_part_of_an_unpacked_model_selects_the_model(part: str) -> None:
     """
     A ``config.json`` next to its ``metadata.json`` selects the unpacked model with its weights.
     """
     assert found([f"models/unpacked/{part}"]) == ["models/unpacked"]
 
 
-def test_config_without_its_metadata_stands_for_itself(tree: Path) -> None:
+def test_config_without_metadata_is_an_architecture(tree: Path) -> None:
     """A ``config.json`` without ``metadata.json`` is architecture JSON."""
     (tree / "config.json").write_text(json.dumps(sequential()), encoding="utf-8")
     assert found(["config.json"]) == ["config.json"]
@@ -198,7 +198,7 @@ def test_absolute_globs_find_models(tree: Path) -> None:
     assert found([f"{tree.as_posix()}/models/*.h5"]) == ["models/b.h5"]
 
 
-def test_file_whose_name_looks_like_a_glob_is_itself(tree: Path) -> None:
+def test_existing_file_with_glob_characters_is_read_as_this_file(tree: Path) -> None:
     """An existing file whose name contains glob characters is read as this file."""
     h5_model(tree / "model[1].h5", sequential())
     h5_model(tree / "model1.h5", sequential())
@@ -210,7 +210,7 @@ def failed(ended: Ended) -> dict[str, str]:
     return {failure["path"]: failure["code"] for failure in ended.json["failures"]}
 
 
-def test_what_is_named_must_be_a_model_and_what_is_found_need_not() -> None:
+def test_only_files_that_the_user_names_must_be_models() -> None:
     """
     A file that is not a model is a failure if the user names it, and is skipped in a directory.
     """
@@ -279,7 +279,7 @@ def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:
     assert len(ended.json["models"]) == len(ALL)
 
 
-def test_a_saved_model_without_its_graph_is_one_model(tree: Path) -> None:
+def test_savedmodel_without_its_graph_is_one_failure(tree: Path) -> None:
     """
     A SavedModel without its graph is one failure that names the missing file, and its other files
     are not a second model.
@@ -304,7 +304,7 @@ def test_directory_without_models_has_none(tree: Path) -> None:
     assert "No model found" in ended.err
 
 
-def test_quiet_says_nothing_of_what_was_passed_over() -> None:
+def test_quiet_does_not_report_skipped_files() -> None:
     """``-q`` prints only failures on stderr, and no skipped files."""
     assert run("inspect", "-q", "models").err == ""
 
@@ -324,7 +324,7 @@ def test_list_on_stdin_names_models(stdin: bytes) -> None:
     assert found(["-"], stdin) == ["models/b.h5", "models/a.keras"]
 
 
-def test_list_on_stdin_stands_among_other_paths() -> None:
+def test_list_on_stdin_replaces_the_dash_among_other_paths() -> None:
     """The paths from stdin replace ``-`` between other paths."""
     assert found(["models/saved", "-", "models/unpacked"], b"models/b.h5\n") == [
         "models/saved",
@@ -355,13 +355,13 @@ def test_empty_list_on_stdin_is_no_call_for_everything() -> None:
     assert (ended.code, ended.out) == (4, "")
 
 
-def test_pattern_that_matches_nothing_is_told() -> None:
+def test_pattern_without_a_match_is_reported() -> None:
     """A glob without a match is reported, even if other paths select models."""
     ended = run("inspect", "models/b.h5", "nothing*.h5")
     assert "nothing*.h5" in ended.err
 
 
-def test_api_takes_one_model_and_no_directory_of_models(tree: Path) -> None:
+def test_inspect_function_rejects_a_directory_of_models(tree: Path) -> None:
     """
     ``policytool.inspect`` of a directory that is not a model is an error, regardless of the files
     below it.
@@ -387,7 +387,7 @@ def test_inputs_are_lazy_values() -> None:
 @pytest.mark.parametrize(
     "url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"]
 )
-def test_a_url_is_refused_with_a_sentence(url: str) -> None:
+def test_url_has_a_separate_error_message(url: str) -> None:
     """A URL is an error with its own message, and not a missing local file."""
     ended = run("check", url, "--to", "float16")
     assert ended.code == 2

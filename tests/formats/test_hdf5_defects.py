@@ -44,7 +44,7 @@ def test_each_defect_has_a_source() -> None:
     )
 
 
-def test_what_is_required_has_no_hole_that_another_would_close() -> None:
+def test_message_names_the_lowest_required_h5py_version() -> None:
     """The lowest h5py version that the package requires is the one that the message names."""
     (required,) = (
         line
@@ -60,7 +60,7 @@ def test_what_is_required_has_no_hole_that_another_would_close() -> None:
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
-def test_it_is_said_where_it_is_asked_for_or_can_be_fixed(
+def test_defects_are_reported_with_verbose_or_for_an_old_library(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -127,7 +127,7 @@ def _model(path: Path, fill: Callable[[h5py.File], object]) -> Path:
 @ALONE
 @SLOW
 @pytest.mark.parametrize("name", CASES)
-def test_small_files_cost_little(name: str, tmp_path: Path) -> None:
+def test_small_malicious_files_need_little_memory_and_time(name: str, tmp_path: Path) -> None:
     """
     Reading, converting, casting and comparing the values of a small malicious file needs little
     memory and time.

@@ -234,7 +234,9 @@ def test_audit_and_diff_read_values(registry: Registry) -> None:
         f"{FIXTURES}/1/data/none.h5",
     ],
 )
-def test_what_the_registry_does_not_have_is_not_found(registry: Registry, url: str) -> None:
+def test_model_missing_from_the_registry_is_reported_as_not_found(
+    registry: Registry, url: str
+) -> None:
     """
     A model that the registry does not have is reported as not found, for any answer of the server.
     """

@@ -178,7 +178,7 @@ def test_little_is_transferred_of_a_large_file(server: StandInMlflow) -> None:
     assert len(server.requests) < 30
 
 
-def test_a_server_of_whole_files_is_asked_once_for_each(server: StandInMlflow) -> None:
+def test_server_without_ranges_gets_one_request_per_file(server: StandInMlflow) -> None:
     """
     A server without ranges gets one request per file, because it may copy the file from a bucket
     first; one range request shows that it does not support ranges.
@@ -261,7 +261,7 @@ def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
     assert "--limit remote-seconds=2" in failure["message"]
 
 
-def test_a_port_without_a_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_without_a_server_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -269,7 +269,7 @@ def test_a_port_without_a_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch
     assert codes(FILE) == ["remote-unavailable"]
 
 
-def test_a_certificate_that_nobody_signed_is_one_sentence(
+def test_invalid_certificate_gives_a_one_line_error(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -308,7 +308,7 @@ def test_credentials_are_not_sent_to_where_a_server_redirects(
 
 
 @pytest.mark.parametrize("address", ["", "file:///tmp/none", "sqlite:///none.db", "databricks"])
-def test_no_address_of_a_server_is_one_sentence(
+def test_missing_server_address_gives_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     """
@@ -341,7 +341,7 @@ def test_no_address_of_a_server_is_one_sentence(
         (f"models:/{LOGGED}", "not one of an MLflow server"),
     ],
 )
-def test_a_registry_leads_only_to_its_server_and_to_buckets(
+def test_registered_model_is_only_on_the_server_or_in_a_bucket(
     server: StandInMlflow, location: str, said: str
 ) -> None:
     """
@@ -376,7 +376,7 @@ def test_a_registry_leads_only_to_its_server_and_to_buckets(
         None,
     ],
 )
-def test_a_listing_with_an_invalid_entry_is_refused(server: StandInMlflow, entry: Any) -> None:
+def test_listing_with_an_invalid_entry_is_rejected(server: StandInMlflow, entry: Any) -> None:
     """A listing with an invalid entry is an error, and no request is sent for the entry."""
     server.answers[LISTING] = json.dumps({"files": [entry]}).encode()
     assert codes(MODEL) == ["remote-failed"]
@@ -395,7 +395,7 @@ def test_a_listing_with_an_invalid_entry_is_refused(server: StandInMlflow, entry
         (b" " * 300_000, "remote-limit"),
     ],
 )
-def test_an_answer_that_is_not_one_of_mlflow_is_refused(
+def test_answer_that_is_not_from_mlflow_is_rejected(
     server: StandInMlflow, bounded: Bounded, answer: bytes, code: str
 ) -> None:
     """An answer that does not come from MLflow is an error, for each kind of request."""
@@ -424,7 +424,7 @@ def test_the_bound_on_names_of_a_model(server: StandInMlflow, bounded: Bounded) 
 
 @pytest.mark.parametrize("ranges", [True, False])
 @pytest.mark.parametrize("padding", [-100, 1, 20_000_000])
-def test_a_size_that_is_not_true_is_refused(
+def test_file_with_another_size_than_announced_is_rejected(
     server: StandInMlflow, padding: int, *, ranges: bool
 ) -> None:
     """
@@ -437,7 +437,7 @@ def test_a_size_that_is_not_true_is_refused(
 
 
 @pytest.mark.parametrize("etags", ["each", "same"])
-def test_a_file_that_changes_while_it_is_read_is_refused(server: StandInMlflow, etags: str) -> None:
+def test_file_that_changes_during_reading_is_an_error(server: StandInMlflow, etags: str) -> None:
     """
     A file that changes during reading is an error: the second range has another etag, or the
     download begins differently.
@@ -467,7 +467,7 @@ def _read_zeros(stream: BinaryIO, offsets: tuple[int, ...]) -> None:
         assert stream.read(10) == b"\0" * 10
 
 
-def test_a_connection_that_ends_during_the_download_is_one_sentence(
+def test_connection_that_ends_during_a_download_gives_a_one_line_error(
     server: StandInMlflow,
 ) -> None:
     """
@@ -492,7 +492,7 @@ def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None
     assert sum(f"{ARTIFACTS}/home/b" in request for request in server.requests) == 0
 
 
-def test_a_full_disk_is_one_sentence(server: StandInMlflow) -> None:
+def test_full_disk_gives_a_one_line_error(server: StandInMlflow) -> None:
     """A full disk for temporary files is a one-line error."""
     server.ranges = False
     made = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
@@ -508,7 +508,7 @@ def test_a_missing_package_is_named() -> None:
     assert "pip install 'policytool[mlflow]'" in ended.err
 
 
-def test_a_package_that_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incompatible_package_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that fails to import because of incompatible versions is a one-line error."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "mlflow"]:
         monkeypatch.delitem(sys.modules, name)
@@ -519,7 +519,9 @@ def test_a_package_that_does_not_fit_is_one_sentence(monkeypatch: pytest.MonkeyP
         assert codes(MODEL) == ["remote-package"]
 
 
-def test_nothing_is_written_and_nobody_else_is_told(server: StandInMlflow, tmp_path: Path) -> None:
+def test_registered_model_is_read_without_files_and_usage_data(
+    server: StandInMlflow, tmp_path: Path
+) -> None:
     """Reading a registered model writes no files and sends no usage data, unlike MLflow."""
     home = tmp_path / "home"
     home.mkdir()
@@ -583,7 +585,7 @@ def test_parts_of_a_url(url: str, registered: str, location: str) -> None:
     assert remote_path.is_url(url)
 
 
-def test_a_registered_model_has_nothing_beside_it() -> None:
+def test_registered_model_has_no_parts_outside_its_directory() -> None:
     """A registered model has no parts outside its directory."""
     path = remote_path.parse("models:/a/1")
     assert path.parent == path
@@ -607,7 +609,7 @@ def test_a_registered_model_has_nothing_beside_it() -> None:
         "models:/a/1::b",
     ],
 )
-def test_a_url_that_names_no_registered_model_is_refused(url: str) -> None:
+def test_url_without_a_registered_model_is_rejected(url: str) -> None:
     """A URL that does not name a registered model is an error before any request."""
     with pytest.raises(UsageError):
         remote_path.parse(url)

@@ -186,7 +186,7 @@ def test_a_server_that_stalls_ends_at_the_limit(server: RangeServer) -> None:
     assert "--limit remote-seconds=2" in failure["message"]
 
 
-def test_a_port_without_a_server_is_one_sentence() -> None:
+def test_port_without_a_server_gives_a_one_line_error() -> None:
     """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -196,7 +196,7 @@ def test_a_port_without_a_server_is_one_sentence() -> None:
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-unavailable"]
 
 
-def test_a_certificate_that_nobody_signed_is_one_sentence(server: RangeServer) -> None:
+def test_invalid_certificate_gives_a_one_line_error(server: RangeServer) -> None:
     """
     An invalid certificate is a one-line error; the test uses a server without TLS, because both
     fail in the handshake.
@@ -205,7 +205,7 @@ def test_a_certificate_that_nobody_signed_is_one_sentence(server: RangeServer) -
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-tls"]
 
 
-def test_a_server_without_ranges_is_refused(server: RangeServer, tmp_path: Path) -> None:
+def test_server_without_ranges_is_rejected(server: RangeServer, tmp_path: Path) -> None:
     """A server without ranges is an error, because a whole file is never transferred."""
     (tmp_path / "model.h5").write_bytes(b"\0" * 10_000_000)
     server.ranges = False
@@ -213,9 +213,7 @@ def test_a_server_without_ranges_is_refused(server: RangeServer, tmp_path: Path)
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-ranges"]
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(
-    server: RangeServer, tmp_path: Path
-) -> None:
+def test_file_that_changes_during_reading_is_an_error(server: RangeServer, tmp_path: Path) -> None:
     """A file that changes during reading is an error."""
     h5_file(tmp_path / "model.h5")
     server.changing = True
@@ -223,7 +221,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     assert [failure["code"] for failure in ended.json["failures"]] == ["changed"]
 
 
-def test_a_web_address_asks_for_nothing_beside_it(server: RangeServer, tmp_path: Path) -> None:
+def test_web_address_is_read_without_requests_for_other_files(
+    server: RangeServer, tmp_path: Path
+) -> None:
     """A web address is read without requests for other files, even if it is part of a model."""
     h5_file(tmp_path / "model.weights.h5")
     (tmp_path / "config.json").write_text("{}")
@@ -303,7 +303,7 @@ def test_worker_processes_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
     assert [model["path"] for model in ended.json["models"]] == urls
 
 
-def test_a_registered_model_in_a_bucket_is_read_there(bucket: Any, tmp_path: Path) -> None:
+def test_registered_model_in_a_bucket_is_read_from_the_bucket(bucket: Any, tmp_path: Path) -> None:
     """
     A registered model whose files are in a bucket is read from the bucket in ranges, and reported
     under its own name.
@@ -427,7 +427,7 @@ def test_a_fifo_as_archive_is_not_waited_for(tmp_path: Path) -> None:
         ("s3://bucket/a\0b", "NUL"),
     ],
 )
-def test_a_url_that_is_not_read_is_refused(url: str, said: str) -> None:
+def test_url_that_cannot_be_read_is_rejected(url: str, said: str) -> None:
     """A URL that cannot be read is a one-line error without credentials, before any request."""
     ended = run("inspect", url)
     assert ended.code in ((2,) if said else (3,))
@@ -438,7 +438,7 @@ def test_a_url_that_is_not_read_is_refused(url: str, said: str) -> None:
 @pytest.mark.parametrize(
     "command", ["check --to mixed_float16", "tune --to mixed_float16", "audit --fix"]
 )
-def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
+def test_commands_that_need_a_local_file_reject_a_url(command: str) -> None:
     """Commands that need a local file report an error for a URL, without its credentials."""
     ended = run(*command.split(), f"s3://key:{SECRET}@bucket/model.h5")
     assert ended.code == 2
@@ -459,7 +459,7 @@ def test_commands_that_need_a_local_file_refuse_a_url(command: str) -> None:
         ("HTTPS://u@host/a", "https://host/a"),
     ],
 )
-def test_what_is_shown_of_a_url(url: str, shown: str) -> None:
+def test_displayed_url_has_no_user_password_or_query(url: str, shown: str) -> None:
     """The displayed URL has no user, password or query."""
     assert remote_path.without_secrets(url) == shown
     assert remote_path.parse(url).shown == shown
@@ -579,7 +579,7 @@ def test_memory_for_parts_is_bounded() -> None:
     assert stream.read() == data
 
 
-def test_a_model_is_seen_as_it_is_now() -> None:
+def test_changed_model_is_read_again() -> None:
     """A model that changed between two reads is read again."""
     memory = fsspec.filesystem("memory")
     for name in ("one", "two"):
@@ -614,7 +614,7 @@ def test_a_drive_is_no_protocol() -> None:
         remote_path.parse("C://models/a.h5")
 
 
-def test_a_prefix_and_a_glob_stand_for_the_models_below(bucket: Any, tmp_path: Path) -> None:
+def test_prefix_and_glob_select_the_models_below(bucket: Any, tmp_path: Path) -> None:
     """
     A prefix and a glob select the models below them, sorted by name, with directories as one model,
     and without hidden names and backups.
@@ -665,7 +665,7 @@ def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
     assert run("inspect", url, "--jobs", "1").code == 0
 
 
-def test_a_baseline_names_remote_models_by_their_urls(bucket: Any, tmp_path: Path) -> None:
+def test_baseline_stores_the_urls_of_remote_models(bucket: Any, tmp_path: Path) -> None:
     """
     A baseline stores the URL of a remote model unchanged, and such a model is not removed as a
     deleted one.
@@ -681,7 +681,7 @@ def test_a_baseline_names_remote_models_by_their_urls(bucket: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("healthy", range(1, 9))
-def test_a_server_that_fails_in_the_middle_is_one_sentence(
+def test_server_that_fails_during_a_request_gives_a_one_line_error(
     server: RangeServer, tmp_path: Path, healthy: int
 ) -> None:
     """

@@ -69,7 +69,7 @@ def failure_codes(url: str) -> list[str]:
     return [failure["code"] for failure in ended.json["failures"]]
 
 
-def test_a_repository_stands_for_its_models(hub: HubServer) -> None:
+def test_repository_selects_its_models(hub: HubServer) -> None:
     """
     A repository selects its models, over several pages of its listing, with directories as one
     model.
@@ -153,7 +153,7 @@ def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
     assert found_paths("hf://owner/name/model.keras")
 
 
-def test_names_in_a_listing_lead_nowhere(hub: HubServer) -> None:
+def test_names_in_a_listing_do_not_lead_outside_the_repository(hub: HubServer) -> None:
     """Names in a listing cannot lead outside the repository."""
     hub.extra_names = ["..", "../../etc/passwd", "sub/../../x"]
     found = run("inspect", "hf://owner/name", "--format", "json")
@@ -161,7 +161,7 @@ def test_names_in_a_listing_lead_nowhere(hub: HubServer) -> None:
     assert not any(".." in request.path for request in hub.requests)
 
 
-def test_a_client_of_its_own_writes_nothing(hub: HubServer, tmp_path: Path) -> None:
+def test_hub_client_writes_no_files_and_prints_no_messages(hub: HubServer, tmp_path: Path) -> None:
     """
     The client writes no files to the home directory and prints no messages about repeated requests.
     """

@@ -53,17 +53,17 @@ main(sys.argv[1:])
 
 
 def test_each_finding_has_its_test() -> None:
-    """Every row of the table of findings names a test that is there."""
+    """Every row of the table of findings names a test that exists."""
     for one in json.loads(record.FINDINGS.read_text(encoding="utf-8")):
         file, _, name = one["test"].partition("::")
         module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
         assert callable(getattr(module, name)), one["test"]
 
 
-def test_infer_with_float32_variables_is_the_models_affair(tmp_path: Path) -> None:
+def test_infer_with_float32_variables_is_an_error_of_the_model(tmp_path: Path) -> None:
     """
-    TF 1.15's policy whose dtype the first input decides is refused with a sentence about the layer;
-    it was wrong usage.
+    The first input decides the dtype of this policy of TF 1.15. The error names the layer, and was
+    a usage error before.
     """
     path = tmp_path / "model.json"
     path.write_text(
@@ -85,10 +85,10 @@ def test_infer_with_float32_variables_is_the_models_affair(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("mode", ["int8_from_float32", "int8_from_int8", "gptq/4/128_from_float32"])
-def test_a_quantised_policy_in_a_mode_is_none(mode: str) -> None:
+def test_quantized_policy_name_as_a_mode_is_rejected(mode: str) -> None:
     """
-    What the mode and the source say together is a name, and the name alone decided; rendering it
-    then met a mode that no release has.
+    Mode and source form the name of a policy, and only this name was tested. Rendering then failed
+    for a mode that no release has.
     """
     value: Any = {
         "module": "keras",
@@ -180,8 +180,8 @@ PLANS: Final = {
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_plans_of_anything_but_objects_are_told(name: str, tmp_path: Path) -> None:
-    """A saved plan whose parts are no objects is wrong usage; it was a bug."""
+def test_plans_without_objects_are_wrong_usage(name: str, tmp_path: Path) -> None:
+    """A saved plan with parts that are not objects caused an internal error."""
     path = tmp_path / "plan.json"
     path.write_bytes(PLANS[name]())
     assert (
@@ -232,12 +232,12 @@ SETTINGS: Final = {
 @pytest.mark.parametrize(
     "command", [("inspect",), ("audit",), ("migrate", "--preview")], ids=lambda command: command[0]
 )
-def test_settings_that_no_option_takes_are_wrong_usage(
+def test_unknown_settings_are_wrong_usage(
     name: str, command: tuple[str, ...], tmp_path: Path
 ) -> None:
     """
-    A settings file is found in a directory above, which may be a stranger's; whatever it says, the
-    answer is a sentence.
+    A settings file in a parent directory may belong to another user, and any content gives a
+    one-line error.
     """
     path = tmp_path / "policytool.toml"
     path.write_text(SETTINGS[name], encoding="utf-8")
@@ -288,14 +288,14 @@ TRACES: Final = {
 
 
 @pytest.mark.parametrize("line", TRACES)
-def test_a_trace_tells_what_a_run_must_not_do(line: str) -> None:
-    """The judgement of traced runs is one that can fail."""
+def test_forbidden_calls_in_a_trace_are_detected(line: str) -> None:
+    """The check of traced runs can fail."""
     assert bool(processes.touched(line, [Path("/models")])) is TRACES[line]
 
 
-def test_an_operation_that_is_never_called_is_refused(tmp_path: Path) -> None:
+def test_operation_without_calls_is_rejected(tmp_path: Path) -> None:
     """
-    What an operation becomes is told by its calls; without one, planning the conversion ended in an
+    The calls of an operation decide its conversion, and planning without calls ended in an
     IndexError.
     """
     x = convertible_models.tensor("x")
@@ -368,10 +368,10 @@ def test_many_keys_of_policy_maps_are_bounded_together(tmp_path: Path) -> None:
     )
 
 
-def test_a_recurrent_layer_that_is_called_with_nothing_is_refused(tmp_path: Path) -> None:
+def test_recurrent_layer_called_without_inputs_is_rejected(tmp_path: Path) -> None:
     """
-    The first input of a recurrent layer is looked at for its states; a call with an empty list
-    ended in a ValueError, and then in an IndexError.
+    The states are read from the first input. A call with an empty list ended in a ValueError, and
+    then in an IndexError.
     """
     lstm = {**convertible_models.layer2("LSTM", "lstm", units=2), "inbound_nodes": [[]]}
     path = tmp_path / "model.json"
@@ -400,9 +400,9 @@ def test_metadata_that_leads_to_no_layer_is_not_migrated(tmp_path: Path) -> None
         assert oracle.command("migrate", path, *arguments, "--preview") == "not-migratable"
 
 
-def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path) -> None:
+def test_operations_called_without_arguments_are_rejected(tmp_path: Path) -> None:
     """
-    What an operation becomes is told by its first argument; a call without one ended in an
+    The first argument decides the conversion, and planning without arguments ended in an
     IndexError.
     """
     x = convertible_models.tensor("x")
@@ -417,9 +417,9 @@ def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path
         assert oracle.command("migrate", path, "--target", target, "--preview")
 
 
-def test_calls_with_objects_where_values_belong_are_refused(tmp_path: Path) -> None:
+def test_calls_with_a_tensor_as_a_dtype_are_rejected(tmp_path: Path) -> None:
     """
-    The dtype of a Cast becomes an argument in Keras 2; a tensor in its place ended in a TypeError
+    The dtype of a Cast becomes an argument in Keras 2. A tensor in its place ended in a TypeError
     when the file was written.
     """
     x = convertible_models.tensor("x")
@@ -443,8 +443,8 @@ def test_calls_with_objects_where_values_belong_are_refused(tmp_path: Path) -> N
     )
 
 
-def test_integers_beyond_float64_are_compared(tmp_path: Path) -> None:
-    """With each other, and with numbers that a float32 holds."""
+def test_integers_above_the_float64_range_are_compared(tmp_path: Path) -> None:
+    """The test compares them with each other, and with numbers that fit a float32."""
     for name, value in (("one", 10**400), ("same", 10**400), ("other", 10**400 + 1), ("small", 1)):
         config = {
             "class_name": "Dropout",
@@ -463,8 +463,10 @@ def test_integers_beyond_float64_are_compared(tmp_path: Path) -> None:
     assert [run("diff", one, found).code for found in (same, other, small)] == [0, 1, 1]
 
 
-def test_a_model_that_is_a_layer_of_its_own_is_planned() -> None:
-    """As the objects of a SavedModel can say: what flows out of it is not asked of itself."""
+def test_model_that_contains_itself_is_planned() -> None:
+    """
+    Objects of a SavedModel can have such a cycle, which the dtype propagation must not follow.
+    """
     loaded = reading.load_model(format_detection.document(MIXED_JSON, str(MIXED_JSON)))
     graph = loaded.graphs[0]
     name = list(graph.nodes)[-1]

@@ -35,8 +35,8 @@ SEEDS: Final = sampled("drawn hostile models", range(120), share=4)
 
 @THOROUGH
 @pytest.mark.parametrize("kind", hostile.DRAWN)
-def test_hostile_models_are_refused_and_sound_ones_allowed(kind: str, tmp_path: Path) -> None:
-    """A sample of the same models each time; ``make fuzz`` draws others."""
+def test_hostile_models_are_rejected_and_sound_models_accepted(kind: str, tmp_path: Path) -> None:
+    """The sample is the same in each run, and ``make fuzz`` draws other models."""
     ended = []
     for seed in SEEDS:
         directory = tmp_path / str(seed)
@@ -52,10 +52,10 @@ def test_hostile_models_are_refused_and_sound_ones_allowed(kind: str, tmp_path: 
     ("generation", "put"),
     [(generation, put) for generation, puts in hostile_configs.HOSTILE.items() for put in puts],
 )
-def test_every_hostile_place_of_a_config_is_refused(
+def test_every_hostile_place_of_a_config_is_rejected(
     generation: int, put: Callable[[hostile_configs.Place], None], tmp_path: Path
 ) -> None:
-    """In a sound model, a few times."""
+    """Each place is tested in five sound models."""
     for seed in range(5):
         rng, paths = Random(seed), Paths(folder=tmp_path)
         config = sound_configs.model(rng, generation)
@@ -72,8 +72,8 @@ def test_every_hostile_place_of_a_config_is_refused(
 
 
 @pytest.mark.parametrize("name", [*hostile_names.ops()])
-def test_every_op_that_leads_out_of_a_graph_is_refused(name: str, tmp_path: Path) -> None:
-    """In a function that is called when the model is loaded."""
+def test_every_op_with_outside_effects_is_rejected(name: str, tmp_path: Path) -> None:
+    """The op is in a function that runs when the model is loaded."""
     body = hostile_graphs.Body(Random(1), Paths(folder=tmp_path))
     body.use(body.hostile_text(), name)
     assert (
@@ -82,10 +82,10 @@ def test_every_op_that_leads_out_of_a_graph_is_refused(name: str, tmp_path: Path
     )
 
 
-def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
+def test_every_class_of_the_releases_is_drawn() -> None:
     """
-    Those that only compute are in sound models, by themselves or around others, and those that were
-    left out in hostile ones.
+    Pure classes are in sound models, separately or around others, and excluded classes are in
+    hostile models.
     """
     data = json.loads(
         (Path(policytool.__file__).parent / "releases" / "data" / "layer_arguments.json").read_text(
@@ -104,8 +104,8 @@ def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
     assert left_out - {"Lambda"} <= {*hostile_names.classes(), "TFSMLayer", "TorchModuleWrapper"}
 
 
-def test_a_hostile_model_that_is_allowed_breaks_the_contract(tmp_path: Path) -> None:
-    """And so does a sound one that is refused: the oracle can fail."""
+def test_accepted_hostile_model_breaks_the_contract(tmp_path: Path) -> None:
+    """A rejected sound model also breaks the contract, so the oracle can fail."""
     rng = Random(3)
     sound = hostile_configs.Drawn(
         generation=2, config=sound_configs.model(rng, 2), hostile="nothing"

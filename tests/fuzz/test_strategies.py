@@ -32,7 +32,7 @@ _QUICK: Final = settings(
 @_QUICK
 @given(config=strategies.architectures())
 def test_sound_models_are_read(config: Any) -> None:
-    """What is drawn is a model, so that changes to it have something to break."""
+    """Drawn configs are models, so later changes can break them."""
     with tempfile.TemporaryDirectory() as directory:
         path = strategies.write("json", config, Path(directory), Random(1))
         assert oracle.command("inspect", path, "--format", "json") == "read"

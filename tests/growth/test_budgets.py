@@ -141,7 +141,7 @@ def test_tasks_open_a_budget(name: str, tmp_path: Path, monkeypatch: pytest.Monk
 def test_functions_open_a_budget(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those that then need TensorFlow, which this interpreter lacks."""
+    """Functions that later need TensorFlow, which this interpreter lacks, also open a budget."""
     path = _model(tmp_path, "keras2.h5")
     with _watched(monkeypatch) as reads, suppress(PolicytoolError):
         FUNCTIONS[name](path)
@@ -149,9 +149,7 @@ def test_functions_open_a_budget(
 
 
 @pytest.mark.parametrize("limit", ["layer-calls", "file-steps"])
-def test_inspect_shows_a_model_whose_conversion_is_beyond_a_limit(
-    limit: str, tmp_path: Path
-) -> None:
+def test_inspect_shows_a_model_whose_conversion_exceeds_a_limit(limit: str, tmp_path: Path) -> None:
     """Each level doubles the calls of the conversion, and adds one layer to the table."""
     shape = next(one for one in SHAPES if one.name == "nest called twice")
     kind = next(one for one in CONTAINERS if one.name == "keras2.json")
@@ -168,7 +166,7 @@ def test_inspect_shows_a_model_whose_conversion_is_beyond_a_limit(
 
 
 def test_chains_of_layers_without_casts_are_widened_in_one_round(tmp_path: Path) -> None:
-    """Each layer took a round over all of them: 1,000 took 3.7 s."""
+    """A round for each layer took 3.7 s for 1,000 layers."""
     write = Keras2()
     spent = []
     for count in (20, 40, 80):

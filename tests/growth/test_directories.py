@@ -109,10 +109,10 @@ def test_calls_grow_with_the_files(
     assert four - two <= _LINEAR * max(two - one, 0) + _NOISE, costs
 
 
-def test_listing_of_a_changed_directory_is_new(
+def test_listing_of_a_changed_directory_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also within the resolution of times."""
+    """Changes within the resolution of times also count."""
     monkeypatch.undo()
     for number in range(10):
         (tmp_path / f"f{number}").touch()
@@ -150,10 +150,10 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have shorter paths")
 @pytest.mark.parametrize("pattern", [".", "**", "**/*.json"])
-def test_deep_directories_hide_nothing(
+def test_models_in_deep_directories_are_reported(
     pattern: str, deep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond 1,000 levels the whole run ended, without a report on any file."""
+    """Directories of more than 1,000 levels once ended the run without a report."""
     monkeypatch.chdir(deep)
     ended = run("inspect", "--format", "json", "--jobs", "1", pattern)
     assert ended.code == Exit.CLEAN, ended.err

@@ -89,7 +89,7 @@ def _named(shape: str, container: str) -> tuple[Shape, Container]:
 def test_work_grows_with_the_content(
     shape: str, container: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sample of those that did not."""
+    """The test covers a sample of the shapes that once grew faster."""
     monkeypatch.chdir(tmp_path)
     _assert_grows_linearly(*_named(shape, container), command, tmp_path)
 
@@ -107,7 +107,7 @@ def test_work_grows_with_the_content_of_every_shape(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In every format and for every command; a sample of them."""
+    """The test covers a sample of the formats and commands."""
     monkeypatch.chdir(tmp_path)
     _assert_grows_linearly(shape, container, command, tmp_path)
 
@@ -167,12 +167,12 @@ def test_every_command_has_one_budget_for_each_file(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_steps_beyond_the_limit_are_told(
+def test_steps_above_the_limit_are_reported(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    As a failure of the file, or of the conversion that an audit plans for it, that names the limit
-    and how to raise it.
+    The failure of the file, or of the conversion that an audit plans, names the limit and how to
+    raise it.
     """
     monkeypatch.chdir(tmp_path)
     shape, container = _named("models", "keras2.json")

@@ -124,7 +124,7 @@ def test_patterns_of_the_user_stay_and_match_nothing_else() -> None:
     assert patterns(found) == ["net/blk.*", "net/add_3"]
 
 
-def test_each_policy_has_its_own_patterns() -> None:
+def test_each_policy_has_separate_patterns() -> None:
     """
     Each policy has its own patterns; layers that are kept by default are set to the policy, as
     ``tune`` does.

@@ -71,7 +71,7 @@ def reasons(path: Path) -> list[str]:
 
 @UNTESTED
 @given(NAMES)
-def test_a_class_on_no_list_is_refused(name: str) -> None:
+def test_class_outside_the_allow_list_is_rejected(name: str) -> None:
     """A class that is not on the allow list is rejected regardless of its name and module."""
     if not is_pure_class(name.rpartition(">")[2]):
         assert harms({"class_name": name, "config": {}})
@@ -81,7 +81,7 @@ def test_a_class_on_no_list_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["TFSMLayer", "TorchModuleWrapper", "KerasLayer"])
-def test_a_layer_that_opens_a_file_is_refused_without_its_name(name: str) -> None:
+def test_layer_that_opens_a_file_is_rejected_for_any_argument_name(name: str) -> None:
     """
     A layer that opens a file is rejected even under another argument name, because another release
     may use that name.
@@ -91,7 +91,7 @@ def test_a_layer_that_opens_a_file_is_refused_without_its_name(name: str) -> Non
 
 @UNTESTED
 @given(NAMES)
-def test_a_class_on_the_list_is_refused_from_a_module_of_no_layers(module: str) -> None:
+def test_allowed_class_from_a_foreign_module_is_rejected(module: str) -> None:
     """
     A class on the allow list is rejected if its module is not one of Keras or TensorFlow, because
     releases import the module that a file names.
@@ -103,7 +103,7 @@ def test_a_class_on_the_list_is_refused_from_a_module_of_no_layers(module: str) 
 
 
 @pytest.mark.parametrize("name", ["Dense", "__slice__", "__tensor__", "__ellipsis__"])
-def test_a_foreign_module_counts_whatever_the_class_is_called(name: str) -> None:
+def test_foreign_module_is_rejected_for_any_class_name(name: str) -> None:
     """
     An object with a foreign module is rejected for any class name, because a release that does not
     know the name of a value imports the module.
@@ -135,7 +135,7 @@ def test_initializers_of_tensorflow_need_no_trust() -> None:
 
 @UNTESTED
 @given(NAMES)
-def test_a_function_on_no_list_is_refused(name: str) -> None:
+def test_function_outside_the_allow_list_is_rejected(name: str) -> None:
     """
     A function that is not on the allow list is rejected as an op layer, as an activation, and as a
     function with a module.
@@ -162,7 +162,7 @@ def test_a_function_on_no_list_is_refused(name: str) -> None:
 
 @UNTESTED
 @given(NAMES, NAMES)
-def test_a_method_that_no_release_wraps_is_refused(owner: str, method: str) -> None:
+def test_method_that_no_release_writes_is_rejected(owner: str, method: str) -> None:
     """
     A method is rejected unless a release writes it in a config, because class methods are looked up
     in all names of TensorFlow.
@@ -183,7 +183,7 @@ def test_a_method_that_no_release_wraps_is_refused(owner: str, method: str) -> N
 
 
 @pytest.mark.parametrize("value", [5, "text", ["x", 0], {"class_name": "__tuple__", "items": [1]}])
-def test_a_call_with_constants_alone_is_refused(value: object) -> None:
+def test_call_with_only_constants_is_rejected(value: object) -> None:
     """
     A call with only constants is rejected, because it would run while the model is built and no
     release writes it.
@@ -221,7 +221,7 @@ def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
     )
 
 
-def test_feature_columns_and_wrapped_cells_need_no_trust_unless_they_call_or_read() -> None:
+def test_feature_columns_and_wrapped_cells_without_code_need_no_trust() -> None:
     """
     Feature columns and wrapped cells need no trust unless they contain a function or a checkpoint
     of their author.
@@ -279,7 +279,7 @@ def test_feature_columns_and_wrapped_cells_need_no_trust_unless_they_call_or_rea
     )
 
 
-def test_text_in_an_argument_that_no_release_writes_is_refused() -> None:
+def test_text_in_an_unknown_argument_is_rejected() -> None:
     """
     Text in an argument that no release writes is rejected; numbers are accepted because they are
     harmless in any argument.
@@ -313,7 +313,7 @@ def test_a_registered_name_counts_before_the_class(registered: str) -> None:
         {"class_name": "__typespec__", "spec_name": "system", "module": "os"},
     ],
 )
-def test_a_type_of_tensors_on_no_list_is_refused(spec: dict[str, Any]) -> None:
+def test_tensor_type_outside_the_allow_list_is_rejected(spec: dict[str, Any]) -> None:
     """
     A type of tensors that is not on the allow list is rejected, because the ``.keras`` format
     imports the type's module.
@@ -364,7 +364,7 @@ def test_nothing_left_out_is_on_the_list() -> None:
 
 @UNTESTED
 @given(NAMES)
-def test_an_op_on_no_list_is_refused(name: str) -> None:
+def test_op_outside_the_allow_list_is_rejected(name: str) -> None:
     """
     An op that is not on the allow list is rejected at any place in the graph, because TensorFlow
     looks it up by name.
@@ -437,7 +437,7 @@ def changed(folder: Path, name: str, change: Any) -> Path:
     "name",
     sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/saved_model.pb")),
 )
-def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None:
+def test_savers_and_tables_of_real_models_are_accepted(name: str) -> None:
     """Savers and tables in SavedModels of each release are accepted."""
     document = format_detection.document(FIXTURES / name, name)
     assert not [
@@ -459,7 +459,7 @@ def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None
 )
 @pytest.mark.parametrize("where", ["graph", "function"])
 @pytest.mark.parametrize("text", [b"/etc/victim", b"../victim", b"file://victim", b"victim"])
-def test_a_saver_with_a_path_of_its_own_is_found(
+def test_saver_with_a_constant_path_is_rejected(
     tmp_path: Path, op: str, inputs: list[str], where: str, text: bytes
 ) -> None:
     """
@@ -564,7 +564,7 @@ def test_printing_to_a_file_is_found(tmp_path: Path) -> None:
     assert reasons(changed(tmp_path, SAVED, put(b"file:///etc/victim")))
 
 
-def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
+def test_repeated_graphs_are_merged_before_the_check(tmp_path: Path) -> None:
     """
     Two graphs in one MetaGraph are merged before the check, as TensorFlow's protobuf does, so that
     ops in the first are found.
@@ -588,7 +588,7 @@ def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
         {"class_name": "Dense", "config": {"units": 1}},
     ],
 )
-def test_a_module_of_keras_that_holds_no_layers_is_refused(entry: dict[str, Any]) -> None:
+def test_keras_module_without_layers_is_rejected(entry: dict[str, Any]) -> None:
     """
     An object is rejected if its module of Keras contains no layers, also for layers that wrap
     functions of TensorFlow.
@@ -634,7 +634,7 @@ def test_a_sampler_with_a_vocabulary_is_found(tmp_path: Path, value: dict[str, A
 
 
 @pytest.mark.parametrize(("inputs", "evil"), [((0,), False), ((0, 0, 0), True), ((), True)])
-def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(
+def test_table_in_a_function_uses_the_asset_bound_to_the_function(
     tmp_path: Path, inputs: tuple[int, ...], *, evil: bool
 ) -> None:
     """
@@ -661,7 +661,7 @@ def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(
 # Classes of someone's own
 
 
-def test_training_that_is_not_asked_for_needs_no_trust(tmp_path: Path) -> None:
+def test_custom_loss_needs_no_trust_without_compiling(tmp_path: Path) -> None:
     """
     A custom loss needs no trust for ``check`` and ``--verify``, because they do not compile the
     model.

@@ -103,7 +103,7 @@ def _functional(layers: list[Config], calls: Calls, node: Any) -> Config:
 
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 @pytest.mark.parametrize("name", CIRCLES)
-def test_what_cannot_be_built_is_named(name: str, spelled: Any) -> None:
+def test_layers_of_a_circular_dependency_are_returned(name: str, spelled: Any) -> None:
     """
     The layers that cannot be called because of a circular dependency are returned, and no other
     layers.
@@ -114,7 +114,7 @@ def test_what_cannot_be_built_is_named(name: str, spelled: Any) -> None:
 
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 @pytest.mark.parametrize("name", BUILDABLE)
-def test_what_can_be_built_is_not(name: str, spelled: Any) -> None:
+def test_graph_that_can_be_built_has_no_uncallable_layers(name: str, spelled: Any) -> None:
     """A graph that can be built has no uncallable layers, in any order of the config."""
     assert inbound_nodes.uncallable_layers(spelled(BUILDABLE[name])) == ()
 
@@ -123,7 +123,7 @@ def test_what_can_be_built_is_not(name: str, spelled: Any) -> None:
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12),
     st.randoms(),
 )
-def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(
+def test_layers_with_only_earlier_inputs_can_be_built_and_a_circle_cannot(
     pairs: list[tuple[int, int]], random: Any
 ) -> None:
     """
@@ -200,7 +200,7 @@ def _configs(value: Any) -> list[Config]:
     ],
 )
 @pytest.mark.parametrize("class_name", ["Dense", "TFOpLambda"])
-def test_nodes_that_are_none(nodes: Any, class_name: str) -> None:
+def test_invalid_inbound_nodes_cause_no_error(nodes: Any, class_name: str) -> None:
     """Invalid inbound nodes cause neither an exception nor an invented call."""
     config = {
         **keras2({"a": [("i", 0)], "b": [("a", 0)]}),
@@ -219,7 +219,7 @@ def test_nodes_that_are_none(nodes: Any, class_name: str) -> None:
 
 @THOROUGH
 @pytest.mark.parametrize("spelled", [keras2, keras3])
-def test_how_deep_a_loader_goes(spelled: Any) -> None:
+def test_depth_of_a_graph_is_the_recursion_depth_of_a_release(spelled: Any) -> None:
     """
     The depth of a graph is the recursion depth of a release, which follows the first tensor first
     and does not enter a layer twice.
@@ -235,7 +235,7 @@ def test_how_deep_a_loader_goes(spelled: Any) -> None:
     assert inbound_nodes.depth(spelled(CIRCLES["two"][0])) == 2
 
 
-def test_a_model_too_deep_for_pythons_recursion_is_not_said_to_load(tmp_path: Path) -> None:
+def test_model_deeper_than_the_recursion_limit_is_not_reported_as_loading(tmp_path: Path) -> None:
     """
     A model that is deeper than Python's recursion limit is not reported as loading, and the report
     suggests a solution.
@@ -265,7 +265,9 @@ def test_a_model_too_deep_for_pythons_recursion_is_not_said_to_load(tmp_path: Pa
 
 
 @pytest.mark.parametrize("target", ["keras3", "tf_keras"])
-def test_migrate_refuses_it_and_says_why(target: str, tmp_path: Path) -> None:
+def test_migrate_reports_a_circular_dependency_and_writes_nothing(
+    target: str, tmp_path: Path
+) -> None:
     """``migrate`` reports a circular dependency, exits with code 3 and writes nothing."""
     file = tmp_path / "model.json"
     file.write_text(

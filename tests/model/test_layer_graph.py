@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         "tfjs4.22/nested_models/model.json",
     ],
 )
-def test_each_node_of_a_graph_points_to_its_object(name: str) -> None:
+def test_each_node_of_a_graph_refers_to_the_object(name: str) -> None:
     """
     Each node of a graph refers to its object; in a SavedModel, to the object in the metadata of the
     model that contains the graph.
@@ -57,7 +57,7 @@ def test_each_node_of_a_graph_points_to_its_object(name: str) -> None:
                 assert node.name in {site.name, site.given_name}
 
 
-def test_tensors_beside_the_first_argument_feed_a_layer_after_it(tmp_path: Path) -> None:
+def test_tensors_in_keyword_arguments_come_after_the_first_argument(tmp_path: Path) -> None:
     """
     Tensors in keyword arguments come after the first argument among the inputs of a layer, although
     Keras 2 writes them with each tensor and Keras 3 after all tensors.

@@ -113,7 +113,7 @@ def changed(source: str, where: str, value: object) -> Any:
     ],
     ids=lambda value: str(value)[:80],
 )
-def test_value_of_another_type_is_no_bug_of_ours(
+def test_value_of_another_type_causes_no_internal_error(
     source: str, where: str, value: object, tmp_path: Path
 ) -> None:
     """Values of unexpected types that caused exceptions in earlier versions cause none."""
@@ -143,7 +143,7 @@ PLACES: Final = {
 @THOROUGH
 @settings(max_examples=examples(150))
 @given(data=st.data())
-def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> None:
+def test_odd_value_at_any_place_gives_findings_or_an_error(data: st.DataObject) -> None:
     """
     An unexpected value at any place of a config leads to findings or to an error message, and not
     to a traceback.
@@ -156,7 +156,7 @@ def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> No
         audited(config, Path(directory) / "odd.json")
 
 
-def test_text_and_numbers_are_taken_for_what_they_are() -> None:
+def test_booleans_and_huge_integers_are_not_numbers() -> None:
     """Booleans and integers too large for a float are not numbers, and only strings are text."""
     assert [number(value) for value in (3, 2.5, True, "3", None, HUGE)] == [
         3.0,

@@ -55,7 +55,7 @@ def read(file: Path) -> tuple[dict[tuple[str, str], str], OptimizerState]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_weight_has_its_slots(tmp_path: Path, name: str) -> None:
+def test_every_weight_has_a_slot_of_each_kind(tmp_path: Path, name: str) -> None:
     """Each weight has its own slot variable of each kind, which Keras 3 names after the weight."""
     slots, _ = read(extract(name, tmp_path))
     kinds = {kind for _, kind in slots}
@@ -89,7 +89,7 @@ def test_standalone_keras_does_not_store_all_steps(tmp_path: Path) -> None:
     assert state.iterations is None
 
 
-def test_product_of_momentums_changed_its_place(tmp_path: Path) -> None:
+def test_product_of_momentums_comes_after_the_slots_from_keras_3_10(tmp_path: Path) -> None:
     """
     The product of momentums of Nadam comes before the slots up to Keras 3.9, and after them from
     Keras 3.10 on.
@@ -109,7 +109,9 @@ def test_product_of_momentums_changed_its_place(tmp_path: Path) -> None:
     ("class_name", "bare"),
     [("Adafactor", ["r", "c", "velocity"]), ("Nadam", ["momentum", "velocity", SCHEDULE])],
 )
-def test_a_wrapper_holds_what_training_uses(class_name: str, bare: list[str]) -> None:
+def test_wrapped_optimizer_has_only_the_variables_of_training(
+    class_name: str, bare: list[str]
+) -> None:
     """
     The state of a wrapped optimizer contains only the variables that training uses, because Keras 3
     does not track the others in a wrapper.
@@ -123,7 +125,7 @@ def test_a_wrapper_holds_what_training_uses(class_name: str, bare: list[str]) ->
     assert wrapped[2:] == [kind for kind in bare if kind not in {"r", "c", SCHEDULE}]
 
 
-def test_a_name_that_is_not_the_weights_is_refused(tmp_path: Path) -> None:
+def test_slot_with_the_name_of_another_weight_is_rejected(tmp_path: Path) -> None:
     """
     A slot whose name belongs to another weight is an error, because shapes cannot distinguish
     layers and Keras 3.3 and later write names.

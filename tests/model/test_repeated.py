@@ -177,7 +177,7 @@ DOCUMENTS: Final[dict[str, tuple[Callable[[Path], Path], str]]] = {
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_what_stands_twice_is_a_finding(name: str, tmp_path: Path) -> None:
+def test_duplicate_keys_and_members_are_findings(name: str, tmp_path: Path) -> None:
     """
     ``audit`` reports a duplicate key or member (PT607), because releases and scanners may read
     different copies.

@@ -94,7 +94,7 @@ def test_shapes_behind_a_lambda_are_unknown() -> None:
     assert shapes["mlp/last"] == {}
 
 
-def test_a_nested_model_without_inputs_takes_those_of_its_call() -> None:
+def test_nested_model_without_inputs_has_the_input_shape_of_its_call() -> None:
     """
     A nested model without an input layer has the input shape of its call, because Keras builds it
     with the model around it.
@@ -107,7 +107,7 @@ def test_a_nested_model_without_inputs_takes_those_of_its_call() -> None:
     assert shapes["mlp/last"] == {"input": (None, 7)}
 
 
-def test_a_layer_in_steps_keeps_them() -> None:
+def test_time_distributed_layer_keeps_the_steps() -> None:
     """
     The layer in a TimeDistributed has an input shape without steps, and the output has the steps
     again.

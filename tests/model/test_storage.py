@@ -49,7 +49,7 @@ def with_weights(path: Path, *names: str) -> Path:
     return path
 
 
-def test_a_slash_in_a_name_is_a_group_of_its_own(tmp_path: Path) -> None:
+def test_layer_with_a_slash_in_its_name_has_separate_variables(tmp_path: Path) -> None:
     """
     A layer with a slash in its name has its own variables, such as ``conv1/conv`` and ``conv1/bn``
     in DenseNet.
@@ -72,7 +72,7 @@ def test_a_slash_in_a_name_is_a_group_of_its_own(tmp_path: Path) -> None:
     assert stored(found["mlp/conv1~1bn"]) == ["gamma", "beta"]
 
 
-def test_a_wrapper_keeps_what_is_its_own(tmp_path: Path) -> None:
+def test_wrapper_has_only_its_direct_variables(tmp_path: Path) -> None:
     """
     A wrapper has only its own variables: SpectralNormalization has ``vector_u``, and its layer has
     the kernel and the bias.
@@ -89,7 +89,9 @@ def test_a_wrapper_keeps_what_is_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("count", "owner"), [(1, "mlp/inner/first"), (2, "mlp/inner")])
-def test_what_adapt_makes_has_no_scope(tmp_path: Path, count: int, owner: str) -> None:
+def test_adapted_variables_without_a_scope_belong_to_the_only_such_layer(
+    tmp_path: Path, count: int, owner: str
+) -> None:
     """
     Variables of ``adapt`` without a scope belong to the only adapted layer of a nested model; with
     two such layers they belong to the model.
@@ -101,7 +103,7 @@ def test_what_adapt_makes_has_no_scope(tmp_path: Path, count: int, owner: str) -
     assert set(stored(layers(path)[owner])) == {"mean", "variance", "count"}
 
 
-def test_a_layer_that_stands_twice_is_counted_once(tmp_path: Path) -> None:
+def test_layer_stored_twice_is_counted_once(tmp_path: Path) -> None:
     """
     A layer that is stored twice because a nested model shares it is counted once, if both places
     have the same object id.
@@ -122,7 +124,7 @@ def test_a_layer_that_stands_twice_is_counted_once(tmp_path: Path) -> None:
     assert model.summary.parameters == 4
 
 
-def test_what_is_below_a_shared_model_stands_at_its_places_too(tmp_path: Path) -> None:
+def test_layer_in_a_shared_model_is_found_by_each_path(tmp_path: Path) -> None:
     """A layer in a shared nested model is found by each of its paths and counted once."""
     inner = {
         "class_name": "Sequential",
@@ -208,7 +210,7 @@ def test_models_in_attributes_of_a_custom_model(place: str, tmp_path: Path) -> N
     assert not found["gan"].variables
 
 
-def test_weights_alone_leave_out_metrics_and_optimizer(tmp_path: Path) -> None:
+def test_weights_file_excludes_metrics_and_optimizer(tmp_path: Path) -> None:
     """
     A weights file does not count the groups of metrics and optimizer in the object layout; in the
     legacy layout a layer can have such a name.
@@ -230,7 +232,9 @@ def test_weights_alone_leave_out_metrics_and_optimizer(tmp_path: Path) -> None:
     ("name", "class_name"),
     [("adam", "Adam"), ("rmsprop", "RMSprop"), ("SGD", "SGD"), ("my_own", "my_own")],
 )
-def test_an_optimizer_by_name_is_its_class(name: str, class_name: str, tmp_path: Path) -> None:
+def test_optimizer_stored_as_a_name_has_the_class_of_this_name(
+    name: str, class_name: str, tmp_path: Path
+) -> None:
     """
     An optimizer that is stored as a name, as by ``compile("adam")``, has the class of this name.
     """
@@ -240,7 +244,7 @@ def test_an_optimizer_by_name_is_its_class(name: str, class_name: str, tmp_path:
     assert optimizer.class_name == class_name
 
 
-def test_lists_of_layers_are_containers_of_their_own(tmp_path: Path) -> None:
+def test_layers_in_a_list_get_their_variables(tmp_path: Path) -> None:
     """
     The layers in a list of a custom layer get their own variables, which are stored below the
     attribute and numbered by class.
@@ -279,7 +283,7 @@ def test_weights_of_a_model_without_variables_are_weights(tmp_path: Path) -> Non
     assert (model.format, model.summary.parameters) == ("weights", 0)
 
 
-def test_integer_kernels_without_a_quantised_policy_are_told(tmp_path: Path) -> None:
+def test_integer_kernel_without_a_quantized_policy_is_a_warning(tmp_path: Path) -> None:
     """
     A warning reports a layer that declares float32 and stores an int8 kernel, because the release
     that loads it does not know that it was quantized.
@@ -298,7 +302,7 @@ def test_integer_kernels_without_a_quantised_policy_are_told(tmp_path: Path) -> 
     ]
 
 
-def test_integers_of_custom_layers_are_their_own(tmp_path: Path) -> None:
+def test_integer_variables_of_custom_layers_cause_no_warning(tmp_path: Path) -> None:
     """
     Integer variables of custom layers cause no warning, because HGQ stores the number of bits of
     each weight in them.
@@ -317,7 +321,7 @@ def test_integers_of_custom_layers_are_their_own(tmp_path: Path) -> None:
     assert not policytool.inspect(str(keras_zip(tmp_path / "m.keras", members))).observations
 
 
-def test_an_optimizer_that_is_not_named_is_told(tmp_path: Path) -> None:
+def test_state_without_an_optimizer_is_reported(tmp_path: Path) -> None:
     """
     A note reports an archive with optimizer state but without an optimizer, as Keras 3.15 writes
     after saving HDF5.

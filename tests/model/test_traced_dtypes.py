@@ -39,7 +39,7 @@ def _differing(model: policytool.Model) -> list[str]:
 
 
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15", "tf_keras2.21"])
-def test_a_second_call_is_told_from_another_layer(release: str) -> None:
+def test_second_call_is_distinguished_from_another_layer(release: str) -> None:
     """
     A second call of the layer ``dense`` at the scope ``dense_1`` counts for ``dense``, although a
     layer ``dense_1`` exists.
@@ -51,7 +51,7 @@ def test_a_second_call_is_told_from_another_layer(release: str) -> None:
     assert products["net/loop"].keys() == {"float32"}
 
 
-def test_scopes_of_an_export_are_named_after_their_layers() -> None:
+def test_ops_of_an_export_count_for_the_layer_in_their_scope() -> None:
     """
     In an export of Keras 3 without metadata, each op counts for the layer in its scope, whose name
     can end with the number of a call.
@@ -89,7 +89,7 @@ def _edited(tmp_path: Path, before: bytes, after: bytes) -> Path:
     return target
 
 
-def test_metadata_that_says_otherwise_than_the_graph_is_visible(tmp_path: Path) -> None:
+def test_metadata_that_contradicts_the_graph_is_a_warning(tmp_path: Path) -> None:
     """
     A warning with the layer reports metadata that declares mixed_bfloat16 for a graph that computes
     in float16.
@@ -106,12 +106,12 @@ def test_metadata_that_says_otherwise_than_the_graph_is_visible(tmp_path: Path) 
 
 
 @for_each("path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix())
-def test_what_a_release_wrote_agrees_with_itself(path: Path) -> None:
+def test_graphs_of_fixtures_agree_with_the_policies(path: Path) -> None:
     """No fixture has a graph whose dtypes differ from the policies of its layers."""
     assert not _differing(policytool.inspect(str(path)))
 
 
-def test_without_traces_nothing_is_judged() -> None:
+def test_savedmodel_without_traces_has_no_traced_dtypes() -> None:
     """
     A SavedModel without traces (``save_traces=False``) has no traced dtypes and no warning about
     them.

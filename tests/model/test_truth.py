@@ -245,7 +245,7 @@ def ids(case: Case) -> str:
 
 
 @for_each("case", CASES, ids=ids)
-def test_layers_say_what_the_live_objects_said(case: Case) -> None:
+def test_layers_in_reports_equal_the_recorded_truth(case: Case) -> None:
     """
     Class, policy, compute and variable dtype, loss scale and autocast of each layer in a report
     equal the recorded truth.
@@ -336,7 +336,7 @@ class itself.
 
 
 @for_each("case", [case for case in CASES if case.format not in WITHOUT_VARIABLES], ids=ids)
-def test_variables_are_those_of_the_live_layers(case: Case) -> None:
+def test_variables_equal_those_of_the_live_layers(case: Case) -> None:
     """The variables of each layer have the shapes and stored dtypes of the live layer."""
     layers = by_path(report(case.path))
     differences = []
@@ -399,7 +399,7 @@ then, 3.0's JSON has not.
 
 @THOROUGH
 @for_each("case", CASES, ids=ids)
-def test_the_optimizer_is_the_one_that_was_saved(case: Case) -> None:
+def test_optimizer_equals_the_saved_optimizer(case: Case) -> None:
     """Class and loss scale of the optimizer equal those of the live optimizer."""
     truth, found = case.truth["optimizer"], report(case.path).optimizer
     if case.format in WITHOUT_VARIABLES and not case.keras3:
@@ -460,7 +460,7 @@ WEIGHTS_ALONE: Final = tuple(_cases(("weights", "weights-legacy", "weights-tf", 
 
 
 @for_each("case", WEIGHTS_ALONE, ids=ids)
-def test_weights_alone_are_those_of_the_live_model(case: Case) -> None:
+def test_weights_file_has_the_variables_of_the_live_model(case: Case) -> None:
     """
     A report on a weights file of any layout has each variable of the live model once, with its
     shape and dtype, and notes that the file has no policy.

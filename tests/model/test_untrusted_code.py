@@ -52,7 +52,7 @@ def found(value: dict[str, Any], tmp_path: Path) -> list[untrusted_code.Reason]:
     return reasons(changed_fixtures.keras_zip(tmp_path, KERAS3, put))
 
 
-def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> None:
+def test_metadata_of_a_missing_object_is_checked(tmp_path: Path) -> None:
     """
     Metadata of an object that does not exist is checked, because releases build the described layer
     before they look for the object (bytecode ran).
@@ -70,7 +70,7 @@ def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> No
     assert any("bytecode" in reason.what for reason in reasons(target))
 
 
-def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> None:
+def test_savedmodel_with_two_graphs_is_not_run(tmp_path: Path) -> None:
     """
     A SavedModel with two graphs is not run, because Keras reads the metadata of the first graph
     regardless of its tag (bytecode ran).
@@ -99,7 +99,7 @@ def test_words_for_values_have_no_module(word: str, tmp_path: Path) -> None:
     assert not reason.is_custom
 
 
-def test_both_names_of_a_type_are_judged(tmp_path: Path) -> None:
+def test_both_names_of_a_type_are_checked(tmp_path: Path) -> None:
     """Both names of a type are checked, because releases differ in the name that they look up."""
     module = "tensorflow.python.ops.structured.structured_tensor"
     names = {"type_spec": "TensorSpec", "spec_name": "StructuredTensor"}
@@ -116,7 +116,9 @@ def test_both_names_of_a_type_are_judged(tmp_path: Path) -> None:
     assert "StructuredTensor" in reason.what
 
 
-def test_what_trains_a_model_hides_nothing(tmp_path: Path) -> None:
+def test_custom_class_in_the_model_is_reported_despite_the_training_configuration(
+    tmp_path: Path,
+) -> None:
     """
     A class in the training configuration, which is ignored, is still reported if it is also in the
     model.
@@ -133,7 +135,7 @@ def test_what_trains_a_model_hides_nothing(tmp_path: Path) -> None:
     assert [one.address.pointer for one in custom] == ["/compile_config/loss", "/build_config"]
 
 
-def test_a_class_without_the_name_that_it_is_registered_by_is_not_defined_by_others(
+def test_class_without_a_registered_name_is_not_defined_by_custom_objects(
     tmp_path: Path,
 ) -> None:
     """
@@ -144,7 +146,7 @@ def test_a_class_without_the_name_that_it_is_registered_by_is_not_defined_by_oth
     assert not reason.is_custom
 
 
-def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -> None:
+def test_function_is_needed_under_its_registered_name(tmp_path: Path) -> None:
     """
     A function is needed under its registered name, because releases look up this name, which
     ``--custom-objects`` can define for another function.
@@ -193,7 +195,7 @@ def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
     assert sorted(job["config"]) == sorted(config)
 
 
-def test_assets_of_a_directory_that_are_links_out_of_it_are_not_read(tmp_path: Path) -> None:
+def test_assets_that_link_out_of_the_model_are_not_read(tmp_path: Path) -> None:
     """
     An assets directory with links out of the model is not read, because Keras reads vocabularies in
     it; links within the model and circular links are accepted.
@@ -210,9 +212,9 @@ def test_assets_of_a_directory_that_are_links_out_of_it_are_not_read(tmp_path: P
     assert ["vocabulary.txt" in reason.what for reason in reasons(target)] == [True]
 
 
-def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
+def test_circular_link_as_an_asset_causes_no_error(tmp_path: Path) -> None:
     """
-    A circular link as an asset is reported, and reading it does not fail with an internal error.
+    A circular link as an asset is accepted, and reading it does not fail with an internal error.
     """
     path = changed_fixtures.saved_model(
         tmp_path, SAVED, lambda message: message.meta_graphs[0].assets.add(filename=b"circle")
@@ -223,7 +225,7 @@ def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("class_name", [None, {"class_name": "__bytes__", "value": "Functional"}])
-def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path: Path) -> None:
+def test_metadata_next_to_an_architecture_is_checked(class_name: object, tmp_path: Path) -> None:
     """
     Metadata next to an architecture is checked, because releases accept the class name as bytes and
     then use the metadata (bytecode ran in a check of two files).

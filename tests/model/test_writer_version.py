@@ -38,7 +38,7 @@ def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_p
         assert done.plan.is_empty
 
 
-def test_a_mark_is_read_by_those_that_write_it() -> None:
+def test_mark_is_readable_only_by_the_library_that_writes_the_mark() -> None:
     """
     A sign that only one library writes is never readable by releases of the other library.
     """

@@ -89,7 +89,7 @@ JUDGED: Final = (
     ids=" ".join,
 )
 @pytest.mark.parametrize("model", JUDGED)
-def test_check_runs_what_migrate_writes(
+def test_check_runs_the_models_that_migrate_writes(
     model: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -143,7 +143,7 @@ def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[s
         (0, False, "cpu:1", "unknown device cpu:1; TensorFlow 2.21.0 detects cpu:0"),
     ],
 )
-def test_a_device_that_is_not_there_is_refused_with_those_that_are(
+def test_missing_device_is_an_error_that_lists_the_available_devices(
     gpus: int,
     built: bool,  # noqa: FBT001  # a case
     wanted: str,
@@ -159,7 +159,7 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(
     assert str(refused.value).endswith(sentence)
 
 
-def test_gpus_are_listed_with_what_is_known(
+def test_gpus_are_listed_with_driver_and_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """
@@ -196,7 +196,7 @@ def test_gpus_are_listed_with_what_is_known(
     assert (second.name, second.memory) == ("gpu:1", 141)
 
 
-def test_what_is_not_known_of_a_device_is_none(
+def test_unknown_properties_of_a_device_are_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """
@@ -240,7 +240,7 @@ def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
     assert (tf.config.soft, tf.config.tf32) == (False, False)
 
 
-def test_determinism_is_refused_where_the_release_has_none() -> None:
+def test_determinism_is_rejected_in_a_release_without_support() -> None:
     """Determinism is an error in a release without it, with the first release that has it."""
     with pytest.raises(
         Refused,
@@ -312,7 +312,7 @@ def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:
     ],
 )
 @pytest.mark.parametrize("preparing", [True, False])
-def test_a_failure_names_its_device(
+def test_failure_names_the_device(
     error: Exception,
     code: str,
     sentence: str,
@@ -374,7 +374,7 @@ class Cuda:
 
 @THOROUGH
 @pytest.mark.parametrize("counts", [True, False])
-def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
+def test_timing_waits_for_the_device_and_reads_its_peak_memory(
     counts: bool,  # noqa: FBT001  # a case
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -100,7 +100,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("architecture.keras", "model.yaml"),
     ],
 )
-def test_a_copy_is_called_by_its_format(source: str, name: str, place: Path) -> None:
+def test_copy_has_the_suffix_of_its_format(source: str, name: str, place: Path) -> None:
     """
     A copy has the suffix of its format and the same bytes, is not a link, and is removed after the
     job.
@@ -130,7 +130,7 @@ def test_a_link_to_a_model_is_copied(place: Path) -> None:
         assert not copy.path.is_symlink()
 
 
-def test_what_happens_to_the_original_does_not_matter(place: Path) -> None:
+def test_changes_to_the_original_do_not_affect_the_copy(place: Path) -> None:
     """
     Changes to the original have no effect after the copy, neither before loading nor between two
     runs of a command.
@@ -162,7 +162,7 @@ def test_only_files_of_the_model_are_copied(place: Path) -> None:
     assert not names & {"notes", "README"}
 
 
-def test_an_asset_that_leads_out_is_refused_and_copied_with_trust(place: Path) -> None:
+def test_asset_that_links_out_of_the_model_is_copied_only_with_trust(place: Path) -> None:
     """An asset that is a link out of the model is an error; with trust, its target is copied."""
     model = place / "unpacked.h5"
     secret = place / "secret.txt"
@@ -197,7 +197,7 @@ def test_holes_stay_holes(place: Path) -> None:
         assert status.st_blocks * 512 < 2**20
 
 
-def test_a_full_disk_is_one_sentence(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_gives_a_one_line_error(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A full disk is a one-line error before copying, and names the variable that moves the directory.
     """
@@ -222,7 +222,7 @@ def test_a_full_disk_is_one_sentence(place: Path, monkeypatch: pytest.MonkeyPatc
         (CHECKPOINT.with_name("training.index"), "model", 2),
     ],
 )
-def test_weights_are_called_by_their_layout(
+def test_copy_of_weights_has_the_suffix_of_the_layout(
     source: Path, name: str, count: int, tmp_path: Path
 ) -> None:
     """
@@ -449,7 +449,7 @@ def test_a_path_is_no_part_of_a_job() -> None:
         encoded_job({"job": "predict", "model": MIXED_H5})
 
 
-def test_copies_are_made_in_one_module() -> None:
+def test_only_one_module_creates_copies() -> None:
     """Only one module of the package creates copies."""
     makers = {
         path.relative_to(PACKAGE).as_posix()
@@ -494,7 +494,7 @@ def test_the_other_model_of_a_file_is_never_loaded(
 
 @SLOW
 @pytest.mark.parametrize("name", ["h5.keras", "plain.bin", "archive.h5", "saved.keras"])
-def test_a_model_runs_whatever_its_suffix(name: str, place: Path) -> None:
+def test_model_runs_with_any_suffix(name: str, place: Path) -> None:
     """A model runs with any suffix, because the copy has the suffix that its reader needs."""
     ended = run("check", place / name, "--to", "mixed_bfloat16", "--python", tensorflow())
     assert ended.code == 5, ended  # on synthetic inputs

@@ -48,7 +48,7 @@ def test_the_limit_follows_the_weights_and_the_machine(
 @pytest.mark.parametrize(
     ("told", "wanted"), [(b"1073741824\n", GIB), (b"max\n", None), (None, None)]
 )
-def test_a_container_has_no_more_than_it_was_given(
+def test_limit_in_a_container_follows_the_control_group(
     told: bytes | None, wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -93,7 +93,7 @@ def test_a_lack_of_memory_is_seen_behind_a_refusal() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits hold on Linux alone")
-def test_a_job_takes_no_more_than_its_bound() -> None:
+def test_job_allocates_at_most_its_limit() -> None:
     """
     A job can allocate only the limit beyond the current memory, and afterwards the previous limit
     applies.

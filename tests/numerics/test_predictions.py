@@ -126,7 +126,7 @@ def compared(
     )
 
 
-def test_outputs_are_held_against_each_other(tmp_path: Path) -> None:
+def test_outputs_are_compared_relative_to_the_largest_value(tmp_path: Path) -> None:
     """
     The largest difference is relative to the source's largest value, and fails if it exceeds the
     accumulated rounding of the layers.
@@ -162,7 +162,7 @@ def test_outputs_are_paired_by_name_where_all_names_are_the_same(tmp_path: Path)
     assert len(compared(tmp_path, {"a": VALUES, "b": other}, {"c": other, "a": VALUES}).missed) == 2
 
 
-def test_another_dtype_is_a_miss_unless_it_was_asked_for(tmp_path: Path) -> None:
+def test_another_output_dtype_fails_unless_the_conversion_requested_it(tmp_path: Path) -> None:
     """
     Another output dtype fails unless the conversion requested it; bfloat16 that is stored as
     float32 counts as bfloat16.
@@ -203,7 +203,7 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
     assert not compared(tmp_path, {"a": VALUES[:0]}, {"a": VALUES[:0]}).missed
 
 
-def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
+def test_signatures_are_compared_by_name(tmp_path: Path) -> None:
     """
     Signatures are compared by name; a signature of only one file is skipped, and a failure names
     the signature.
@@ -245,7 +245,9 @@ def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_other_outputs_are_refused(tmp_path: Path, after: Mapping[str, Any], words: str) -> None:
+def test_different_outputs_are_rejected(
+    tmp_path: Path, after: Mapping[str, Any], words: str
+) -> None:
     """Another number of outputs or another shape is an error, regardless of tolerances."""
     with pytest.raises(ModelFileError, match=words):
         compared(tmp_path, {"a": VALUES}, after)
@@ -269,7 +271,7 @@ def test_the_tolerance_is_of_the_coarsest_layer(name: str, bound: float) -> None
     assert converted_tolerance(model, model, numerics=False) == pytest.approx(bound)
 
 
-def test_a_change_of_policies_has_its_own_bound() -> None:
+def test_change_of_policies_has_the_larger_tolerance() -> None:
     """
     A conversion that changes policies has the larger of both bounds, because many layers in 16 bits
     add larger errors.
@@ -333,7 +335,7 @@ def verified(
 
 
 @THOROUGH
-def test_each_side_has_its_process(
+def test_each_model_runs_in_a_separate_process(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
 ) -> None:
     """
@@ -367,7 +369,7 @@ def test_each_side_has_its_process(
 
 
 @THOROUGH
-def test_reports_say_which_library_loaded_which_file(
+def test_reports_name_the_library_that_loaded_each_file(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
 ) -> None:
     """Reports name the library that loaded each file, in a table row and in JSON."""
@@ -406,7 +408,7 @@ def test_predictions_that_are_too_far_apart(
 
 @THOROUGH
 @pytest.mark.parametrize(("target", "side"), [("tf2.4", "source"), ("keras3.15", "target")])
-def test_a_library_that_is_missing_is_one_sentence(
+def test_missing_library_is_a_one_line_error(
     children: Callable[..., tuple[Worker, Worker]], tmp_path: Path, target: str, side: str
 ) -> None:
     """

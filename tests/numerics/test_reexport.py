@@ -129,7 +129,7 @@ def migrated(
         )
 
 
-def test_a_result_that_is_right_gets_its_place(child: Callable[..., Worker], model: Path) -> None:
+def test_correct_result_is_moved_to_the_output(child: Callable[..., Worker], model: Path) -> None:
     """
     A correct result is moved to the output, the report names the library and the comparison, and no
     other file is left.
@@ -178,7 +178,7 @@ def test_in_place_keeps_the_original(child: Callable[..., Worker], model: Path) 
     ],
     ids=["another model", "nothing", "no checkpoint", "killed", "refused"],
 )
-def test_a_result_that_is_wrong_is_told_and_nothing_is_written(
+def test_wrong_result_is_reported_and_not_written(
     child: Callable[..., Worker], model: Path, script: dict[str, Any], words: str
 ) -> None:
     """
@@ -233,7 +233,9 @@ def test_the_child_gets_the_planned_config(
     assert not source.exists()
 
 
-def test_a_checkpoint_may_change_its_dtypes(child: Callable[..., Worker], model: Path) -> None:
+def test_reexport_may_change_the_dtypes_of_a_checkpoint(
+    child: Callable[..., Worker], model: Path
+) -> None:
     """A re-export can change the dtypes of a checkpoint, and the plan lists the casts of values."""
     wanted = Options(to="float16", outputs=Outputs.FOLLOW, retrace=True)
     done = migrated(child(), model, wanted, write=False)
@@ -254,7 +256,7 @@ def test_a_checkpoint_may_change_its_dtypes(child: Callable[..., Worker], model:
     assert "--retrace" in refused.plan.refusals[0].message
 
 
-def test_an_overflow_is_refused_before_anything_runs(
+def test_overflow_is_rejected_before_the_child_starts(
     child: Callable[..., Worker], model: Path, tmp_path: Path
 ) -> None:
     """
@@ -322,7 +324,7 @@ def test_a_missed_tolerance_writes_nothing(  # noqa: PLR0917
     assert [path.name for path in models.iterdir()] == ["model.h5"]
 
 
-def test_verifying_a_directory_shows_all_of_it(
+def test_verification_uses_the_complete_model_directory(
     child: Callable[..., Worker], model: Path, tmp_path: Path
 ) -> None:
     """
@@ -376,7 +378,7 @@ def test_code_in_a_file_is_not_run_unless_trusted(
     assert not (isinstance(trusted, Migration) and trusted.status is Status.BLOCKED)
 
 
-def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
+def test_code_in_a_model_is_reported_with_its_place(tmp_path: Path) -> None:
     """
     Code in a model is reported with its place, including ops that access files; a plain model has
     none.
@@ -491,7 +493,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     assert rebuilt_model.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
 
 
-def test_the_command_says_it_all(
+def test_command_reports_matching_json_and_applies_saved_plans(
     child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -531,7 +533,7 @@ def test_the_command_says_it_all(
     assert not (model.parent / "three").exists()
 
 
-def test_no_tensorflow_is_one_sentence(model: Path) -> None:
+def test_missing_tensorflow_is_a_one_line_error(model: Path) -> None:
     """
     Missing TensorFlow is a one-line error with exit code 3 and the extra to install, and nothing is
     written.
@@ -577,7 +579,7 @@ def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
     ids=["as declared", "otherwise", "nothing to judge by"],
 )
-def test_the_new_graph_is_held_against_the_policies(
+def test_layers_of_the_new_graph_are_compared_with_their_policies(
     ops: tuple[TracedOp, ...], wrong: list[str]
 ) -> None:
     """

@@ -119,7 +119,7 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(
     assert not Path(answer["cwd"]).exists()
 
 
-def test_the_environment_names_what_is_kept() -> None:
+def test_environment_of_the_child_has_only_known_variables() -> None:
     """The child gets variables of TensorFlow and of devices, and no unknown ones."""
     kept = workers.environment(
         {
@@ -161,7 +161,7 @@ def test_a_refusal_leaves_the_child_alive(worker: Worker) -> None:
         ("no-keras", "TensorFlow, but not Keras 3"),
     ],
 )
-def test_missing_library_error_says_how_to_install_it(
+def test_missing_library_error_suggests_the_installation(
     worker: Worker, code: str, words: str
 ) -> None:
     """The message contains the interpreter, the extra and --python."""
@@ -176,10 +176,10 @@ def test_missing_library_error_says_how_to_install_it(
     ("do", "words"),
     [("exit", "exited with code 7: the last words"), ("kill", "was terminated by SIGKILL")],
 )
-def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(
+def test_crash_is_a_one_line_error_and_the_next_job_gets_a_new_child(
     worker: Worker, do: str, words: str
 ) -> None:
-    """The error has the observed cause."""
+    """The error contains the observed cause."""
     pid = worker.run({"do": "answer"})["pid"]
     with pytest.raises(WorkerError, match=words) as caught:
         worker.run({"do": do})
@@ -208,7 +208,7 @@ def test_garbage_is_no_answer(worker: Worker, text: str) -> None:
 
 
 @THOROUGH
-def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
+def test_job_above_its_time_limit_ends_the_child(script: Path) -> None:
     """A job that exceeds its time limit ends the child."""
     with Worker(Interpreter(script=script, timeout=0.5)) as worker:
         pid = worker.run({"do": "answer"})["pid"]
@@ -221,7 +221,7 @@ def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/", "no-such-interpreter"])
-def test_no_interpreter_is_told(script: Path, python: str) -> None:
+def test_interpreter_that_cannot_run_is_an_error_with_the_option(script: Path, python: str) -> None:
     """An interpreter that cannot be run is an error with the option that selected it."""
     with (
         Worker(Interpreter(python=python, script=script)) as worker,
@@ -248,7 +248,7 @@ def test_paths_are_meant_from_where_the_user_is(
     )
 
 
-def test_what_the_child_started_ends_with_it(script: Path) -> None:
+def test_process_started_by_the_child_ends_with_the_child(script: Path) -> None:
     """A process that the child started ends with the child."""
     with Worker(Interpreter(script=script)) as worker:
         pid = worker.run({"do": "leave"})["pid"]
@@ -281,7 +281,7 @@ def test_the_memory_limit_is_handed_on(script: Path) -> None:
 REAL: Final = workers.RUNTIME
 
 
-def test_the_real_child_says_where_tensorflow_is_missing() -> None:
+def test_real_child_without_tensorflow_is_a_one_line_error() -> None:
     """The real child without TensorFlow is a one-line error with the extra to install."""
     if (
         subprocess.run(
@@ -298,7 +298,7 @@ def test_the_real_child_says_where_tensorflow_is_missing() -> None:
     assert "policytool[check]" in str(caught.value)
 
 
-def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_real_child_ends_if_the_parent_is_killed(tmp_path: Path) -> None:
     """The real child ends at the end of its stdin if its parent is killed."""
     ours, theirs = os.pipe()
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
@@ -326,7 +326,7 @@ def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is of private memory there")
-def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
+def test_real_child_applies_the_memory_limit(tmp_path: Path) -> None:
     """If importing TensorFlow exceeds the limit, the error suggests to double it."""
     (tmp_path / "tensorflow.py").write_text("memory = bytearray(2**30)\n", encoding="utf-8")
     job = {"job": "reexport", "custom_objects": [], "registered": [], "trust": False}

@@ -37,7 +37,7 @@ def arguments(name: str) -> list[str]:
 
 
 def test_base_image_is_pinned_and_slim() -> None:
-    """Both stages have the same one, which is of a supported Python."""
+    """Both stages have the same image of a supported Python."""
     bases = {text.partition(" AS ")[0] for text in arguments("FROM")}
     assert len(arguments("FROM")) == 2
     (base,) = bases
@@ -61,8 +61,8 @@ def test_image_starts_policytool_without_a_shell() -> None:
     assert arguments("VOLUME") == arguments("WORKDIR")[-1:] == ["/models"]
 
 
-def test_image_copies_only_what_the_ignore_file_lets_through() -> None:
-    """Everything else stays out of the build."""
+def test_image_copies_only_files_that_the_ignore_file_includes() -> None:
+    """Other files are not sent to the build."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert lines[1] == "*"
     included = {line[1:] for line in lines if line.startswith("!")}
@@ -105,7 +105,7 @@ def test_citation_describes_the_package() -> None:
 
 
 def test_forms_ask_for_the_version_and_the_command() -> None:
-    """A report without them cannot be reproduced."""
+    """A report without the version and the command cannot be reproduced."""
     for name in ("bug", "model"):
         text = (ROOT / f".github/ISSUE_TEMPLATE/{name}.yml").read_text(encoding="utf-8")
         ids = {field.get("id") for field in yaml.safe_load(text)["body"]}

@@ -92,7 +92,7 @@ def test_package_files_are_those_of_the_tree() -> None:
 
 
 def test_supported_versions_are_those_of_the_classifiers() -> None:
-    """They begin with the lowest version that pip accepts."""
+    """The first version is the lowest that pip accepts."""
     versions = interpreters.supported_versions(PYPROJECT)
     assert versions[0] == "3.11"
     assert f'requires-python = ">={versions[0]}"' in PYPROJECT
@@ -116,7 +116,7 @@ def test_installed_versions_are_found(tmp_path: Path) -> None:
 
 
 def test_running_python_must_be_supported() -> None:
-    """It is always tested."""
+    """The running Python is always tested."""
     with pytest.raises(ValueError, match=r"Python 3\.10 is not supported"):
         interpreters.installed(("3.11",), running=("3.10", "/running"))
 

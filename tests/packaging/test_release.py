@@ -131,10 +131,10 @@ def test_the_index_knows_the_name_or_not(monkeypatch: pytest.MonkeyPatch) -> Non
         release.index_metadata()
 
 
-def test_the_command_reports_every_problem(
+def test_command_reports_every_problem(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And exits with code 1; a dry run on this tree passes."""
+    """The exit code is then 1, and a dry run on this tree passes."""
     answer(monkeypatch, json.dumps({"info": {"project_urls": {"Source": ADDRESS}}}).encode())
     assert release.main(["--tag", "v0", "--repository", ADDRESS]) == 1
     assert capsys.readouterr().err.count("error: ") >= 3
@@ -237,8 +237,8 @@ def test_the_check_passes_the_tag_as_one_word(tmp_path: Path, tag: str) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_check_runs_with_the_standard_library() -> None:
-    """Its job installs nothing."""
+def test_check_runs_with_the_standard_library() -> None:
+    """The job of the check installs nothing."""
     module = "import tests.packaging.release, tests.packaging.run, sys; "
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"{module}print(*sys.modules)"],

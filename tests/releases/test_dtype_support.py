@@ -23,17 +23,18 @@ def test_kernels_that_do_not_exist(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", [TF_KERAS, KERAS])
-def test_trouble_of_an_initialiser_is_not_the_layers_own(library: str) -> None:
-    """A default LSTM in bfloat16 fails for Orthogonal alone."""
+def test_failure_of_an_initializer_is_not_a_failure_of_the_layer(library: str) -> None:
+    """A default LSTM fails in bfloat16 only because of Orthogonal."""
     assert not dtype_support.layer_failure(library, "LSTM", "bfloat16")
     assert dtype_support.initializer_failure(library, "Orthogonal", "bfloat16")
     assert not dtype_support.initializer_failure(library, "Orthogonal", "float16")
     assert not dtype_support.initializer_failure(library, "GlorotUniform", "bfloat16")
 
 
-def test_a_class_that_refuses_float32_by_default_is_judged_by_its_other_arguments() -> None:
+def test_lookup_is_checked_with_arguments_that_accept_floats() -> None:
     """
-    A lookup that gives integers refuses every float; one that encodes takes float64 and float32.
+    A lookup that returns integers rejects every float dtype, and one that encodes supports float64
+    and float32.
     """
     assert not dtype_support.build_failure(TF_KERAS, "StringLookup", "float64")
     assert dtype_support.build_failure(TF_KERAS, "StringLookup", "mixed_float16")
@@ -61,7 +62,7 @@ def test_outputs_that_do_not_have_the_compute_dtype() -> None:
     assert dtype_support.output_dtype(TF_KERAS, "UpSampling2D", "nearest", "mixed_float16") is None
 
 
-def test_nothing_is_said_of_what_was_not_measured() -> None:
-    """A class of someone else's, or a release that was not asked."""
+def test_unmeasured_classes_and_releases_have_no_failure() -> None:
+    """The cases are a custom class and a release without measurements."""
     assert dtype_support.layer_failure(TF_KERAS, "Mine", "float16") is None
     assert dtype_support.layer_failure("tf1.15", "MaxPooling3D", "float16") is None

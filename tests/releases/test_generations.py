@@ -72,10 +72,10 @@ def test_every_generation_is_in_the_tuple() -> None:
 @pytest.mark.parametrize(
     "file", sorted(FIXTURES.glob("*/policies.json")), ids=lambda file: file.parent.name
 )
-def test_sub_layers_are_those_of_the_live_layers(file: Path) -> None:
+def test_sub_layers_agree_with_live_layers(file: Path) -> None:
     """
-    What a built-in layer is said to make by itself, its live instance held: class, name, and its
-    own policy or the global one.
+    The class, the name and the policy of each sub-layer agree with the live instance of the
+    built-in layer.
     """
     release = ".".join(file.parent.name.split(".")[:2])
     said = get(release).composites

@@ -21,10 +21,10 @@ CONFIGS: st.SearchStrategy[Json] = st.one_of(
 
 
 @given(TEXTS, CONFIGS, st.none() | TEXTS, st.none() | TEXTS)
-def test_what_is_written_is_read(
+def test_written_objects_are_read_unchanged(
     class_name: str, config: Json, module: str | None, name: str | None
 ) -> None:
-    """Both forms come back as what they were written from."""
+    """Both forms give the object from which they were written."""
     serialized = keras_objects.KerasObject(
         class_name=class_name, config=config, module=module, registered_name=name
     )
@@ -48,17 +48,19 @@ def test_what_is_written_is_read(
         (None, None),
     ],
 )
-def test_a_loader_looks_up_this_name(value: object, name: str | None) -> None:
-    """A function by its own name, an object by its class."""
+def test_name_of_an_object_is_the_name_that_releases_look_up(
+    value: object, name: str | None
+) -> None:
+    """A function has its own name, and an object that of its class."""
     assert keras_objects.name_of(value) == name
 
 
-def test_a_class_without_its_package() -> None:
+def test_own_class_omits_the_package() -> None:
     """HDF5 and SavedModels of Keras 2 write the package before the class."""
     assert keras_objects.require({"class_name": "package>Scale"}).own_class == "Scale"
 
 
-def test_another_value_is_refused() -> None:
-    """A value without a class name serializes no object."""
+def test_value_without_a_class_name_is_rejected() -> None:
+    """Such a value is not a serialized object."""
     with pytest.raises(SpellingError, match="class name"):
         keras_objects.require({"class_name": 1, "config": {}})

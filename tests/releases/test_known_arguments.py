@@ -12,16 +12,16 @@ from tests.helpers.paths import FIXTURES
 DENSE: Final = {"units": 4, "activation": "linear"}
 
 
-def test_every_loader_was_asked() -> None:
-    """
-    The data has a column for each loader that verdicts are about, and a release that nobody was
-    asked about has none.
-    """
+def test_data_has_a_column_for_every_release_with_verdicts() -> None:
+    """The data of the arguments covers each of these releases."""
     assert set(LOADERS) < set(known_arguments.measurements()["columns"])
 
 
-def test_a_key_is_refused_by_those_that_do_not_know_it() -> None:
-    """Keras 3.13 came with it; the newest Keras takes it, and all take a config without it."""
+def test_key_is_incompatible_with_releases_that_do_not_know_the_key() -> None:
+    """
+    Keras 3.13 introduced this key. The newest Keras accepts it, and all releases accept a config
+    without it.
+    """
     found = known_arguments.objection(
         "keras3.6", "layers", "Dense", {**DENSE, "quantization_config": None}, module=True
     )
@@ -38,8 +38,8 @@ def test_a_key_is_refused_by_those_that_do_not_know_it() -> None:
     )
 
 
-def test_a_key_that_is_needed_is_missed() -> None:
-    """From TF 2.5 on a MultiHeadAttention of Keras 2 needs its shapes."""
+def test_missing_required_key_is_reported() -> None:
+    """From TF 2.5 on, a MultiHeadAttention of Keras 2 needs its shapes."""
     config = {"num_heads": 2, "key_dim": 4}
     assert known_arguments.objection(
         "tf2.5", "layers", "MultiHeadAttention", config, module=False
@@ -50,11 +50,8 @@ def test_a_key_that_is_needed_is_missed() -> None:
     )
 
 
-def test_a_value_may_be_refused_alone() -> None:
-    """
-    Keras 3.15 takes the name of a function, dot, for the function where HDF5 names the class alone,
-    and refuses its own default.
-    """
+def test_value_of_a_known_key_can_be_incompatible() -> None:
+    """In HDF5, Keras 3.15 takes the name ``dot`` for a function, and rejects its own default."""
     config = {"use_scale": False, "score_mode": "dot", "dropout": 0.0}
     assert known_arguments.objection(
         "keras3.15", "layers", "Attention", config, module=False
@@ -65,8 +62,8 @@ def test_a_value_may_be_refused_alone() -> None:
     assert "score_mode" in known_arguments.valued_keys("layers", "Attention")
 
 
-def test_a_class_is_missed_by_older_and_by_other_loaders() -> None:
-    """A class that came later, and one that Keras 3 dropped."""
+def test_class_is_missing_in_older_releases_and_in_keras3() -> None:
+    """One class was added later, and one was removed in Keras 3."""
     assert known_arguments.objection(
         "tf2.9", "layers", "GroupNormalization", {}, module=False
     ) == known_arguments.Objection(missing=True)
@@ -77,7 +74,7 @@ def test_a_class_is_missed_by_older_and_by_other_loaders() -> None:
 
 
 def test_keys_that_no_release_writes_are_unknown() -> None:
-    """What loaders make of them was not asked."""
+    """The behaviour of releases for these keys was not measured."""
     assert known_arguments.unknown_keys(
         "layers", "Dense", ("units", "name", "batch_input_shape", "kernel_scaling")
     ) == ("kernel_scaling",)
@@ -85,8 +82,8 @@ def test_keys_that_no_release_writes_are_unknown() -> None:
     assert known_arguments.unknown_keys("layers", "Attention", keys) == ("kernel_scaling",)
 
 
-def test_default_values_are_those_that_releases_write() -> None:
-    """An LSTM's gates had another default up to TF 1.15."""
+def test_default_values_equal_those_that_releases_write() -> None:
+    """The gates of an LSTM had another default up to TF 1.15."""
     values = known_arguments.written_values("layers", "LSTM", "recurrent_activation")
     assert {value: "tf1.15" in releases for value, releases in values.items()} == {
         '"hard_sigmoid"': True,
@@ -112,10 +109,9 @@ def test_activations_of_one_name_may_be_two_functions() -> None:
     assert known_arguments.activation_values("relu", "tf2.15") is None
 
 
-def test_the_data_is_written_one_class_a_line() -> None:
+def test_data_has_one_class_per_line() -> None:
     """
-    So that a new release is a readable change; the file stays small, because it is read at every
-    inspection.
+    A new release is then a readable change. The file is small, because every inspection reads it.
     """
     text = (
         FIXTURES.parent / "policytool" / "releases" / "data" / "layer_arguments.json"

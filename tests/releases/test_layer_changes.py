@@ -23,18 +23,18 @@ def test_every_minor_release_of_keras3_is_measured() -> None:
     assert list(behaviour.measured_releases(KERAS3)) == names
 
 
-def test_what_random_crop_predicts_changed_twice() -> None:
-    """Keras 3.6 and 3.8 predict otherwise than the release before."""
+def test_predictions_of_random_crop_changed_twice() -> None:
+    """Keras 3.6 and 3.8 predict other values than the release before."""
     changes = behaviour.changing_releases("RandomCrop", {"height": 4, "width": 4}, KERAS3)
     assert changes == frozenset({"keras3.6", "keras3.8"})
 
 
-def test_a_dense_did_not_change() -> None:
-    """In either family."""
+def test_results_of_dense_never_changed() -> None:
+    """The test covers Keras 2 and Keras 3."""
     assert behaviour.changing_releases("Dense", {"units": 2}, KERAS3) == frozenset()
     assert behaviour.changing_releases("Dense", {"units": 2}, KERAS2) == frozenset()
 
 
-def test_other_classes_are_not_known() -> None:
-    """So that nothing is claimed of them."""
+def test_unmeasured_class_has_no_known_changes() -> None:
+    """No statement is made on such a class."""
     assert behaviour.changing_releases("NoSuchLayer", {}, KERAS3) is None

@@ -29,8 +29,8 @@ ENTRIES: Final[dict[str, Any]] = {**CLASSES["classes"], **CLASSES["unlisted"]}
 
 
 @pytest.mark.parametrize("name", [file.name.partition(".")[0] for file in SCHEMAS])
-def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
-    """Every property is known, and each has one of its values."""
+def test_data_matches_its_schema(name: str) -> None:
+    """Every property is known, and each has a valid value."""
     schema = json.loads((DATA / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(data.read(name), schema, cls=jsonschema.Draft202012Validator)
@@ -50,7 +50,7 @@ def test_data_has_an_entry_on_each_line_in_order(name: str) -> None:
 
 
 def test_every_property_is_a_field() -> None:
-    """What an entry says is what the module returns."""
+    """The module returns the values of each entry."""
     for name, entry in ENTRIES.items():
         for key in entry:
             assert getattr(layer_facts(name), key) != getattr(UNKNOWN, key), (name, key)
@@ -65,8 +65,8 @@ def test_groups_of_classes_share_no_name() -> None:
     assert known_classes() == ENTRIES.keys()
 
 
-def test_other_names_are_those_of_entries() -> None:
-    """What a class is called elsewhere, predicts as or makes is a class with an entry."""
+def test_names_of_other_classes_have_entries() -> None:
+    """A later name, an equivalent class and a sub-layer are classes with an entry."""
     for name in ENTRIES:
         found = layer_facts(name)
         others = {found.later_name, found.predicts_as, found.public_name} - {None}
@@ -74,8 +74,8 @@ def test_other_names_are_those_of_entries() -> None:
         assert others | made <= known_classes()
 
 
-def test_risks_are_those_of_some_class() -> None:
-    """A row that no class names says nothing."""
+def test_every_risk_belongs_to_a_class() -> None:
+    """A row without a class would have no effect."""
     named = [name for entry in ENTRIES.values() for name in entry.get("risks", ())]
     assert set(named) == CLASSES["risks"].keys()
     families = {family for row in CLASSES["risks"].values() for family in row["families"]}
@@ -83,7 +83,7 @@ def test_risks_are_those_of_some_class() -> None:
 
 
 def test_unknown_classes_have_no_facts() -> None:
-    """A class of someone else's is of no category, and says nothing of its values."""
+    """A custom class has an unknown category and unknown values."""
     assert layer_facts("MyLayer") is UNKNOWN
     assert layer_facts("MyLayer").category is Category.UNKNOWN
     assert operation_facts("MyOperation").module is None
@@ -99,8 +99,8 @@ def test_modules_of_operations_are_the_measured_ones() -> None:
     assert all(entry["module"] == measured[name] for name, entry in OPERATIONS.items())
 
 
-def test_layers_that_return_their_input_hand_on_its_mask() -> None:
-    """The very tensor has its mask still, as ``layer_masks.json`` measured in Keras 3."""
+def test_layers_that_return_their_input_keep_the_mask() -> None:
+    """The returned tensor still has its mask, as measured with Keras 3 in ``layer_masks.json``."""
     for name in known_classes():
         if layer_facts(name).values is Values.UNCHANGED:
             rule = mask_rule(name, {}, newest(KERAS3).id)
@@ -108,8 +108,8 @@ def test_layers_that_return_their_input_hand_on_its_mask() -> None:
             assert rule.out == {"0": ("none",), "1": ("first",)}, name
 
 
-def test_trained_variables_are_the_measured_ones() -> None:
-    """Of a class that no gradient reaches, no release has a trainable variable of its own."""
+def test_classes_without_gradients_have_no_trainable_variables() -> None:
+    """No measured release has a trainable variable for such a class."""
     measured = data.read("layer_variables")["classes"]
     for name in known_classes():
         if layer_facts(name).untrained:
@@ -131,8 +131,8 @@ def test_attributes_of_statistics_are_variables_that_are_not_trained() -> None:
             assert not variables or set(layer_facts(name).statistics) <= variables
 
 
-def test_classes_that_move_values_say_how_where_it_can_be_followed() -> None:
-    """Those that pad or cut have a rank, from which the number of their axes follows."""
+def test_classes_that_move_values_have_a_kind_and_a_rank() -> None:
+    """Classes that pad or crop have a rank, from which the number of their axes follows."""
     for name in known_classes():
         entry = layer_facts(name)
         if entry.moves is not None:
@@ -141,8 +141,8 @@ def test_classes_that_move_values_say_how_where_it_can_be_followed() -> None:
             assert isinstance(entry.rank, int), name
 
 
-def test_ids_are_those_of_classes_that_make_or_take_them() -> None:
-    """The encoders and lookups of the releases, and the tables of vectors."""
+def test_classes_that_return_or_accept_ids_are_known() -> None:
+    """The classes are the encoders and lookups of the releases, and embeddings."""
     makes = {name for name in known_classes() if layer_facts(name).makes_ids}
     assert makes == {
         *("CategoryEncoding", "Discretization", "HashedCrossing", "Hashing"),

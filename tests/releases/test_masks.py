@@ -73,7 +73,7 @@ def facts() -> dict[str, Any]:
 
 
 def test_every_release_of_keras_3_is_measured() -> None:
-    """So are the releases of Keras 2 that models are usually converted from and to."""
+    """The releases of Keras 2 that models are usually converted from and to are also measured."""
     measured = set(facts()["releases"])
     assert measured >= {release.id for release in RELEASES if release.family == KERAS3}
     assert measured >= {"tf2.4", "tf2.5", "tf2.9", "tf2.12", "tf2.15", TF_KERAS}
@@ -119,7 +119,10 @@ def test_merges_combine_masks_in_two_ways(name: str) -> None:
 def test_multi_head_attention_clears_masks(
     release: str, attached: set[int], given: set[int]
 ) -> None:
-    """It clears what is attached from 3.8 on; 3.9 is the last that writes masks for every layer."""
+    """
+    The layer clears attached masks from Keras 3.8 on. Keras 3.9 is the last that writes masks for
+    every layer.
+    """
     rule = mask_rule("MultiHeadAttention", {"num_heads": 2}, release, inputs=2)
     assert rule is not None
     assert rule.attached_clears == attached
@@ -127,8 +130,8 @@ def test_multi_head_attention_clears_masks(
     assert rule.out["11"] == ("first",)
 
 
-def test_concatenate_has_rules_of_its_own() -> None:
-    """An input without a mask counts as ones; along the steps tf_keras 2.21 cannot do it."""
+def test_concatenate_treats_an_input_without_a_mask_as_ones() -> None:
+    """Along the steps, tf_keras 2.21 raises an error for such an input."""
     features = mask_rule("Concatenate", {"axis": -1}, KERAS, inputs=2)
     steps = mask_rule("Concatenate", {"axis": 1}, KERAS, inputs=2)
     older = mask_rule("Concatenate", {"axis": 1}, TF_KERAS, inputs=2)
@@ -142,8 +145,8 @@ def test_concatenate_has_rules_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["Rescaling", "Normalization", "Identity"])
-def test_one_library_alone_passes_masks_on(name: str) -> None:
-    """Keras 3.15 does, tf_keras drops them."""
+def test_only_keras3_propagates_masks_of_some_layers(name: str) -> None:
+    """Keras 3.15 propagates the mask, and tf_keras drops it."""
     assert mask_rule(name, {}, TF_KERAS).out["1"] == ("none",)  # type: ignore[union-attr]
     assert mask_rule(name, {}, KERAS).out["1"] == ("first",)  # type: ignore[union-attr]
 
@@ -162,7 +165,7 @@ def test_config_decides() -> None:
 
 
 def test_merges_of_the_first_releases_of_keras_3_drop_masks() -> None:
-    """Their `compute_mask` is never called: a list has no mask, whatever its tensors have."""
+    """These releases never call ``compute_mask``, because a list has no mask."""
     for release, word in (("keras3.0", "none"), ("keras3.3", "none"), ("keras3.4", "or")):
         rule = mask_rule("Add", {}, release, inputs=2)
         assert rule is not None
@@ -170,7 +173,9 @@ def test_merges_of_the_first_releases_of_keras_3_drop_masks() -> None:
 
 
 def test_states_of_a_recurrent_layer_hide_its_mask() -> None:
-    """Called on more than one tensor, Keras 3 gives it no mask, but passes the mask on."""
+    """
+    If the layer is called on several tensors, Keras 3 does not apply the mask, but propagates it.
+    """
     for release, reads in ((TF_KERAS, {"10", "11"}), (KERAS, set())):
         for sequences, word in ((False, "none"), (True, "first")):
             config = {"units": 4, "return_sequences": sequences}
@@ -180,8 +185,8 @@ def test_states_of_a_recurrent_layer_hide_its_mask() -> None:
             assert rule.out["10"] == (word,)
 
 
-def test_fully_masked_rows_of_attention() -> None:
-    """From Keras 3.10 on scores and dropout decide, because they decide on the kernel."""
+def test_fully_masked_rows_of_attention_depend_on_the_kernel() -> None:
+    """From Keras 3.10 on, scores and dropout decide which kernel runs."""
     name = "MultiHeadAttention"
     scores = ["return_attention_scores"]
     for release, words in (
@@ -200,8 +205,8 @@ def test_fully_masked_rows_of_attention() -> None:
     assert fully_masked_result("Dense", {}, KERAS) is None
 
 
-def test_what_was_not_measured_has_no_rule() -> None:
-    """Neither a custom class, nor an old release, nor another number of inputs."""
+def test_unmeasured_layers_have_no_mask_rule() -> None:
+    """The cases are a custom class, an old release, and another number of inputs."""
     assert mask_rule("Custom", {}, KERAS) is None
     assert mask_rule("Add", {}, "tf1.15", inputs=2) is None
     assert mask_rule("Add", {}, KERAS, inputs=5) is None

@@ -50,10 +50,10 @@ def names() -> list[str]:
 
 
 @for_each("name", names())
-def test_a_name_is_known_exactly_if_some_release_accepts_it(name: str) -> None:
+def test_policy_name_is_known_if_a_release_accepts_the_name(name: str) -> None:
     """
-    What no release accepts gets an error that lists what is valid; int8 from float16 was accepted
-    by Keras 3.1 alone, which is no fixture.
+    Other names give an error that lists the valid names. Only Keras 3.1, which is not a fixture,
+    accepted int8 from float16.
     """
     accepted = any(answers[name]["accepted"] for answers in ASKED.values())
     if accepted or name == "int8_from_mixed_float16":
@@ -66,7 +66,7 @@ def test_a_name_is_known_exactly_if_some_release_accepts_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("release", sorted(ASKED))
-def test_dtypes_and_lifecycle_are_those_of_the_release(release: str) -> None:
+def test_dtypes_and_lifecycle_agree_with_the_release(release: str) -> None:
     """
     A release accepts a name from its introduction until its removal, and gives it the same compute
     and variable dtype.
@@ -128,8 +128,10 @@ NAMES: Final = st.sampled_from(
 
 
 @given(name=NAMES, scale=SCALES)
-def test_what_a_generation_writes_it_reads_back(name: str, scale: LossScale | None) -> None:
-    """Parse and render are inverse wherever a generation has words for the policy."""
+def test_policy_format_reads_the_policies_that_it_writes(
+    name: str, scale: LossScale | None
+) -> None:
+    """Parsing and rendering are inverse if the policy format can represent the policy."""
     base = policy.policy_from_name(name)
     wanted = (
         base
@@ -157,8 +159,8 @@ def test_what_a_generation_writes_it_reads_back(name: str, scale: LossScale | No
 
 
 @given(name=NAMES)
-def test_every_spelling_is_read_whatever_the_generation(name: str) -> None:
-    """A file may hold another generation's spelling, because someone edited it."""
+def test_every_policy_format_reads_the_other_formats(name: str) -> None:
+    """An edited file may contain a policy in the format of other releases."""
     wanted = policy.policy_from_name(name)
     for writer in GENERATIONS:
         try:
@@ -204,9 +206,10 @@ MAP: Final = PolicyMap(
 )
 
 
-def test_a_policy_map_prefers_the_exact_path() -> None:
+def test_policy_map_prefers_the_exact_path() -> None:
     """
-    An exact key wins over a pattern, a pattern over the default, and null leaves it to the loader.
+    An exact key has priority over a pattern, and a pattern over the default. A null leaves the
+    policy to the release.
     """
     resolved = {
         path: resolve(MAP, path, Matcher(), full_match=True)

@@ -74,8 +74,8 @@ REFUSED: Final = (
 )
 
 
-def test_every_group_is_sorted_and_no_op_is_in_two() -> None:
-    """So that a review sees every change of the list, once."""
+def test_groups_are_sorted_and_have_no_common_op() -> None:
+    """A review then sees every change of the list once."""
     assert [
         name for name, group in DATA["ops"].items() if group != sorted(group) or not group
     ] == []
@@ -111,8 +111,8 @@ def test_op_that_computes_is_pure(name: str) -> None:
 
 
 @for_each("name", REFUSED)
-def test_op_that_reaches_out_is_not_pure(name: str) -> None:
-    """Neither is an op that nobody reviewed."""
+def test_op_with_outside_effects_is_not_pure(name: str) -> None:
+    """An op without a review is not pure either."""
     assert not symbols.is_pure_op(name)
 
 
@@ -123,7 +123,7 @@ def test_no_op_with_a_file_an_address_or_python_is_pure(name: str) -> None:
 
 
 def test_saver_and_table_ops_are_not_pure_but_have_path_inputs() -> None:
-    """They are allowed in their places only."""
+    """Such ops are allowed only with accepted paths."""
     assert {name for name in DATA["placed"] if symbols.is_pure_op(name)} == set()
     assert {name: len(paths) for name, paths in DATA["placed"].items()} == {
         name: len(symbols.path_inputs(name)) for name in DATA["placed"]
@@ -135,8 +135,8 @@ def test_saver_and_table_ops_are_not_pure_but_have_path_inputs() -> None:
     assert symbols.path_inputs("AddV2") == symbols.path_inputs("ReadFile") == ()
 
 
-def test_op_with_an_attribute_that_can_name_a_file_is_not_pure_by_its_name() -> None:
-    """The attribute decides."""
+def test_op_with_a_file_attribute_is_not_pure_by_name() -> None:
+    """The value of the attribute decides."""
     assert {name for name in DATA["attributes"] if symbols.is_pure_op(name)} == set()
     assert symbols.attribute_values("FixedUnigramCandidateSampler") == {"vocab_file": ("",)}
     assert "stderr" in symbols.attribute_values("PrintV2")["output_stream"]

@@ -142,22 +142,20 @@ def test_rows_of_fixtures_have_every_measured_release_once(record: str) -> None:
 
 
 @pytest.mark.parametrize(("record", "key"), [("kernels", "layers"), ("casts", "uncast")])
-def test_what_stands_for_a_family_was_measured_with_its_newest_release(
-    record: str, key: str
-) -> None:
-    """Records of one release of each family have the newest."""
+def test_records_of_a_family_are_from_its_newest_release(record: str, key: str) -> None:
+    """Records that have one release of each family have the newest."""
     assert set(data.read(record)[key]) == {newest(family).id for family in FAMILIES}
 
 
 def test_releases_are_named_once() -> None:
-    """Each row has a name of its own, and each config format has releases."""
+    """Each row has a unique name, and each config format has releases."""
     assert max(Counter(release.id for release in RELEASES).values()) == 1
     assert {release.generation.id for release in RELEASES} == {one.id for one in GENERATIONS}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_newest_release_is_measured_and_named_in_the_table_alone(family: str) -> None:
-    """A range or a comparison that names it would exclude its successor."""
+def test_newest_release_is_measured_and_named_only_in_the_table(family: str) -> None:
+    """A range or a comparison that names this release would exclude its successor."""
     found = newest(family)
     assert found is newest_known(family)
     assert found.formats == ARCHIVES
@@ -186,24 +184,26 @@ def test_ranges_are_of_the_table(ranges: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("ranges", ["tf2.3 to tf2.1", f"after {newest(KERAS3).id}"])
-def test_empty_ranges_are_mistakes(ranges: str) -> None:
-    """A range that no release is in is refused."""
+def test_empty_ranges_are_errors(ranges: str) -> None:
+    """A range must contain a release."""
     with pytest.raises(ValueError, match="no release is in the range"):
         releases_in(ranges)
 
 
 @pytest.mark.parametrize("ranges", ["tf2.99", "tf2.1 to tf2.99", "keras4.0 on", "", "tf2.1 tf2.2"])
-def test_ranges_of_unknown_releases_are_mistakes(ranges: str) -> None:
-    """A name that is not in the table is refused."""
+def test_ranges_of_unknown_releases_are_errors(ranges: str) -> None:
+    """A name must be in the table."""
     with pytest.raises(KeyError):
         releases_in(ranges)
 
 
 @pytest.mark.parametrize("measured", [True, False])
-def test_a_release_that_is_added_is_in_the_open_ranges(
+def test_added_release_is_in_the_open_ranges(
     monkeypatch: pytest.MonkeyPatch, *, measured: bool
 ) -> None:
-    """It is in those of its family, and becomes the newest once it is measured."""
+    """
+    The release belongs to the ranges of its family, and is the newest one when it is measured.
+    """
     before = newest(KERAS3)
     added = replace(before, id="keras3.99", keras_version="3.99.", measured=measured)
     rows = (*RELEASES, added)
@@ -217,7 +217,7 @@ def test_a_release_that_is_added_is_in_the_open_ranges(
     assert is_since(added.id, "keras3.3")
 
 
-def test_releases_know_their_library() -> None:
+def test_releases_have_a_library_and_a_version() -> None:
     """The name of a release is its library and its version."""
     found = [get(name) for name in ("keras2.3", "tf2.15", "tf_keras2.18", "keras3.6")]
     assert [release.library for release in found] == ["keras", "tf", "tf_keras", "keras"]

@@ -162,14 +162,14 @@ def slot_of(name: str) -> VariableSlot:
         ("STFTSpectrogram", "real_kernel", {"frame_length": "long"}, None, (None, 1, None)),
     ],
 )
-def test_shapes_follow_arguments(
+def test_shapes_of_variables_follow_from_the_arguments(
     class_name: str,
     name: str,
     config: dict[str, object],
     shape: Shape | None,
     expected: Shape | None,
 ) -> None:
-    """What is not known stays open."""
+    """Unknown sizes are None."""
     build = LayerBuild(config=config, inputs={} if shape is None else {"input": shape})
     assert variable_shape(class_name, slot_of(name), build) == expected
 
@@ -183,7 +183,9 @@ def test_shapes_follow_arguments(
         ((3, 3, 16), (4, 16), False),
     ],
 )
-def test_an_lstm_has_four_gates(kernel: Shape, recurrent: Shape, *, expected: bool) -> None:
+def test_kernels_of_an_lstm_have_four_gates(
+    kernel: Shape, recurrent: Shape, *, expected: bool
+) -> None:
     """Both kernels end with 4 times the units, and the recurrent kernel begins with the units."""
     variables = [
         (slot_of("kernel"), kernel),
@@ -200,8 +202,8 @@ def test_an_lstm_has_four_gates(kernel: Shape, recurrent: Shape, *, expected: bo
         ("imag", ("imag_kernel",)),
     ],
 )
-def test_a_spectrogram_has_the_kernels_of_its_mode(mode: str, expected: tuple[str, ...]) -> None:
-    """A real or imaginary result needs one kernel, every other result both."""
+def test_spectrogram_has_the_kernels_of_its_mode(mode: str, expected: tuple[str, ...]) -> None:
+    """A real or imaginary result needs one kernel, and every other result needs both."""
     known = slots("STFTSpectrogram", "keras3.15", {"mode": mode})
     assert known is not None
     assert tuple(slot.name for slot in known) == expected

@@ -372,8 +372,8 @@ def test_no_line_is_wider_than_the_view(
 
 
 @given(value=st.floats(1e-300, 1e300))
-def test_the_tolerance_that_is_told_would_pass(value: float) -> None:
-    """It is rounded up, by less than a hundredth, and read back by the option."""
+def test_printed_tolerance_would_pass(value: float) -> None:
+    """The tolerance is rounded up by less than a hundredth."""
     assert value <= float(upward(value)) <= value * 1.01
 
 
@@ -402,12 +402,12 @@ def test_only_nothing_is_none_and_only_all_is_all(fraction: float) -> None:
     ],
 )
 def test_numbers_have_three_digits(value: float | None, words: str) -> None:
-    """And no exponent where people need none."""
+    """Exponents are used only for very large and very small numbers."""
     assert figure(value) == words
 
 
-def test_decibels() -> None:
-    """No noise is said so."""
+def test_decibels_have_one_digit() -> None:
+    """A comparison without noise is described as exact."""
     assert [
         decibels(value) for value in (None, 53.84, float("inf"), float("-inf"), float("nan"))
     ] == ["", "53.8 dB", "exact", "-inf dB", ""]

@@ -193,14 +193,14 @@ def test_reports_of_fixtures_agree(part: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["keras2.1.6/custom_layer.h5", "keras2.1.6/shared_layer.json"])
-def test_a_release_that_may_fail_is_not_one_with_the_same_predictions(name: str) -> None:
-    """Its layers were measured, but it is unknown whether it loads the result."""
+def test_release_that_may_fail_is_not_listed_with_equal_predictions(name: str) -> None:
+    """The layers of these models were measured, but the result may fail to load."""
     [found] = discovery.inputs([str(FIXTURES / name)])
     check_file(found)
 
 
-def test_a_release_that_predicted_with_a_result_loads_it() -> None:
-    """What the file leaves open is known then, of this release alone."""
+def test_release_that_predicted_with_the_result_loads_the_result() -> None:
+    """A prediction answers the open question only for the release that ran."""
     doubt = Cause(kind=Obstacle.CLASS, reason="Net is a custom class")
     judged = [
         Verdict(loader=loader, reason=None, doubts=(doubt,)) for loader in ("keras3.6", "keras3.15")
@@ -212,7 +212,7 @@ def test_a_release_that_predicted_with_a_result_loads_it() -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_reports_of_random_models_agree(seed: int, tmp_path: Path) -> None:
-    """With any classes and arguments that a release of either library writes."""
+    """Models have any classes and arguments that releases of both libraries write."""
     config = sound_configs.model(Random(seed), (2, 3)[seed % 2])  # noqa: S311  # no secret
     path = tmp_path / "model.json"
     path.write_text(json.dumps(config), encoding="utf-8")

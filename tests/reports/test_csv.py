@@ -56,7 +56,7 @@ def flat(values: dict[str, object]) -> dict[str, str]:
 @given(models())
 @example(inspected("tf2.3/exp_mf16_fixed128.h5"))
 @example(inspected("keras3.15/int8.keras"))
-def test_every_value_is_that_of_the_json_report(selected: SelectedInspection) -> None:
+def test_every_csv_value_equals_that_of_the_json_report(selected: SelectedInspection) -> None:
     """Each column has the name of a JSON key, and each cell has its value."""
     layers = json.loads(json_reporter(REPORT).render(selected, View()))["models"][0]["layers"]
     read = rows(selected)
@@ -87,16 +87,16 @@ def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: SelectedInspec
 @pytest.mark.parametrize(
     "name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\uff1d1", "'quoted"]
 )
-def test_an_apostrophe_stands_before_formulas(name: str) -> None:
-    """A layer's name is data; taking the apostrophe away gives it back."""
+def test_formulas_get_an_apostrophe(name: str) -> None:
+    """The name of a layer is data, and without the apostrophe it is unchanged."""
     (model,) = inspected(MODELS[0]).inspection.models
     changed = replace(model, layers=(replace(model.layers[0], name=name),))
     (row,) = rows(whole(changed))
     assert row["name"] == f"'{name}"
 
 
-def test_counts_and_stored_dtypes_are_of_the_layers_variables() -> None:
-    """What JSON lists, CSV counts."""
+def test_counts_and_stored_dtypes_cover_the_variables_of_the_layer() -> None:
+    """CSV counts the variables that JSON lists."""
     (row,) = [
         row for row in rows(inspected("tf2.3/exp_mf16_fixed128.h5")) if row["name"] == "dense_a"
     ]
@@ -117,6 +117,6 @@ def test_traced_dtypes_are_words() -> None:
     }
 
 
-def test_without_a_model_there_is_the_header() -> None:
+def test_csv_without_a_model_contains_only_the_header() -> None:
     """A report of nothing has its columns."""
     assert CSV.render(whole(), View()) == ",".join(column.name for column in ROW_COLUMNS) + "\r\n"

@@ -87,8 +87,8 @@ class TestDifferences(ReportContract):
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"failure"}))
-def test_all_shows_what_the_rest_leaves_out(name: str) -> None:
-    """Every layer of either model, and every change that the summary counts."""
+def test_all_option_shows_every_layer_and_change(name: str) -> None:
+    """The report has every layer of both models, and every change in the summary."""
     report = json.loads(rendered("json", case(name, everything=True)))["comparison"]
     assert len(report["layers"]) == report["summary"]["layers"]
     shown = [
@@ -165,8 +165,8 @@ def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
 
 
 @pytest.mark.parametrize("aspect", Aspect)
-def test_every_aspect_has_words_and_a_place_in_the_schema(aspect: Aspect) -> None:
-    """None of them breaks a report."""
+def test_every_aspect_has_a_text_and_is_in_the_schema(aspect: Aspect) -> None:
+    """Every report accepts each aspect."""
     values: dict[Aspect, Any] = {
         Aspect.LOSS_SCALE: {
             "kind": "dynamic",
@@ -186,8 +186,8 @@ def test_every_aspect_has_words_and_a_place_in_the_schema(aspect: Aspect) -> Non
     strict_json("diff", rendered("json", found))
 
 
-def test_many_that_differ_alike_take_two_lines() -> None:
-    """The first of them, and how many more there are; ``--all`` lists every one."""
+def test_equal_differences_of_many_layers_take_two_lines() -> None:
+    """The first layer is listed with the number of the others, and ``--all`` lists every layer."""
     found = made(ValueChange(aspect=Aspect.POLICY, a="float32", b="float16"), many=500)
     text = rendered("table", found)
     assert "and 499 more with the same differences" in text
@@ -273,8 +273,8 @@ def test_sections_of_one_file_are_shown() -> None:
         ),
     ],
 )
-def test_verdicts_in_words(values: ValueComparison, words: str) -> None:
-    """What is said of two variables, in either report."""
+def test_verdicts_on_variables_are_described(values: ValueComparison, words: str) -> None:
+    """Both reports have the same text on two variables."""
     side = Side(path="model.h5", format="h5", generation=None, writer=Writer())
     a, b = (
         Variable(name="kernel", shape=None, dtype="float32"),

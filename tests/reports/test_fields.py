@@ -57,8 +57,8 @@ def _validator(record: Record[Any]) -> jsonschema.Draft202012Validator:
 
 
 @pytest.mark.parametrize("size", [3, ABSENT])
-def test_objects_have_the_declared_fields_and_match_their_schema(size: object) -> None:
-    """Optional ones only if they have a value; nested sources have objects of their own."""
+def test_objects_have_the_declared_fields_and_match_the_schema(size: object) -> None:
+    """Optional fields are present only with a value, and nested sources are nested objects."""
     place = Place("a", size, (Place("b", 1),))
     values = OUTER.values(place)
     assert list(values) == ["name", "inner", *(["size"] if size is not ABSENT else []), "kinds"]
@@ -77,7 +77,7 @@ def test_objects_have_the_declared_fields_and_match_their_schema(size: object) -
     ],
 )
 def test_other_objects_do_not_match_the_schema(values: dict[str, object]) -> None:
-    """Neither those that lack a field nor those with one too many or of another type."""
+    """Objects with a missing, additional or mistyped field are invalid."""
     assert not _validator(OUTER).is_valid(values)
 
 
@@ -88,8 +88,8 @@ def test_source_without_a_field_has_no_object() -> None:
         record.values(Place("a", 1))
 
 
-def test_fields_of_an_attribute_have_their_values_from_it() -> None:
-    """As if they were declared for the outer source."""
+def test_fields_of_an_attribute_read_from_this_attribute() -> None:
+    """Such fields have the values that the attribute declares for its own record."""
     record: Record[Place] = Record("", fields_of("inner", INNER.fields))
     assert record.values(Place("a", 1, Place("b", 2))) == {"name": "b", "size": 2}
 
@@ -106,8 +106,8 @@ def test_table_needs_a_column_and_a_cell_of_every_field() -> None:
             make()
 
 
-def test_rows_have_the_types_of_their_fields() -> None:
-    """Fields of nested objects have the name of the object before theirs."""
+def test_row_columns_have_the_types_of_the_fields() -> None:
+    """Columns of nested objects have the name of the object as a prefix."""
     columns = row_columns(OUTER, ("name", "inner.size", "kinds"), "model.")
     assert columns == (
         RowColumn("model.name", CellType.TEXT, "A name."),
@@ -138,10 +138,10 @@ def test_two_types_cannot_share_a_name() -> None:
         (items(TEXT, minItems=1), [["a"]], [[], [1]]),
     ],
 )
-def test_types_have_their_values_alone(
+def test_schema_of_a_type_accepts_only_its_values(
     kind: Any, valid: list[object], invalid: list[object]
 ) -> None:
-    """The schema of each type."""
+    """Invalid values do not match the schema of the type."""
     validator = jsonschema.Draft202012Validator({**kind.schema(), "$defs": definitions(kind)})
     assert all(map(validator.is_valid, valid))
     assert not any(map(validator.is_valid, invalid))

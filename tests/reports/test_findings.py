@@ -67,8 +67,8 @@ def rendered(reporter: str, audit: Audit, view: View | None = None) -> str:
 # All of them
 
 
-def test_the_first_is_the_default_and_each_has_a_golden_file() -> None:
-    """``table`` for people; ``html`` has tests of its own, and the others are below."""
+def test_first_reporter_is_the_default_and_each_has_a_golden_file() -> None:
+    """The default is ``table``. Other tests cover ``html``."""
     assert NAMES[0] == "table"
     assert set(NAMES) == {"table", "html", *SUFFIXES}
 
@@ -110,15 +110,15 @@ def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) ->
 
 
 @pytest.mark.parametrize("reporter", NAMES)
-def test_nothing_found_is_said_or_empty(reporter: str) -> None:
-    """Without a model there is nothing to say for people, and a whole document for programs."""
+def test_report_without_a_model_is_empty_for_people(reporter: str) -> None:
+    """Formats for programs are still complete documents."""
     text = rendered(reporter, Audit(audited=(), rules=example_audits.RULES))
     assert bool(text) == (reporter in {"html", "csv", "json", "sarif", "junit"})
 
 
 @pytest.mark.parametrize("reporter", ["json", "sarif", "junit", "markdown"])
-def test_every_finding_is_in_it_with_its_path(reporter: str) -> None:
-    """Each finding's layer is named, and so is what could not be read."""
+def test_report_contains_every_finding_with_its_path(reporter: str) -> None:
+    """The report also contains unreadable files."""
     text = rendered(reporter, example_audits.made())
     for path in (
         "mlp/dense_a",
@@ -139,8 +139,8 @@ def test_a_table_in_colour_is_the_golden_one() -> None:
     compared(rendered("table", example_audits.made(), view), "audit-colour.120.txt")
 
 
-def test_a_message_is_printed_once_a_file() -> None:
-    """However many layers it is about; clean files are counted and not listed."""
+def test_equal_messages_of_a_file_are_printed_once() -> None:
+    """Files without findings are counted and not listed."""
     text = rendered("table", example_audits.made(), View(width=200))
     models = text.split("\n\n")
     assert models[1].count("has mixed_float16 in the format of TF 2.3") == 1
@@ -148,8 +148,8 @@ def test_a_message_is_printed_once_a_file() -> None:
     assert models[0].startswith("Checked 6 models: 3 errors, 7 warnings, 3 notes in 4 models")
 
 
-def test_one_model_has_its_fixes_and_no_chart_of_models() -> None:
-    """``audit --fix`` re-exports no model; and one model has no chart of models."""
+def test_single_model_has_its_fixes_and_no_chart_of_models() -> None:
+    """The option ``--fix`` does not re-export a model, so such a fix does not count."""
     remedies_ = (Remedy(fix=Fix.SAFE), Remedy(fix=Fix.UNSAFE, retrace=True))
     found = tuple(example_audits.SPELLED.finding("x", remedy=remedy) for remedy in remedies_)
     model = Audited(path="a", format="savedmodel", generation=None, layers=1, findings=found)
@@ -163,8 +163,11 @@ def test_one_model_has_its_fixes_and_no_chart_of_models() -> None:
 
 
 @pytest.mark.parametrize("reporter", NAMES)
-def test_what_was_let_pass_is_shown_where_that_is_asked_for(reporter: str) -> None:
-    """JSON always has it, annotations never: GitHub would make alerts and annotations of it."""
+def test_suppressed_findings_are_shown_on_request(reporter: str) -> None:
+    """
+    JSON always contains suppressed findings. GitHub annotations never do, because GitHub would show
+    these as alerts.
+    """
     texts = {
         suppressed: rendered(
             reporter, example_audits.made(), View(width=200, suppressed=suppressed)
@@ -175,7 +178,7 @@ def test_what_was_let_pass_is_shown_where_that_is_asked_for(reporter: str) -> No
     assert ("served by TF 2.3" in texts[False]) == (reporter == "json")
 
 
-def test_fingerprints_are_those_among_all_that_was_found() -> None:
+def test_suppression_does_not_change_fingerprints() -> None:
     """Suppressing a finding does not change the fingerprints of equal findings."""
     found = [
         example_audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}")
@@ -198,7 +201,7 @@ def test_fingerprints_are_those_among_all_that_was_found() -> None:
 # Commands that fix
 
 
-def test_what_fixes_a_rule_in_a_file_is_one_command() -> None:
+def test_fixes_of_a_rule_in_a_file_are_combined() -> None:
     """One command assigns the policies of several layers; other options are separate commands."""
     unsafe = [Remedy(fix=Fix.UNSAFE, assignments=((path, "float32"),)) for path in ("a", "b", "a")]
     keep = Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
@@ -235,8 +238,8 @@ def test_what_fixes_a_rule_in_a_file_is_one_command() -> None:
         "",
     ],
 )
-def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
-    """Bash gives back the word, and what is shown is one printable line."""
+def test_shell_reads_quoted_words_unchanged(word: str) -> None:
+    """Bash returns the word, and the quoted text is one printable line."""
     quoted = layout.quote(word)
     assert quoted.isprintable()
     done = subprocess.run(
@@ -249,13 +252,13 @@ def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
     assert done.stdout.decode() == word
 
 
-def test_a_name_that_is_no_utf8_is_quoted_by_its_bytes() -> None:
-    """As the operating system has it."""
+def test_name_that_is_not_utf8_is_quoted_by_bytes() -> None:
+    """The bytes are those of the operating system."""
     assert layout.quote("a\udcff") == "$'a\\xff'"
 
 
-def test_a_command_is_broken_where_a_shell_goes_on() -> None:
-    """Lines end in a backslash but the last, and fit."""
+def test_long_command_is_broken_into_lines() -> None:
+    """All lines except the last end in a backslash, and each fits the width."""
     words = (
         "policytool",
         "migrate",
@@ -313,7 +316,7 @@ def test_the_schema_allows_nothing_else() -> None:
 
 @THOROUGH
 @given(example_audits.audits())
-def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
+def test_sarif_contains_exactly_the_findings(audit: Audit) -> None:
     """Each finding is a result with its rule, file, layer, fingerprint and suppression."""
     (run,) = json.loads(rendered("sarif", audit))["runs"]
     rules = run["tool"]["driver"]["rules"]
@@ -342,7 +345,7 @@ def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
     assert len(run["invocations"][0]["toolExecutionNotifications"]) == len(audit.failures)
 
 
-def test_sarif_says_where_files_are() -> None:
+def test_sarif_contains_the_locations_of_files() -> None:
     """Paths are relative if they are in the working directory, and complete URLs otherwise."""
     (run,) = json.loads(rendered("sarif", example_audits.made()))["runs"]
     places = {
@@ -355,8 +358,8 @@ def test_sarif_says_where_files_are() -> None:
     assert run["originalUriBaseIds"].keys() == {"%SRCROOT%"}
 
 
-def test_sarif_has_the_address_of_a_registered_model_as_it_is() -> None:
-    """It has only one slash, and is no file below the call's directory."""
+def test_sarif_keeps_the_address_of_a_registered_model() -> None:
+    """The address has only one slash, and is not a file below the working directory."""
     audit = example_audits.made()
     moved = replace(audit, audited=(replace(audit.audited[0], path="models:/a b@c/data/m.h5"),))
     (run,) = json.loads(rendered("sarif", moved))["runs"]
@@ -471,7 +474,7 @@ def test_the_worst_annotations_come_first() -> None:
 
 @THOROUGH
 @given(example_audits.audits())
-def test_junit_counts_what_it_has(audit: Audit) -> None:
+def test_junit_totals_are_correct(audit: Audit) -> None:
     """JUnit is XML with a suite per file, unique names within a suite, and correct totals."""
     root = ET.fromstring(rendered("junit", audit))  # noqa: S314  # our own
     assert len(root) == len(audit.audited) + len(audit.failures)

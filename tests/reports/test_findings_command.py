@@ -81,8 +81,8 @@ def test_a_narrow_encoding_spoils_no_document(name: str) -> None:
     )
 
 
-def test_the_commands_of_a_report_fix_what_it_found(tmp_path: Path) -> None:
-    """The words of a remedy, given to migrate, leave a file in which the rule finds nothing."""
+def test_commands_of_a_report_fix_the_findings(tmp_path: Path) -> None:
+    """The arguments of a fix lead to a file in which the rule has no finding."""
     model = tmp_path / "it's $(my) model.h5"
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
     (found,) = run("audit", model, "--format", "json").json["models"]
@@ -95,8 +95,8 @@ def test_the_commands_of_a_report_fix_what_it_found(tmp_path: Path) -> None:
     assert not [finding for finding in fixed["findings"] if finding["rule"] == "PT101"]
 
 
-def test_what_is_passed_over_is_counted(tmp_path: Path) -> None:
-    """A directory's files that are no models stand in the totals."""
+def test_skipped_files_are_counted(tmp_path: Path) -> None:
+    """The totals include files of a directory that are not models."""
     (tmp_path / "model.h5").write_bytes(FIXED_SCALE_H5.read_bytes())
     (tmp_path / "data.h5").write_bytes(b"no model")
     summary = run("audit", tmp_path, "--format", "json").json["summary"]

@@ -80,7 +80,7 @@ def test_page_needs_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_policy_allows_its_style_and_script_only(name: str) -> None:
+def test_policy_allows_only_the_style_and_script_of_the_page(name: str) -> None:
     """The hashes are those of the texts in the page."""
     text = example_pages.page(name)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
@@ -136,8 +136,8 @@ def test_pages_of_a_directory_are_linked() -> None:
     ],
     ids=["check", "tune", "diff"],
 )
-def test_errors_are_in_the_page(reporters: Any, found: Any) -> None:
-    """A page stands for itself: what failed is not only on stderr."""
+def test_page_contains_errors(reporters: Any, found: Any) -> None:
+    """Failures are not only on stderr."""
     read = Read(example_pages.html(reporters).render(found, View()))
     assert "Errors" in read.texts["h2"]
     assert "gone.h5" in read.texts["code"]
@@ -155,8 +155,8 @@ def test_fragment_has_no_script() -> None:
     assert read.tags[0] == ("div", {"class": "policytool"})
 
 
-def test_bars_are_as_long_as_their_amounts() -> None:
-    """The longest fills the width; without any amount there are none."""
+def test_length_of_bars_is_proportional_to_the_amount() -> None:
+    """The longest bar has the full width, and bars without any amount have no length."""
     amounts = [3.0, 1.0, 0.0]
     found = html.bars(
         Bars(title="", bars=tuple(Bar(label="", value=amount, text="") for amount in amounts))
@@ -165,8 +165,8 @@ def test_bars_are_as_long_as_their_amounts() -> None:
     assert html.bars(Bars(title="", bars=(Bar(label="", value=0.0, text=""),)))[0].percent == 0
 
 
-def test_curves_show_what_is_not_finite_and_what_is_missing() -> None:
-    """Infinity is at the top and zero at the bottom; a place without a value is a gap."""
+def test_curves_show_infinite_and_missing_values() -> None:
+    """Infinity is at the top, zero is at the bottom, and a missing value is a gap."""
     drawn = html.curves(
         Curves(
             title="",

@@ -62,8 +62,8 @@ def test_golden_table_in_ascii_with_variables() -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_line_is_wider(width: int) -> None:
-    """Every line of every model fits."""
+def test_no_line_is_wider_than_the_view(width: int) -> None:
+    """Every line of every model fits the width."""
     text = TABLE.render(inspected(*MODELS), View(width=width, variables=True))
     assert max(map(len, text.splitlines())) <= width
 
@@ -86,13 +86,13 @@ def test_nothing_is_nothing() -> None:
 
 @THOROUGH
 @given(models(), st.integers(60, 130), st.booleans(), st.booleans())
-def test_no_row_is_wider_whatever_the_names(
+def test_rows_fit_the_width_for_all_names(
     selected: SelectedInspection,
     width: int,
     unicode: bool,  # noqa: FBT001
     variables: bool,  # noqa: FBT001
 ) -> None:
-    """However long the names and however deep the layers."""
+    """Names may be long and layers deeply nested."""
     view = View(width=width, unicode=unicode, variables=variables)
     assert max(map(width_of, TABLE.render(selected, view).splitlines())) <= width
 
@@ -118,8 +118,8 @@ def test_no_two_layers_have_the_same_label(selected: SelectedInspection, width: 
 # the verdict
 
 
-def test_the_first_line_names_current_releases_alone() -> None:
-    """A release that nobody installs today is shown only on demand."""
+def test_first_line_names_only_current_releases() -> None:
+    """Releases that are no longer common are shown only on request."""
     selected = inspected("tf2.3/exp_mf16_fixed128.h5")
     first = " ".join(TABLE.render(selected, View(width=300)).splitlines()[:1])
     assert "loads in TF 2.3" in first
@@ -136,8 +136,8 @@ def test_a_healthy_file_of_the_newest_release_shows_no_red() -> None:
     assert "\x1b[31m" in TABLE.render(inspected("tf2.3/exp_mf16_fixed128.h5"), View(colour=True))
 
 
-def test_a_fix_is_a_command_of_one_line() -> None:
-    """It follows the verdict."""
+def test_fix_is_a_command_of_one_line() -> None:
+    """The command follows the verdict."""
     selected = inspected("tf2.3/exp_mf16_fixed128.h5")
     path = selected.inspection.models[0].path
     fixed = replace(selected, fixes={path: SuggestedFix(arguments=("--target", "keras3"))})
@@ -164,8 +164,8 @@ def label(row: str) -> str:
     return re.split(r"  +(?=[A-Z])", row[2:])[0].rstrip()
 
 
-def test_a_selection_lengthens_names_whose_parent_it_left_out() -> None:
-    """What is kept hangs below what is kept."""
+def test_selected_layers_without_their_parent_have_longer_names() -> None:
+    """The tree contains only selected layers."""
     found = inspected(NESTED).inspection
     rows = rows_of(select(found, Selection(layer="mlp|.*/tail|.*_[ab]")))
     assert [re.split("  +(?=[A-Z])", row)[0][2:] for row in rows] == [
@@ -239,7 +239,7 @@ def test_equal_nested_models_become_one_row() -> None:
 
 
 def test_blocks_that_differ_in_a_name_or_a_dtype_are_shown() -> None:
-    """Only what reads the same is collapsed."""
+    """Only blocks with equal text are collapsed."""
     names = blocks(*(f"block{number}" for number in range(5)))
     other = names[-1].rpartition("/")[2]
     rows = rows_of(model_of(*names, **{other: {"compute_dtype": "float16"}}))
@@ -249,7 +249,7 @@ def test_blocks_that_differ_in_a_name_or_a_dtype_are_shown() -> None:
 
 
 def test_short_models_and_selections_show_every_layer() -> None:
-    """What fits a terminal is not collapsed, nor what was selected by name."""
+    """Models that fit a terminal, and layers selected by name, are not collapsed."""
     assert not [row for row in rows_of(model_of(*blocks("b1", "b2"))) if "like" in row]
     long = model_of(*blocks("b1", "b2", "b3", "b4", "b5"))
     assert [row for row in rows_of(long) if "like" in row]
@@ -315,8 +315,8 @@ def test_a_stored_dtype_that_differs_has_a_column() -> None:
         assert re.search(r"float32 +float32 +float16", text)
 
 
-def test_selections_and_models_without_layers_say_so() -> None:
-    """A sentence replaces the table."""
+def test_selections_and_models_without_layers_have_a_sentence() -> None:
+    """The sentence replaces the table."""
     found = inspected(MODELS[0]).inspection
     assert "No layer is selected." in TABLE.render(
         SelectedInspection(inspection=found, selection=Selection(layer="none")), View()
@@ -343,14 +343,14 @@ def test_golden_table_of_a_graph_in_colour() -> None:
     compared(TABLE.render(whole(traced_in("float32")), View(colour=True)), "traced-colour.80.txt")
 
 
-def test_a_layer_without_an_op_in_its_dtype_is_noted() -> None:
-    """The note is there if ops were traced and none has the declared dtype."""
+def test_layer_without_an_op_in_its_dtype_has_a_note() -> None:
+    """The layer has a note if ops were traced and none has the declared dtype."""
     assert "graph differs" in TABLE.render(whole(traced_in("float32")), View(width=160))
     assert "graph differs" not in TABLE.render(whole(traced_in("float16")), View(width=160))
 
 
-def test_a_graph_without_declarations_contradicts_nothing() -> None:
-    """The dtypes of the signature are reported and not judged."""
+def test_graph_without_declared_dtypes_has_no_contradiction() -> None:
+    """The dtypes of the signature are reported and not checked."""
     assert "computes in float16 and float32\n" in TABLE.render(whole(scopes()), View())
 
 
@@ -371,10 +371,10 @@ def test_a_graph_without_declarations_contradicts_nothing() -> None:
         ),
     ],
 )
-def test_loss_scales_show_what_differs_from_the_defaults(
+def test_loss_scales_show_differences_from_the_defaults(
     scale: Dynamic | Fixed | None, words: str
 ) -> None:
-    """In words."""
+    """The text describes the kind and the changed values."""
     assert loss_scale_words(scale) == words
 
 

@@ -102,8 +102,8 @@ def _follow(value: jsontext.Json, pointer: str, *, stands: bool) -> None:
         value = value[int(step)] if isinstance(value, list) else value[step]
 
 
-def test_failures_are_of_the_schema(tmp_path: Path) -> None:
-    """A report of failures alone is a report."""
+def test_report_of_failures_matches_the_schema(tmp_path: Path) -> None:
+    """A report with only failures is valid."""
     (tmp_path / "empty.h5").write_bytes(b"")
     ended = run("inspect", "--format", "json", tmp_path / "empty.h5", tmp_path / "gone.keras")
     validator("inspect").validate(ended.json)
@@ -217,8 +217,8 @@ def _at(value: Any, place: str) -> Any:  # JSON
         ("/models/0/observations", [{"code": "Not A Code", "message": "m", "where": None}]),
     ],
 )
-def test_schema_refuses_wrong_values(place: str, wrong: object) -> None:
-    """The schema tells right from wrong."""
+def test_schema_rejects_wrong_values(place: str, wrong: object) -> None:
+    """A valid report with one wrong value is invalid."""
     report = report_of(inspected(MODELS[0]))
     validator("inspect").validate(report)
     above, _, key = place.rpartition("/")

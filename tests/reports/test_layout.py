@@ -27,13 +27,13 @@ def columns_of(line: str) -> int:
 @example(WIDE, 3, View(), True)
 @example("a" * 10, 2, View(unicode=False), True)
 @example("ab" + WIDE, 0, View(), False)
-def test_shortened_text_never_takes_more_than_its_width(
+def test_shortened_text_fits_the_width(
     text: str,
     width: int,
     view: View,
     middle: bool,  # noqa: FBT001
 ) -> None:
-    """Whatever the text and the width, the result fits; text that fits stays as it is."""
+    """Text that already fits is unchanged."""
     result = shorten(text, width, view, middle=middle)
     assert width_of(result) <= width
     if width_of(text) <= width:
@@ -66,10 +66,10 @@ def test_shortening_at_the_end_keeps_the_beginning(text: str, width: int, view: 
     st.integers(40, 120),
     st.text("label ", max_size=8),
 )
-def test_wrapped_text_keeps_its_words_and_the_width(
+def test_wrapped_text_keeps_all_words_and_fits_the_width(
     words: list[str], width: int, label: str
 ) -> None:
-    """Lines are broken at spaces, further ones begin below the text, and no word is lost."""
+    """Lines break at spaces, and further lines start below the text."""
     lines = wrap(label, " ".join(words), View(width=width))
     start = len("  " + label)
     assert " ".join(line[start:] for line in lines).split() == words
@@ -92,8 +92,8 @@ def test_clean_text_is_printable(text: str) -> None:
         ("a\x7f\x9b", r"a\x7f\x9b"),
     ],
 )
-def test_control_characters_are_shown_by_their_codes(text: str, shown: str) -> None:
-    """Escapes look like Python's."""
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
+    """Escapes have the notation of Python."""
     assert clean(text) == shown
 
 

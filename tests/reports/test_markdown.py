@@ -23,8 +23,8 @@ from tests.helpers.marks import THOROUGH
 MARKDOWN = next(reporter for reporter in REPORTERS if reporter.name == "markdown")
 
 
-def test_golden_file_of_what_a_graph_computes() -> None:
-    """A signature that contradicts its layers, and scopes without layers."""
+def test_golden_file_of_traced_dtypes() -> None:
+    """The file has a signature that contradicts its layers, and scopes without layers."""
     compared(
         MARKDOWN.render(whole(traced_in("float32"), scopes()), View(variables=True)), "traced.md"
     )
@@ -92,7 +92,7 @@ def read(text: str) -> tuple[str, list[list[str]]]:
 
 @THOROUGH
 @given(models())
-def test_a_parser_reads_names_as_they_are(selected: SelectedInspection) -> None:
+def test_markdown_parser_reads_names_unchanged(selected: SelectedInspection) -> None:
     """The heading is the path, and each row begins with the path and the class of a layer."""
     (model,) = selected.inspection.models
     heading, rows = read(MARKDOWN.render(selected, View()))
@@ -119,8 +119,8 @@ def test_no_markup_of_a_file_is_left(selected: SelectedInspection) -> None:
 
 
 @given(st.text(min_size=1))
-def test_code_says_what_the_text_says(text: str) -> None:
-    """Undone, code is the text with its control characters escaped."""
+def test_code_keeps_the_text(text: str) -> None:
+    """The unescaped code is the text with escaped control characters."""
     made = code(text)
     inner = (
         made.removeprefix("<code>").removesuffix("</code>")
@@ -144,8 +144,8 @@ def test_code_says_what_the_text_says(text: str) -> None:
         ("", ""),
     ],
 )
-def test_names_are_code(text: str, shown: str) -> None:
-    """Backticks where every parser leaves the text alone, numbered characters elsewhere."""
+def test_names_are_written_as_code(text: str, shown: str) -> None:
+    """Backticks are used if every parser keeps the text, and numbered characters otherwise."""
     assert code(text) == shown
 
 
@@ -170,19 +170,19 @@ def test_names_are_code(text: str, shown: str) -> None:
         ("a ` b", "a <code>&#96;</code> b"),
     ],
 )
-def test_words_of_sentences_are_code_where_they_are_not_plain(text: str, shown: str) -> None:
-    """GitHub neither pings, links nor formats what a file says."""
+def test_special_words_of_sentences_become_code(text: str, shown: str) -> None:
+    """GitHub neither notifies users nor creates links from the text of a file."""
     assert prose(text) == shown
 
 
 @given(st.text("ab_", max_size=5000))
-def test_long_words_cost_what_they_weigh(text: str) -> None:
-    """No pattern backtracks."""
+def test_long_words_do_not_backtrack(text: str) -> None:
+    """The time grows with the length of the word."""
     assert prose(text + "_")
 
 
-def test_columns_with_nothing_to_say_are_left_out() -> None:
-    """Stored, traced and notes stand where some layer has them."""
+def test_empty_columns_are_left_out() -> None:
+    """The columns stored, traced and notes are present if a layer has such a value."""
     plain = MARKDOWN.render(inspected("keras2.2.4/nested_models.h5"), View())
     assert cells(tables(plain)[0][0]) == [
         "layer",
@@ -195,8 +195,8 @@ def test_columns_with_nothing_to_say_are_left_out() -> None:
     assert "traced" in cells(tables(MARKDOWN.render(whole(traced_in("float32")), View()))[0][0])
 
 
-def test_selections_and_models_without_layers_say_so() -> None:
-    """A sentence stands for the table."""
+def test_selections_and_models_without_layers_have_a_sentence() -> None:
+    """The sentence replaces the table."""
     found = inspected(MODELS[0]).inspection
     assert "No layer is selected." in MARKDOWN.render(
         SelectedInspection(inspection=found, selection=Selection(layer="none")), View()

@@ -92,8 +92,8 @@ class TestPlans(ReportContract):
     page = "to_mixed"
 
 
-def test_markdown_shows_names_and_does_nothing_with_them(tmp_path: Path) -> None:
-    """A layer that is called like markup stays one cell of text."""
+def test_markdown_escapes_names(tmp_path: Path) -> None:
+    """A layer whose name is markup is one cell of text."""
     path = h5_model(tmp_path / "a|b.h5", sequential(dense("x|<b>`@y", dtype=LOSS_SCALED)))
     found = tuple(
         one
@@ -111,13 +111,13 @@ def test_markdown_shows_names_and_does_nothing_with_them(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("converted")])
-def test_the_diff_of_a_conversion_is_the_golden_one(name: str) -> None:
-    """Both configs whole, for nothing of the file stays as it is."""
+def test_diff_of_a_conversion_equals_the_golden_file(name: str) -> None:
+    """The diff contains both complete configs, because a conversion writes a new file."""
     compared(rendered("diff", name), f"migrate-{name}.diff")
 
 
-def test_a_refused_conversion_has_no_diff() -> None:
-    """There is no config that it would lead to."""
+def test_blocked_conversion_has_no_diff() -> None:
+    """Such a conversion has no resulting config."""
     assert rendered("diff", "unconverted") == ""
 
 
@@ -189,8 +189,8 @@ def table(file: str, options: Options) -> str:
     )
 
 
-def test_the_optimizer_has_one_row_where_two_files_hold_it() -> None:
-    """As a layer has."""
+def test_optimizer_in_two_files_has_one_row() -> None:
+    """A layer in two files has one row too."""
     rows = [
         line
         for line in table("tf2.5/exp_mf16_fixed128", Options()).splitlines()
@@ -199,16 +199,16 @@ def test_the_optimizer_has_one_row_where_two_files_hold_it() -> None:
     assert len(rows) == 1
 
 
-def test_what_is_open_after_a_conversion_is_told() -> None:
-    """What a custom class does is unknown; op layers of TF 2.4 call functions that it has."""
+def test_unknown_results_of_a_conversion_are_reported() -> None:
+    """The effect of a custom class is unknown, and op layers of TF 2.4 call known functions."""
     assert "TF 2.4: Pair is a custom class" in table(
         "keras3.15/custom_layer.h5", Options(target="tf2.4")
     )
     assert "loads in TF 2.4" in table("keras3.15/keras_ops.h5", Options(target="tf2.4"))
 
 
-def test_a_target_is_named_where_it_helps() -> None:
-    """Releases that load all layers from their graphs are not named."""
+def test_target_is_suggested_only_if_useful() -> None:
+    """Releases that load all layers from their graphs are not suggested."""
     text = table("tf2.1/global_mixed_float16", Options(to="float32"))
     assert "from their traces" in text
     assert "--target" not in text

@@ -83,8 +83,8 @@ def test_every_rule_is_explained_in_every_form(rule: Rule) -> None:
     assert rule.example.split()[0] in markdown
 
 
-def test_the_page_has_every_rule_under_its_anchor() -> None:
-    """Each is listed with a link that leads to its heading, which is where help leads to."""
+def test_page_has_every_rule_under_its_anchor() -> None:
+    """Each rule is listed with a link to its heading, which is also the link in the help."""
     anchors = headings(PAGE)
     for rule in RULES:
         assert topics.anchor(rule) in anchors
@@ -92,7 +92,7 @@ def test_the_page_has_every_rule_under_its_anchor() -> None:
         assert topics.as_markdown(rule) in PAGE
 
 
-def test_the_generator_takes_the_tables_cells_as_they_are() -> None:
+def test_generator_keeps_the_cells_of_the_table() -> None:
     """No summary ends a cell of the page."""
     rows = [line for line in PAGE.splitlines() if line.startswith("| [PT")]
     assert len(rows) == len(RULES)
@@ -103,10 +103,10 @@ def test_the_generator_takes_the_tables_cells_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("columns", ["80", "120", "200"])
-def test_all_rules_are_listed_with_what_they_look_for(
+def test_all_rules_are_listed_with_their_summary(
     columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Id, name, severity, fix and the whole summary, within the terminal."""
+    """Id, name, severity, fix and the complete summary fit the terminal."""
     monkeypatch.setenv("COLUMNS", columns)
     ended = run("explain", "rules")
     assert (ended.code, ended.err) == (0, "")
@@ -126,8 +126,8 @@ def test_colour_and_ascii() -> None:
 
 
 @pytest.mark.parametrize("asked", ["PT101", "pt101", "experimental-policy", "experimental_policy"])
-def test_a_rule_is_shown_by_its_id_or_name(asked: str) -> None:
-    """With its whole reference."""
+def test_rule_is_shown_by_id_or_name(asked: str) -> None:
+    """The complete reference of the rule is printed."""
     ended = run("explain", asked)
     assert ended.code == 0
     assert ended.out.startswith("PT101 experimental-policy\n")

@@ -142,8 +142,8 @@ def test_same_rows_give_the_same_bytes() -> None:
         (5, False, False),
     ],
 )
-def test_odd_values_have_a_place(index: int, value: object, expected: object) -> None:
-    """What a file holds ends no report."""
+def test_odd_values_are_written_to_parquet(index: int, value: object, expected: object) -> None:
+    """Values from a file never cause a failure of the report."""
     row = [None] * index + [value] + [None] * (len(COLUMNS) - index - 1)
     (read,) = _read(b"".join(parquet_pieces(COLUMNS, [row])))
     assert [*read.values()][index] == expected
@@ -161,8 +161,8 @@ def test_every_row_is_in_a_group(count: int) -> None:
     assert pyarrow.parquet.ParquetFile(io.BytesIO(data)).num_row_groups == -(-count // 3)
 
 
-def test_without_pyarrow_a_sentence_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an extra."""
+def test_missing_pyarrow_error_suggests_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is an optional dependency."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(MissingPackageError, match=r"run `pip install 'policytool\[fleet\]'`"):

@@ -180,8 +180,8 @@ def test_schema_refuses_wrong_values(steps: list[Any], wrong: object) -> None:
 # what people read
 
 
-def test_the_first_line_says_how_many_models_load() -> None:
-    """In the newest tf_keras and the newest Keras, with all releases too."""
+def test_first_line_counts_the_models_that_load() -> None:
+    """The counts are for the newest tf_keras and the newest Keras, also with all releases."""
     for case, line in (
         ("one", "1 model; 1 loads in tf_keras 2.21; 0 load in Keras 3.15"),
         ("releases", "6 models; 4 load in tf_keras 2.21; 1 loads in Keras 3.15"),
@@ -203,8 +203,8 @@ def test_reasons_that_are_not_shown_are_counted() -> None:
     assert all(one.reason.split("`")[0] in page for one in left)
 
 
-def test_reasons_beyond_the_bound_have_words() -> None:
-    """They are no text of a verdict."""
+def test_reasons_above_the_limit_are_counted_as_other() -> None:
+    """These reasons are not the text of a verdict."""
     summary = _case("one")
     (*rest, last) = summary.releases
     reasons = tuple(replace(reason, reason=OTHER, cause=None) for reason in last.reasons)
@@ -212,8 +212,8 @@ def test_reasons_beyond_the_bound_have_words() -> None:
     assert "1 model: other reasons" in _rendered("table", changed)
 
 
-def test_without_a_model_there_is_no_table() -> None:
-    """Stderr has the failures; Markdown and HTML have them too."""
+def test_summary_without_a_model_has_no_table() -> None:
+    """Failures are on stderr, and also in Markdown and HTML."""
     assert _rendered("table", _case("failure")) == ""
     assert "the file is cut" in _rendered("markdown", _case("failure"))
     assert "the file is cut" in _rendered("html", _case("failure"))

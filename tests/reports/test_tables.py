@@ -130,16 +130,16 @@ def test_columns_line_up() -> None:
     assert len(starts) == 1
 
 
-def test_the_column_that_matters_least_gives_way_first() -> None:
-    """What cannot be left out is shortened only afterwards."""
+def test_column_of_the_lowest_priority_is_left_out_first() -> None:
+    """Columns that stay are shortened only afterwards."""
     columns = (NAME, Column(title="compute"), Column(title="class", priority=2, minimum=20))
     row = ("dense", "float32", "BatchNormalization")
     assert "BatchNormalization" in of(row, columns=columns, width=60)[2]
     assert of(row, columns=columns, width=30)[2].split() == ["dense", "float32"]
 
 
-def test_what_gives_way_can_move_below_its_row() -> None:
-    """In words that are never cut off."""
+def test_column_can_move_below_its_row() -> None:
+    """The moved text is wrapped and never shortened."""
     columns = (NAME, Column(title="reason", priority=1, is_beneath=True))
     row = ("dense", "its outputs would be larger than float16 can hold")
     assert len(of(row, columns=columns, width=80)) == 3
@@ -148,8 +148,8 @@ def test_what_gives_way_can_move_below_its_row() -> None:
     assert " ".join(" ".join(narrow[3:]).split()) == row[1]
 
 
-def test_labels_that_would_read_alike_are_shown_whole() -> None:
-    """On a line of their own, with the other cells below."""
+def test_labels_that_would_become_equal_are_shown_completely() -> None:
+    """Such a label has a separate line, with the other cells below."""
     columns = (NAME, Column(title="compute"))
     rows = [(f"{'a' * 40}{number}{'b' * 40}", "float32") for number in range(3)]
     lines = of(*rows, columns=columns, width=60)

@@ -50,8 +50,8 @@ def test_a_graph_without_declarations_contradicts_nothing() -> None:
     assert contradiction(scopes()) is None
 
 
-def test_signatures_that_contradict_alike_share_a_sentence() -> None:
-    """The footer says once what two signatures do."""
+def test_signatures_with_equal_contradictions_share_a_sentence() -> None:
+    """The footer has one sentence for both signatures."""
     model = traced_in("float32")
     twice = (
         *model.signatures,
@@ -66,8 +66,8 @@ def test_signatures_that_contradict_alike_share_a_sentence() -> None:
     ]
 
 
-def test_ops_stand_by_list_the_commonest_first() -> None:
-    """At most four kinds of a list are named."""
+def test_ops_are_grouped_by_list_and_sorted_by_count() -> None:
+    """At most four kinds of ops in a list are named."""
     ops = (
         *(op(f"Op{number}", "float32", number, "clear") for number in range(1, 8)),
         op("MatMul", "float16", 2, "allow"),
@@ -85,10 +85,10 @@ def test_ops_stand_by_list_the_commonest_first() -> None:
     ("dtypes", "marked"),
     [((), False), (("float32",), True), (("float16", "float32"), False), (("bfloat16",), True)],
 )
-def test_a_layer_without_an_op_in_its_dtype_is_marked(
+def test_layer_without_an_op_in_its_dtype_is_marked(
     dtypes: tuple[str, ...],
     marked: bool,  # noqa: FBT001
 ) -> None:
-    """The note is there where ops were traced and none has the declared dtype."""
+    """The layer has a note if ops were traced and none has the declared dtype."""
     layer = next(layer for layer in traced_in(*dtypes).layers if layer.name == "dense_a")
     assert fields.is_traced_otherwise(layer) is marked

@@ -219,8 +219,8 @@ def test_a_report_without_a_plan_has_none(tmp_path: Path) -> None:
     assert read_plans(file) == ()
 
 
-def test_the_curve_has_ten_rows_and_the_chosen_set() -> None:
-    """Also if many numbers of layers were tried."""
+def test_curve_has_ten_rows_and_the_chosen_set() -> None:
+    """The number of tried sets has no effect on the number of rows."""
     layers = tuple(layer(f"net/d_{number}", kept=number < 3) for number in range(40))
     paths = tuple(one.path for one in layers)
     trials = tuple(trial(*paths[:count], excess=1.5 - 0.2 * count) for count in range(40))
@@ -234,8 +234,8 @@ def test_the_curve_has_ten_rows_and_the_chosen_set() -> None:
     assert rendered("html", found).count(" of 40</th>") == 40
 
 
-def test_points_are_where_their_values_are() -> None:
-    """Infinity is at the top and zero at the bottom; the limit is on the same axis."""
+def test_points_are_at_the_position_of_their_values() -> None:
+    """Infinity is at the top, zero is at the bottom, and the limit is on the same axis."""
     points = tuple(
         Point(share=share, value=value, text="")
         for share, value in ((1.0, math.inf), (0.0, 0.0), (0.5, 0.1))
@@ -284,7 +284,7 @@ def test_no_line_is_wider_than_the_view(
     report(found)
 
 
-def test_migration_of_the_examples_is_real() -> None:
-    """Its plan is that of a file in the repository."""
+def test_migration_of_the_examples_is_from_a_real_plan() -> None:
+    """The plan is that of a file in the repository."""
     assert isinstance(migration(), Migration)
     assert (ROOT / MODEL).is_file()

@@ -322,8 +322,8 @@ def test_distributions_are_built_and_installed_from_lock_files(
     assert "--no-isolation" in build
 
 
-def test_the_release_workflow_installs_only_lock_files() -> None:
-    """Its list of installed packages is the same on each day."""
+def test_release_workflow_installs_only_lock_files() -> None:
+    """The installed packages are the same on each day."""
     text = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
     assert f"hashed=(--quiet {' '.join(HASHED)})" in text
     commands = [

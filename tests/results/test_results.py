@@ -106,14 +106,14 @@ def test_a_result_is_one_line_with_the_answer_first(
     assert repr(RESULTS[name]()) == LINES[name]
 
 
-def test_equal_models_are_equal_in_their_line() -> None:
-    """The answer stands behind the names."""
+def test_repr_of_a_diff_reports_equal_models() -> None:
+    """The answer comes after the names."""
     line = repr(policytool.diff(OLD, OLD))
     assert line.endswith("equal; 18 layers; all 16 variables are byte-identical>")
 
 
-def test_no_name_adds_lines_or_controls(hostile: Path) -> None:
-    """Not even if every name is hostile; markup is escaped in HTML."""
+def test_hostile_names_add_no_lines_or_control_characters(hostile: Path) -> None:
+    """Markup in names is escaped in HTML."""
     audit = policytool.audit(hostile)
     results = (
         policytool.inspect(hostile),
@@ -170,7 +170,7 @@ def test_dictionaries_are_the_json_of_the_command(name: str) -> None:
 
 
 @THOROUGH
-def test_the_dictionary_of_a_check_is_its_json_report() -> None:
+def test_dictionary_of_a_check_equals_its_json_report() -> None:
     """Numbers that JSON lacks are strings."""
     for case in example_checks.CASES.values():
         if case.check is not None:
@@ -181,8 +181,8 @@ def test_the_dictionary_of_a_check_is_its_json_report() -> None:
             assert found == json.loads(reporter.render(whole, View()))
 
 
-def test_a_finding_is_its_entry_in_the_json_report() -> None:
-    """And has the same values as attributes."""
+def test_finding_equals_its_entry_in_the_json_report() -> None:
+    """The attributes have the same values."""
     audit = policytool.audit(FIXTURES / MODEL)
     entries = audit.to_dict()["models"][0]["findings"]
     assert [finding.to_dict() for finding in audit] == entries
@@ -312,7 +312,7 @@ def test_frames_have_a_row_for_each_call() -> None:
             assert all(error is None or isinstance(error, float) for error in errors)
 
 
-def test_frames_without_pandas_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pandas_error_suggests_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to install."""
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(policytool.MissingPackageError, match="pip install pandas"):
@@ -320,8 +320,8 @@ def test_frames_without_pandas_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @THOROUGH
-def test_html_is_imported_for_notebooks_only() -> None:
-    """Neither functions nor lines nor dictionaries need jinja2."""
+def test_jinja2_is_imported_only_for_notebooks() -> None:
+    """Functions, lines and dictionaries do not need jinja2."""
     script = (
         "import sys, policytool\n"
         f"results = [policytool.inspect({str(MIXED_H5)!r}), policytool.audit({str(MIXED_H5)!r}),\n"

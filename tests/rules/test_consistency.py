@@ -24,10 +24,10 @@ def _names_bfloat16(path: Path) -> bool:
 
 
 @THOROUGH
-def test_loaders_agree() -> None:
+def test_findings_on_bfloat16_agree_with_the_releases() -> None:
     """
-    Each release that reads files of this kind refused the fixtures with bfloat16, and takes
-    what plain migrate makes of them.
+    Each release failed to load the fixtures with bfloat16, and loads the files that ``migrate``
+    writes.
     """
     loads, migrated = (
         json.loads((FIXTURES / name).read_text(encoding="utf-8"))["loads"]

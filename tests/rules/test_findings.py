@@ -54,7 +54,7 @@ def test_findings_are_sentences_about_the_model() -> None:
 
 @THOROUGH
 def test_no_layer_has_a_finding_twice() -> None:
-    """Also if a file describes a layer several times, as a SavedModel does."""
+    """A SavedModel describes a layer several times."""
     for model in (*audited_fixtures(), *audited_faults()):
         places = [
             (finding.rule, finding.path, finding.detail, finding.address)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
 
 
-def test_nothing_is_said_of_the_keras_that_wrote_an_export_of_tf_1(tmp_path: Path) -> None:
-    """Without a config and the versions of Keras, no row that looks at them holds."""
+def test_export_of_tf1_has_no_reasons_from_the_keras_version(tmp_path: Path) -> None:
+    """Without a config and the Keras version, the rows that test them do not apply."""
     model = protobuf_messages.parse("SavedModel", b"")
     model.meta_graphs.add().meta_info.tensorflow_version = b"1.5.0"
     (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
@@ -55,8 +55,10 @@ def test_a_model_is_planned_once_for_each_target(monkeypatch: pytest.MonkeyPatch
     assert len(made) == 2 * 3
 
 
-def test_any_model_is_judged_for_tensorflow_js() -> None:
-    """It is no layers model, and a command makes one if TensorFlow.js has its classes."""
+def test_any_model_has_a_finding_for_tensorflow_js() -> None:
+    """
+    The model is not a layers model, and a command converts it if TensorFlow.js has its classes.
+    """
     options = auditing.audit_options(AuditArguments(target="tfjs"))
     for name, is_convertible in (("default_float32", True), ("lambda", False)):
         path = FIXTURES / f"tf2.15/{name}.h5"
@@ -68,8 +70,8 @@ def test_any_model_is_judged_for_tensorflow_js() -> None:
         assert (planned.reason is None) is is_convertible
 
 
-def test_layers_models_are_not_judged_for_another_target() -> None:
-    """Who asks for Keras converts the model first."""
+def test_layers_models_have_no_finding_for_another_target() -> None:
+    """For a target of Keras, the user converts the model first."""
     path = FIXTURES / "tfjs4.22/from_keras3.15/model.json"
     options = AuditOptions(targets=("tf2.15", "keras3.15"))
     findings = auditing.audit_input(Input(path=path, exact=True), options).findings

@@ -32,8 +32,8 @@ MIXED: Final = "tf2.15/global_mixed_float16.h5"
 
 @THOROUGH
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.15", "tf_keras2.21", "keras3.15"])
-def test_it_agrees_with_what_live_models_gave(release: str) -> None:
-    """A file has a finding just where the model that it was saved from gave 16 bits."""
+def test_findings_on_16_bit_outputs_agree_with_live_models(release: str) -> None:
+    """A file has a finding exactly if the model from which it was saved returned 16 bits."""
     cases = json.loads((FIXTURES / release / "truth.json").read_text(encoding="utf-8"))["cases"]
     for case in cases.values():
         gave = any(
@@ -46,10 +46,8 @@ def test_it_agrees_with_what_live_models_gave(release: str) -> None:
 
 
 @pytest.mark.parametrize("library", ["tf_keras2.21", "keras3.15"])
-def test_the_registry_agrees_with_what_failed_on_the_cpu(library: str) -> None:
-    """
-    The cases that found no device when they were called are those whose ops have no kernel.
-    """
+def test_registry_agrees_with_measured_failures_on_the_cpu(library: str) -> None:
+    """The cases without a device are those whose ops have no kernel."""
     failed = {
         (case, policy, facts["message"].rpartition(" ")[2])
         for case, policies in dtype_support.measurements()[library].items()
@@ -80,8 +78,8 @@ def test_the_registry_agrees_with_what_failed_on_the_cpu(library: str) -> None:
         ("Zeta", Device.GPU, Severity.ERROR),
     ],
 )
-def test_a_graph_is_judged_by_its_ops(op: str, device: Device, severity: Severity | None) -> None:
-    """What a signature computes needs no config to be judged."""
+def test_graph_is_checked_by_its_ops(op: str, device: Device, severity: Severity | None) -> None:
+    """The check of a signature does not need a config."""
     document = format_detection.document(
         FIXTURES / "keras3.15/global_mixed_float16.export", "exported"
     )
@@ -103,8 +101,8 @@ def test_a_graph_is_judged_by_its_ops(op: str, device: Device, severity: Severit
     assert all("2 times" in one.message for one in findings)
 
 
-def test_ops_by_themselves() -> None:
-    """A graph's ops are judged by name."""
+def test_ops_without_a_layer_are_checked_by_name() -> None:
+    """The name of the op decides."""
     assert dtype_support.lacks("MaxPool3DGradGrad", "float16", "cpu")
     assert not dtype_support.lacks("MatMul", "float16", "cpu")
     assert not dtype_support.lacks("MatMul", "bfloat16", "gpu")
@@ -112,8 +110,8 @@ def test_ops_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("name", ["PT305", "PT306", "PT307", "PT310", "PT311"])
-def test_a_rule_without_what_it_needs_says_nothing(name: str) -> None:
-    """Values that were not read, and a device that was not named, are no reason for a finding."""
+def test_rule_without_its_input_has_no_finding(name: str) -> None:
+    """Missing values and a missing device are not a reason for a finding."""
     document = format_detection.document(FIXTURES / MIXED, MIXED)
     loaded = reading.load_model(document)
     case = RuleInput(model=loaded.model, document=document, loaded=loaded)
@@ -139,8 +137,10 @@ def test_a_rule_without_what_it_needs_says_nothing(name: str) -> None:
         ),
     ],
 )
-def test_the_optimizer_in_its_wrappers(config: Any, innermost: tuple[str, Config] | None) -> None:
-    """The loss-scaling wrapper has no epsilon."""
+def test_innermost_returns_the_optimizer_in_its_wrappers(
+    config: Any, innermost: tuple[str, Config] | None
+) -> None:
+    """The wrapper for loss scaling has no epsilon."""
     assert optimizer_config.innermost(config) == innermost
 
 
@@ -154,8 +154,10 @@ def test_constants_are_keys_of_keras_own_classes() -> None:
     ("dtype", "narrow"),
     [("float32", "float16"), ("float64", "bfloat16"), ("bfloat16", "float16"), ("float32", None)],
 )
-def test_counted_is_what_cast_counts_and_more(dtype: str, narrow: str | None) -> None:
-    """Zeros and what is not finite are counted beside what a cast does."""
+def test_count_agrees_with_cast_and_adds_zero_and_infinite_values(
+    dtype: str, narrow: str | None
+) -> None:
+    """The function ``count`` also counts zeros and values that are not finite."""
     array = np.array([0.0, 1.0, 1e-9, 1e-5, 7e4, np.nan, np.inf, -0.0]).astype(
         casting.DTYPES[dtype]
     )
@@ -170,10 +172,8 @@ def test_counted_is_what_cast_counts_and_more(dtype: str, narrow: str | None) ->
         )
 
 
-def test_variables_that_are_not_rounded() -> None:
-    """
-    BatchNormalization's are not in either library, a Dense's are; a number stands for any variable.
-    """
+def test_variables_of_batch_normalization_compute_as_stored() -> None:
+    """The variables of a Dense do not. A number means any variable."""
     for library in ("tf_keras2.21", "keras3.15"):
         assert dtype_support.computes_as_stored(library, "BatchNormalization", "gamma")
         assert dtype_support.computes_as_stored(library, "BatchNormalization", "0")
@@ -181,8 +181,8 @@ def test_variables_that_are_not_rounded() -> None:
         assert not dtype_support.computes_as_stored(library, "Dense", "0")
 
 
-def test_a_damaged_file_is_a_failure_of_its_own(tmp_path: Path) -> None:
-    """Reading values does not hide what is wrong with a file."""
+def test_damaged_file_is_a_failure_with_the_option_weights(tmp_path: Path) -> None:
+    """Reading values does not hide the damage."""
     path = tmp_path / "cut.h5"
     path.write_bytes((FIXTURES / MIXED).read_bytes()[:3000])
     one = auditing.attempt(Input(path=path, exact=True), AuditOptions(weights=True))

@@ -11,7 +11,7 @@ from policytool.rules import FAMILIES, RULES, Rule
 
 
 def test_ids_and_names_are_used_once_and_in_order() -> None:
-    """An id stands for one rule, and the families' rules are listed by their ids."""
+    """An id belongs to one rule, and the rules of a family are sorted by id."""
     ids = [rule.id for rule in RULES]
     assert ids == sorted(set(ids))
     assert len({rule.name for rule in RULES}) == len(RULES)
@@ -20,7 +20,7 @@ def test_ids_and_names_are_used_once_and_in_order() -> None:
 
 
 def test_every_rule_of_the_package_is_in_its_family() -> None:
-    """A rule that is declared outside the module of its family would never be run."""
+    """A rule outside the module of its family would never run."""
     families = {name: listed for name, _, listed in FAMILIES.values()}
     for info in pkgutil.iter_modules(rules.__path__):
         module = importlib.import_module(f"policytool.rules.{info.name}")

@@ -114,11 +114,8 @@ def told(path: Path) -> list[str]:
 
 @THOROUGH
 @pytest.mark.parametrize("named", GADGETS)
-def test_gadgets_are_named(named: str, tmp_path: Path) -> None:
-    """
-    Each is what a published attack named, or does the same; Keras 3.0, 3.3 and 3.6 look most of
-    them up, 3.12 and 3.15 refuse.
-    """
+def test_gadgets_of_published_attacks_are_findings(named: str, tmp_path: Path) -> None:
+    """Keras 3.0, 3.3 and 3.6 look up most of these names, and 3.12 and 3.15 reject them."""
     module, name = named.split(":")
     for kind in ("function", "class"):
         made = activation(module, name, kind=kind)(tmp_path)
@@ -142,8 +139,8 @@ def test_other_code_is_not(named: str, tmp_path: Path) -> None:
     assert [finding.message for finding in rule_findings("PT612", made)] == told(made)
 
 
-def test_all_that_keras_refuses_is_known() -> None:
-    """Keras' own list, in any of its modules."""
+def test_names_that_keras_rejects_are_known() -> None:
+    """The list is that of Keras, for any of its modules."""
     assert len(data.read("hazards")["refused"]) > 20
     for full in data.read("hazards")["refused"]:
         module, _, name = full.rpartition(".")
@@ -158,6 +155,6 @@ def test_functions_of_tensorflow(function: str, tmp_path: Path) -> None:
     assert bool(rule_findings("PT602", made)) == (function in REACHING)
 
 
-def test_what_tensorflow_scans_for_is_known() -> None:
-    """The list of its own scanner is part of ours."""
+def test_ops_that_the_tensorflow_scanner_reports_are_known() -> None:
+    """The list of policytool contains the list of that scanner."""
     assert all(hazards.op(name) is not None for name in data.read("hazards")["scanned"])

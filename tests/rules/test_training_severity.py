@@ -22,7 +22,7 @@ from tests.helpers.paths import FIXTURES
 def test_selecting_training_rules_makes_their_findings_warnings(
     select: tuple[str, ...], severity: Severity
 ) -> None:
-    """Predictions stay the same, so exported models pass, unless these rules are selected."""
+    """Without the selection, exported models pass, because predictions are unchanged."""
     path = FIXTURES / "tf2.3/exp_mf16_fixed128_uncompiled.h5"
     audited = policytool.audit(path, select=select or None)
     assert [finding.severity for finding in audited.findings if finding.rule == "PT201"] == [

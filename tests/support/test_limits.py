@@ -451,7 +451,7 @@ def test_every_limit_has_a_case() -> None:
 @pytest.mark.parametrize(
     "case", [*CASES, *OBSERVED], ids=lambda case: f"{case.limit}-{case.build.__name__.strip('_')}"
 )
-def test_what_is_beyond_a_limit_is_told_and_can_be_let_through(
+def test_file_above_a_limit_is_reported_with_a_sufficient_option(
     case: Beyond, tmp_path: Path
 ) -> None:
     """The error names the size, the limit and an option, which is sufficient."""
@@ -474,8 +474,8 @@ def test_what_is_beyond_a_limit_is_told_and_can_be_let_through(
 
 
 @pytest.mark.parametrize("case", CASES[:1])
-def test_python_api_takes_limits(case: Beyond, tmp_path: Path) -> None:
-    """By the same names; they hold for the one call."""
+def test_python_functions_accept_limits(case: Beyond, tmp_path: Path) -> None:
+    """The names are those of the command line, and each limit applies to one call."""
     path = case.build(tmp_path)
     usual = policytool.inspect(path)
     with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
@@ -495,8 +495,10 @@ def test_python_api_takes_limits(case: Beyond, tmp_path: Path) -> None:
     [("inspect",), ("audit",), ("migrate",), ("diff", MIXED_JSON), ("check",)],
     ids=lambda command: command[0],
 )
-def test_every_command_that_reads_takes_limits(command: tuple[str, ...], tmp_path: Path) -> None:
-    """All of them say the same sentence, with the same code."""
+def test_every_command_that_reads_models_applies_limits(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """All commands have the same message and the same code."""
     ended = run(*command, _h5(tmp_path), "--limit", "json-bytes=100")
     assert ended.code == 3
     assert (
@@ -508,8 +510,10 @@ def test_every_command_that_reads_takes_limits(command: tuple[str, ...], tmp_pat
 @pytest.mark.parametrize(
     "limit", [limit for limit in LIMITS.values() if limit.fixed], ids=lambda limit: limit.name
 )
-def test_some_limits_are_not_ours_to_raise(limit: limits.Limit, tmp_path: Path) -> None:
-    """What a format or a library cannot do, no option does; the sentence says whose bound it is."""
+def test_limits_of_formats_and_libraries_cannot_be_raised(
+    limit: limits.Limit, tmp_path: Path
+) -> None:
+    """The message names the format or the library that has the limit."""
     ended = run("inspect", _h5(tmp_path), "--limit", f"{limit.name}={limit.default + 1}")
     assert ended.code == 2
     assert limit.fixed in ended.err
@@ -529,15 +533,15 @@ def test_some_limits_are_not_ours_to_raise(limit: limits.Limit, tmp_path: Path) 
         ("layers=1K", "'1K' is not a number of layers"),
     ],
 )
-def test_what_is_no_limit_is_wrong_usage(bound: str, words: str, tmp_path: Path) -> None:
-    """With what there is."""
+def test_unknown_limit_is_wrong_usage(bound: str, words: str, tmp_path: Path) -> None:
+    """The error suggests a similar limit or describes the form."""
     ended = run("inspect", _h5(tmp_path), "--limit", bound)
     assert ended.code == 2
     assert words in ended.err
 
 
-def test_api_names_what_is_no_limit(tmp_path: Path) -> None:
-    """As the command line does."""
+def test_api_rejects_an_unknown_limit(tmp_path: Path) -> None:
+    """The error is that of the command line."""
     with pytest.raises(UsageError, match="unknown limit 'size'"):
         policytool.inspect(_h5(tmp_path), limit={"size": 1})
 
@@ -580,8 +584,8 @@ def test_api_names_what_is_no_limit(tmp_path: Path) -> None:
         (100, 100, ""),
     ],
 )
-def test_bytes_are_told_in_units(found: int, most: int, says: str) -> None:
-    """Rounded up, so that what the sentence offers is enough."""
+def test_bytes_are_printed_in_units(found: int, most: int, says: str) -> None:
+    """Numbers are rounded up, so that the suggested limit is sufficient."""
     with limits.override({"json-bytes": most}):
         assert limits.JSON_BYTES.exceeded_message(found) == says
 
@@ -681,10 +685,8 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("class_name", ["Flatten", "Masking"])
-def test_calls_of_nested_models_count_as_often_as_they_are_made(
-    tmp_path: Path, class_name: str
-) -> None:
-    """A model that calls another twice, which calls another twice, stands for any number."""
+def test_repeated_calls_of_nested_models_count_each_time(tmp_path: Path, class_name: str) -> None:
+    """A chain of models that call another model twice has an exponential number of calls."""
     model = keras2(input2("x", 3), layer2(class_name, "d", [["x", 0, 0, {}]]))
     for level in range(20):
         inner = layer2("Functional", f"m{level}", [["x", 0, 0, {}]], [[f"m{level}", 1, 0, {}]]) | {
@@ -707,8 +709,8 @@ def test_calls_of_nested_models_count_as_often_as_they_are_made(
 
 @ALONE
 @THOROUGH
-def test_processes_that_read_have_the_same_limits(tmp_path: Path) -> None:
-    """What the option says goes to each of them."""
+def test_workers_have_the_limits_of_the_command(tmp_path: Path) -> None:
+    """Each worker gets the limits of the option."""
     paths = [h5_model(tmp_path / f"{name}.h5", sequential()) for name in "ab"]
     for jobs in ("1", "2"):
         ended = run_process(
@@ -772,7 +774,7 @@ def test_time_of_processes_is_bounded(command: str, limit: str, tmp_path: Path) 
 
 
 def test_answers_of_the_process_with_tensorflow_are_bounded(tmp_path: Path) -> None:
-    """One line without an end is not kept for ever; within the limit it is an answer."""
+    """An endless line is not kept in memory, and a line within the limit is an answer."""
     script = tmp_path / "child.py"
     script.write_text(
         "import json, os, sys\nfor line in sys.stdin:\n    os.write(int(sys.argv[1]), "

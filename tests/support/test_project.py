@@ -56,7 +56,9 @@ def test_generated_addresses_are_current(name: str) -> None:
 
 @THOROUGH
 def test_no_other_file_has_the_address() -> None:
-    """Only the constant's module and the files that `make docs` writes have it."""
+    """
+    Only the module of the constant and the files that ``make docs`` writes contain the address.
+    """
     found = {name for name, text in texts() if project.URL in text}
     assert found == {HOME, *GENERATED}
 
@@ -81,6 +83,6 @@ def test_package_metadata_links_to_the_project() -> None:
 
 
 def test_placeholder_address_belongs_to_no_one() -> None:
-    """Until the project is published, no link leads to a stranger's site."""
+    """Until the project is published, no link leads to an unrelated site."""
     for address in (project.URL, project.SITE):
         assert re.match(r"https://(?:[a-z]+\.)*example/", address)

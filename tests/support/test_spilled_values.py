@@ -24,8 +24,8 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spilled_values, "FEW", 2)
 
 
-def test_values_come_back_in_their_order() -> None:
-    """As often as wanted, one by one or as a part."""
+def test_spilled_values_keep_their_order() -> None:
+    """The values can be read repeatedly, one by one or as a slice."""
     found = spill(Address, iter(VALUES))
     assert len(found) == len(VALUES)
     assert [*found] == [*found] == [*VALUES]
@@ -36,7 +36,7 @@ def test_values_come_back_in_their_order() -> None:
 
 
 def test_values_can_be_added_after_some_were_read() -> None:
-    """They do not replace each other in the file."""
+    """Later values do not replace earlier values in the file."""
     found = SpilledValues(Address)
     for number, value in enumerate(VALUES):
         found.append(value)
@@ -44,7 +44,7 @@ def test_values_can_be_added_after_some_were_read() -> None:
 
 
 def test_few_values_need_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are the same objects, in a tuple."""
+    """Few values are the same objects in a tuple."""
     monkeypatch.delattr(tempfile, "TemporaryFile")
     found = spill(Address, VALUES[:2])
     assert found == VALUES[:2]
@@ -68,10 +68,10 @@ class Files:
         return open_path
 
 
-def test_the_file_is_closed_with_the_last_reference(
+def test_temporary_file_is_closed_with_the_last_reference(
     monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]
 ) -> None:
-    """Without a warning."""
+    """Closing the file causes no warning."""
     files = Files()
     monkeypatch.setattr(tempfile, "TemporaryFile", files.opener(os.path.join(tmp_path, "a")))  # noqa: PTH118
     found = spill(Address, VALUES)
@@ -82,8 +82,8 @@ def test_the_file_is_closed_with_the_last_reference(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
-def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to do."""
+def test_full_disk_gives_a_one_sentence_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the cause and suggests another directory."""
     monkeypatch.setattr(tempfile, "TemporaryFile", Files().opener("/dev/full"))
     with pytest.raises(ReportError) as caught:
         spill(Address, VALUES)

@@ -9,7 +9,7 @@ from policytool.support.errors import ModelFileError
 
 
 def test_steps_add_up_over_walks() -> None:
-    """By walk and in total."""
+    """Steps are counted for each walk and in total."""
     with steps.budget("a.h5") as budget:
         steps.spend(3, walk="layers")
         steps.spend(4, walk="calls")
@@ -17,8 +17,8 @@ def test_steps_add_up_over_walks() -> None:
     assert (budget.spent, dict(budget.counts)) == (12, {"layers": 8, "calls": 4})
 
 
-def test_steps_beyond_the_limit_are_an_error_of_the_file() -> None:
-    """Also if a caller caught the first error."""
+def test_steps_above_the_limit_are_an_error_of_the_file() -> None:
+    """The next step raises the error again if a caller caught the first error."""
     with limits.override({"file-steps": 10}), steps.budget("a.h5"):
         steps.spend(10, walk="layers")
         for _ in range(2):
@@ -28,7 +28,7 @@ def test_steps_beyond_the_limit_are_an_error_of_the_file() -> None:
 
 
 def test_budget_of_the_same_file_continues() -> None:
-    """Functions for one file call each other."""
+    """Functions for one file call each other and share the budget."""
     with steps.budget("a.h5") as outer:
         steps.spend(1, walk="layers")
         with steps.budget("a.h5") as inner:
@@ -37,8 +37,8 @@ def test_budget_of_the_same_file_continues() -> None:
     assert outer.spent == 2
 
 
-def test_each_file_has_its_budget() -> None:
-    """Also within the budget of another file, which continues afterwards."""
+def test_each_file_has_a_separate_budget() -> None:
+    """The budget of another file continues after a nested budget."""
     with steps.budget("a.h5") as first:
         steps.spend(1, walk="layers")
         with steps.budget("b.h5") as second:

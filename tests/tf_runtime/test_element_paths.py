@@ -75,8 +75,11 @@ def test_slices_take_values(key: Any, shape: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(("axis", "size"), [(-1, 5), (2, 5), (1, 4)])
-def test_joined_tensors_stand_side_by_side(axis: int, size: int) -> None:
-    """The other tensor has no values of the input; if one is unknown, the result is too."""
+def test_joined_tensors_keep_their_elements(axis: int, size: int) -> None:
+    """
+    Elements of the other tensor do not belong to the input. If one tensor is unknown, the result is
+    unknown.
+    """
     other = np.full((2, size - 3) if size == 5 else (2, 3), -1)
     shape = (None, 2, 5) if size == 5 else (None, 4, 3)
     join = layer("Concatenate", axis=axis)
@@ -111,8 +114,8 @@ def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> No
     assert (found.mean == np.array(mean).reshape([2, 1] if axis == 1 else [1, 3])).all()
 
 
-def test_elements_have_the_statistics_of_the_layer_that_gets_them() -> None:
-    """The first Normalization counts; elements without one have mean 0."""
+def test_elements_have_the_statistics_of_the_layer_that_receives_them() -> None:
+    """The first Normalization counts, and elements without one have mean 0."""
     slot = Slot("x", [None, 4], "float32")
     first = ReachedLayer(
         _batch_layer([10.0, 20.0], variance=[4.0, 16.0]),
@@ -140,7 +143,7 @@ def test_elements_have_the_statistics_of_the_layer_that_gets_them() -> None:
         (layer("Dense"), WHOLE),
     ],
 )
-def test_other_layers_tell_nothing_of_an_input(one: Any, way: int) -> None:
+def test_statistics_of_unsuitable_layers_are_not_used_for_an_input(one: Any, way: int) -> None:
     """
     The statistics of a layer are ignored if its input was changed or has another number of
     features, or if they are missing or not finite.

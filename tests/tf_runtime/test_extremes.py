@@ -76,7 +76,7 @@ def test_edges_are_the_ends_of_the_range(
     assert made.range == [lowest, highest]
 
 
-def test_what_is_drawn_is_within_the_range() -> None:
+def test_drawn_values_are_within_the_range() -> None:
     """Ids, pixels, flags, boundaries and words have a range; normal distributions have no ends."""
     lookup = layer("IntegerLookup", get_vocabulary=lambda: [7, 20], num_oov_indices=1)
     made = [
@@ -90,7 +90,7 @@ def test_what_is_drawn_is_within_the_range() -> None:
         assert one.range[0] <= values.min() < values.max() <= one.range[1]
 
 
-def test_features_have_ranges_of_their_own() -> None:
+def test_each_feature_has_a_separate_range() -> None:
     """
     Edge values of features follow the mean of a Normalization; the constant is one deviation above
     it, so that it is positive after normalization.
@@ -135,7 +135,7 @@ def test_text_has_edges_too() -> None:
         ("uint8", (1 / 255, 0.0), 0, 255),
     ],
 )
-def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
+def test_inputs_before_a_rescaling_become_valid_ids(
     dtype: str, scaling: tuple[float, float], low: float, high: float
 ) -> None:
     """After scale and offset, the values are valid ids of the Embedding."""
@@ -172,7 +172,7 @@ NORMAL = recipe(SLOT, [], None)
 
 @pytest.mark.parametrize("is_fixed", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
-def test_batches_beside_random_ones_have_the_rows_that_they_need(
+def test_additional_batches_contain_all_edge_rows(
     size: int,
     is_fixed: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
@@ -215,7 +215,7 @@ def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
     return [one for one, _ in measure_extremes(fed, vectors(usual), run, lambda one: one[1])]
 
 
-def test_a_batch_that_the_reference_does_not_stand_is_left_out() -> None:
+def test_batch_that_the_reference_cannot_compute_is_left_out() -> None:
     """A note reports the batch, and each kind of rows is tried separately."""
     fed = feeder(8, NORMAL, SLOT)
     saved: list[Any] = []

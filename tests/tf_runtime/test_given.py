@@ -58,7 +58,7 @@ def headed(shape: str, descr: str = "<f4") -> bytes:
 
 
 @pytest.mark.parametrize("name", ["values", "file", "a/b", "with space", "ünï"])
-def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
+def test_written_inputs_are_read_unchanged(tmp_path: Path, name: str) -> None:
     """Written inputs are read again, under any file name."""
     array = np.arange(6, dtype="float32").reshape(2, 3)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {name: array})
@@ -89,7 +89,7 @@ def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -
     assert found.tolist() == [[text.encode() if isinstance(text, str) else text for text in texts]]
 
 
-def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
     """A failed write leaves the previous file and no temporary file."""
     with pytest.raises(Refused, match="cannot be written"):
         given_arrays.write_arrays(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
@@ -194,7 +194,7 @@ def test_arrays_are_cast_where_nothing_is_lost_but_digits(
         ("float32", np.float32(1), "expects the shape (any, 3), but the file has ()"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(
+def test_arrays_that_do_not_fit_are_rejected(
     tmp_path: Path, wanted: str, array: Any, message: str
 ) -> None:
     """The error has the name of the input, and the expected and the actual value."""
@@ -205,7 +205,7 @@ def test_arrays_that_do_not_fit_are_refused(
 
 
 @pytest.mark.parametrize("ids", [[0, 5], [-1, 4], [0.0, np.nan]])
-def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None:
+def test_ids_out_of_range_are_rejected(tmp_path: Path, ids: list[float]) -> None:
     """Ids out of range are an error, because a GPU would silently return zeros for them."""
     np.savez(tmp_path / "x.npz", ids=np.array(ids))
     recipe = drawn()
@@ -230,7 +230,7 @@ def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None
         {},
     ],
 )
-def test_names_that_are_no_inputs_are_refused(tmp_path: Path, arrays: dict[str, Any]) -> None:
+def test_names_that_are_not_inputs_are_rejected(tmp_path: Path, arrays: dict[str, Any]) -> None:
     """Missing and unknown arrays are an error with the names of the model's inputs."""
     np.savez(tmp_path / "x.npz", **arrays)
     found = ", ".join(sorted(arrays)) or "no array"
@@ -240,7 +240,7 @@ def test_names_that_are_no_inputs_are_refused(tmp_path: Path, arrays: dict[str, 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0,)])
 @pytest.mark.parametrize("dims", [[None, 3], [None, None], None])
-def test_empty_arrays_are_refused(
+def test_empty_arrays_are_rejected(
     tmp_path: Path, shape: tuple[int, ...], dims: list[int | None] | None
 ) -> None:
     """Empty arrays are an error that names all inputs, for each expected shape."""
@@ -285,13 +285,13 @@ def zipped(name: str, content: bytes) -> bytes:
         (b"words", "cannot be read as .npz or .npy"),
     ],
 )
-def test_files_that_are_none_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     """Objects, too large arrays, wrong headers and other formats are errors before reading."""
     (tmp_path / "x.npz").write_bytes(content)
     assert message in refusal(tmp_path / "x.npz", VALUES)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     """A missing file is reported as missing, and a directory as unreadable."""
     assert refusal(tmp_path / "x.npz", VALUES).endswith("x.npz does not exist")
     assert "cannot be read" in refusal(tmp_path, VALUES)

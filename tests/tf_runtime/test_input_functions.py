@@ -95,7 +95,7 @@ def test_a_function_returns_or_yields_batches(place: Path, code: str) -> None:
 @pytest.mark.parametrize(
     "value", ["{'ids': ids, 'values': values}", "(values, ids)", "[values, ids]"]
 )
-def test_several_inputs_are_told_by_name_or_order(place: Path, value: str) -> None:
+def test_several_inputs_are_assigned_by_name_or_order(place: Path, value: str) -> None:
     """Several inputs are assigned by name or in the order of the model's inputs."""
     code = f"values, ids = np.ones((2, 3), 'float32'), np.arange(2)\ndef made(): yield {value}"
     (found,) = given(place, code, TWO).batches
@@ -111,7 +111,7 @@ def test_one_array_is_cut_like_a_file(place: Path, value: str) -> None:
     assert [len(one[0]) for one in given(place, code, batch_size=15).batches] == [15, 5]
 
 
-def test_batches_stay_as_they_are_unless_a_size_is_set(place: Path) -> None:
+def test_batches_are_unchanged_unless_a_size_is_set(place: Path) -> None:
     """Batches can differ in size and other dimensions."""
     code = "def made():\n    yield np.ones((3, 5))\n    yield np.ones((6, 2))"
     assert [one[0].shape for one in given(place, code, OPEN).batches] == [(3, 5), (6, 2)]
@@ -208,7 +208,7 @@ def test_nan_is_noted(place: Path) -> None:
         ("def made(): yield np.full((2, 3), 'a')", "expects float32, but batch 1 has <U1"),
     ],
 )
-def test_functions_that_are_wrong_are_refused(place: Path, code: str, message: str) -> None:
+def test_invalid_functions_are_rejected(place: Path, code: str, message: str) -> None:
     """The error is one line with the function, or with the batch and the input."""
     assert message in refusal(place, code)
 
@@ -231,13 +231,13 @@ def test_batches_for_several_inputs(place: Path, code: str, message: str) -> Non
     assert message in refusal(place, code, TWO)
 
 
-def test_rows_that_make_no_whole_batch_of_the_model_s_are_refused(place: Path) -> None:
+def test_rows_that_do_not_fill_a_fixed_batch_are_rejected(place: Path) -> None:
     """Rows that do not fill a batch of the model's fixed size are an error, as in a file."""
     message = refusal(place, "def made(): yield np.ones((6, 3))", FIXED)
     assert message.startswith("the model accepts only batches of 4 rows, but batch 1 has 6 rows")
 
 
-def test_a_module_that_is_not_there(place: Path) -> None:
+def test_missing_module_is_an_error_with_its_name(place: Path) -> None:
     """A missing module is an error with its name."""
     message = refusal(place, "", name="own_missing_module:made")
     assert message.startswith(

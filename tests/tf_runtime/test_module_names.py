@@ -21,7 +21,7 @@ NAMED: Final = re.compile(
 """How scripts that run under the interpreter with TensorFlow name them."""
 
 
-def test_each_job_has_its_function() -> None:
+def test_each_job_has_a_function() -> None:
     """Each job has a function, whose module is imported at the first job of its kind."""
     assert JOBS
     for job in JOBS.values():
@@ -32,7 +32,7 @@ def test_each_job_has_its_function() -> None:
 
 @pytest.mark.parametrize("folder", ["compat", "bench"])
 def test_scripts_name_modules_that_exist(folder: str) -> None:
-    """Only tests with TensorFlow import the modules by these names."""
+    """Only tests with TensorFlow import the modules under these names."""
     named = {
         match[1]
         for path in (ROOT / "tests" / folder).glob("*.py")

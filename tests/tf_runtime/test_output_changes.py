@@ -74,7 +74,7 @@ def test_probabilities_are_recognised() -> None:
     assert (found.sums_to_one, found.has_unit_norm) == (False, True)
 
 
-def test_masks_are_compared_by_their_union() -> None:
+def test_masks_are_compared_by_intersection_over_union() -> None:
     """Masks are compared by intersection over union, and two empty masks are equal."""
     one = np.zeros((3, 4, 4, 1), "float32")
     other = one.copy()
@@ -95,7 +95,7 @@ def test_new_nan_is_counted_by_row() -> None:
     assert (found.samples, found.compared, found.spoiled) == (20, 17, 3 - 0)
 
 
-def test_other_values_are_compared_as_they_are() -> None:
+def test_other_values_are_compared_for_equality() -> None:
     """Integers, words and booleans are compared for equality."""
     for one in (np.arange(12).reshape(4, 3), np.array([["a", "b"], ["c", "d"]], object)):
         other = one.copy()

@@ -116,7 +116,7 @@ def vectors(*overflowed: int) -> Any:
     return found
 
 
-def test_first_layer_is_the_one_that_makes_it() -> None:
+def test_first_overflowing_layer_in_call_order_is_reported() -> None:
     """The first layer in call order that overflows is reported."""
     rows = [row("first", 0, 1), row("second", 2, 3), row("third", 4, 5)]
     assert first_overflow(rows, vectors(0, 0, 0, 0, 0, 0)) is None
@@ -124,7 +124,7 @@ def test_first_layer_is_the_one_that_makes_it() -> None:
     assert first_overflow([row("alone", 0, None)], vectors(3)).candidate.path == "alone"
 
 
-def test_layer_around_the_first_is_named_if_its_code_makes_it() -> None:
+def test_outer_layer_is_reported_if_its_code_overflows() -> None:
     """An example is the scores of an attention."""
     attention = row("attention", 2, 3)
     output = row("attention/output", 0, 1, parent=attention.candidate)
@@ -133,7 +133,7 @@ def test_layer_around_the_first_is_named_if_its_code_makes_it() -> None:
 
 
 def test_only_float16_is_probed() -> None:
-    """Only float16 is probed, because other dtypes have the range of float32."""
+    """Other dtypes have the range of float32."""
     assert is_narrow([row("first", 0, 1, narrow=False), row("second", 2, 3)])
     assert not is_narrow([row("first", 0, 1, narrow=False)])
 

@@ -63,7 +63,7 @@ def test_rows_are_padded_partly_and_fully(batch: int) -> None:
     assert len(kinds) >= PADDING_WAYS
 
 
-def test_inputs_end_alike_in_some_rows_and_not_in_others() -> None:
+def test_inputs_have_equal_padding_only_in_some_rows() -> None:
     """Different masks are necessary to test rules for merged masks."""
     first, second = drawn([ids(), ids()])
     pairs = [(kind(one), kind(other)) for one, other in zip(first, second, strict=True)]
@@ -108,7 +108,7 @@ def test_a_part_of_the_ids_is_masked_too(way: int, expected: float | None) -> No
         ("float32", None, -1.0),
     ],
 )
-def test_a_model_that_does_not_say_what_its_inputs_come_to(
+def test_inputs_of_a_model_without_known_paths_are_padded(
     dtype: str, shape: list[int | None] | None, expected: float | None
 ) -> None:
     """Ids are padded as for an Embedding, and series as for a Masking."""

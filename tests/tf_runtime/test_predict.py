@@ -32,7 +32,7 @@ def predictor(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
-def test_a_silent_model_has_the_input_of_its_only_signature(predictor: Any) -> None:
+def test_model_without_declared_inputs_has_the_input_of_its_only_signature(predictor: Any) -> None:
     """Keras 2 does not declare inputs of models that were never called."""
     predictor.signatures = {"serving_default": signature("x")}
     assert predictor._feed_model({}) == "x"  # noqa: SLF001  # as above
@@ -43,8 +43,10 @@ def test_a_silent_model_has_the_input_of_its_only_signature(predictor: Any) -> N
     [{}, {"a": signature("x"), "b": signature("x")}, {"a": signature("x", "y")}],
     ids=["none", "two", "two inputs"],
 )
-def test_a_silent_model_is_refused_otherwise(predictor: Any, signatures: dict[str, Any]) -> None:
-    """With several signatures or inputs, their structure is unknown."""
+def test_model_without_declared_inputs_and_with_several_inputs_is_rejected(
+    predictor: Any, signatures: dict[str, Any]
+) -> None:
+    """The structure of several signatures or inputs is unknown."""
     predictor.signatures = signatures
     with pytest.raises(Refused, match="says nothing"):
         predictor._feed_model({})  # noqa: SLF001  # as above

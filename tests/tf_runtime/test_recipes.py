@@ -54,7 +54,7 @@ def test_ids_are_below_the_smallest_bound(
     assert bound * 0.9 <= values.max() + 1 <= bound
 
 
-def test_given_ids_are_bounded_where_all_of_them_come_to_the_layer() -> None:
+def test_ids_of_the_user_are_bounded_if_all_reach_the_layer() -> None:
     """Cut or moved ids of the user are not limited."""
     slot = Slot("ids", [None, 3], "int32")
     assert recipe(slot, [embedding(9, change=PART), embedding(50)], None).limit == (50, "embedding")
@@ -62,7 +62,7 @@ def test_given_ids_are_bounded_where_all_of_them_come_to_the_layer() -> None:
     assert recipe(slot, [embedding(9, change=CHANGED)], None).limit is None
 
 
-def test_what_means_the_end_of_a_sequence_is_drawn_nowhere_else() -> None:
+def test_padding_value_is_drawn_only_as_padding() -> None:
     """A masked 0 is only padding, if other ids exist."""
     slot = Slot("ids", [None, 30], "int32")
     made = recipe(slot, [embedding(4, mask_zero=True)], None)
@@ -101,7 +101,7 @@ def test_masks_are_ones(
         ([None, 8, 8, 5], 1 / 255, False),
     ],
 )
-def test_what_is_scaled_from_pixels_gets_pixels(
+def test_input_scaled_from_pixels_gets_pixels(
     shape: list[int | None], scale: Any, *, is_image: bool
 ) -> None:
     """An input with the shape of an image gets pixels if its scale maps about 255 to 1."""
@@ -150,7 +150,7 @@ def test_normalised_inputs_have_the_mean_that_was_learnt(
         (60.0, 0.0, "float32", [-3, 3]),
     ],
 )
-def test_scaled_values_are_at_most_1_after_it(
+def test_scaled_values_are_at_most_1_after_the_rescaling(
     scale: Any, offset: float, dtype: str, ends: list[float]
 ) -> None:
     """Values begin at 0 or the offset; layers that enlarge values are ignored."""
@@ -182,7 +182,7 @@ def test_statistics_stay_in_the_range_of_integers() -> None:
         ("string", [], False),
     ],
 )
-def test_only_numbers_can_be_larger(
+def test_only_numbers_can_be_scaled_up(
     dtype: str, reached: list[ReachedLayer], *, expected: bool
 ) -> None:
     """Only numbers can be scaled up, and not ids, masks, integers or text."""

@@ -51,18 +51,18 @@ TRACED: Final = {
 
 
 @pytest.mark.parametrize("release", RAN)
-def test_graph_says_what_its_node_did(release: str) -> None:
+def test_graph_error_has_the_message_of_the_node(release: str) -> None:
     """The message has the failure of the node without the place of its creation."""
     assert sentence(ValueError(RAN[release])) == f"ValueError: {NO_INDEX}"
 
 
 @pytest.mark.parametrize("release", TRACED)
-def test_layer_says_what_it_raised(release: str) -> None:
+def test_layer_error_has_the_message_of_its_exception(release: str) -> None:
     """The message has the exception of the layer without the code of AutoGraph."""
     assert sentence(TypeError(TRACED[release])) == f"TypeError: {NO_MATCH}"
 
 
-def test_error_without_words_is_its_class() -> None:
+def test_error_without_a_text_is_the_class_name() -> None:
     """The message for an exception without a text is its class."""
     assert sentence(KeyError()) == "KeyError"
 
@@ -75,7 +75,7 @@ def test_colours_are_left_out() -> None:
     )
 
 
-def test_loader_says_why_the_innermost_object_does_not_load() -> None:
+def test_load_error_has_the_reason_of_the_innermost_object() -> None:
     """The message omits the configs that Keras 3 prints."""
     said = (
         "<class '{}'> could not be deserialized properly. Please ensure.\n\nconfig={{'a': "

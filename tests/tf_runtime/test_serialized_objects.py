@@ -23,7 +23,7 @@ TUPLE = {"class_name": "__tuple__", "items": [1, 2]}
         (None, (None, None)),
     ],
 )
-def test_a_function_is_looked_up_by_its_config(value: Any, expected: Any) -> None:
+def test_function_is_looked_up_by_config_or_name(value: Any, expected: Any) -> None:
     """An object is looked up by its class; a string is the name."""
     assert library.name_and_config(value) == expected
 
@@ -35,7 +35,7 @@ def test_other_values_have_no_class(value: Any) -> None:
     assert library.items_of(value) is value
 
 
-def test_a_tuple_is_its_items() -> None:
+def test_serialized_tuple_is_read_as_its_items() -> None:
     """A serialized tuple is read as its items, as Keras 3 writes weights of losses."""
     assert library.items_of(TUPLE) == [1, 2]
     assert library.is_serialized(TUPLE)

@@ -187,7 +187,7 @@ def test_narrow_predictions_come_as_float32(place: Path, dtype: Any) -> None:
     assert found["outputs"][0]["candidate"] == 1.0
 
 
-def test_a_function_that_changes_its_arguments_changes_nothing_else(place: Path) -> None:
+def test_metric_function_that_changes_its_arguments_keeps_the_labels(place: Path) -> None:
     """A metric function that changes its arguments does not change the labels for the candidate."""
     found = task(place, "changes", a=[1, 1])
     assert told(found, ([[0.0, 0.0]], [[0.0, 0.0]]))["outputs"][0]["candidate"] == 0.0
@@ -195,7 +195,7 @@ def test_a_function_that_changes_its_arguments_changes_nothing_else(place: Path)
     assert found.labels["a"].tolist() == [1, 1]
 
 
-def test_a_function_finds_its_files_and_returns_any_number(place: Path) -> None:
+def test_metric_function_reads_its_files_and_returns_any_number_type(place: Path) -> None:
     """A metric function runs in the user's directory and can return any number type."""
     batch = ([[0.0, 0.0]], [[0.0, 0.0]])
     assert told(task(place, "files", a=[1, 1]), batch)["outputs"][0]["reference"] == 0.25
@@ -213,14 +213,16 @@ def test_a_function_finds_its_files_and_returns_any_number(place: Path) -> None:
         ("complex_number", "returned 1j for the reference; expected a number"),
     ],
 )
-def test_what_a_function_does_wrong_is_one_sentence(place: Path, function: str, said: str) -> None:
+def test_error_in_a_metric_function_is_a_one_line_error(
+    place: Path, function: str, said: str
+) -> None:
     """An error in a metric function is a one-line error with its name and the model."""
     found = refusal(task(place, function, a=[0, 1]), ([[0.0, 0.0]], [[0.0, 0.0]]))
     assert found.startswith("metric: --metric metrics_")
     assert said in found
 
 
-def test_functions_that_do_not_exist_are_refused_at_once(place: Path) -> None:
+def test_missing_metric_functions_are_rejected_at_once(place: Path) -> None:
     """A missing metric function is an error before a model is loaded."""
     with pytest.raises(Refused, match="has no function missing"):
         task(place, "missing", a=[0])
@@ -271,7 +273,7 @@ def test_the_only_array_needs_no_name() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff"])
-def test_files_of_something_else_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_files_of_another_format_are_rejected(tmp_path: Path, content: bytes) -> None:
     """Another file format is an error with the code for labels."""
     (tmp_path / "y.npy").write_bytes(content)
     with pytest.raises(Refused) as caught:
@@ -279,7 +281,7 @@ def test_files_of_something_else_are_refused(tmp_path: Path, content: bytes) -> 
     assert caught.value.code == "labels-file"
 
 
-def test_labels_that_are_objects_are_refused(tmp_path: Path) -> None:
+def test_labels_that_are_objects_are_rejected(tmp_path: Path) -> None:
     """Labels that are Python objects are an error, because loading them would run code."""
     np.save(tmp_path / "y.npy", np.array([{}, {}], dtype=object))
     with pytest.raises(Refused, match="Python objects"):

@@ -29,7 +29,7 @@ def test_numbers_in_names_count_up_with_every_model() -> None:
     assert paths(model, like) == {"net": "net", "dense_1": "net/dense", "dense_2": "net/dense_1"}
 
 
-def test_layers_of_the_same_names_may_stand_in_another_order() -> None:
+def test_layers_with_equal_names_pair_in_any_order() -> None:
     """Keras 3.6 loads models with several inputs in another order."""
     like = layer("Model", "net", layer("Dense", "a"), layer("Dense", "b"))
     model = layer("Model", "net", layer("Dense", "b"), layer("Dense", "a"))
@@ -43,8 +43,8 @@ def test_another_order_and_a_number() -> None:
     assert paths(model, like) == {"net": "net", "x": "net/x", "a": "net/a", "own_1": "net/own"}
 
 
-def test_a_layer_that_the_other_lacks_keeps_its_path() -> None:
-    """It is reported as called in one model only."""
+def test_layer_that_only_one_model_has_keeps_its_path() -> None:
+    """The layer is reported as called in one model only."""
     like = layer("Model", "net", layer("Dense", "a"))
     model = layer("Model", "net", layer("Dense", "a"), layer("Dropout", "drop"))
     assert paths(model, like) == {"net": "net", "a": "net/a", "drop": "net/drop"}

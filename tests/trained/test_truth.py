@@ -114,37 +114,37 @@ def test_the_overlap_of_masks_is_a_mean_over_images() -> None:
     assert truth.score(labels, found, "iou") == pytest.approx((1 + 1 / 2) / 2)
 
 
-def test_the_order_of_a_list_is_the_share_of_its_pairs() -> None:
-    """Equal scores are in no order."""
+def test_score_of_an_order_is_the_share_of_ordered_pairs() -> None:
+    """Equal scores have no order."""
     labels = np.array([[3.0, 2.0, 1.0]])
     assert truth.score(labels, np.array([[9.0, 7.0, 8.0]]), "order") == pytest.approx(2 / 3)
     assert truth.score(labels, np.array([[9.0, 9.0, 8.0]]), "order") == pytest.approx(2 / 3)
 
 
 def test_concordance_leaves_out_pairs_whose_order_is_unknown() -> None:
-    """A time that is censored says nothing of later ones."""
+    """A censored time does not order later times."""
     labels = np.array([[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]])
     # the second was lost to follow-up: only pairs with the first are known
     assert truth.score(labels, np.array([[5.0], [1.0], [9.0]]), "concordance") == pytest.approx(0.5)
 
 
-def test_a_quantile_weighs_errors_by_their_side() -> None:
-    """Below the target, the high quantile is punished most."""
+def test_pinball_loss_weighs_errors_by_direction() -> None:
+    """Below the target, the high quantile has the largest weight."""
     labels = np.array([[1.0]])
     found = np.array([[0.0, 0.0, 0.0]])
     assert truth.score(labels, found, "pinball") == pytest.approx((0.1 + 0.5 + 0.9) / 3)
     assert truth.score(labels, found + 2, "pinball") == pytest.approx((0.9 + 0.5 + 0.1) / 3)
 
 
-def test_the_likelihoods_have_their_minimum_at_the_truth() -> None:
-    """The mean that the labels have is the most likely one."""
+def test_likelihood_losses_have_their_minimum_at_the_truth() -> None:
+    """The mean of the labels is the most likely mean."""
     labels = np.full((ROWS, 1), 3.0)
     for metric in ("poisson", "gamma"):
         right, *wrong = (truth.score(labels, labels * factor, metric) for factor in (1, 0.9, 1.1))
         assert right < min(wrong)
 
 
-def test_one_normal_distribution_has_its_likelihood_as_a_mixture() -> None:
+def test_mixture_of_one_distribution_has_the_likelihood_of_this_distribution() -> None:
     """Weights far below the others leave one distribution."""
     found = np.array([[0.0, -99, -99, 1, 5, 5, 0, 0, 0]])
     density = np.exp(-0.5)  # without the constant of the normal distribution
@@ -158,7 +158,7 @@ def test_a_peak_is_as_far_off_as_the_largest_values_are() -> None:
     assert truth.score(labels, found, "peak") == 5
 
 
-def test_images_differ_in_decibels_of_their_range() -> None:
+def test_images_are_compared_in_decibels_of_their_range() -> None:
     """An error of 1 % of the range is 40 dB."""
     before = np.random.default_rng(1).uniform(0, 1, (20, 8, 8, 1))
     before[0, 0, 0], before[0, 0, 1] = 0, 1

@@ -54,16 +54,16 @@ def run_command(command: str) -> Ended:
 
 
 def test_every_entry_has_an_example() -> None:
-    """And no example is left of an entry that is gone."""
+    """No example exists without an entry."""
     assert set(EXAMPLES) == set(IDS)
 
 
 @THOROUGH
 @pytest.mark.parametrize("entry", ENTRIES, ids=IDS)
-def test_the_check_of_an_entry_shows_its_cause(
+def test_check_of_an_entry_shows_the_cause(
     entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``audit`` reports a finding, and other commands show what the example names."""
+    """``audit`` reports a finding, and other commands show the text of the example."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     example = EXAMPLES[entry.id]

@@ -29,7 +29,7 @@ def parsed(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, "shared"])
-def test_data_has_the_form_that_its_schema_describes(name: str) -> None:
+def test_data_matches_its_schema(name: str) -> None:
     """Each data file is valid according to its schema."""
     schema_name = "shared" if name == "shared" else "family"
     schema = json.loads((DATA / "schemas" / f"{schema_name}.schema.json").read_text("utf-8"))
@@ -76,8 +76,8 @@ def test_an_entry_is_complete(entry: Entry) -> None:
 
 
 @each_entry
-def test_a_title_finds_its_entry(entry: Entry) -> None:
-    """In a text that mentions Keras; titles that shorten the message are left out."""
+def test_title_of_an_entry_matches_this_entry(entry: Entry) -> None:
+    """The text mentions Keras, and shortened titles are excluded."""
     if "..." in entry.title:
         return
     text = f"{entry.title}\n(keras/base_layer.py, deserialize, saved_model/load.py, loss_scale)"

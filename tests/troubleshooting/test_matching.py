@@ -42,8 +42,8 @@ def best(text: str) -> str | None:
 
 
 @for_each("name", RECORD)
-def test_a_recorded_traceback_finds_its_entry_first(name: str) -> None:
-    """And the line that matched is in the text."""
+def test_recorded_traceback_matches_its_entry_first(name: str) -> None:
+    """The line that matched is in the text."""
     text = RECORD[name]["traceback"]
     first = explain_text(text).matches[0]
     assert first.entry.id == RECORD[name]["cause"]
@@ -73,8 +73,8 @@ def test_the_record_covers_releases_and_causes() -> None:
         "  | ",
     ],
 )
-def test_prefixes_of_log_lines_do_not_matter(name: str, prefix: str) -> None:
-    """Nor do colors."""
+def test_prefixes_and_colors_of_log_lines_do_not_matter(name: str, prefix: str) -> None:
+    """Such a text has the same best entry as the plain traceback."""
     lines = RECORD[name]["traceback"].splitlines()
     assert best("\n".join(f"{prefix}{line}" for line in lines)) == RECORD[name]["cause"]
 
@@ -145,8 +145,8 @@ def test_confidence_is_specificity_times_place() -> None:
         assert match.confidence == round(exact * place, 2)
 
 
-def test_a_better_entry_hides_others_of_its_line() -> None:
-    """What a specific message says needs no general explanation."""
+def test_better_entry_hides_other_entries_of_the_line() -> None:
+    """A specific message does not need a general explanation."""
     found = explain_text("ValueError: Unknown layer: Functional").matches
     assert [match.entry.id for match in found] == ["unknown-layer-functional"]
 
@@ -159,8 +159,8 @@ def test_the_last_exception_wins() -> None:
     assert best(f"{other}\n{during}{SHORT}") == "quantization-mode"
 
 
-def test_a_specific_message_beats_a_general_one() -> None:
-    """Also if the general one is the last."""
+def test_specific_message_has_priority_over_a_general_one() -> None:
+    """The order of both messages has no effect."""
     general = "TypeError: Could not interpret initializer or Unable to deserialize the keras object"
     during = "\nThe above exception was the direct cause of the following exception:\n\n"
     assert best(general) == "custom-class"
@@ -174,15 +174,15 @@ def test_a_traceback_in_one_line_of_a_log_is_read() -> None:
     assert best(text) == RECORD[name]["cause"]
 
 
-def test_an_empty_text_is_invalid_usage() -> None:
-    """Nor does white space or a color make a message."""
+def test_empty_text_is_invalid_usage() -> None:
+    """White space and colors are not a message."""
     for text in ("", " \n\t", "\x1b[0m"):
         with pytest.raises(UsageError, match="empty"):
             explain_text(text)
 
 
-def test_a_text_beyond_the_limit_is_invalid_usage() -> None:
-    """The error names the limit, which can be raised."""
+def test_text_above_the_size_limit_is_invalid_usage() -> None:
+    """The error names the limit, which the user can raise."""
     with override({"message-bytes": 100}), pytest.raises(UsageError, match="message-bytes"):
         explain_text("x" * 101)
 

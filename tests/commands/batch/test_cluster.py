@@ -119,7 +119,7 @@ def answers(*lines: bytes, version: str = VERSION, directory: str | None = None)
 class TestAnswerLines:
     """Tests of the code that runs on a worker."""
 
-    def test_it_answers_each_line(self, tmp_path: Path) -> None:
+    def test_worker_answers_each_line(self, tmp_path: Path) -> None:
         """A worker answers the lines in their order, including missing paths."""
         first, second = answers(line(MIXED_H5), line(tmp_path / "missing.h5"))
         assert isinstance(first, bytes)
@@ -143,7 +143,7 @@ class TestAnswerLines:
             ({"directory": "/no/such/directory"}, "has no directory /no/such/directory"),
         ],
     )
-    def test_a_worker_that_cannot_do_it_says_why(
+    def test_worker_that_cannot_run_a_call_reports_the_reason(
         self, changes: dict[str, str], sentence: str
     ) -> None:
         """A worker that cannot run a call ends it with an error message."""
@@ -298,7 +298,7 @@ def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("impatient_dask")
-def test_a_scheduler_that_is_not_there_is_a_sentence() -> None:
+def test_missing_scheduler_is_a_one_line_error() -> None:
     """A missing scheduler is an error with its address."""
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "tcp://[::"):
         with pytest.raises(WorkerError, match="cannot connect to the Dask scheduler"):

@@ -32,7 +32,9 @@ class TestArchitecture(FormatContract):
     [b"", b"\xef\xbb\xbf", b"\n\t ", b"\xef\xbb\xbf\r\n"],
     ids=["plain", "byte order mark", "space", "both"],
 )
-def test_what_editors_put_before_json_is_no_matter(before: bytes, tmp_path: Path) -> None:
+def test_byte_order_mark_and_blank_lines_before_json_are_ignored(
+    before: bytes, tmp_path: Path
+) -> None:
     """A byte order mark and blank lines before the JSON are ignored."""
     (tmp_path / "a.json").write_bytes(before + json.dumps(sequential()).encode())
     assert [layer.path for layer in policytool.inspect(tmp_path / "a.json").layers] == [

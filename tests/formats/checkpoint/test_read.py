@@ -49,7 +49,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_object_graph_gives_layers_their_names() -> None:
+def test_layers_have_the_names_of_the_object_graph() -> None:
     """
     With an object graph, layers have the names of the model's attributes, and variables of the
     optimizer are counted.
@@ -72,7 +72,7 @@ def test_object_graph_gives_layers_their_names() -> None:
     assert (dtypes["scale"], dtypes["kernel"], dtypes["0"]) == ("bfloat16", "float32", "string")
 
 
-def test_names_of_tf1_tell_weights_from_slots() -> None:
+def test_weights_of_tf1_are_distinguished_from_slots_by_name() -> None:
     """
     In a checkpoint of TF 1, slots and powers of Adam and the global step are not weights, and a
     sliced variable is one variable.
@@ -102,7 +102,7 @@ def test_weights_that_only_an_optimizer_leads_to_are_weights() -> None:
     assert model.summary.parameters == 6 * 3 + 3 + 3 * 3 + 3 + 3 * 2 + 2
 
 
-def test_index_alone_is_read_and_what_is_missing_told(place: Path) -> None:
+def test_index_without_other_files_is_read_and_reported(place: Path) -> None:
     """
     An index without its other files is read: shapes and dtypes are in the index, and without an
     object graph the keys name the objects. The missing files are reported.
@@ -116,7 +116,7 @@ def test_index_alone_is_read_and_what_is_missing_told(place: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["training", "training.index", "training.data-00000-of-00001", "checkpoint", ".", "*"]
 )
-def test_every_file_of_a_checkpoint_stands_for_its_index(name: str, place: Path) -> None:
+def test_every_file_of_a_checkpoint_selects_the_index(name: str, place: Path) -> None:
     """
     Each file of a checkpoint is read as the checkpoint: a shard, the prefix and the state file; a
     directory with it contains one model.
@@ -128,7 +128,7 @@ def test_every_file_of_a_checkpoint_stands_for_its_index(name: str, place: Path)
 
 
 @pytest.mark.parametrize("name", ["training.data-00000-of-00001", "checkpoint"])
-def test_parts_without_their_index_are_told_by_name_and_passed_over_when_found(
+def test_checkpoint_part_without_an_index_fails_only_if_the_user_names_the_part(
     name: str, place: Path
 ) -> None:
     """
@@ -143,7 +143,7 @@ def test_parts_without_their_index_are_told_by_name_and_passed_over_when_found(
     assert run("inspect", ".").code == 4
 
 
-def test_state_file_leads_to_nothing_outside(place: Path) -> None:
+def test_state_file_does_not_lead_outside_the_directory(place: Path) -> None:
     """
     Only the last component of a path in a state file is used, so that it cannot lead outside the
     directory.
@@ -155,7 +155,7 @@ def test_state_file_leads_to_nothing_outside(place: Path) -> None:
     assert run("inspect", "inner/checkpoint").code == 3
 
 
-def test_saved_model_variables_stand_for_the_saved_model() -> None:
+def test_variables_of_a_savedmodel_select_the_savedmodel() -> None:
     """
     The index of variables in a SavedModel is read as the SavedModel, for each form of its path.
     """
@@ -178,7 +178,9 @@ def test_saved_model_variables_stand_for_the_saved_model() -> None:
         (b"\0" * 100, "truncated"),
     ],
 )
-def test_damaged_index_beside_its_values_is_told(content: bytes, code: str, place: Path) -> None:
+def test_damaged_index_with_a_shard_is_reported_as_a_damaged_checkpoint(
+    content: bytes, code: str, place: Path
+) -> None:
     """
     A damaged file with the suffix of an index and a shard next to it is reported as a damaged
     checkpoint.
@@ -196,7 +198,7 @@ def test_other_files_called_index_are_no_checkpoints(place: Path) -> None:
     assert "[foreign]" in run("inspect", "faiss.index").err
 
 
-def test_table_of_another_name_is_told(place: Path) -> None:
+def test_renamed_index_and_previous_format_have_separate_errors(place: Path) -> None:
     """
     A renamed index, and a checkpoint in the previous format, each have their own error message.
     """
@@ -206,13 +208,13 @@ def test_table_of_another_name_is_told(place: Path) -> None:
     assert "[checkpoint-v1]" in ended.err
 
 
-def test_magic_is_the_tables() -> None:
+def test_format_detection_and_reader_use_the_same_magic_number() -> None:
     """Format detection and the reader use the same magic number."""
     assert is_table(b"\0" * 40 + MAGIC)
     assert not is_table(MAGIC)
 
 
-def test_same_names_are_told_apart_by_their_objects(tmp_path: Path) -> None:
+def test_variables_with_equal_names_are_named_by_object_path(tmp_path: Path) -> None:
     """Variables with equal names or without a scope are named by their path in the object graph."""
     graph = [
         ([("a", 1), ("b", 2)], []),
@@ -241,7 +243,7 @@ def test_objects_in_circles_and_chains_are_bounded(tmp_path: Path) -> None:
         policytool.inspect(tmp_path / "chain.index")
 
 
-def test_tensors_that_no_object_has_keep_their_keys(tmp_path: Path) -> None:
+def test_tensors_outside_the_object_graph_are_listed_by_key(tmp_path: Path) -> None:
     """Tensors that are in the index but not in the object graph are listed by their keys."""
     bundles.write(tmp_path / "made", dict([bundles.object_graph([([], [])]), ("scope/x", FLOAT)]))
     assert layers(policytool.inspect(tmp_path / "made.index")) == {"scope": ["x"]}

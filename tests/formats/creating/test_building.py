@@ -110,7 +110,7 @@ def _attributes(item: Any) -> Attributes:
 
 
 @pytest.mark.parametrize("name", HDF5)
-def test_hdf5_is_what_keras_wrote(name: str, tmp_path: Path) -> None:
+def test_created_hdf5_file_equals_the_file_of_keras(name: str, tmp_path: Path) -> None:
     """
     A created HDF5 file has each attribute, group and dataset with the type that Keras 2 writes;
     texts at the root are ASCII.
@@ -127,7 +127,7 @@ def test_hdf5_is_what_keras_wrote(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_archives_are_what_keras_wrote(name: str, tmp_path: Path) -> None:
+def test_created_archive_equals_the_archive_of_keras(name: str, tmp_path: Path) -> None:
     """
     A created archive equals the archive of Keras: order of members, no compression, empty groups
     for layers without variables, and bfloat16 as two opaque bytes with its name.
@@ -264,7 +264,7 @@ def test_a_slash_in_a_name_makes_groups(tmp_path: Path) -> None:
 
 
 @THOROUGH
-def test_names_beyond_an_object_header_are_split(tmp_path: Path) -> None:
+def test_names_above_the_object_header_size_are_split(tmp_path: Path) -> None:
     """
     A list of names that exceeds an object header is split like in Keras: into equal parts in
     numbered attributes.
@@ -391,7 +391,9 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
         (replace(NO_TENSORS, container="json", config=[]), "lacks class_name and config"),
     ],
 )
-def test_what_no_file_can_hold_is_refused(content: Content, says: str, tmp_path: Path) -> None:
+def test_content_that_the_format_cannot_store_is_rejected(
+    content: Content, says: str, tmp_path: Path
+) -> None:
     """A content that the format cannot store is an error message, and no file is left."""
     path = h5_model(tmp_path / "model.h5", sequential())
     before = held(tmp_path)

@@ -93,7 +93,7 @@ def tensor(name: str, array: Any, dtype: str | None = None) -> Tensor:
 @THOROUGH
 @given(data=st.data(), container=st.sampled_from(["h5", "keras"]))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
-def test_any_variables_come_back_bit_for_bit(
+def test_variables_of_any_dtype_are_written_unchanged(
     data: st.DataObject, container: str, tmp_path: Path
 ) -> None:
     """
@@ -138,7 +138,7 @@ def test_any_variables_come_back_bit_for_bit(
     through=st.sampled_from([None, "bfloat16", "float16"]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
-def test_cast_values_are_those_of_a_cast(
+def test_values_cast_in_blocks_equal_the_cast_of_the_whole_array(
     values: Any, after: str, through: str | None, tmp_path: Path
 ) -> None:
     """Values that are cast in blocks equal the cast of the whole array, with the same counts."""
@@ -219,7 +219,7 @@ def test_filled_values(tmp_path: Path) -> None:
     assert found["none"].size == 0
 
 
-def test_integers_change_their_dtype_where_all_are_in_it(tmp_path: Path) -> None:
+def test_integers_are_cast_only_if_all_values_fit(tmp_path: Path) -> None:
     """Integers are cast from int64 to int32 or float32 only if each value fits exactly."""
     array = np.array([0, 3, 2**24 + 1])
     source = stored_in(tmp_path / "source.h5", {"v": array})
@@ -234,7 +234,7 @@ def test_integers_change_their_dtype_where_all_are_in_it(tmp_path: Path) -> None
             )
 
 
-def test_another_number_of_values_is_refused(tmp_path: Path) -> None:
+def test_another_number_of_values_is_rejected(tmp_path: Path) -> None:
     """A source with too few or too many values is an error."""
     array = np.zeros((2, 3), dtype="float32")
     source = stored_in(tmp_path / "source.h5", {"v": array})
@@ -272,7 +272,7 @@ def test_boxes_cover_a_range_in_order(shape: tuple[int, ...], data: st.DataObjec
     others=st.lists(st.integers(0, 60)),
     spoiled=st.integers(0, 59),
 )
-def test_streams_are_the_same_wherever_they_are_cut(
+def test_digest_of_a_stream_does_not_depend_on_chunks(
     data: bytes, cuts: list[int], others: list[int], spoiled: int
 ) -> None:
     """
@@ -298,7 +298,7 @@ def test_streams_are_the_same_wherever_they_are_cut(
 @pytest.mark.parametrize(
     "more", [{}, {"dtype": "float16"}, {"scale": (1.2,)}], ids=["plain", "cast", "scaled"]
 )
-def test_a_large_tensor_is_never_held_whole(
+def test_large_tensor_is_written_in_blocks(
     container: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
     """Writing a tensor of 128 MiB in blocks needs less than half of that memory."""

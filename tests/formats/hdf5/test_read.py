@@ -74,7 +74,7 @@ def test_stored_types_have_keras_names(value: object, dtype: str, tmp_path: Path
     assert [variable.dtype for variable in policytool.inspect(path).layers[1].variables] == [dtype]
 
 
-def test_opaque_type_with_its_name_beside_it_is_called_that(tmp_path: Path) -> None:
+def test_opaque_type_has_the_dtype_of_its_attribute(tmp_path: Path) -> None:
     """An opaque type has the dtype in the attribute next to it, as Keras 3.4 and later write it."""
     path = h5_model(tmp_path / "opaque.h5", sequential(), weights=False)
     with h5py.File(path, "a") as file:
@@ -130,7 +130,7 @@ def test_names_in_several_attributes_are_put_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "bytes", "fixed"])
-def test_config_is_read_whatever_string_type_it_has(text: str, tmp_path: Path) -> None:
+def test_config_is_read_from_every_string_type(text: str, tmp_path: Path) -> None:
     """The config is read for each string type: variable and fixed length, UTF-8 and ASCII."""
     config = '{"class_name": "Sequential", "config": {"name": "m\\u00fcller", "layers": []}}'
     path = tmp_path / "text.h5"

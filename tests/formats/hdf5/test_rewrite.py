@@ -104,7 +104,7 @@ KINDS: Final = {
 
 @BOTH
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_texts_keep_their_type(
+def test_changed_texts_keep_the_string_type(
     kind: tuple[int | None, int, int], changes: Changes, tmp_path: Path
 ) -> None:
     """
@@ -123,7 +123,9 @@ def test_texts_keep_their_type(
 
 @BOTH
 @pytest.mark.parametrize("cset", [h5t.CSET_ASCII, h5t.CSET_UTF8])
-def test_texts_keep_their_bytes_beyond_ascii(cset: int, changes: Changes, tmp_path: Path) -> None:
+def test_changed_texts_keep_bytes_outside_ascii(
+    cset: int, changes: Changes, tmp_path: Path
+) -> None:
     """A changed text outside ASCII keeps its bytes for each declared character set."""
     path = h5_model(tmp_path / "model.h5", sequential())
     config = json.dumps(sequential(dense(other="é ü 層")), ensure_ascii=False)
@@ -139,7 +141,7 @@ def test_texts_keep_their_bytes_beyond_ascii(cset: int, changes: Changes, tmp_pa
 @pytest.mark.parametrize(
     "release", ["tf1.15", "tf2.1", "tf2.3", "tf2.4", "tf2.9", "tf2.15", "keras3.3", "keras3.15"]
 )
-def test_every_releases_texts_keep_their_type(release: str, tmp_path: Path) -> None:
+def test_texts_of_every_release_keep_the_string_type(release: str, tmp_path: Path) -> None:
     """Both texts of a compiled model keep their type, for a sample of each release's files."""
     files = sorted((FIXTURES / release).glob("*.h5"))
     for path in sampled(f"texts of {release}", files, share=5):
@@ -229,7 +231,7 @@ def test_nothing_of_an_old_text_is_left(
     "libver", ["earliest", ("v108", "v108"), ("v110", "v110"), "latest"], ids=str
 )
 @pytest.mark.parametrize("block", [0, 512, 2048])
-def test_files_keep_their_version_and_user_block(
+def test_rewritten_files_keep_the_version_and_user_block(
     libver: Any, block: int, changes: Changes, tmp_path: Path
 ) -> None:
     """A rewritten file keeps its format version and user block."""
@@ -310,7 +312,7 @@ RICH: Final = (
 )
 
 
-def test_everything_else_stays_as_it_is_stored(tmp_path: Path) -> None:
+def test_links_chunks_filters_and_attributes_are_unchanged(tmp_path: Path) -> None:
     """
     Links, chunks, filters, fill values and attributes of all types are unchanged, as compared by
     the writer and again with h5py.
@@ -382,7 +384,7 @@ def test_bfloat16_is_not_written_to_hdf5_models(tmp_path: Path) -> None:
     assert caught.value.code == "not-rewritable"
 
 
-def test_optimizer_tensors_are_told_from_the_root(tmp_path: Path) -> None:
+def test_casts_in_the_optimizer_group_count_for_the_optimizer(tmp_path: Path) -> None:
     """A cast without a layer counts for the optimizer if its tensor is in the optimizer's group."""
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
@@ -400,7 +402,7 @@ def test_optimizer_tensors_are_told_from_the_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", ["opaque", "named", "float"])
-def test_bfloat16_is_widened_however_it_is_stored(stored: str, tmp_path: Path) -> None:
+def test_bfloat16_is_widened_from_every_stored_form(stored: str, tmp_path: Path) -> None:
     """
     bfloat16 is converted to float32 for each stored form: two opaque bytes with or without a name,
     and a float type of HDF5.

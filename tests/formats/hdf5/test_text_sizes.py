@@ -25,7 +25,7 @@ NAMES = st.lists(st.text("abcé/_:0", max_size=40), min_size=1, max_size=40)
 @pytest.mark.parametrize("user_block", [0, 512])
 @settings(deadline=None, max_examples=30)
 @given(names=NAMES, others=st.integers(0, 7))
-def test_the_lengths_are_those_that_the_library_reads(
+def test_lengths_equal_those_that_the_library_reads(
     tmp_path_factory: pytest.TempPathFactory,
     libver: tuple[str, str],
     user_block: int,
@@ -81,7 +81,7 @@ def test_names_in_a_large_file_are_read(tmp_path: Path) -> None:
         assert library.attribute_names(file.id, "weight_names") == ("dense/kernel", "dense/bias")
 
 
-def test_one_text_named_often_is_refused(tmp_path: Path) -> None:
+def test_text_with_many_references_is_rejected(tmp_path: Path) -> None:
     """
     A small file with many references to the same text is an error, because reading it would need
     gigabytes.

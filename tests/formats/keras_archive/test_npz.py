@@ -210,7 +210,7 @@ def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:
     assert len(pickled(path)) == 1
 
 
-def test_what_shares_bytes_or_is_damaged_is_unreadable(tmp_path: Path) -> None:
+def test_damaged_or_overlapping_weights_are_unreadable(tmp_path: Path) -> None:
     """
     Weights that share bytes or are damaged are unreadable, with exit code 3 and an error message.
     """

@@ -109,7 +109,7 @@ def test_archive_behind_other_bytes_is_read(tmp_path: Path) -> None:
     st.integers(0, 100),
     st.lists(st.tuples(st.integers(0, 9500), st.integers(0, 5000)), max_size=12),
 )
-def test_window_reads_as_a_file_of_its_own(
+def test_window_reads_only_the_bytes_of_the_member(
     data: bytes, before: int, reads: list[tuple[int, int]]
 ) -> None:
     """A window on a member returns only the bytes within it, for any sequence of reads."""

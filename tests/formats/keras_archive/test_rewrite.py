@@ -73,7 +73,7 @@ def _described(archive: zipfile.ZipFile) -> list[tuple[object, ...]]:
     "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 )
 @pytest.mark.parametrize("casts", [False, True])
-def test_members_keep_their_order_and_description(
+def test_members_keep_order_and_attributes(
     compression: int,
     casts: bool,  # noqa: FBT001
     tmp_path: Path,
@@ -122,7 +122,7 @@ def _local(path: Path, name: str) -> bytes:
     return data[start : start + 30 + name_length + extra_length]
 
 
-def test_members_of_streams_and_large_ones_are_copied_as_they_are(tmp_path: Path) -> None:
+def test_members_with_data_descriptors_or_64_bit_sizes_are_unchanged(tmp_path: Path) -> None:
     """Members with data descriptors or 64-bit sizes are copied unchanged."""
     path = tmp_path / "model.keras"
 
@@ -152,7 +152,7 @@ def test_members_of_streams_and_large_ones_are_copied_as_they_are(tmp_path: Path
         assert _local(new, name) == _local(path, name)
 
 
-def test_a_member_that_stands_twice_is_not_replaced(tmp_path: Path) -> None:
+def test_duplicate_member_is_copied_but_not_changed(tmp_path: Path) -> None:
     """A duplicate member can be copied but not changed."""
     members = [*keras_members().items(), ("assets/a", b"1"), ("assets/a", b"2")]
     with pytest.warns(UserWarning, match="Duplicate"):
@@ -171,7 +171,7 @@ def test_a_member_that_stands_twice_is_not_replaced(tmp_path: Path) -> None:
     assert caught.value.code == "not-rewritable"
 
 
-def test_config_keeps_its_byte_order_mark(tmp_path: Path) -> None:
+def test_changed_config_keeps_the_byte_order_mark(tmp_path: Path) -> None:
     """A changed config keeps its byte order mark."""
     text = b"\xef\xbb\xbf" + json.dumps(sequential()).encode()
     new = rewrite(keras_zip(tmp_path / "model.keras", keras_members(text)), Changes(edits=(EDIT,)))
@@ -300,7 +300,9 @@ def test_state_may_be_dropped_or_begun(trained: tuple[Path, list[tuple[str, ...]
     assert weights(again.target)["optimizer/vars/0"].dtype == "int64"
 
 
-def test_a_slot_without_its_source_is_refused(trained: tuple[Path, list[tuple[str, ...]]]) -> None:
+def test_slot_with_a_missing_source_is_rejected(
+    trained: tuple[Path, list[tuple[str, ...]]],
+) -> None:
     """A slot whose source is missing is an error, because the plan was made for another file."""
     path, _ = trained
     before = held(path.parent)
@@ -376,7 +378,7 @@ def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
     assert caught.value.code == "target-exists"
 
 
-def test_one_file_in_place_is_replaced_alone(unpacked: Path) -> None:
+def test_in_place_edit_replaces_only_the_changed_file(unpacked: Path) -> None:
     """If one file changes in place, only this file is replaced, and its backup is next to it."""
     (unpacked / "config.json.bak").unlink()
     before = held(unpacked)
@@ -418,7 +420,7 @@ def test_a_directory_without_backup(in_place: bool, unpacked: Path) -> None:  # 
     assert "old" not in held(target)
 
 
-def test_shards_change_where_their_tensors_are(unpacked: Path) -> None:
+def test_only_shards_with_cast_tensors_change(unpacked: Path) -> None:
     """Only the shards that contain a cast tensor change, and the index is unchanged."""
     (unpacked / "model.weights.h5").unlink()
     for index in range(2):
@@ -437,7 +439,7 @@ def test_shards_change_where_their_tensors_are(unpacked: Path) -> None:
     assert {name for name in after if after[name] != before[name]} == {"model_00001.weights.h5"}
 
 
-def test_state_in_several_shards_is_refused(unpacked: Path) -> None:
+def test_change_of_state_in_several_shards_is_rejected(unpacked: Path) -> None:
     """
     A change of optimizer state in several shards is an error, because the target shard is
     ambiguous.

@@ -20,7 +20,7 @@ class TestKerasDirectory(FormatContract):
     parts = ("config.json", "metadata.json", "model.weights.h5")
 
 
-def test_directory_and_archive_say_the_same(tmp_path: Path) -> None:
+def test_unpacked_archive_gives_the_report_of_the_archive(tmp_path: Path) -> None:
     """The report on an unpacked archive equals that on the archive except for the path."""
     for name, data in keras_members().items():
         (tmp_path / name).write_bytes(data)

@@ -39,7 +39,9 @@ class TestKerasMetadata(FormatContract):
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parts[-3]}-{path.parts[-2]}")
-def test_it_says_what_the_saved_model_says(path: Path, tmp_path: Path) -> None:
+def test_metadata_file_has_the_layers_and_policies_of_the_savedmodel(
+    path: Path, tmp_path: Path
+) -> None:
     """A metadata file has the same layers and policies as its SavedModel, in the model's order."""
     whole, alone = (
         policytool.inspect(str(path.parent)),
@@ -90,6 +92,6 @@ def test_damage_is_named(code: str, tmp_path: Path) -> None:
     assert caught.value.code == code
 
 
-def test_in_its_directory_it_stands_for_the_saved_model() -> None:
+def test_metadata_file_in_a_savedmodel_selects_the_savedmodel() -> None:
     """A metadata file in its SavedModel is read as the whole SavedModel."""
     assert policytool.inspect(str(SAMPLES[0])).format == "savedmodel"

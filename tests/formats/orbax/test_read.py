@@ -79,7 +79,7 @@ def expected(case: str) -> dict[str, tuple[Any, ...]]:
 
 @needs_tensorstore
 @pytest.mark.parametrize("case", sorted(TRUTH))
-def test_variables_are_those_that_keras_saved(case: str) -> None:
+def test_variables_equal_those_that_keras_saved(case: str) -> None:
     """Names, shapes, dtypes and values are equal, also for variables that devices share."""
     path = ORBAX / case
     document = format_detection.document(path, case)

@@ -52,7 +52,7 @@ def write(
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_an_architecture_is_edited_where_it_differs(mark: bytes, model: Path) -> None:
+def test_edit_of_an_architecture_changes_only_the_edited_value(mark: bytes, model: Path) -> None:
     """An edit of an architecture keeps white space, line ends and a byte order mark."""
     model.write_bytes(mark + TEXT.encode())
     written = write(model, model.with_name("new.json"))
@@ -113,7 +113,7 @@ def test_a_target_is_not_overwritten(model: Path) -> None:
     assert (written.target.name, written.followed_link) == ("nowhere.json", True)
 
 
-def test_a_target_that_appears_meanwhile_is_not_overwritten(
+def test_target_created_during_the_write_is_not_overwritten(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -196,7 +196,7 @@ def test_drafts_of_killed_runs_are_removed(model: Path) -> None:
     assert not folder.exists()
 
 
-def test_missing_directories_and_formats_are_told(model: Path, tmp_path: Path) -> None:
+def test_missing_directory_and_unsupported_format_are_errors(model: Path, tmp_path: Path) -> None:
     """A missing directory and an unsupported format each have an error message."""
     with pytest.raises(ModelFileError) as caught:
         write(model, tmp_path / "none" / "new.json")
@@ -208,7 +208,7 @@ def test_missing_directories_and_formats_are_told(model: Path, tmp_path: Path) -
         rewriting.write(model, tmp_path / "new", Changes(), document_format="weights")
 
 
-def test_times_and_counts_are_told(tmp_path: Path) -> None:
+def test_write_result_contains_times_and_counts(tmp_path: Path) -> None:
     """The result contains times and counts for the report."""
     path = h5_model(tmp_path / "model.h5", sequential())
     written = rewriting.write(path, tmp_path / "new.h5", all_changes(path), document_format="h5")

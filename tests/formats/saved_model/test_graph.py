@@ -141,7 +141,7 @@ def test_calls_loops_and_branches_are_followed(
     assert trace.reads == {("net", "part", "dense"): (0,)}
 
 
-def test_whole_names_in_the_body_of_a_loop_are_not_put_below_it_again() -> None:
+def test_complete_names_in_a_loop_body_get_no_second_scope() -> None:
     """
     Ops in the body of a loop with complete names, as ``tf.function`` writes them, do not get the
     scope of the loop a second time.
@@ -157,7 +157,7 @@ def test_whole_names_in_the_body_of_a_loop_are_not_put_below_it_again() -> None:
     }
 
 
-def test_only_what_outputs_need_is_counted() -> None:
+def test_only_ops_that_an_output_needs_are_counted() -> None:
     """
     Only ops that an output of the signature needs are counted, and not ops for saving or for other
     signatures.
@@ -171,7 +171,7 @@ def test_only_what_outputs_need_is_counted() -> None:
     assert ops(trace) == {("a", "MatMul"): (("float32",), 1), ("", "Identity"): (("float32",), 1)}
 
 
-def test_bound_inputs_say_which_variables_the_last_arguments_are() -> None:
+def test_bound_inputs_identify_the_variables_of_the_last_arguments() -> None:
     """
     The bound inputs of a function identify the variables of its last arguments, regardless of their
     names in the main graph.
@@ -206,7 +206,7 @@ def test_bound_inputs_say_which_variables_the_last_arguments_are() -> None:
     assert trace.reads == {("model_1", "dense_1"): (1,), ("model_1", "dense_1_1"): (2,)}
 
 
-def test_dtypes_that_attributes_do_not_say() -> None:
+def test_dtypes_of_ops_without_attributes_are_known() -> None:
     """
     The dtype of an op can be the default of a missing attribute or a fixed output dtype; an
     attribute for stored elements does not count.
@@ -231,7 +231,7 @@ def test_dtypes_that_attributes_do_not_say() -> None:
 @pytest.mark.parametrize(
     ("mode", "dtypes"), [("FP16", ("float16",)), ("fp32", ("float32",)), ("INT8", ())]
 )
-def test_engines_of_tensorrt_compute_in_their_precision(mode: str, dtypes: tuple[str, ...]) -> None:
+def test_tensorrt_engine_counts_with_its_precision_mode(mode: str, dtypes: tuple[str, ...]) -> None:
     """
     A TensorRT engine counts with its precision mode, because its inputs, outputs and original
     segment are float32.
@@ -304,7 +304,7 @@ times as many.
 
 
 @pytest.mark.parametrize("case", SMALL_AND_LONG)
-def test_what_a_small_file_has_done_is_counted(case: str, bounded: Bounded) -> None:
+def test_calls_and_inputs_count_for_the_step_limit(case: str, bounded: Bounded) -> None:
     """Calls, inputs, arguments and names count for the step limit like ops."""
     bounded("trace-steps", 9_000)
     with pytest.raises(_graph.GraphLimitError, match="above the trace-steps limit of 9000"):
@@ -345,7 +345,7 @@ def test_calls_nest_within_bounds() -> None:
         traces([Op(name="out", op="PartitionedCall", calls={"f": "f0"})], functions)
 
 
-def test_without_functions_there_is_no_trace() -> None:
+def test_missing_function_gives_no_trace() -> None:
     """A signature or call whose function is not in the file has no trace."""
     assert (
         traces(
@@ -363,7 +363,7 @@ def test_without_functions_there_is_no_trace() -> None:
     )
 
 
-def test_variables_of_a_graph_without_objects_are_its_nodes() -> None:
+def test_variables_of_a_tf1_graph_are_its_variable_ops() -> None:
     """
     In a graph of TF 1 without an object graph, variables are ops, and a variable counts for the
     scope of the op that reads it.

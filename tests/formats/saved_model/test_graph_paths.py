@@ -309,7 +309,7 @@ def called_with_its_path(definition: Any) -> None:
     call(definition, "calls", "saving", "path")
 
 
-def test_paths_in_their_places_are_not_told() -> None:
+def test_paths_from_placeholders_and_assets_are_not_reported() -> None:
     """
     No observation is reported if the path of a saver comes from its placeholder and that of a table
     from an asset, in the graph and in called functions.
@@ -370,7 +370,9 @@ def test_paths_in_their_places_are_not_told() -> None:
         ),
     ],
 )
-def test_paths_of_the_files_own_are_told(change: Callable[[Any, Any], object], op: str) -> None:
+def test_savers_and_tables_with_a_path_from_the_file_are_reported(
+    change: Callable[[Any, Any], object], op: str
+) -> None:
     """
     A saver or table with a path from the file is reported; each of these graphs made TensorFlow
     write or read a file that the model named.
@@ -378,7 +380,7 @@ def test_paths_of_the_files_own_are_told(change: Callable[[Any, Any], object], o
     assert observed(change)[0] == op
 
 
-def test_two_functions_of_one_name_are_told() -> None:
+def test_two_functions_of_one_name_are_reported() -> None:
     """Two functions of the same name are reported, because TensorFlow calls the first."""
 
     def change(_: Any, definition: Any) -> None:
@@ -398,7 +400,7 @@ def test_a_saver_has_no_path_of_an_assets() -> None:
     assert observed(saver_is_asset) == ["SaveV2", "RestoreV2"]
 
 
-def test_attributes_that_calls_fill_in_are_told() -> None:
+def test_output_stream_from_a_call_is_reported() -> None:
     """
     An op that prints is reported if a call fills in its output stream, because the call can specify
     a file.
@@ -467,7 +469,7 @@ def decoded(_: Any, definition: Any) -> None:
     ).value.type = 20
 
 
-def test_a_table_may_read_its_asset_from_a_variable() -> None:
+def test_table_with_an_asset_in_a_variable_is_accepted() -> None:
     """
     A table can read its asset from a variable, as in every SavedModel of TensorFlow 2 with a table.
     """
@@ -507,7 +509,7 @@ def of_tensorflow1(graph: Any, name: bytes = b"words.txt") -> None:
     )
 
 
-def test_assets_of_tensorflow_1_stand_in_a_collection() -> None:
+def test_asset_in_a_collection_of_tensorflow1_is_accepted() -> None:
     """
     A table of TensorFlow 1 whose asset is in a collection is accepted, because releases read it if
     the graph lists no other assets.

@@ -41,7 +41,7 @@ def test_unknown_fields_survive(file: str) -> None:
     assert sorted(again) == sorted(data)
 
 
-def test_metadata_says_the_same_in_either_place(tmp_path: Path) -> None:
+def test_metadata_in_both_places_gives_the_same_layers(tmp_path: Path) -> None:
     """
     The layers are the same, except for their addresses, for metadata in ``saved_model.pb`` and in a
     separate file.
@@ -79,7 +79,7 @@ def test_without_keras_metadata_variables_are_listed(tmp_path: Path) -> None:
     ]  # it has no variables beside it
 
 
-def test_layers_count_once_however_many_edges_lead_to_them(tmp_path: Path) -> None:
+def test_layers_with_several_edges_count_once(tmp_path: Path) -> None:
     """
     A layer and its variables count once, even if it is listed, an attribute and an item of a list.
     """

@@ -101,7 +101,7 @@ def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> N
     assert held(again) == held(source)
 
 
-def test_one_changed_file_is_replaced_alone(tmp_path: Path) -> None:
+def test_in_place_edit_replaces_only_the_changed_file(tmp_path: Path) -> None:
     """If one file changes in place, only this file is replaced, with its backup next to it."""
     source = copied(SAMPLES["metadata"], tmp_path)
     before = held(source)
@@ -163,7 +163,7 @@ def test_a_cache_of_links_becomes_a_whole_model(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
+def test_casts_and_edits_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
     """
     Casts of a checkpoint, an edit that does not fit, and an invalid message are errors, and nothing
     is written.
@@ -192,7 +192,7 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["changed", "before", "after", "longer"])
-def test_a_draft_that_does_not_read_back_is_refused(
+def test_draft_with_a_changed_byte_is_rejected(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A byte that changes between writing and comparing is an error at each place of the file."""
@@ -230,7 +230,7 @@ def test_a_draft_that_does_not_read_back_is_refused(
     assert held(tmp_path) == before
 
 
-def test_a_lone_metadata_file_is_rewritten_alike(tmp_path: Path) -> None:
+def test_single_metadata_file_is_rewritten_as_in_a_savedmodel(tmp_path: Path) -> None:
     """A metadata file without its SavedModel is rewritten identically to that in the SavedModel."""
     source = tmp_path / "metadata_of_a_model.pb"
     source.write_bytes((SAMPLES["metadata"] / KERAS).read_bytes())
@@ -253,7 +253,7 @@ def test_a_lone_metadata_file_is_rewritten_alike(tmp_path: Path) -> None:
         )
 
 
-def test_a_linked_file_is_verified_under_its_own_name(tmp_path: Path) -> None:
+def test_linked_file_is_verified_under_the_name_of_the_link(tmp_path: Path) -> None:
     """
     A linked file is verified under the name of the link, because download caches name the target
     after its hash.

@@ -60,7 +60,7 @@ def models(*arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_map_of_the_release_stands_for_its_shards() -> None:
+def test_map_of_a_release_gives_the_layers_of_its_shards() -> None:
     """A map that Keras wrote is read with all layers of its shards."""
     model = policytool.inspect(MAP)
     assert model.format == "weights"
@@ -85,7 +85,7 @@ def test_layer_spread_over_shards_is_one(place: Path) -> None:
     assert place.is_dir()
 
 
-def test_shard_can_be_named_alone(place: Path) -> None:
+def test_shard_that_the_user_names_is_read_as_a_weights_file(place: Path) -> None:
     """
     A shard that the user names is read as a weights file, and a shard that is found in a directory
     as its map.
@@ -114,7 +114,7 @@ def test_shard_can_be_named_alone(place: Path) -> None:
         ({"/a/vars": ["damaged.weights.h5"]}, "damaged-h5", "damaged.weights.h5"),
     ],
 )
-def test_map_names_files_beside_it_alone(
+def test_map_may_refer_only_to_files_in_its_directory(
     mapped: object, code: str, words: str, place: Path
 ) -> None:
     """
@@ -129,7 +129,7 @@ def test_map_names_files_beside_it_alone(
     assert raised.value.code == code
 
 
-def test_single_shard_may_stand_without_a_list(place: Path) -> None:
+def test_map_may_refer_to_a_single_shard_without_a_list(place: Path) -> None:
     """A map can name a single shard without a list, as Keras also accepts it."""
     write(place, {"/layers/dense/vars": "m_00000.weights.h5"})
     assert models("m.weights.json")[0]["summary"]["bytes"] == 8

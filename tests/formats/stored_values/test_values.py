@@ -205,7 +205,7 @@ def test_text_of_any_length_is_not_read(tmp_path: Path) -> None:
     )
 
 
-def test_damage_is_told_as_a_reason(tmp_path: Path) -> None:
+def test_damaged_chunk_makes_the_variable_unreadable_with_a_reason(tmp_path: Path) -> None:
     """A chunk with a wrong checksum makes the variable unreadable with a reason."""
     path = h5(tmp_path / "model.h5", KERNEL, chunks=(6, 2), fletcher32=True)
     data = bytearray(path.read_bytes())
@@ -214,7 +214,7 @@ def test_damage_is_told_as_a_reason(tmp_path: Path) -> None:
     assert "cannot be read" in reason(path)
 
 
-def test_what_is_no_dataset_of_the_file_has_no_values(tmp_path: Path) -> None:
+def test_path_through_a_soft_link_has_no_values(tmp_path: Path) -> None:
     """A path through a soft link has no values."""
     path = h5(tmp_path / "model.h5", KERNEL)
     with h5py.File(path, "a") as file:
@@ -228,7 +228,7 @@ def test_what_is_no_dataset_of_the_file_has_no_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_archives_give_what_their_weights_hold(tmp_path: Path, compression: int) -> None:
+def test_archives_give_the_values_of_their_weights(tmp_path: Path, compression: int) -> None:
     """
     The weights of an archive are read in place or, if the member is compressed, after inflating it.
     """
@@ -262,7 +262,7 @@ def test_an_unpacked_model_has_values() -> None:
 
 
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15"])
-def test_a_savedmodel_has_the_values_of_its_hdf5_twin(release: str) -> None:
+def test_savedmodel_has_the_values_of_the_hdf5_file_of_the_same_release(release: str) -> None:
     """
     Each variable of a SavedModel has the same values as in the HDF5 file that the same release
     wrote.
@@ -292,7 +292,7 @@ def test_an_export_has_values() -> None:
         assert every(FIXTURES / name)
 
 
-def test_a_savedmodel_without_its_variables_says_so(tmp_path: Path) -> None:
+def test_savedmodel_without_checkpoint_files_is_an_error(tmp_path: Path) -> None:
     """Values of a SavedModel without checkpoint files are an error with the missing file."""
     path = small_models.small_saved_model(tmp_path / "model")
     with opened(path) as (stored, _), pytest.raises(ValuesError, match="does not exist"):
@@ -301,7 +301,7 @@ def test_a_savedmodel_without_its_variables_says_so(tmp_path: Path) -> None:
         )
 
 
-def test_a_savedmodels_checkpoint_may_not_contradict_its_graph() -> None:
+def test_checkpoint_that_contradicts_the_graph_gives_no_values() -> None:
     """
     A variable whose shape or dtype in the checkpoint differs from that in the graph has no values.
     """
@@ -356,7 +356,7 @@ def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
     assert [tensor.path[-1] for tensor in KerasValues([]).in_order(tensors)] == ["0", "2", "10"]
 
 
-def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
+def test_variable_outside_the_shards_has_no_values() -> None:
     """A variable that is in no shard has no values."""
     from policytool.formats.hdf5.datasets import KerasValues
 
@@ -380,7 +380,7 @@ def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
     np.testing.assert_array_equal(np.concatenate(found), KERNEL.reshape(-1))
 
 
-def test_dtypes_that_numpy_lacks_are_told() -> None:
+def test_dtype_that_numpy_lacks_is_an_error_with_its_name() -> None:
     """
     A dtype that NumPy lacks, such as a quantized integer, is an error with its name; 8-bit floats
     are returned as bytes.
@@ -413,7 +413,7 @@ def stored(path: Path) -> set[bytes]:
     ),
     ids=str,
 )
-def test_an_export_of_keras_3_has_the_values_of_its_twin(export: Path) -> None:
+def test_export_of_keras3_has_the_values_of_the_keras_archive(export: Path) -> None:
     """
     An export of Keras 3 has each variable of the ``.keras`` file once, although it stores copies,
     and the states of random layers.
@@ -426,7 +426,7 @@ def test_an_export_of_keras_3_has_the_values_of_its_twin(export: Path) -> None:
     assert stored(export.with_suffix(".keras")) == stored(export) - states
 
 
-def test_a_graph_of_tf_1_has_the_values_of_its_twin() -> None:
+def test_export_of_tf1_has_the_values_of_the_hdf5_file() -> None:
     """
     The variables of an export of TF 1 are found by name, because it has no object graph, and equal
     those of the HDF5 file.
@@ -455,14 +455,14 @@ def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["tf1.15", "tf2.15"])
-def test_weights_in_a_checkpoint_are_those_in_hdf5(release: str) -> None:
+def test_weights_in_a_checkpoint_equal_those_in_hdf5(release: str) -> None:
     """The weights that ``save_weights`` wrote into a checkpoint equal those in HDF5."""
     assert stored(FIXTURES / release / "weights_only.ckpt.index") == stored(
         FIXTURES / release / "weights_only.weights.h5"
     )
 
 
-def test_a_checkpoint_without_its_values_says_so(tmp_path: Path) -> None:
+def test_checkpoint_without_shards_is_an_error(tmp_path: Path) -> None:
     """
     Values of a checkpoint without shards are an error with the missing file, although the index
     contains the shapes.
@@ -490,7 +490,7 @@ def test_weights_in_shards_have_values() -> None:
 @pytest.mark.parametrize(
     "case", ["default_float32", "global_mixed_float16", "nested_models", "sequential", "wrappers"]
 )
-def test_tensorflow_js_models_have_the_values_they_were_made_of(case: str) -> None:
+def test_tensorflow_js_models_have_the_values_of_their_sources(case: str) -> None:
     """TensorFlow.js models have the values of the models from which they were converted."""
     assert stored(FIXTURES / f"tfjs4.22/{case}/model.json") == stored(
         FIXTURES / f"tf2.15/{case}.h5"
@@ -515,7 +515,7 @@ KERNEL_ENTRY: Final = {"name": "dense/kernel", "shape": [6, 2], "dtype": "float3
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3, 4, 47, 48])
-def test_a_tensor_may_lie_in_several_shards(
+def test_tensor_in_several_shards_is_read(
     tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -559,7 +559,7 @@ def test_a_tensor_may_lie_in_several_shards(
     ],
     ids=["quantised", "gone", "above", "link", "address", "directory", "none", "short", "text"],
 )
-def test_what_is_not_in_the_shards_is_a_reason(
+def test_tensor_outside_the_shards_has_no_values_with_a_reason(
     tmp_path: Path, weights: list[dict[str, Any]], paths: list[str], words: str
 ) -> None:
     """

@@ -32,7 +32,7 @@ def stored(directory: Path) -> dict[str, np.ndarray]:
     return values
 
 
-def test_names_are_those_that_tensorflow_js_looks_for(tmp_path: Path) -> None:
+def test_weights_have_the_names_that_tensorflow_js_looks_up(tmp_path: Path) -> None:
     """
     Weights have the names that TensorFlow.js looks up: nested models add no prefix, and the config
     is a Keras 2 config.
@@ -92,7 +92,7 @@ def test_files_are_never_replaced_by_a_model_for_tensorflow_js(tmp_path: Path) -
         policytool.migrate(source, target="tfjs", output=tmp_path / "model.json")
 
 
-def test_what_tensorflow_js_lacks_is_reported(tmp_path: Path) -> None:
+def test_classes_that_tensorflow_js_lacks_are_reported(tmp_path: Path) -> None:
     """
     A class that TensorFlow.js lacks is an error with the layer and the class, and nothing is
     written.
@@ -130,7 +130,7 @@ def test_predictions_are_not_compared(tmp_path: Path) -> None:
         )
 
 
-def test_policies_that_tensorflow_js_does_not_have_cannot_be_asked_for(tmp_path: Path) -> None:
+def test_options_for_policies_are_usage_errors_for_tensorflow_js(tmp_path: Path) -> None:
     """``--to`` and ``--set`` are usage errors for TensorFlow.js, which computes in float32."""
     for options in ({"to": "mixed_float16"}, {"set": {"mlp/head": "float16"}}):
         with pytest.raises(UsageError, match="computes in float32"):

@@ -106,7 +106,7 @@ def test_the_address_names_the_whole_way() -> None:
     assert layer.address.pointer.startswith("/modelTopology/model_config/config/layers/")
 
 
-def test_graph_models_are_refused_by_name() -> None:
+def test_graph_models_are_rejected_by_name() -> None:
     """A graph model is an error that names the format, because it has no layers."""
     ended = run("inspect", TFJS / "graph_model/model.json")
     assert ended.code == 3
@@ -114,7 +114,7 @@ def test_graph_models_are_refused_by_name() -> None:
     assert "graph model" in ended.err
 
 
-def test_quantised_tensors_say_what_is_stored() -> None:
+def test_quantized_tensors_have_their_stored_dtype() -> None:
     """A quantized tensor has its stored dtype, and its layer is not reported as quantized."""
     model = policytool.inspect(TFJS / "quantized_uint8/model.json")
     stored = {
@@ -129,7 +129,7 @@ def test_quantised_tensors_say_what_is_stored() -> None:
     )
 
 
-def test_policies_that_tensorflow_js_ignores_are_told() -> None:
+def test_policies_that_tensorflow_js_ignores_are_reported() -> None:
     """
     A note reports policies in a TensorFlow.js model as ignored, because the library computes in
     float32 (measured).
@@ -140,7 +140,7 @@ def test_policies_that_tensorflow_js_ignores_are_told() -> None:
     ]
 
 
-def test_models_of_keras_3_are_told_to_load_nowhere() -> None:
+def test_models_of_keras3_are_reported_as_failing_to_load() -> None:
     """
     A TensorFlow.js model of Keras 3 is reported as failing to load (measured).
     """
@@ -149,7 +149,7 @@ def test_models_of_keras_3_are_told_to_load_nowhere() -> None:
     ]
 
 
-def test_no_loader_is_said_to_take_the_file() -> None:
+def test_tensorflow_js_models_have_no_verdicts_on_releases() -> None:
     """
     A TensorFlow.js file has no verdicts on releases, because a converter reads it and
     ``load_model`` does not.
@@ -167,7 +167,7 @@ def test_weights_without_a_topology_hold_no_policy(tmp_path: Path) -> None:
     assert (model.format, [layer.path for layer in model.layers]) == ("weights", ["dense_a"])
 
 
-def test_keras_3_names_its_tensors_by_place() -> None:
+def test_tensors_of_keras3_are_named_by_path() -> None:
     """
     Tensors of Keras 3 are named by their path in the ``.keras`` file, as the converter writes them.
     """
@@ -189,7 +189,7 @@ def test_keras_3_names_its_tensors_by_place() -> None:
         ".",
     ],
 )
-def test_shards_outside_the_directory_are_told(shard: str, tmp_path: Path) -> None:
+def test_shards_outside_the_directory_are_reported_and_not_read(shard: str, tmp_path: Path) -> None:
     """
     Shards outside the model's directory are reported and not read, although TensorFlow.js would
     read them.
@@ -266,7 +266,7 @@ def test_an_architecture_of_a_custom_class_is_no_tensorflow_js(tmp_path: Path) -
     assert policytool.inspect(path).format == "json"
 
 
-def test_a_shard_is_known_by_the_model_beside_it(tmp_path: Path) -> None:
+def test_shard_is_recognized_by_the_model_in_its_directory(tmp_path: Path) -> None:
     """
     A file is recognized as a shard by its name in the readable model next to it, and other files
     are not.

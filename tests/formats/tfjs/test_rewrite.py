@@ -67,7 +67,7 @@ def test_every_fixture_is_rewritten_and_read_back(path: Path, tmp_path: Path) ->
     reading.read(written.target, "again")
 
 
-def test_beside_and_in_place_the_shards_stay_where_they_are(model: Path) -> None:
+def test_shards_are_unchanged_in_the_same_directory(model: Path) -> None:
     """
     In place or in the same directory, only the model file is written, and the shards stay
     unchanged.
@@ -80,7 +80,7 @@ def test_beside_and_in_place_the_shards_stay_where_they_are(model: Path) -> None
     assert held(model.parent)["model.json.bak"] == before["model.json"]
 
 
-def test_a_copy_elsewhere_gets_its_shards(model: Path, tmp_path: Path) -> None:
+def test_copy_in_another_directory_gets_its_shards(model: Path, tmp_path: Path) -> None:
     """
     A copy in another directory gets its shards, including those in subdirectories, and a second run
     does not write them again.
@@ -149,7 +149,7 @@ def test_a_copy_that_could_not_be_loaded_is_not_made(
     write(model, model.with_name("other.json"))
 
 
-def test_behind_a_link_the_shards_are_those_beside_the_link(model: Path, tmp_path: Path) -> None:
+def test_shards_of_a_linked_model_are_those_next_to_the_link(model: Path, tmp_path: Path) -> None:
     """If the model is a link, as in a download cache, its shards are those next to the link."""
     cache = tmp_path / "cache"
     cache.mkdir()
@@ -194,7 +194,7 @@ def test_no_policy_asks_for_a_cast(policy: str) -> None:
     assert ("tensors-kept" in told) == (not policy.startswith("mixed_"))
 
 
-def test_inputs_that_tensorflow_js_cannot_feed_are_refused() -> None:
+def test_inputs_that_tensorflow_js_cannot_feed_are_rejected() -> None:
     """
     A plan with a float input other than float32 is an error, because TensorFlow.js fails to predict
     with it (measured).
@@ -220,7 +220,7 @@ def test_inputs_that_tensorflow_js_cannot_feed_are_refused() -> None:
         "/modelTopology/training_config",
     ],
 )
-def test_a_plan_that_leaves_no_model_is_refused(pointer: str, model: Path, tmp_path: Path) -> None:
+def test_plan_with_an_invalid_result_is_rejected(pointer: str, model: Path, tmp_path: Path) -> None:
     """A saved plan that would produce an invalid model is an error."""
     planned = run("migrate", model, "--preview", "--format", "json")
     plans = planned.json

@@ -425,9 +425,7 @@ def largest_file(size: int) -> Iterator[None]:
     *("h5-in-place", "h5-cast", "keras-in-place", "keras-cast"),
     *("created-h5-in-place", "created-keras-in-place", "created-json-in-place"),
 )
-def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
-    scenario: Scenario, tmp_path: Path
-) -> None:
+def test_file_size_limit_is_reported_as_a_full_disk(scenario: Scenario, tmp_path: Path) -> None:
     """A file size limit (``ulimit -f``) is reported like a full disk."""
     source = scenario.prepare(tmp_path / "models")
     before = held(source.parent)
@@ -438,7 +436,7 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
 
 
 @scenarios("h5-cast", "created-h5-new")
-def test_a_directory_that_takes_no_file_is_told(
+def test_directory_without_write_permission_is_reported(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory without write permission is reported, for any user who runs the tests."""
@@ -458,7 +456,7 @@ def test_a_directory_that_takes_no_file_is_told(
     *("h5-in-place", "h5-cast", "keras-in-place", "keras-cast", "json"),
     *("yaml-in-place", "yaml-cast", "created-h5-new", "created-keras-new"),
 )
-def test_a_draft_that_does_not_read_back_is_refused(
+def test_draft_with_a_changed_byte_is_rejected(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A byte that changes between writing and comparing is an error at each place of the values."""
@@ -504,7 +502,7 @@ def _ends(dataset: h5py.Dataset) -> list[int]:
 
 @scenarios("h5-cast", "created-h5-new")
 @pytest.mark.parametrize("verifies", [False, True])
-def test_a_source_that_changes_meanwhile_is_not_published(
+def test_source_that_changes_during_the_write_is_an_error(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, verifies: bool
 ) -> None:
     """
@@ -524,7 +522,7 @@ def test_a_source_that_changes_meanwhile_is_not_published(
 
 
 @scenarios("h5-new", "json", "created-h5-new", "created-json-in-place")
-def test_what_verify_raises_ends_the_write(scenario: Scenario, tmp_path: Path) -> None:
+def test_exception_of_verify_ends_the_write(scenario: Scenario, tmp_path: Path) -> None:
     """
     An exception of ``verify``, which receives the complete file under its final name, ends the
     write.
@@ -545,7 +543,7 @@ def test_what_verify_raises_ends_the_write(scenario: Scenario, tmp_path: Path) -
     assert held(source.parent) == before
 
 
-def test_a_plan_for_another_file_is_refused(tmp_path: Path) -> None:
+def test_plan_for_another_file_is_rejected(tmp_path: Path) -> None:
     """A plan for another file is an error: another value, a missing part or a missing tensor."""
     path = h5_model(tmp_path / "model.h5", sequential())
     before = held(tmp_path)
@@ -584,7 +582,7 @@ def test_a_backup_that_an_interrupted_run_made_is_no_hindrance(name: str, tmp_pa
     assert held(source.parent) == after
 
 
-def test_shards_stay_where_someone_else_made_the_model(
+def test_shards_that_another_process_uses_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -611,7 +609,7 @@ def test_shards_stay_where_someone_else_made_the_model(
     assert held(new)["model.json"] == b"theirs"
 
 
-def test_shards_that_someone_takes_away_meanwhile_are_missed(tmp_path: Path) -> None:
+def test_shards_removed_during_the_write_prevent_the_output(tmp_path: Path) -> None:
     """A model is not published if existing shards that it uses are removed during the write."""
     scenario = SCENARIOS["tfjs-elsewhere"]
     source = scenario.prepare(tmp_path / "models")
@@ -658,7 +656,7 @@ def test_targets_that_exist(tmp_path: Path) -> None:
 
 
 @scenarios("created-h5-overwrite", "created-savedmodel-to-h5")
-def test_the_mode_is_that_of_the_source(scenario: Scenario, tmp_path: Path) -> None:
+def test_new_file_has_the_mode_of_the_source(scenario: Scenario, tmp_path: Path) -> None:
     """
     The new file has the mode of the source; for a directory, the mode of its files, so that it is
     not executable.

@@ -99,7 +99,7 @@ def test_malformed_file_raises_a_one_line_error_with_a_code(
     assert run("inspect", path).code == 3
 
 
-def test_bytes_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_rejected(tmp_path: Path) -> None:
     """Bytes outside UTF-8 are an error with the offset of the first."""
     (tmp_path / "a.yaml").write_bytes(MODEL.encode() + b"x: \xff\n")
     with pytest.raises(ModelFileError, match="UTF-8"):

@@ -56,9 +56,7 @@ def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("path", DICTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_policies_become_names_and_dicts_where_a_target_needs_them(
-    path: Path, tmp_path: Path
-) -> None:
+def test_policies_become_names_unless_the_target_needs_dicts(path: Path, tmp_path: Path) -> None:
     """
     Policies become names unless the target needs dicts; for TF 2.1 and 2.2, which wrote the file,
     no edit is needed.
@@ -78,7 +76,7 @@ def test_policies_become_names_and_dicts_where_a_target_needs_them(
         )
 
 
-def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
+def test_plan_after_which_no_release_loads_the_file_has_a_note(tmp_path: Path) -> None:
     """
     A plan after which no release loads the file has a note, because no release reads both YAML and
     the name of a mixed policy.
@@ -90,7 +88,7 @@ def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
     assert "--target tf2.2" in ended.out
 
 
-def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_unexpected_edits_and_unsupported_values_are_rejected(tmp_path: Path) -> None:
     """A cast, an edit of an unexpected value, and a value that YAML cannot store are errors."""
     path = tmp_path / "a.yaml"
     path.write_text("class_name: A\nconfig: {dtype: float64}\n", encoding="utf-8")

@@ -64,7 +64,9 @@ def converted(path: Path) -> tuple[Any, list[str]]:
     ("bins", "expected"),
     [(2, [1.0]), (4, [-1.0, 1.0, 3.0]), (10, [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0])],
 )
-def test_bins_are_made_of_what_was_seen(tmp_path: Path, bins: int, expected: list[float]) -> None:
+def test_bins_are_computed_from_the_adapted_values(
+    tmp_path: Path, bins: int, expected: list[float]
+) -> None:
     """
     Bin boundaries are computed from the values that ``adapt`` saw: equally many values per bin, or
     one bin per value if there are fewer values than bins.
@@ -75,7 +77,7 @@ def test_bins_are_made_of_what_was_seen(tmp_path: Path, bins: int, expected: lis
     assert config["bin_boundaries"] == expected
 
 
-def test_bins_that_keras2_does_not_load_are_told(tmp_path: Path) -> None:
+def test_bins_that_keras2_does_not_load_are_reported(tmp_path: Path) -> None:
     """
     A note reports stored bins that Keras 2 ignores when it loads the archive, so that its
     predictions differ (measured with tf_keras 2.21).
@@ -107,7 +109,7 @@ def test_bins_that_keras2_does_not_load_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_bins_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
+def test_missing_bins_are_rejected(tmp_path: Path) -> None:
     """
     A Discretization without bin boundaries in the file is an error that names the missing
     boundaries.
@@ -116,7 +118,7 @@ def test_bins_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
     assert "does not contain its bin boundaries" in converted(path)[1][0]
 
 
-def test_weights_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
+def test_missing_idf_weights_are_rejected(tmp_path: Path) -> None:
     """
     A tf-idf layer with a vocabulary but without weights is an error, because the weights are needed
     as factors.
@@ -138,7 +140,7 @@ def test_weights_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
         ({"vocabulary": ["a", "b"], "num_oov_indices": 2}, [0.375, 0.375, 0.25, 0.5]),
     ],
 )
-def test_given_weights_are_stored_as_releases_store_them(
+def test_idf_weights_are_stored_as_releases_store_these_weights(
     tmp_path: Path, more: dict[str, Any], stored: list[float]
 ) -> None:
     """
@@ -172,7 +174,7 @@ def test_the_words_of_a_table_are_read() -> None:
         (["a"], ["b"], False, None),
     ],
 )
-def test_words_are_in_the_order_of_their_numbers(
+def test_words_of_a_table_are_sorted_by_number(
     keys: list[str | int],
     values: list[str | int],
     inverts: bool,  # noqa: FBT001

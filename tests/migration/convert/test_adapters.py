@@ -70,8 +70,8 @@ def test_the_kernel_contains_the_product(tmp_path: Path, alpha: object, factor: 
     np.testing.assert_array_equal(kernel, expected.astype("float32"))
 
 
-def test_the_weights_change_only_with_the_option(tmp_path: Path) -> None:
-    """Without ``--allow weight-rewrite``, the refusal names it."""
+def test_weights_change_only_with_the_option(tmp_path: Path) -> None:
+    """Without ``--allow weight-rewrite``, the error suggests this option."""
     result = policytool.migrate(
         written(tmp_path / "model.h5"), target="tf_keras", output=tmp_path / "out.h5", verify=False
     )
@@ -87,7 +87,7 @@ def test_the_weights_change_only_with_the_option(tmp_path: Path) -> None:
         ("Dense", {"lora_alpha": 2, "dtype": policy("int8_from_float32")}, "quantized"),
     ],
 )
-def test_unknown_products_are_refused(
+def test_unknown_products_are_rejected(
     tmp_path: Path, class_name: str, config: dict[str, object], text: str
 ) -> None:
     """

@@ -49,31 +49,31 @@ def dense(activation: str) -> dict[str, Any]:
 
 
 class TestLayers:
-    def test_all_agree_where_nothing_changed(self) -> None:
+    def test_all_releases_agree_on_an_unchanged_layer(self) -> None:
         found = agreeing_releases(keras3(dense("tanh")), "keras3.15", LOADING)
         assert found == tuple(RELEASES[2:])
 
-    def test_a_change_ends_them_before_the_release(self) -> None:
+    def test_releases_before_a_change_do_not_agree(self) -> None:
         found = agreeing_releases(keras3(dense("relu")), "keras3.15", LOADING)
         assert found == tuple(f"keras3.{minor}" for minor in range(5, 16))
 
-    def test_of_the_releases_between_two_changes_those_around_the_target(self) -> None:
+    def test_releases_agree_only_between_the_changes_around_the_target(self) -> None:
         model = keras3(dense("elu"))
         middle = tuple(f"keras3.{minor}" for minor in range(2, 12))
         assert agreeing_releases(model, "keras3.6", LOADING) == middle
         assert agreeing_releases(model, "keras3.1", LOADING) == ("keras3.0", "keras3.1")
 
-    def test_what_the_target_changed_leaves_it_alone(self) -> None:
+    def test_only_the_target_agrees_on_a_layer_that_it_changed(self) -> None:
         model = keras3(layer2("Flatten", "flatten", [["x", 0, 0, {}]]))
         assert agreeing_releases(model, "keras3.15", LOADING) == ("keras3.15",)
 
-    def test_nothing_is_said_of_layers_that_were_not_measured(self) -> None:
+    def test_no_release_agrees_on_a_layer_that_was_not_measured(self) -> None:
         wrapped = layer2("Dense", "dense", [["x", 0, 0, {}]], units=2)
         model = keras3(wrapped | {"class_name": "Discretization"})
         assert behaviour.changing_releases("NoSuchLayer", {}, "keras3") is None
         assert agreeing_releases(model, "tf2.3", LOADING) == ()
 
-    def test_releases_that_refuse_the_file_are_left_out(self) -> None:
+    def test_incompatible_releases_are_not_among_the_agreeing(self) -> None:
         verdicts = tuple(
             Verdict(loader=name, reason="too old" if name == "keras3.0" else None)
             for name in LOADERS
@@ -83,7 +83,7 @@ class TestLayers:
 
 
 class TestMasks:
-    def test_releases_that_hand_on_another_mask_are_left_out(self) -> None:
+    def test_releases_that_propagate_another_mask_do_not_agree(self) -> None:
         """
         A release that propagates another mask is left out: up to Keras 3.3 merging layers return no
         mask, so the result of the following layer differs.
@@ -101,7 +101,7 @@ class TestMasks:
 class TestReleasesThatRan:
     AGREEING: Final = ("keras3.0", "keras3.1", "keras3.2", "keras3.3")
 
-    def test_one_that_computes_otherwise_does_not_count(self) -> None:
+    def test_release_with_other_results_is_reported(self) -> None:
         found = disagreeing_release(
             {"library": "keras", "keras": "3.15.1"}, self.AGREEING, side="target"
         )
@@ -118,10 +118,12 @@ class TestReleasesThatRan:
             {},
         ],
     )
-    def test_one_that_agrees_or_was_not_measured_does(self, versions: dict[str, str]) -> None:
+    def test_agreeing_and_unmeasured_releases_are_not_reported(
+        self, versions: dict[str, str]
+    ) -> None:
         assert disagreeing_release(versions, self.AGREEING, side="target") is None
 
-    def test_nothing_is_known_without_measured_layers(self) -> None:
+    def test_no_release_is_reported_without_measured_layers(self) -> None:
         versions = {"library": "keras", "keras": "3.15.1"}
         assert disagreeing_release(versions, (), side="source") is None
 
@@ -132,7 +134,7 @@ class TestReleasesThatRan:
             ({"library": "keras.api._v2.keras", "tensorflow": "2.15.1"}, "TF 2.15"),
         ],
     )
-    def test_releases_of_keras2_are_named_as_people_write_them(
+    def test_releases_of_keras2_are_named_by_display_name(
         self, versions: dict[str, str], name: str
     ) -> None:
         found = disagreeing_release(versions, ("tf2.4",), side="source")

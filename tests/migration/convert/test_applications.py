@@ -53,7 +53,7 @@ def test_a_scaled_sum_becomes_rescaling_and_add() -> None:
     ]
 
 
-def test_a_class_of_that_name_which_is_someone_elses_stays() -> None:
+def test_custom_class_with_the_name_of_a_keras_class_is_unchanged() -> None:
     """
     A CustomScaleLayer stays unchanged if it has another package, an additional key, or another
     number of inputs.

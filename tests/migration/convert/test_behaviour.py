@@ -98,7 +98,7 @@ def test_arguments_that_compute_something_else_are_objected_to() -> None:
     assert behaviour.objection("Dense", config(activation="gelu"), to_keras3=True) is None
 
 
-def test_a_class_whose_default_differs_is_objected_to_whatever_its_arguments() -> None:
+def test_class_with_other_default_results_always_gives_an_objection() -> None:
     """
     If the defaults of a class give other results, an objection is returned for any arguments; its
     measured case has only the name of the class.
@@ -106,7 +106,7 @@ def test_a_class_whose_default_differs_is_objected_to_whatever_its_arguments() -
     assert "becomes (8,)" in str(behaviour.objection("Crop", {"height": 3}, to_keras3=True))
 
 
-def test_numbers_are_told_by_their_kind() -> None:
+def test_numbers_are_described_by_kind() -> None:
     """Numbers and lists of numbers are described by their kind, and objects by their class."""
     words = [
         behaviour.kind_of_argument(value)

@@ -160,7 +160,7 @@ def test_slots_of_an_archive_get_the_names_of_hdf5() -> None:
         (f"keras3.15/{PLAIN}.keras", "tf_keras2.21", "keras"),
     ],
 )
-def test_a_name_stands_for_the_optimizer_that_the_release_makes_of_it(
+def test_optimizer_name_is_converted_as_the_default_optimizer(
     file: str, loader: str, container: str
 ) -> None:
     """
@@ -212,7 +212,7 @@ def test_keras3_restores_no_slots_from_hdf5() -> None:
     ]
 
 
-def test_dynamic_scale_is_a_wrapper_with_state_of_its_own() -> None:
+def test_dynamic_scale_becomes_a_wrapper_with_its_state() -> None:
     """
     A dynamic loss scale becomes a wrapper in Keras 3, with four variables before those of the
     optimizer, which are stored again below the wrapper.
@@ -256,9 +256,7 @@ def test_keras2_archives_without_state_have_no_wrapper(container: str, *, scaled
 
 
 @pytest.mark.parametrize(("name", "written"), [("Lion", "Custom>Lion"), ("Adam", "Adam")])
-def test_an_optimizer_that_is_not_wrapped_has_the_name_it_is_registered_by(
-    name: str, written: str
-) -> None:
+def test_optimizer_that_keras2_cannot_wrap_has_its_registered_name(name: str, written: str) -> None:
     """
     An optimizer that Keras 2 cannot wrap, such as Lion, gets its registered name, because Keras 2
     finds it in HDF5 only by this name.
@@ -289,7 +287,7 @@ def test_an_optimizer_that_is_not_wrapped_has_the_name_it_is_registered_by(
         ("keras3.15", METRICS, "somebody_elses", None),
     ],
 )
-def test_functions_are_called_what_a_target_calls_them(
+def test_losses_and_metrics_get_the_name_of_the_target(
     loader: str, kind: str, given: str, expected: Json
 ) -> None:
     """

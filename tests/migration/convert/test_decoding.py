@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         "tf_keras2.21/rnn.h5",
     ],
 )
-def test_each_layer_of_a_config_is_decoded_with_its_site(name: str) -> None:
+def test_each_layer_is_decoded_with_its_site(name: str) -> None:
     """
     Layers that share an object in the file have the same site, and every other layer has its own
     site.
@@ -46,7 +46,7 @@ def test_each_layer_of_a_config_is_decoded_with_its_site(name: str) -> None:
             assert unit.class_name == site.class_name
 
 
-def test_layers_of_one_name_in_a_list_have_their_own_sites(tmp_path: Path) -> None:
+def test_layers_with_equal_names_in_a_list_have_different_sites(tmp_path: Path) -> None:
     """
     Cells with the same name in a list have different sites, so that each is decoded from its own
     object.
@@ -80,7 +80,7 @@ def test_layers_in_other_objects_are_no_sites(tmp_path: Path) -> None:
     assert len(sites) == 2
 
 
-def test_layers_below_a_shared_layer_have_the_sites_of_its_first_place(tmp_path: Path) -> None:
+def test_layers_in_a_shared_layer_have_the_sites_of_the_first_place(tmp_path: Path) -> None:
     """
     Layers in a shared layer have the sites of its first place, because Keras 3 writes the config of
     a shared layer again with the same id.
@@ -116,7 +116,7 @@ SHORT = keras_objects.short("my_package>first", {})
         ("tf2.4", "h5", SHORT),
     ],
 )
-def test_a_registered_initializer_keeps_its_registered_name(
+def test_registered_initializer_keeps_the_registered_name(
     tmp_path: Path, loader: str, container: str, expected: object
 ) -> None:
     """
@@ -132,7 +132,7 @@ def test_a_registered_initializer_keeps_its_registered_name(
 @pytest.mark.parametrize(
     ("container", "expected"), [("keras", "Scale"), ("h5", "my_package>first")]
 )
-def test_a_registered_layer_keeps_its_registered_name(
+def test_registered_layer_keeps_the_registered_name(
     tmp_path: Path, container: str, expected: str
 ) -> None:
     """

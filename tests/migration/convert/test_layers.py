@@ -36,7 +36,7 @@ ONE = [["x", 0, 0, {}]]
 class TestArgumentsOfTraining:
     """Arguments that the target does not have."""
 
-    def test_virtual_batches_are_refused_in_keras3(self) -> None:
+    def test_virtual_batches_are_rejected_for_keras3(self) -> None:
         layer = layer2("BatchNormalization", "norm", ONE, axis=[2], virtual_batch_size=2)
         assert "virtual_batch_size" in str(refusals(keras2(input2("x", 4), layer), K3))
 
@@ -47,14 +47,14 @@ class TestArgumentsOfTraining:
 
 
 class TestHardSigmoid:
-    def test_a_layer_of_its_own_gets_its_input_multiplied(self) -> None:
+    def test_activation_layer_gets_a_scaled_input(self) -> None:
         model = keras2(input2("x", 4), layer2("Activation", "act", ONE, activation="hard_sigmoid"))
         config = converted_config(model, K3)
         assert named(config, "act_scale")["config"]["scale"] == 1.2
         assert history(named(config, "act_scale")["inbound_nodes"][0]["args"][0]) == ["x", 0, 0]
         assert history(named(config, "act")["inbound_nodes"][0]["args"][0]) == ["act_scale", 0, 0]
 
-    def test_that_of_a_dense_is_split_off_and_the_output_moves(self) -> None:
+    def test_activation_of_a_dense_becomes_the_output_layer(self) -> None:
         model = keras3(
             input3("x", 4),
             layer3("Dense", "dense", tensor("x"), units=2, activation="hard_sigmoid"),
@@ -65,7 +65,7 @@ class TestHardSigmoid:
         assert config["config"]["output_layers"] == [["dense_hard_sigmoid", 0, 0]]
 
     @pytest.mark.parametrize("class_name", ["Activation", "Dense"])
-    def test_behind_a_mask_a_sum_keeps_the_mask_in_keras2(self, class_name: str) -> None:
+    def test_sum_keeps_the_mask_in_keras2(self, class_name: str) -> None:
         """
         After a mask, a sum replaces the Rescaling in Keras 2, because a Rescaling would lose the
         mask.
@@ -81,7 +81,7 @@ class TestHardSigmoid:
         assert config["config"]["output_layers"] == [["hard_hard_sigmoid", 0, 0]]
 
     @pytest.mark.parametrize("wrapped", [False, True])
-    def test_behind_a_mask_a_sequential_becomes_a_functional_model(self, *, wrapped: bool) -> None:
+    def test_sequential_with_a_mask_becomes_a_functional_model(self, *, wrapped: bool) -> None:
         """
         A Sequential with a mask becomes a functional model if it has an input layer; without one,
         the conversion is an error.
@@ -108,7 +108,7 @@ class TestHardSigmoid:
         del layers[0]
         assert "Rescaling drops the mask" in refusals(model, K2)
 
-    def test_in_a_time_distributed_it_is_split_off_outside(self) -> None:
+    def test_activation_in_a_time_distributed_moves_behind_the_wrapper(self) -> None:
         inner = {
             "class_name": "Dense",
             "config": {
@@ -128,7 +128,7 @@ class TestHardSigmoid:
             "td_hard_sigmoid",
         ]
 
-    def test_in_gates_it_is_refused_without_the_option(self) -> None:
+    def test_gates_of_an_lstm_need_the_option_weight_rewrite(self) -> None:
         model = keras2(
             input2("x", 3, 4),
             layer2(
@@ -137,7 +137,7 @@ class TestHardSigmoid:
         )
         assert "--allow weight-rewrite" in refusals(model, K3)
 
-    def test_in_a_file_without_weights_nothing_makes_up_for_it(self) -> None:
+    def test_gates_in_a_file_without_weights_are_rejected(self) -> None:
         model = keras2(
             input2("x", 3, 4),
             layer2(
@@ -157,7 +157,7 @@ class TestHardSigmoid:
             ("SimpleRNN", "activation", (1.2,)),
         ],
     )
-    def test_with_it_the_columns_before_it_are_multiplied(
+    def test_weight_rewrite_scales_the_columns_of_gates(
         self, class_name: str, key: str, expected: tuple[float, ...]
     ) -> None:
         model = keras2(
@@ -170,13 +170,13 @@ class TestHardSigmoid:
         assert set(scales) == {"kernel", "recurrent_kernel", "bias"}
         assert scales["bias"] == tuple(factor for factor in expected for _ in range(2))
 
-    def test_that_of_a_cell_state_cannot_be_fixed(self) -> None:
+    def test_activation_of_a_cell_state_is_rejected(self) -> None:
         model = keras2(
             input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, activation="hard_sigmoid")
         )
         assert "cell state" in refusals(model, K3, weights=True)
 
-    def test_within_one_library_nothing_changes(self) -> None:
+    def test_conversion_within_keras2_scales_no_weights(self) -> None:
         model = keras2(
             input2("x", 3, 4),
             layer2("LSTM", "lstm", ONE, units=2, recurrent_activation="hard_sigmoid"),
@@ -224,7 +224,7 @@ class TestActivations:
         assert config["config"]["output_layers"] == [[last, 0, 0]]
         assert f"activation to {activation}" in told(refused)
 
-    def test_behind_a_mask_it_is_refused(self) -> None:
+    def test_activation_that_needs_op_layers_is_rejected_after_a_mask(self) -> None:
         """
         An activation that needs op layers of Keras 2 is an error after a mask, because op layers
         lose masks.
@@ -236,7 +236,7 @@ class TestActivations:
         )
         assert "activation to celu" in refusals(model, K2)
 
-    def test_one_that_the_target_lacks_is_refused_by_name(self) -> None:
+    def test_activation_that_the_target_lacks_is_rejected_by_name(self) -> None:
         model = keras3(
             input3("x", 4), layer3("Dense", "dense", tensor("x"), units=2, activation="sparsemax")
         )
@@ -256,7 +256,7 @@ class TestCalls:
         assert len(node["args"]) == 1
         assert [history(one)[0] for one in node["kwargs"]["initial_state"]] == ["h", "c"]
 
-    def test_and_back(self) -> None:
+    def test_initial_state_argument_becomes_a_list_of_states(self) -> None:
         states = [tensor("h"), tensor("c")]
         lstm = layer3(
             "LSTM",
@@ -272,19 +272,19 @@ class TestCalls:
             [["x", 0, 0, {}], ["h", 0, 0, {}], ["c", 0, 0, {}]]
         ]
 
-    def test_arguments_by_place_get_their_names(self) -> None:
+    def test_positional_arguments_get_their_names(self) -> None:
         mha = layer3("MultiHeadAttention", "mha", tensor("x"), tensor("v"), num_heads=2, key_dim=3)
         config = converted_config(keras3(input3("x", 3, 4), input3("v", 3, 4), mha), K2)
         assert named(config, "mha")["inbound_nodes"] == [[["x", 0, 0, {"value": ["v", 0, 0]}]]]
         assert named(config, "mha")["config"]["query_shape"] is None
 
-    def test_training_true_is_refused_to_keras3(self) -> None:
+    def test_training_true_is_rejected_for_keras3(self) -> None:
         model = keras2(
             input2("x", 4), layer2("Dropout", "drop", [["x", 0, 0, {"training": True}]], rate=0.5)
         )
         assert "training=True" in refusals(model, K3)
 
-    def test_training_false_is_told(self) -> None:
+    def test_training_false_is_a_warning(self) -> None:
         model = keras2(
             input2("x", 4), layer2("Dropout", "drop", [["x", 0, 0, {"training": False}]], rate=0.5)
         )
@@ -309,7 +309,7 @@ class TestMasks:
             ),
         )
 
-    def test_that_of_an_embedding_travels_with_its_tensor(self) -> None:
+    def test_mask_of_an_embedding_is_propagated_in_keras2(self) -> None:
         config = converted_config(self.embedded(0), K2)
         assert [layer["config"]["name"] for layer in config["config"]["layers"]] == [
             "x",
@@ -318,7 +318,7 @@ class TestMasks:
         ]
         assert named(config, "lstm")["inbound_nodes"] == [[["embedding", 0, 0, {}]]]
 
-    def test_so_does_that_of_a_masking_whose_input_is_cast(self) -> None:
+    def test_mask_of_a_masking_with_a_cast_input_is_propagated_in_keras2(self) -> None:
         ops = "keras.src.ops.numpy"
         layers = [
             layer3("Cast", "cast", tensor("x"), module="keras.src.ops.core", dtype="float16"),
@@ -336,7 +336,7 @@ class TestMasks:
             "lstm",
         ]
 
-    def test_that_of_an_attention_is_its_query_s(self) -> None:
+    def test_mask_of_an_attention_is_that_of_the_query(self) -> None:
         layers = [
             layer3(
                 "Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True
@@ -354,7 +354,7 @@ class TestMasks:
         config = converted_config(keras3(input3("x", 3), *layers), K2)
         assert named(config, "pool")["inbound_nodes"] == [[["attention", 0, 0, {}]]]
 
-    def test_another_one_stays(self) -> None:
+    def test_mask_of_another_comparison_stays(self) -> None:
         config, _, _ = converted(self.embedded(2), K2)
         assert "not_equal" in [layer["config"]["name"] for layer in config["config"]["layers"]]
 
@@ -372,7 +372,7 @@ class TestMasksBesideStates:
         )
         return keras2(input2("x", 3), input2("h", 2), embedding, *between, gru)
 
-    def test_keras3_is_told_the_mask(self) -> None:
+    def test_mask_of_an_embedding_becomes_an_argument_in_keras3(self) -> None:
         dropout = layer2("Dropout", "drop", [["embedding", 0, 0, {}]], rate=0.5)
         config = converted_config(self.decoder2(dropout, last="drop"), K3)
         assert (
@@ -381,14 +381,14 @@ class TestMasksBesideStates:
         made = named(config, "gru_notequal")["inbound_nodes"][0]["args"]
         assert (history(made[0])[0], made[1]) == ("x", 0)
 
-    def test_that_of_a_masking_too(self) -> None:
+    def test_mask_of_a_masking_becomes_an_argument_in_keras3(self) -> None:
         masking = layer2("Masking", "masking", ONE, mask_value=-1.0)
         gru = layer2("GRU", "gru", [["masking", 0, 0, {}], ["h", 0, 0, {}]], units=2)
         config = converted_config(keras2(input2("x", 3, 4), input2("h", 2), masking, gru), K3)
         assert history(named(config, "gru_any")["inbound_nodes"][0]["args"][0])[0] == "gru_notequal"
         assert named(config, "gru_notequal")["inbound_nodes"][0]["args"][1] == -1.0
 
-    def test_so_is_that_of_merged_layers(self) -> None:
+    def test_mask_of_merged_layers_becomes_an_argument_in_keras3(self) -> None:
         masking = layer2("Masking", "masking", [["h3", 0, 0, {}]], mask_value=0.0)
         added = layer2("Add", "add", [["embedding", 0, 0, {}], ["masking", 0, 0, {}]])
         model = self.decoder2(input2("h3", 3, 3), masking, added, last="add")
@@ -396,12 +396,12 @@ class TestMasksBesideStates:
         mask = history(named(config, "gru")["inbound_nodes"][0]["kwargs"]["mask"])[0]
         assert named(config, str(mask))["class_name"] == "LogicalAnd"
 
-    def test_no_mask_comes_through_a_convolution(self) -> None:
+    def test_mask_is_not_an_argument_after_a_convolution(self) -> None:
         conv = layer2("Conv1D", "conv", [["embedding", 0, 0, {}]], filters=2, kernel_size=1)
         config = converted_config(self.decoder2(conv, last="conv"), K3)
         assert "mask" not in named(config, "gru")["inbound_nodes"][0]["kwargs"]
 
-    def test_keras2_gets_a_copy_of_what_keras3_found_no_mask_of(self) -> None:
+    def test_keras2_gets_a_copy_that_hides_the_mask(self) -> None:
         embedding = layer3(
             "Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True
         )
@@ -428,7 +428,7 @@ class TestMasksOfAttention:
         )
         return keras2(input2("x", 3), masked, mha) | {"keras_version": version}
 
-    def test_an_older_one_did_not_use_it(self) -> None:
+    def test_attention_of_tf_2_9_gets_copies_that_hide_the_mask(self) -> None:
         config = converted_config(self.transformer("2.9.0", mask_zero=True), K3)
         args = named(config, "mha")["inbound_nodes"][0]["args"]
         assert [history(one)[0] for one in args] == ["mha_copy", "mha_copy"]
@@ -436,13 +436,15 @@ class TestMasksOfAttention:
     @pytest.mark.parametrize(
         ("version", "embedding"), [("2.9.0", {}), ("2.15.0", {"mask_zero": True})]
     )
-    def test_otherwise_it_stays(self, version: str, embedding: dict[str, bool]) -> None:
+    def test_attention_that_used_the_mask_or_had_none_stays_unchanged(
+        self, version: str, embedding: dict[str, bool]
+    ) -> None:
         config = converted_config(self.transformer(version, **embedding), K3)
         node = named(config, "mha")["inbound_nodes"][0]
         assert [history(one)[0] for one in node["args"]] == ["embedding", "embedding"]
         assert "attention_mask" not in node["kwargs"]
 
-    def test_a_causal_mask_is_no_argument_of_older_ones(self) -> None:
+    def test_causal_mask_is_rejected_for_tf_2_9(self) -> None:
         mha = layer3(
             "MultiHeadAttention",
             "mha",
@@ -456,33 +458,33 @@ class TestMasksOfAttention:
             keras3(input3("x", 3, 4), mha), "tf2.9"
         )
 
-    def test_an_older_target_within_keras2_gets_it_as_an_argument(self) -> None:
+    def test_older_target_in_keras2_gets_the_mask_as_an_argument(self) -> None:
         model = self.transformer("2.15.0", mask_zero=True)
         config = converted_config(model, "tf2.4")
         assert "attention_mask" in named(config, "mha")["inbound_nodes"][0][0][3]
 
 
 class TestKeys:
-    def test_a_slope_has_another_name(self) -> None:
+    def test_leaky_relu_slope_is_renamed(self) -> None:
         model = keras2(input2("x", 4), layer2("LeakyReLU", "leaky", ONE, alpha=0.25))
         config = named(converted(model, K3)[0], "leaky")["config"]
         assert config["negative_slope"] == 0.25
         assert "alpha" not in config
 
-    def test_a_thresholded_relu_is_a_relu(self) -> None:
+    def test_thresholded_relu_becomes_a_relu(self) -> None:
         model = keras2(input2("x", 4), layer2("ThresholdedReLU", "relu", ONE, theta=0.5))
         layer = named(converted(model, K3)[0], "relu")
         assert (layer["class_name"], layer["config"]["threshold"]) == ("ReLU", 0.5)
 
-    def test_an_axis_in_a_list_is_a_number(self) -> None:
+    def test_axis_in_a_list_becomes_a_number(self) -> None:
         model = keras2(input2("x", 4), layer2("BatchNormalization", "bn", ONE, axis=[1]))
         assert named(converted(model, K3)[0], "bn")["config"]["axis"] == 1
 
-    def test_several_axes_are_refused(self) -> None:
+    def test_several_axes_are_rejected(self) -> None:
         model = keras2(input2("x", 4, 4), layer2("BatchNormalization", "bn", ONE, axis=[1, 2]))
         assert "axis [1, 2]" in refusals(model, K3)
 
-    def test_a_lambda_is_refused(self) -> None:
+    def test_lambda_is_rejected(self) -> None:
         model = keras2(
             input2("x", 4),
             layer2("Lambda", "code", ONE, function=["", None, None], function_type="lambda"),
@@ -493,7 +495,7 @@ class TestKeys:
         ("known", "flattened", "expected"),
         [(True, True, [5, 3]), (False, False, [None, 3]), (False, True, None)],
     )
-    def test_open_sizes_of_an_einsum_are_said_where_a_flatten_needs_them(
+    def test_open_sizes_of_an_einsum_are_written_if_a_flatten_needs_them(
         self, *, known: bool, flattened: bool, expected: list[int | None] | None
     ) -> None:
         """
@@ -526,14 +528,14 @@ class TestKeys:
             ("Cropping1D", [1, 3], True),
         ],
     )
-    def test_a_cropping_that_leaves_nothing_is_refused(
+    def test_cropping_of_the_entire_input_is_rejected(
         self, class_name: str, cropping: list[object], *, empty: bool
     ) -> None:
         shape = (4, 4, 2)[1 if class_name == "Cropping1D" else 0 :]
         model = keras2(input2("x", *shape), layer2(class_name, "crop", ONE, cropping=cropping))
         assert ("removes its entire input" in refusals(model, K3)) is empty
 
-    def test_a_slash_in_a_name_is_an_underscore_everywhere(self) -> None:
+    def test_slash_in_a_name_becomes_an_underscore(self) -> None:
         model = keras2(
             input2("a/x", 4),
             layer2("Dense", "b/y", [["a/x", 0, 0, {}]], units=2),
@@ -549,7 +551,7 @@ class TestKeys:
         assert config["config"]["input_layers"] in ([["a_x", 0, 0]], ["a_x", 0, 0])
         assert {change.code for change in log.changes} >= {"renamed"}
 
-    def test_a_name_that_is_no_scope_is_changed_for_keras2(self) -> None:
+    def test_name_that_is_not_a_valid_scope_is_changed_for_keras2(self) -> None:
         model = keras3(
             input3("_in", 4),
             layer3("Dense", "_x", tensor("_in"), units=2),
@@ -566,7 +568,9 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("mask_zero", "name"), [(True, "concatenate_"), (False, "concatenate")]
     )
-    def test_an_operation_on_masks_keeps_its_name(self, *, mask_zero: bool, name: str) -> None:
+    def test_operation_on_masks_has_the_name_of_the_first_such_layer(
+        self, *, mask_zero: bool, name: str
+    ) -> None:
         """
         The operation that joins masks has the name that Keras 3 would give to the first such layer.
         """
@@ -594,7 +598,7 @@ class TestKeys:
 
 
 class TestDirections:
-    def test_they_are_named_without_what_keras2_puts_before_them(self) -> None:
+    def test_layers_of_a_bidirectional_lose_their_name_prefixes(self) -> None:
         inner = [layer3("LSTM", f"{way}_lstm", units=2) for way in ("forward", "backward")]
         model = keras3(
             input3("x", 3, 4),
@@ -615,7 +619,7 @@ class TestDirections:
             ("RNN", {"cell": layer2("LSTMCell", "cell", units=2)}),
         ],
     )
-    def test_the_backward_layer_is_given(
+    def test_backward_layer_is_written(
         self, class_name: str, config: dict[str, object], *, goes_backwards: bool
     ) -> None:
         """
@@ -634,7 +638,7 @@ class TestDirections:
         assert len(sites) == len(set(sites))
 
     @pytest.mark.parametrize(("steps", "unrolled"), [(None, False), (3, True)])
-    def test_inputs_say_whether_the_steps_are_known(
+    def test_input_shape_decides_whether_steps_are_known(
         self, steps: int | None, *, unrolled: bool
     ) -> None:
         """
@@ -647,7 +651,7 @@ class TestDirections:
 
     @pytest.mark.parametrize("steps", [None, 3])
     @pytest.mark.parametrize("returns", [False, True])
-    def test_unrolled_backwards_an_open_number_of_masked_steps_is_refused(
+    def test_unrolled_backward_layer_with_unknown_masked_steps_is_rejected(
         self, steps: int | None, *, returns: bool
     ) -> None:
         """
@@ -687,7 +691,7 @@ class TestDirections:
         config, _, _ = converted(keras3(input3("x", steps, 4), layer), K2)
         assert named(config, "lstm")["config"]["unroll"] is unrolled
 
-    def test_float32_states_of_a_16_bit_layer_are_refused(self) -> None:
+    def test_float32_states_of_a_16_bit_layer_are_rejected(self) -> None:
         gru = layer3("GRU", "gru", tensor("x"), kwargs={"initial_state": [tensor("h")]}, units=2)
         gru["config"]["dtype"] = policy("mixed_float16")
         assert "float32 states" in refusals(keras3(input3("x", 3, 4), input3("h", 2), gru), K2)
@@ -701,7 +705,7 @@ class TestProductsOfTransposedMatrices:
     def swap(self, name: str, source: str, **axes: Any) -> Config:
         return layer3("Swapaxes", name, tensor(source), module=NUMPY, **axes)
 
-    def test_keras2_has_flags_for_them(self) -> None:
+    def test_swapped_axes_become_flags_in_keras2(self) -> None:
         swap = self.swap("swap", "y", axis1=-1, axis2=-2)
         config = converted_config(self.model(swap, first="x", second="swap"), K2)
         call = named(config, "product")["inbound_nodes"][0]
@@ -715,12 +719,12 @@ class TestProductsOfTransposedMatrices:
             "product",
         ]
 
-    def test_other_axes_are_refused(self) -> None:
+    def test_swaps_of_other_axes_are_rejected(self) -> None:
         swap = self.swap("swap", "y", axis1=1, axis2=2)
         log = converted(self.model(swap, first="x", second="swap"), K2)[2]
         assert "swaps axes of a tensor" in told(log)
 
-    def test_what_others_take_too_is_refused(self) -> None:
+    def test_swap_with_another_consumer_is_rejected(self) -> None:
         swap = self.swap("swap", "y", axis1=-1, axis2=-2)
         again = self.swap("again", "swap", axis1=-2, axis2=-3)
         log = converted(self.model(swap, again, first="swap", second="again"), K2)[2]
@@ -764,7 +768,7 @@ class TestConvLSTM:
             ((None, 8), ("Add", {}), True),
         ],
     )
-    def test_images_of_any_size_are_refused(
+    def test_images_of_any_size_are_rejected(
         self, size: Any, before: Any, *, is_refused: bool
     ) -> None:
         layers = [layer2(before[0], "before", ONE, **before[1])] if before else []
@@ -779,7 +783,7 @@ class TestConvLSTM:
         ("inside", "height", "is_refused"),
         [(None, None, True), (8, 8, False), (None, 8, False)],
     )
-    def test_those_of_a_nested_model_are_refused(
+    def test_images_of_any_size_from_a_nested_model_are_rejected(
         self, inside: int | None, height: int | None, *, is_refused: bool
     ) -> None:
         """
@@ -799,7 +803,9 @@ class TestConvLSTM:
         assert ("accepts images of any size" in told(log)) is is_refused
 
     @pytest.mark.parametrize(("call", "is_refused"), [(0, True), (1, False)])
-    def test_the_call_that_it_takes_counts(self, call: int, *, is_refused: bool) -> None:
+    def test_only_the_call_that_feeds_the_convlstm_counts(
+        self, call: int, *, is_refused: bool
+    ) -> None:
         """
         Only the call that feeds a ConvLSTM must have a fixed image size; other calls of the layer
         before it can have any size.
@@ -816,7 +822,7 @@ class TestConvLSTM:
 
 class TestEncodersUnderMixedPolicies:
     @pytest.mark.parametrize("name", ["mixed_float16", "mixed_bfloat16"])
-    def test_they_give_the_dtype_of_variables_to_keras2(self, name: str) -> None:
+    def test_encoder_has_the_variable_dtype_in_keras2(self, name: str) -> None:
         layer = layer3("CategoryEncoding", "encode", tensor("x"), num_tokens=3, output_mode="count")
         layer["config"]["dtype"] = policy(name)
         config = converted_config(keras3(input3("x", 4), layer), K2)
@@ -842,7 +848,7 @@ class TestEncodersUnderMixedPolicies:
         ),
     ],
 )
-def test_classes_that_the_target_lacks_or_does_not_load_are_refused(
+def test_classes_that_the_target_lacks_or_fails_to_load_are_rejected(
     class_name: str, config: Config, said: str
 ) -> None:
     """
@@ -862,7 +868,7 @@ def test_classes_that_the_target_lacks_or_does_not_load_are_refused(
         (layer3("Conv1D", "inner", filters=2, kernel_size=[1]), True, False),
     ],
 )
-def test_a_spectral_normalization_becomes_its_layer(
+def test_spectral_normalization_is_replaced_with_its_layer(
     inner: Config, *, masked: bool, converts: bool
 ) -> None:
     """
@@ -884,7 +890,7 @@ def test_a_spectral_normalization_becomes_its_layer(
 @pytest.mark.parametrize(
     ("outer", "inner"), [("float32", "mixed_float16"), ("mixed_float16", "float32")]
 )
-def test_wrappers_get_the_policy_of_their_layer(wrapper: str, outer: str, inner: str) -> None:
+def test_wrappers_get_the_policy_of_the_wrapped_layer(wrapper: str, outer: str, inner: str) -> None:
     """
     A wrapper gets the policy of its layer, because Keras 3 casts outputs to the wrapper's dtype and
     Keras 2 to that of the layer.

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     "names",
     [("query/kernel", "key/kernel"), ("shift", "gate"), ("norm/gamma", "dense/kernel", "scale")],
 )
-def test_variables_of_them_stay_in_order(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_variables_in_a_custom_layer_keep_their_order(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
     """
     Variables of layers in a custom layer keep their order, because variables of the same shape
     could be swapped without an error.

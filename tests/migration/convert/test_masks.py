@@ -146,7 +146,7 @@ class TestSoftmax:
         assert not kwargs
         assert class_names(config, source_layer(args[0])) == ["Add"]
 
-    def test_it_stays_as_it_is_for_a_release_that_gives_the_same(self) -> None:
+    def test_softmax_stays_unchanged_for_a_release_with_equal_results(self) -> None:
         mask = layer2("TFOpLambda", "kept", [["y", 0, 0, {"y": 0}]], function="math.greater")
         softmax = layer2("Softmax", "softmax", [["x", 0, 0, {"mask": ["kept", 0, 0]}]])
         config = converted_config(keras2(input2("x", 3), input2("y", 3), mask, softmax), "keras3.6")
@@ -154,7 +154,7 @@ class TestSoftmax:
         assert source_layer(args[0]) == "x"
         assert class_names(config, source_layer(kwargs["mask"])) == ["Greater"]
 
-    def test_equal_weights_are_written_for_a_mask_that_travels(self) -> None:
+    def test_equal_weights_are_written_for_a_propagated_mask(self) -> None:
         softmax = layer2("Softmax", "softmax", [["a", 0, 0, {}]])
         model = keras2(input2("x", 3), embedding2("x", "a"), softmax)
         config = converted_config(model, K3)
@@ -162,7 +162,7 @@ class TestSoftmax:
         assert not kwargs
         assert class_names(config, source_layer(args[0])) == ["Add"]
 
-    def test_in_a_chain_it_is_refused(self) -> None:
+    def test_softmax_in_a_sequential_is_rejected(self) -> None:
         """
         A Softmax in a Sequential with a mask is an error, because a Sequential has no place for
         additional layers.
@@ -178,7 +178,7 @@ class TestSoftmax:
         text = refusals(model, K3)
         assert "softmax (Softmax) uses a mask that the conversion cannot add" in text
 
-    def test_in_a_model_of_several_calls_it_is_refused(self) -> None:
+    def test_softmax_in_a_model_with_several_calls_is_rejected(self) -> None:
         mask = layer2("TFOpLambda", "kept", [["z", 0, 0, {"y": 0}]], function="math.greater")
         softmax = layer2("Softmax", "softmax", [["z", 0, 0, {"mask": ["kept", 0, 0]}]])
         nested = nested2("x", input2("z", 3), mask, softmax)
@@ -202,7 +202,7 @@ class TestMerges:
         mask = source_layer(arguments(config, "lstm")[1]["mask"])
         assert class_names(config, mask) == ["LogicalAnd"]
 
-    def test_a_layer_whose_values_masks_change_in_keras3_gets_copies(self) -> None:
+    def test_layer_with_mask_dependent_values_in_keras3_gets_copies(self) -> None:
         model = keras2(
             input2("x", 3),
             embedding2("x", "a"),
@@ -224,7 +224,7 @@ class TestMerges:
         taken = [one[0] for one in named(config, "merge")["inbound_nodes"][0]]
         assert [functions(config)[one] for one in taken] == ["where", "where"]
 
-    def test_what_keras2_cannot_be_told_is_refused(self) -> None:
+    def test_merge_is_rejected_if_keras2_cannot_compute_the_mask(self) -> None:
         """
         A merge of masked inputs is an error if Keras 2 cannot compute the mask, here because the
         dtype of ``b`` differs and the layer casts it.
@@ -258,7 +258,7 @@ class TestMerges:
         assert class_names(config, mask) == ["LogicalAnd"]
         assert sum(one["class_name"] == "NotEqual" for one in config["config"]["layers"]) == 4
 
-    def test_steps_joined_with_unmasked_ones(self) -> None:
+    def test_joined_steps_have_a_concatenated_mask(self) -> None:
         merged = layer3("Concatenate", "merge", [tensor("a"), tensor("y")], axis=1)
         lstm = layer3("LSTM", "lstm", tensor("merge"), kwargs={"mask": tensor("any")}, units=2)
         model = keras3(
@@ -269,7 +269,7 @@ class TestMerges:
         assert {"concat", "math.equal", "math.reduce_any"} <= functions
         assert "zeros_like" not in functions
 
-    def test_features_joined_with_unmasked_ones_are_masked_nowhere(self) -> None:
+    def test_features_joined_with_unmasked_features_have_no_masked_steps(self) -> None:
         """
         Masked features that are concatenated with unmasked features have no mask in Keras 2: Keras
         3 fills in ones for the unmasked part, and Keras 2 would use the other mask.
@@ -286,7 +286,7 @@ class TestMerges:
 
 
 class TestAttention:
-    def test_what_a_dropout_hands_on_is_cleared_too(self) -> None:
+    def test_mask_of_a_dropout_before_attention_is_cleared(self) -> None:
         """
         If attention clears a mask, the mask of a Dropout before it is cleared too, because without
         training a Dropout returns its input tensor.
@@ -371,7 +371,7 @@ class TestAttention:
         sources = [source_layer(one) for one in arguments(config, "mha")[0]]
         assert class_names(config, *sources) == ["Copy", "Embedding"]
 
-    def test_the_argument_that_a_call_has_is_kept(self) -> None:
+    def test_existing_attention_mask_is_combined_with_the_propagated_mask(self) -> None:
         mha = layer2(
             "MultiHeadAttention",
             "mha",
@@ -388,7 +388,7 @@ class TestAttention:
         last = named(config, "mha")["inbound_nodes"][0][0][3]["attention_mask"][0]
         assert named(config, last)["config"]["function"] == "math.logical_and"
 
-    def test_values_alone_are_masked_for_all_queries(self) -> None:
+    def test_mask_of_the_values_applies_to_all_queries(self) -> None:
         mha = attention2("mha", "y", "a")
         mha["config"]["dropout"] = 0.0
         model = keras2(input2("x", 3), input2("y", 2, 4), embedding2("x", "a"), mha)
@@ -428,7 +428,9 @@ class TestFullyMaskedSteps:
         ],
         ids=["output", "flattened", "step by step", "beside each other"],
     )
-    def test_they_are_refused_if_they_reach_an_output(self, behind: list[Config]) -> None:
+    def test_fully_masked_steps_with_a_causal_mask_are_rejected_at_an_output(
+        self, behind: list[Config]
+    ) -> None:
         model = self.model(*behind, value="b")
         named({"config": model["config"]}, "mha")["inbound_nodes"][0][0][3]["use_causal_mask"] = (
             True
@@ -436,7 +438,7 @@ class TestFullyMaskedSteps:
         assert "may have fully masked steps" in refusals(model, K3)
 
     @pytest.mark.parametrize("value", ["a", "b"])
-    def test_they_get_the_average_of_keras2_if_they_reach_an_output(self, value: str) -> None:
+    def test_fully_masked_steps_at_an_output_get_the_average_of_keras2(self, value: str) -> None:
         """
         If fully masked steps reach an output, a second call of the attention on the mean of the
         values gives the average of Keras 2.
@@ -467,16 +469,14 @@ class TestFullyMaskedSteps:
         ],
         ids=["lstm", "average", "dense", "add", "concatenate", "attention"],
     )
-    def test_padding_that_is_left_out_behind_them_does_not_count(
-        self, behind: list[Config]
-    ) -> None:
+    def test_padding_that_later_layers_ignore_is_accepted(self, behind: list[Config]) -> None:
         assert not refusals(self.model(*behind), K3)
 
-    def test_another_padding_of_the_values_counts(self) -> None:
+    def test_other_padding_of_the_values_needs_a_selection(self) -> None:
         config = converted_config(self.model(lstm2("mha"), value="b"), K3)
         assert class_names(config, source_layer(arguments(config, "lstm")[0][0])) == ["Where"]
 
-    def test_scores_count(self) -> None:
+    def test_fully_masked_scores_at_an_output_get_equal_weights(self) -> None:
         mha = attention2("mha", "a", "a", return_attention_scores=True)
         model = keras2(input2("x", 3), embedding2("x", "a"), mha, lstm2("mha"))
         model["config"]["output_layers"] = [["lstm", 0, 0], ["mha", 0, 1]]
@@ -490,7 +490,7 @@ class TestFullyMaskedSteps:
     @pytest.mark.parametrize(
         "changed", [{"dtype": "float64"}, {"attention_axes": [2]}, {"query_shape": [None, 3, 2, 4]}]
     )
-    def test_other_attentions_are_refused(self, changed: Config) -> None:
+    def test_other_kinds_of_attention_are_rejected(self, changed: Config) -> None:
         """
         Other kinds of attention with fully masked steps are an error, such as float64, where Keras
         2 returns no average, and other axes.
@@ -502,19 +502,20 @@ class TestFullyMaskedSteps:
     @pytest.mark.parametrize(
         ("dtype", "is_refused"), [("float64", True), ("float32", False), ("bfloat16", False)]
     )
-    def test_keras2_weights_them_by_their_scores_in_float64(
+    def test_only_float64_attention_with_fully_masked_steps_is_rejected(
         self, dtype: str, *, is_refused: bool
     ) -> None:
         """
-        Fully masked steps are an error in float64, because only there Keras 2 weights them by their
-        scores; without dropout, Keras 3 returns the same average in other dtypes.
+        The conversion reports possible fully masked steps in float64, because only there Keras 2
+        weights them by their scores. Without dropout, Keras 3 returns the same average in other
+        dtypes.
         """
         model = self.model()
         named({"config": model["config"]}, "mha")["config"] |= {"dtype": dtype, "dropout": 0}
         refusal = "may have fully masked steps"
         assert (refusal in refusals(model, K3)) is is_refused
 
-    def test_releases_that_do_the_same_convert_it(self) -> None:
+    def test_releases_with_equal_results_convert_the_model(self) -> None:
         assert not refusals(self.model(), "keras3.6")
 
 
@@ -539,7 +540,7 @@ class TestStepsThatAttendToNoneInKeras3:
         )
 
     @pytest.mark.parametrize("value", ["a", "b"])
-    def test_they_get_what_a_call_without_values_gives(self, value: str) -> None:
+    def test_steps_get_the_result_of_a_call_without_values(self, value: str) -> None:
         dense = layer3("Dense", "dense", tensor("mha"), units=2)
         config = converted_config(self.model(dense, value=value), K2)
         _, ((query, _, _, others),) = named(config, "mha")["inbound_nodes"]
@@ -553,7 +554,7 @@ class TestStepsThatAttendToNoneInKeras3:
         assert named(config, condition)["config"]["function"] == "math.reduce_any"
         assert not refusals(config, K3)
 
-    def test_scores_of_theirs_are_zero(self) -> None:
+    def test_scores_of_such_steps_are_zero(self) -> None:
         model = self.model(return_attention_scores=True)
         model["config"]["output_layers"] = [["mha", 0, 1]]
         config = converted_config(model, K2)
@@ -563,15 +564,15 @@ class TestStepsThatAttendToNoneInKeras3:
         assert named(config, others["y"][0])["config"]["function"] == "zeros_like"
         assert not refusals(config, K3)
 
-    def test_a_causal_mask_leaves_a_step_itself(self) -> None:
+    def test_causal_mask_with_equal_padding_is_accepted(self) -> None:
         config = converted_config(self.model(use_causal_mask=True), K2)
         assert not refusals(config, K3)
 
-    def test_a_causal_mask_over_other_padding_is_refused(self) -> None:
+    def test_causal_mask_over_other_padding_is_rejected(self) -> None:
         model = self.model(value="b", use_causal_mask=True)
         assert "may have fully masked steps" in refusals(model, K2)
 
-    def test_the_mask_goes_on_behind_them(self) -> None:
+    def test_mask_is_passed_to_the_next_attention(self) -> None:
         """
         The mask is passed to the next attention as an argument, because an op layer returns no
         mask.
@@ -582,7 +583,7 @@ class TestStepsThatAttendToNoneInKeras3:
         assert "attention_mask" in named(config, "again")["inbound_nodes"][0][0][3]
         assert not refusals(config, K3)
 
-    def test_a_selection_by_another_mask_counts(self) -> None:
+    def test_selection_by_an_unrelated_mask_is_rejected(self) -> None:
         """
         A selection by an unrelated mask does not prevent the error, because the average of Keras 2
         is visible in the selected steps.
@@ -600,7 +601,7 @@ class TestStepsThatAttendToNoneInKeras3:
         assert "may have fully masked steps" in refusals(config, K3)
 
     @pytest.mark.parametrize("changed", [{"attention_axes": [2]}, {"query_shape": [None, 3, 2, 4]}])
-    def test_other_attentions_are_refused(self, changed: Config) -> None:
+    def test_other_kinds_of_attention_are_rejected(self, changed: Config) -> None:
         model = self.model()
         mha = named(model, "mha")
         mha["build_config"] = {"shapes_dict": changed}
@@ -609,7 +610,7 @@ class TestStepsThatAttendToNoneInKeras3:
 
 
 class TestOtherMasks:
-    def test_that_of_a_masking_in_half_precision_is_compared_after_the_cast(self) -> None:
+    def test_mask_of_a_16_bit_masking_is_computed_after_the_cast(self) -> None:
         mixed = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
         masking = layer2("Masking", "masking", [["x", 0, 0, {}]], mask_value=0.5, dtype=mixed)
         gru = layer2("GRU", "gru", [["masking", 0, 0, {}], ["h", 0, 0, {}]], units=2, dtype=mixed)
@@ -620,12 +621,12 @@ class TestOtherMasks:
         assert str(value) == "0.5"
         assert named(config, source_layer(cast))["config"]["dtype"] == "float16"
 
-    def test_that_of_a_tensor_stays(self) -> None:
+    def test_mask_from_a_model_input_stays(self) -> None:
         lstm = layer3("LSTM", "lstm", tensor("y"), kwargs={"mask": tensor("m")}, units=2)
         config = converted_config(keras3(input3("y", 3, 4), input3("m", 3), lstm), K2)
         assert named(config, "lstm")["inbound_nodes"][0][0][3]["mask"] == ["m", 0, 0]
 
-    def test_those_of_attention_stand_in_a_list(self) -> None:
+    def test_masks_of_attention_in_a_list_are_converted(self) -> None:
         attended = layer3(
             "Attention",
             "attention",
@@ -638,7 +639,7 @@ class TestOtherMasks:
         config = converted_config(model, K2)
         assert named(config, "attention")["inbound_nodes"]
 
-    def test_one_that_enters_a_nested_model_is_followed(self) -> None:
+    def test_mask_that_enters_a_nested_model_is_followed(self) -> None:
         inner = keras2(
             input2("z", 3, 4),
             layer2("Rescaling", "scale", [["z", 0, 0, {}]], scale=2.0, offset=0.0),
@@ -657,7 +658,7 @@ class TestOtherMasks:
         }
         assert inside["lstm_copy"] == "Copy"
 
-    def test_a_chain_cannot_be_told_and_is_refused(self) -> None:
+    def test_sequential_that_loses_the_mask_is_rejected(self) -> None:
         layers = [
             {"class_name": one["class_name"], "config": one["config"]}
             for one in (
@@ -676,7 +677,7 @@ class TestOtherMasks:
         text = refusals(model, K3)
         assert "(LSTM) uses no mask in TF 2.15" in text
 
-    def test_masks_of_masks_are_read_once_each(self) -> None:
+    def test_repeated_masks_are_read_once(self) -> None:
         """
         A mask that is used twice is read only once, so that the work for a chain of mask operations
         grows with its length.
@@ -691,7 +692,7 @@ class TestOtherMasks:
         config = converted_config(model, K2)
         assert "mask" in named(config, "lstm")["inbound_nodes"][0][0][3]
 
-    def test_one_of_half_precision_in_keras3_travels_in_keras2(self) -> None:
+    def test_mask_of_a_16_bit_masking_is_propagated_in_keras2(self) -> None:
         masking = layer3(
             "Masking", "masking", tensor("x"), mask_value=0.0, dtype=policy("mixed_float16")
         )
@@ -735,7 +736,7 @@ class TestBordersOfNestedModels:
             "Masking", "masking", tensor("x"), mask_value=0.0, dtype=policy("mixed_bfloat16")
         )
 
-    def test_keras2_gets_a_layer_that_casts_before(self) -> None:
+    def test_keras2_gets_a_cast_before_the_nested_model(self) -> None:
         lstm = layer3("LSTM", "lstm", tensor("z"), units=2, dtype=policy("mixed_bfloat16"))
         model = keras3(
             input3("x", 3, 4), self.masking3(), nested3("masking", input3("z", 3, 4), lstm)
@@ -746,7 +747,7 @@ class TestBordersOfNestedModels:
         assert cast["inbound_nodes"] == [[["masking", 0, 0, {}]]]
         assert named(config, "inner")["inbound_nodes"] == [[["inner_cast", 0, 0, {}]]]
 
-    def test_one_that_reads_no_mask_is_called_as_it_was(self) -> None:
+    def test_nested_model_without_mask_readers_gets_no_cast(self) -> None:
         dense = layer3("Dense", "dense", tensor("z"), units=2, dtype=policy("mixed_bfloat16"))
         model = keras3(
             input3("x", 3, 4), self.masking3(), nested3("masking", input3("z", 3, 4), dense)
@@ -755,7 +756,7 @@ class TestBordersOfNestedModels:
         assert named(config, "inner")["inbound_nodes"] == [[["masking", 0, 0, {}]]]
 
     @pytest.mark.parametrize("is_chain", [False, True])
-    def test_keras3_gets_a_copy(self, *, is_chain: bool) -> None:
+    def test_keras3_gets_a_copy_before_the_nested_model(self, *, is_chain: bool) -> None:
         masking = layer2("Masking", "masking", [["x", 0, 0, {}]], mask_value=0.0, dtype=MIXED2)
         lstm = layer2("LSTM", "lstm", [["z", 0, 0, {}]], units=2, dtype=MIXED2)
         nested = nested2("masking", input2("z", 3, 4), lstm)
@@ -770,7 +771,7 @@ class TestBordersOfNestedModels:
         assert class_names(config, copy) == ["Copy"]
 
     @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-    def test_what_attention_clears_inside_is_cleared_outside(self, dtype: str) -> None:
+    def test_mask_cleared_in_a_nested_model_is_cleared_outside(self, dtype: str) -> None:
         """
         A mask that attention clears in a nested model is cleared outside too, unless the input was
         cast, because the cast result is another tensor.
@@ -784,7 +785,7 @@ class TestBordersOfNestedModels:
         *_, call = named(config, "attention")["inbound_nodes"][0][0]
         assert (call["mask"][-1] is None) is (dtype == "float32")
 
-    def test_what_a_linear_activation_hands_on_is_the_same_tensor(self) -> None:
+    def test_linear_activation_returns_the_same_tensor(self) -> None:
         mha = layer3("MultiHeadAttention", "mha", tensor("same"), tensor("same"))
         mha["config"] |= {"num_heads": 2, "key_dim": 2}
         linear = layer3("Activation", "same", tensor("a"), activation="linear")
@@ -793,7 +794,7 @@ class TestBordersOfNestedModels:
         config = converted_config(model, K2)
         assert "mask" in named(config, "attention")["inbound_nodes"][0][0][3]
 
-    def test_one_that_attention_clears_is_an_argument_of_a_nested_model(self) -> None:
+    def test_mask_cleared_by_attention_is_an_argument_of_a_nested_model(self) -> None:
         nested = nested2("a", input2("z", 3, 4), lstm2("z"))
         before = [input2("x", 3), embedding2("x", "a"), attention2("mha", "a", "a"), lstm2("mha")]
         before[-1]["config"]["name"] = before[-1]["name"] = "behind"
@@ -806,7 +807,7 @@ class TestBordersOfNestedModels:
             "NotEqual",
         ]
 
-    def test_a_model_that_is_called_twice_gets_copies_for_both(self) -> None:
+    def test_nested_model_with_two_calls_gets_copies(self) -> None:
         dense = layer2("Dense", "dense", [["z", 0, 0, {}]], units=4)
         nested = nested2("a", input2("z", 3, 4), dense, merge2("Multiply", "z", "dense"))
         nested["inbound_nodes"].append([["b", 0, 0, {}]])
@@ -816,7 +817,7 @@ class TestBordersOfNestedModels:
         copies = [source_layer(one) for one in arguments(inner, "merge")[0][0]]
         assert class_names(inner, *copies) == ["Copy", "Copy"]
 
-    def test_steps_that_attend_to_none_by_a_mask_from_outside_are_refused(self) -> None:
+    def test_fully_masked_steps_by_a_mask_from_outside_are_rejected(self) -> None:
         """
         Fully masked steps in a nested model are an error if the mask comes from outside, because no
         tensor in the nested model contains that mask.
@@ -826,7 +827,7 @@ class TestBordersOfNestedModels:
         text = refusals(model, K3)
         assert "mha (MultiHeadAttention) may have fully masked steps" in text
 
-    def test_a_nested_model_in_a_chain_gets_copies(self) -> None:
+    def test_nested_model_in_a_sequential_gets_copies(self) -> None:
         scale = layer2("Rescaling", "scale", [["z", 0, 0, {}]], scale=2.0, offset=0.0)
         nested = nested2("a", input2("z", 3, 4), scale, lstm2("scale"))
         layers = [
@@ -850,7 +851,7 @@ class TestOddCalls:
             one["config"] |= {"ragged": False, "optional": False}
         return keras3(*inputs, mha, *others)
 
-    def test_an_attention_without_query_is_refused(self) -> None:
+    def test_attention_without_a_query_is_rejected(self) -> None:
         mha = attention3("mha", "y", "y", {}, mask="m")
         node = mha["inbound_nodes"][0]
         node["args"], node["kwargs"] = [], {**node["kwargs"], "value": tensor("y")}

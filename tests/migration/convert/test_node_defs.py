@@ -40,7 +40,7 @@ def converted_op(*layers: dict[str, Any]) -> tuple[list[Any], list[str]]:
     return told, [refusal.message for refusal in log.refusals]
 
 
-def test_an_op_becomes_an_operation_with_its_constant() -> None:
+def test_op_becomes_an_operation_with_the_constant() -> None:
     """
     An op becomes an operation with its constant at the position of the input, before or after the
     tensor.
@@ -115,7 +115,7 @@ def test_a_strided_slice_becomes_an_index() -> None:
     assert (items[1]["config"]["start"], items[1]["config"]["stop"]) == (1, 3)
 
 
-def test_a_shape_that_is_packed_is_told_as_a_list() -> None:
+def test_packed_shape_becomes_a_list() -> None:
     """
     A shape that the graph packs, as in ``tf.reshape(a, [tf.shape(a)[0], 24])``, becomes a list in
     the arguments, and its ops are dropped.
@@ -148,19 +148,17 @@ def test_a_shape_that_is_packed_is_told_as_a_list() -> None:
         ),
     ],
 )
-def test_what_no_operation_computes_is_refused(layer: dict[str, Any], said: str) -> None:
+def test_op_without_an_operation_is_rejected(layer: dict[str, Any], said: str) -> None:
     """An op that no operation can replace is an error with the name of the op and the reason."""
     _, refusals = converted_op(layer)
     assert len(refusals) == 1
     assert said in refusals[0]
 
 
-def test_layers_stand_in_the_order_that_loaders_give_them() -> None:
+def test_layers_have_the_order_of_the_releases() -> None:
     """
-    What stands before ``y`` moves it up: in Keras 3.15 a product with ``transpose_b`` takes two
-    operations, and ``model.layers`` has ``y`` before ``x``.
-
-    Files have variables by that order.
+    In Keras 3.15 a product with ``transpose_b`` becomes two operations before ``y``, so
+    ``model.layers`` has ``y`` before ``x``. Files have variables in this order.
     """
     dense = [
         layer2("Dense", name, [["a", 0, 0, {}]], units=6, activation="linear", use_bias=True)

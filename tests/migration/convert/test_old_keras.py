@@ -121,7 +121,7 @@ def test_a_convolution_of_keras_1_has_the_keys_of_keras_2(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_keras_1_alone_computes_is_refused(
+def test_arguments_that_only_keras_1_supports_are_rejected(
     tmp_path: Path, class_name: str, changes: dict[str, Any], said: str
 ) -> None:
     """An argument that only Keras 1 supports is an error with the layer and the argument."""
@@ -162,7 +162,7 @@ class Given:
         yield values[2:]
 
 
-def test_what_is_only_renamed_stays_bit_for_bit(tmp_path: Path) -> None:
+def test_renamed_variables_keep_their_values(tmp_path: Path) -> None:
     """
     Variables that only get another name keep their values: the ``W`` and ``b`` of a Dense of Keras
     1 become kernel and bias.
@@ -195,7 +195,7 @@ def test_parts_are_turned_flipped_and_joined() -> None:
     assert written.tolist() == expected.ravel().tolist()
 
 
-def test_a_vocabulary_beside_the_config_gets_into_it() -> None:
+def test_vocabulary_in_an_asset_is_moved_into_the_config() -> None:
     """
     An adapted vocabulary in an asset of Keras 3 is moved into the config, because other releases do
     not read the asset.
@@ -207,7 +207,7 @@ def test_a_vocabulary_beside_the_config_gets_into_it() -> None:
     assert "dtype" not in unit.config
 
 
-def test_a_vocabulary_that_the_config_does_not_hold_is_refused() -> None:
+def test_vocabulary_missing_from_the_config_is_rejected() -> None:
     """
     A vocabulary that the config does not contain is an error; TF 2.3 stores it in a table of the
     SavedModel.
@@ -216,7 +216,7 @@ def test_a_vocabulary_that_the_config_does_not_hold_is_refused() -> None:
     assert [refusal.code for refusal in log.refusals] == ["vocabulary"]
 
 
-def test_what_preprocessing_layers_compute_otherwise_is_refused(tmp_path: Path) -> None:
+def test_preprocessing_layers_with_other_results_are_rejected(tmp_path: Path) -> None:
     """
     A preprocessing layer with other results in the target is an error: Hashing with the default
     salt of TF 2.3 to 2.5, and RandomCrop between Keras 2 and 3.
@@ -273,7 +273,7 @@ def test_a_mean_in_the_config_becomes_a_variable_for_tf_2_4(tmp_path: Path) -> N
     assert "mean" not in unit.config
 
 
-def test_standalone_keras_says_its_dtypes() -> None:
+def test_standalone_keras_model_keeps_its_dtype() -> None:
     """
     A model of Keras 2.2 in float64 stays in float64, although Keras 2.2 writes no dtype except for
     inputs, regardless of the target's default.

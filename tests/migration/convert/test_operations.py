@@ -193,7 +193,7 @@ def test_an_op_layer_becomes_operations(
         ),
     ],
 )
-def test_what_keras3_cannot_be_told_is_refused(
+def test_op_layer_that_keras3_cannot_express_is_rejected(
     tmp_path: Path, function: str, node: Any, reason: str
 ) -> None:
     """An op layer that Keras 3 cannot express is an error with the reason."""
@@ -212,7 +212,7 @@ def test_what_keras3_cannot_be_told_is_refused(
         ("abc,abc", 2),
     ],
 )
-def test_equations_that_are_no_products_are_refused(
+def test_equations_that_are_not_products_are_rejected(
     tmp_path: Path, equation: str, tensors: int
 ) -> None:
     """
@@ -243,7 +243,7 @@ def test_a_number_in_front_stays_in_front(tmp_path: Path) -> None:
     assert layers[0]["inbound_nodes"][0]["args"][0] == 1.0
 
 
-def test_an_array_gets_the_dtype_of_the_tensor_beside_it(tmp_path: Path) -> None:
+def test_array_gets_the_dtype_of_the_other_tensor(tmp_path: Path) -> None:
     """
     An array in a call gets the dtype of the other tensor, as in TensorFlow; Keras 3 would promote
     both dtypes.
@@ -300,7 +300,7 @@ ELLIPSIS: Final = {"class_name": "__ellipsis__", "config": {}}
         ([None], [ELLIPSIS, 0], None),
     ],
 )
-def test_an_ellipsis_stands_for_axes_that_the_file_tells(
+def test_ellipsis_is_replaced_if_the_rank_is_known(
     tmp_path: Path, shape: list[int | None], key: Any, expected: Any
 ) -> None:
     """
@@ -329,7 +329,7 @@ def test_an_ellipsis_stands_for_axes_that_the_file_tells(
         ("compat.v1.shape", ["in0", 0, 0, {"name": None, "out_type": "int32"}], "float32"),
     ],
 )
-def test_what_keras_3_cannot_say_is_refused(
+def test_call_that_keras3_cannot_express_is_rejected(
     tmp_path: Path, function: str, node: Any, dtype: str
 ) -> None:
     """A call that Keras 3 cannot express is an error with the layer and the function."""
@@ -337,7 +337,7 @@ def test_what_keras_3_cannot_say_is_refused(
     assert [refusal.code for refusal in log.refusals] == ["operation"]
 
 
-def test_operations_are_refused_in_hdf5(tmp_path: Path) -> None:
+def test_operations_are_rejected_in_hdf5(tmp_path: Path) -> None:
     """
     A model with operations is an error if the target is HDF5, because no release loads operations
     from it.
@@ -348,7 +348,7 @@ def test_operations_are_refused_in_hdf5(tmp_path: Path) -> None:
     assert [refusal.code for refusal in log.refusals] == ["h5-operations"]
 
 
-def test_older_operations_have_no_name_in_their_config(tmp_path: Path) -> None:
+def test_operations_for_keras_3_6_have_no_name_in_the_config(tmp_path: Path) -> None:
     """The config of an operation has no name for Keras 3.6, whose Mean does not accept it."""
     model = keras2("math.reduce_mean", ["in0", 0, 0, {"axis": 1}])
     assert converted(model, tmp_path, "keras3.6")[0][0]["config"] == {"axis": 1, "keepdims": False}
@@ -437,7 +437,7 @@ def test_an_operation_becomes_several_functions(
         ("image.Resize", {"size": None}, "float32"),
     ],
 )
-def test_what_they_do_not_compute_is_refused(
+def test_operations_that_functions_cannot_compute_are_rejected(
     tmp_path: Path, which: str, config: Json, dtype: str
 ) -> None:
     """
@@ -467,7 +467,7 @@ def test_a_tuple_of_tensors_is_a_list(tmp_path: Path) -> None:
         ("Nansum", [tensor("in0")], "float32", "tf2.15"),
     ],
 )
-def test_what_keras_2_cannot_say_is_refused(
+def test_operations_that_keras2_does_not_support_are_rejected(
     tmp_path: Path, op: str, args: list[Any], dtype: str, loader: str
 ) -> None:
     """
@@ -507,7 +507,7 @@ def test_every_row_is_of_a_release() -> None:
         }, row.op
 
 
-def test_known_functions_resolve_somewhere() -> None:
+def test_known_functions_exist_in_tf_keras() -> None:
     """
     Each known function exists in tf_keras 2.21, because no file contains a name that no release
     finds.

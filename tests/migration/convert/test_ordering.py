@@ -79,7 +79,7 @@ def networks(draw: st.DrawFn, *, shared: bool) -> Network:
 
 
 @given(network=networks(shared=True), data=st.data())
-def test_the_order_is_that_of_the_graph(network: Network, data: st.DataObject) -> None:
+def test_order_of_layers_follows_the_graph(network: Network, data: st.DataObject) -> None:
     """
     The order contains each unit once, and the units that lead to an output keep their order if the
     config lists the units in another order.
@@ -95,7 +95,7 @@ def test_the_order_is_that_of_the_graph(network: Network, data: st.DataObject) -
 
 
 @given(network=networks(shared=False))
-def test_a_layer_stands_behind_what_it_takes(network: Network) -> None:
+def test_layers_come_after_the_layers_that_feed_them(network: Network) -> None:
     """
     If no layer is called twice, each layer that leads to an output comes after the layers that feed
     it.
@@ -150,7 +150,7 @@ def test_the_deeper_branch_comes_first() -> None:
     assert names(turned) == ["in", "far", "after", "near", "sum"]
 
 
-def test_keyword_arguments_come_last_and_by_their_names() -> None:
+def test_keyword_arguments_come_last_and_sorted_by_name() -> None:
     """
     Keyword arguments are sorted by name after the positional ones, so that Attention with ``key``
     and ``value`` by name in Keras 2 can have another order of layers than in Keras 3.
@@ -179,7 +179,7 @@ def test_keyword_arguments_come_last_and_by_their_names() -> None:
     ]
 
 
-def test_what_leads_to_no_output_stands_apart() -> None:
+def test_layers_without_an_output_come_after_ordered_layers() -> None:
     """
     Unconnected inputs come first in the last depth, and other layers that lead to no output come
     after all ordered layers.
@@ -193,7 +193,7 @@ def test_what_leads_to_no_output_stands_apart() -> None:
     ]
 
 
-def test_chains_keep_their_order_and_nested_models_do_not() -> None:
+def test_sequentials_keep_their_order_and_nested_models_are_sorted() -> None:
     """A Sequential keeps the order of its config, and a functional model in it is sorted."""
     inner = Network(units=(unit("b", to("a")), unit("a")), inputs=to("a"), outputs=to("b"))
     nested = Unit(class_name="Functional", name="f", config={}, role=Role.MODEL, network=inner)
@@ -238,9 +238,7 @@ def test_depth_has_no_limit(outputs: Argument) -> None:
         ("AdditiveAttention", {}),
     ],
 )
-def test_masks_that_layers_hand_on_make_a_branch_deeper(
-    class_name: str, config: dict[str, Value]
-) -> None:
+def test_propagated_masks_make_a_branch_deeper(class_name: str, config: dict[str, Value]) -> None:
     """
     A layer with a joined mask is deeper because of its mask operations (Keras 3.15); otherwise two
     embeddings of the same shape would be swapped in an archive.

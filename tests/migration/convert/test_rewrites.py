@@ -43,7 +43,7 @@ FILES: Final = (
 )
 
 
-def test_rewrites_stand_behind_those_that_they_need() -> None:
+def test_rewrites_come_after_the_rewrites_that_they_need() -> None:
     """Each name in the ``after`` of a rewrite is a rewrite that runs before it."""
     assert len(BY_NAME) == len(REWRITES)
     names = list(BY_NAME)

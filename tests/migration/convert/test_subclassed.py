@@ -99,7 +99,7 @@ def test_keras3_gets_the_places_of_keras2_and_the_shape(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_unknown_places_are_refused_by_the_class(
+def test_unknown_order_of_attributes_is_rejected_with_the_class(
     tmp_path: Path,
     keras: str,
     target: str,
@@ -118,7 +118,7 @@ def test_unknown_places_are_refused_by_the_class(
 
 
 @pytest.mark.parametrize("build", [None, {"shapes_dict": {"a_shape": [2, 4], "b_shape": [2, 4]}}])
-def test_a_model_that_the_target_cannot_build_is_refused(tmp_path: Path, build: object) -> None:
+def test_model_without_an_input_shape_is_rejected(tmp_path: Path, build: object) -> None:
     """
     A subclassed model without an input shape is an error, because the target could not build it and
     would silently load no variables.
@@ -181,7 +181,7 @@ BLOCK = {"a__norm": NORM, "a__steps__dense": DENSE}
         ({"": DENSE}, {}, {"": ""}),
     ],
 )
-def test_layers_of_keras3_move_where_keras2_lists_them(
+def test_layers_of_keras3_move_to_the_list_of_keras2(
     tmp_path: Path,
     groups: dict[str, tuple[tuple[int, ...], ...]],
     names: dict[str, str],
@@ -221,7 +221,7 @@ def test_layers_of_keras3_move_where_keras2_lists_them(
         ({"a__layers__dense": DENSE}, {"a": "net"}, "class of a (net) is unknown"),
     ],
 )
-def test_layers_without_default_names_are_refused(
+def test_layers_without_default_names_are_rejected(
     tmp_path: Path,
     groups: dict[str, tuple[tuple[int, ...], ...]],
     names: dict[str, str],
@@ -237,7 +237,7 @@ def test_layers_without_default_names_are_refused(
     assert text in refusal.message
 
 
-def test_an_archive_of_a_release_that_writes_no_names_is_refused(tmp_path: Path) -> None:
+def test_archive_without_layer_names_is_rejected(tmp_path: Path) -> None:
     """An archive of Keras 3.0 to 3.5 is an error, because these releases write no layer names."""
     source = tmp_path / "source.keras"
     write_archive(source, "3.3.0", SHAPE, {"a": DENSE})
@@ -245,7 +245,7 @@ def test_an_archive_of_a_release_that_writes_no_names_is_refused(tmp_path: Path)
     assert "does not contain layer names" in refusal.message
 
 
-def test_a_converted_archive_goes_back(tmp_path: Path) -> None:
+def test_converted_archive_can_be_converted_back(tmp_path: Path) -> None:
     """
     An archive that was converted for Keras 3 can be converted back, because it has the places of
     Keras 2 and no contradicting layer names.

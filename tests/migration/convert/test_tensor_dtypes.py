@@ -100,7 +100,7 @@ def graph(*units: Unit) -> Network:
         (operation("numpy.Roll", to("unknown")), None),
     ],
 )
-def test_a_call_gives_what_the_library_gives(unit: Unit, dtype: str | None) -> None:
+def test_call_result_has_the_dtype_of_the_library(unit: Unit, dtype: str | None) -> None:
     """
     The result of a call has the dtype of the symbolic tensor in Keras 3.15, or None if the dtype
     depends on more than the config.
@@ -129,7 +129,7 @@ def test_keras_2_interpolates_in_float32(
     assert network_dtypes(network, release).of(to("up")) == dtype
 
 
-def test_a_map_of_policies_counts_by_its_default() -> None:
+def test_policy_map_applies_its_default_policy() -> None:
     """
     A layer with a map of policies computes in the default policy unless the map names the layer.
     """
@@ -148,7 +148,7 @@ def test_only_floats_are_cast() -> None:
     assert not is_cast(unit, None)
 
 
-def test_a_nested_chain_gives_what_its_last_layer_gives() -> None:
+def test_nested_sequential_has_the_dtype_of_its_last_layer() -> None:
     """
     A nested Sequential has the dtype of its last layer, and casts its input to the dtype of its
     input layer if it has one.
@@ -163,7 +163,7 @@ def test_a_nested_chain_gives_what_its_last_layer_gives() -> None:
     assert entry_dtypes(Network(units=())) == [None]
 
 
-def test_a_nested_graph_gives_each_of_its_outputs() -> None:
+def test_each_output_of_a_nested_model_has_its_dtype() -> None:
     """
     Each output of a nested functional model has its own dtype, and an output that does not exist
     has none.
@@ -199,7 +199,7 @@ def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
     assert network_dtypes(replace(network)) is not network_dtypes(network)
 
 
-def test_operations_with_results_of_their_own_have_no_row() -> None:
+def test_operations_with_special_result_dtypes_have_no_general_row() -> None:
     """
     An operation with a special result dtype has no general row that contradicts it, and each such
     operation exists in a release.
@@ -217,7 +217,7 @@ def test_operations_with_results_of_their_own_have_no_row() -> None:
         ("keras3.15", ["y", "x", "d3", "d2", "d1", "add"]),
     ],
 )
-def test_a_layer_casts_what_a_cast_gives(release: str, expected: list[str]) -> None:
+def test_layer_casts_the_result_of_a_cast(release: str, expected: list[str]) -> None:
     """
     A layer casts the result of a Cast operation to its own dtype, which changes the order of layers
     (measured with Keras 3.6.0 and 3.15.1).
@@ -259,7 +259,7 @@ def test_integers_of_a_discretization_are_cast_while_a_model_is_built() -> None:
         ("int32", "float32", False),
     ],
 )
-def test_a_chain_casts_what_it_is_called_on(
+def test_nested_sequential_casts_its_input_in_the_outer_graph(
     dtype: str, inside: str, *, is_cast_around: bool
 ) -> None:
     """

@@ -50,7 +50,7 @@ def graph(shape: Value, *units: Unit) -> Network:
         (None, None, Sizes.UNKNOWN),
     ],
 )
-def test_a_nested_model_has_the_sizes_that_it_is_called_on(
+def test_nested_model_has_the_image_sizes_of_its_call(
     outside: Value, inside: Value, expected: Sizes
 ) -> None:
     """A nested model has the image sizes of its call unless its own input contains them."""
@@ -64,7 +64,7 @@ def test_a_nested_model_has_the_sizes_that_it_is_called_on(
     assert input_shape(model, graph(outside, model)) == outside
 
 
-def test_a_layer_that_resizes_leaves_them_unknown() -> None:
+def test_image_size_after_a_resizing_layer_is_unknown() -> None:
     """
     The image size after a layer that resizes is unknown, although its arguments can contain it.
     """
@@ -74,7 +74,7 @@ def test_a_layer_that_resizes_leaves_them_unknown() -> None:
     assert (sizes["resize", 0], sizes["after", 0]) == (Sizes.OPEN, Sizes.UNKNOWN)
 
 
-def test_a_chain_is_followed_from_its_first_layer() -> None:
+def test_image_sizes_in_a_sequential_follow_from_the_first_layer() -> None:
     """
     The image sizes in a Sequential follow from the shape in its input layer or in its first layer.
     """

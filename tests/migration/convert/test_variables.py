@@ -142,7 +142,7 @@ def test_a_group_has_the_variables_that_the_release_writes(
     assert named == {placement.path for placement in placements}
 
 
-def test_frozen_variables_stand_behind_others() -> None:
+def test_moving_averages_come_after_trainable_variables() -> None:
     """
     The moving averages of a BatchNormalization come after its trainable variables, also in the
     numbers of an archive.
@@ -161,7 +161,7 @@ def test_frozen_variables_stand_behind_others() -> None:
     ] == ["beta", "moving_mean", "moving_variance"]
 
 
-def test_cells_have_what_their_layers_have() -> None:
+def test_cells_have_the_variables_of_their_layers() -> None:
     """
     An LSTMCell has the same variables as an LSTM, and the variables of an unknown class are
     unknown.
@@ -176,7 +176,7 @@ def test_cells_have_what_their_layers_have() -> None:
     assert slots("NobodysLayer", "tf2.15", {}) is None
 
 
-def test_bfloat16_is_widened_where_only_keras_3_archives_hold_it() -> None:
+def test_bfloat16_is_widened_outside_of_keras3_archives() -> None:
     """
     bfloat16 variables become float32 with a note, except in Keras 3 archives, the only format that
     supports bfloat16.
@@ -188,7 +188,7 @@ def test_bfloat16_is_widened_where_only_keras_3_archives_hold_it() -> None:
     assert [note.code for note in log.notes] == ["bfloat16-widened"]
 
 
-def test_a_layer_without_its_variables_is_refused() -> None:
+def test_layer_without_its_variables_is_rejected() -> None:
     """A layer whose variables are missing, as in a damaged file, is an error."""
     document = format_detection.document(
         FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras"
@@ -214,7 +214,7 @@ def test_layers_without_variables_have_groups_in_archives() -> None:
     } <= {group.path for group in groups}
 
 
-def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
+def test_variables_of_a_shared_layer_are_read_from_the_first_place() -> None:
     """
     Variables of a layer that two models share are read from their first place and written to both,
     because Keras 3.15 writes the first and does not find them when it loads the file.

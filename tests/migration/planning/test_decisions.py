@@ -43,7 +43,7 @@ def test_layers_that_follow_the_base_change_and_exceptions_stay() -> None:
     assert policies(changed)["b"] == "mixed_bfloat16"
 
 
-def test_inputs_of_16_bits_stay_and_are_told() -> None:
+def test_inputs_of_16_bits_stay_and_are_reported() -> None:
     """
     Inputs in a 16-bit dtype keep it, and a note says so because input values are rounded to it;
     ``--set`` can change an input.
@@ -65,7 +65,7 @@ def test_ties_go_to_the_first() -> None:
     assert made.base_policy == "mixed_float16"
 
 
-def test_outputs_do_not_say_what_a_models_policy_is() -> None:
+def test_output_layers_do_not_count_for_the_base_policy() -> None:
     """
     Output layers do not count for the base policy: a mixed model with two float32 heads is not a
     float32 model, and ``--to float32`` changes its hidden layer.
@@ -149,7 +149,7 @@ def test_outputs_are_found_through_wrappers_and_nested_models() -> None:
     assert (changed["each"], changed["wrapped"]) == ("float32", "float32")
 
 
-def test_an_op_at_the_end_keeps_what_feeds_it() -> None:
+def test_op_at_the_end_keeps_the_layer_before_in_float32() -> None:
     """
     If an op layer is last, the layer before it stays in float32, because the op casts nothing.
     """
@@ -172,7 +172,7 @@ def test_a_subclassed_models_outputs_are_unknown() -> None:
     assert "outputs-unknown" in {note.code for note in made.notes}
 
 
-def test_an_rnn_and_its_cells_are_one_unit() -> None:
+def test_assignment_to_an_rnn_also_changes_its_cells() -> None:
     """
     ``--set`` on an RNN also changes its cells, because Keras 2 fails if their policies differ.
     """
@@ -184,7 +184,7 @@ def test_an_rnn_and_its_cells_are_one_unit() -> None:
     }  # fmt: skip
 
 
-def test_parts_of_a_recurrent_layer_are_set_alike() -> None:
+def test_policy_for_one_part_of_a_recurrent_layer_is_rejected() -> None:
     """
     A policy for only one part of a recurrent layer is an error: Keras 2 cannot build an RNN whose
     cell, or a Bidirectional whose backward layer, has another dtype.
@@ -223,7 +223,7 @@ def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
     assert alike["gru"] == "float64"
 
 
-def test_inputs_and_integer_layers_keep_their_dtype() -> None:
+def test_inputs_and_integer_layers_keep_the_dtype() -> None:
     """
     Layers for ids or strings keep their dtype because they have no floats, and the model's inputs
     keep it because the caller provides them.
@@ -299,7 +299,7 @@ def test_layers_that_are_known_to_fail_stay_in_float32(
     assert all(reasons)
 
 
-def test_ids_on_their_way_to_a_lookup_stay_in_float32() -> None:
+def test_layers_that_pass_ids_to_a_lookup_stay_in_float32() -> None:
     """Layers that pass ids to a lookup stay in float32, because float16 rounds 2049 to 2048."""
     model = chain(
         layer("Reshape", "carry", target_shape=[2]),
@@ -356,7 +356,7 @@ def test_an_exact_path_comes_before_a_pattern() -> None:
     }
 
 
-def test_a_pattern_means_the_layers_that_compute_in_floats() -> None:
+def test_pattern_matches_only_layers_that_compute_in_floats() -> None:
     """
     The pattern ``.*`` matches only layers that compute in floats; inputs, layers for ids, and
     layers without a dtype must be named.
@@ -407,7 +407,7 @@ def test_ambiguous_unmatched_and_invalid_patterns_are_usage_errors(
         "a=float8_e4m3fn",
     ],
 )
-def test_what_is_no_assignment_is_an_error(text: str) -> None:
+def test_text_that_is_not_an_assignment_is_an_error(text: str) -> None:
     """A text is an error unless it is ``PATTERN=POLICY`` with a policy that migrate can set."""
     with pytest.raises(UsageError):
         assignment(text)
@@ -440,7 +440,7 @@ def test_infer_needs_the_users_word() -> None:
     ("removed", "current"),
     [("float16", "mixed_float16"), ("bfloat16", "mixed_bfloat16"), ("float32", "float32")],
 )
-def test_removed_names_get_the_one_that_computes_the_same(removed: str, current: str) -> None:
+def test_removed_policy_names_get_their_current_equivalent(removed: str, current: str) -> None:
     """
     A removed policy name is replaced with its current equivalent: ``float16_with_float32_vars``
     becomes ``mixed_float16``.
@@ -468,7 +468,7 @@ def test_keras1_has_no_policies_to_change() -> None:
     assert plan(model).is_empty
 
 
-def test_sub_layers_that_loaders_treat_differently_are_told() -> None:
+def test_sub_layers_that_depend_on_the_release_are_reported() -> None:
     """
     A note reports layers whose sub-layers depend on the release: up to TF 2.13 the layers in a
     MultiHeadAttention use the global policy.
@@ -518,7 +518,7 @@ def _quantised(mode: str, to: str, *more: Any, source_policy: str = "float32") -
         ("int4", "float16"),
     ],
 )
-def test_quantised_layers_that_keras_cannot_compute_are_refused(mode: str, to: str) -> None:
+def test_quantized_layers_that_keras_cannot_compute_are_rejected(mode: str, to: str) -> None:
     """
     A quantized layer is an error if Keras cannot compute it in the target: int8 cannot be built
     from float16, and int4 per channel computes wrong results in it.
@@ -529,7 +529,7 @@ def test_quantised_layers_that_keras_cannot_compute_are_refused(mode: str, to: s
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
-def test_a_quantised_layer_keeps_its_mode_and_its_tensors(mode: str) -> None:
+def test_quantized_layer_keeps_the_mode_and_the_tensors(mode: str) -> None:
     """A quantized layer changes only its source policy and keeps its mode, scales and integers."""
     made = _quantised(mode, "bfloat16")
     (edit,) = [edit for edit in made.edits if edit.path == "net/a"]
@@ -537,7 +537,7 @@ def test_a_quantised_layer_keeps_its_mode_and_its_tensors(mode: str) -> None:
     assert not [cast for cast in made.casts if cast.path == "net/a"]
 
 
-def test_a_quantised_output_layer_keeps_its_mode_in_float32() -> None:
+def test_quantized_output_layer_keeps_the_mode_in_float32() -> None:
     """An output layer that stays in float32 is quantized from float32."""
     others = [_quantised_policy("int8", "mixed_bfloat16")] * 2
     made = _quantised("int8", "bfloat16", *others, source_policy="mixed_bfloat16")
@@ -574,7 +574,7 @@ def test_attention_gets_the_policies_of_its_quantized_projections() -> None:
     )
 
 
-def test_a_policy_under_another_key_is_told_and_left() -> None:
+def test_policy_under_an_unknown_key_is_reported_and_unchanged() -> None:
     """
     A policy under another key of a custom layer stays unchanged with a warning, because only the
     custom class knows its meaning.
@@ -587,7 +587,7 @@ def test_a_policy_under_another_key_is_told_and_left() -> None:
     assert made.is_empty
 
 
-def test_layers_of_old_keras_get_the_key_they_lack() -> None:
+def test_layers_of_old_keras_get_a_dtype_key() -> None:
     """
     ``--to`` adds the dtype key to layers without it: Keras 2.2 writes a dtype only for the first
     layer, and all layers share floatx.
@@ -609,7 +609,7 @@ def test_layers_of_old_keras_get_the_key_they_lack() -> None:
         "orthogonal",
     ],
 )
-def test_an_initialiser_without_the_dtype_is_refused(spelled: object) -> None:
+def test_dtype_that_an_initializer_does_not_support_is_rejected(spelled: object) -> None:
     """
     A dtype that an initializer does not support is an error: loading an LSTM runs Orthogonal, whose
     Qr has no bfloat16 kernel. ``mixed_bfloat16`` keeps the variables in float32.
@@ -627,7 +627,7 @@ def test_an_initialiser_without_the_dtype_is_refused(spelled: object) -> None:
 
 
 @pytest.mark.parametrize("to", ["float16", "mixed_float16", "float64"])
-def test_a_kernel_that_does_not_exist_is_refused(to: str) -> None:
+def test_dtype_without_a_kernel_is_rejected(to: str) -> None:
     """
     A dtype without a CPU kernel is an error unless ``--set`` excludes the layer; MaxPooling3D has
     kernels only for float32 and bfloat16.

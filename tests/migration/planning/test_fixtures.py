@@ -112,7 +112,7 @@ def to_each(*policies: str | None) -> pytest.MarkDecorator:
 
 
 @to_each(None)
-def test_modernising_changes_spellings_alone(planned: tuple[Planned, ...]) -> None:
+def test_plan_without_a_policy_changes_only_the_policy_format(planned: tuple[Planned, ...]) -> None:
     """
     A plan without a policy only updates the policy format: no layer computes in another dtype, no
     deprecated format is left, and only tensors that no release reads change.
@@ -192,7 +192,9 @@ def test_every_layer_has_the_policy_that_was_planned(
 
 
 @to_each("float32")
-def test_float32_takes_nothing_from_a_mixed_model(planned: tuple[Planned, ...]) -> None:
+def test_conversion_of_a_mixed_model_to_float32_casts_no_tensor(
+    planned: tuple[Planned, ...],
+) -> None:
     """
     Converting a mixed model to float32 casts no tensor, because its variables are already float32.
     """

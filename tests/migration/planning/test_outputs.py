@@ -62,7 +62,7 @@ def called(entry: Config, *calls: list[str]) -> Config:
     ],
     ids=lambda entry: entry["class_name"],
 )
-def test_a_layer_that_shapes_the_output_keeps_the_layer_that_computes_it(entry: Config) -> None:
+def test_layer_before_a_shaping_output_layer_stays_in_float32(entry: Config) -> None:
     """
     If the last layer only shapes the output, the layer before it stays in float32 too, because
     float32 cannot restore values that this layer rounded.
@@ -131,7 +131,7 @@ def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
     }
 
 
-def test_a_shared_activation_is_followed_from_its_last_call_alone() -> None:
+def test_only_the_layer_before_the_output_call_of_an_activation_is_kept() -> None:
     """
     If a shared activation makes the output, only the layer before its output call is kept; layers
     before its earlier calls are not.
@@ -231,7 +231,9 @@ def test_a_sequential_model_is_looked_through() -> None:
     ],
     ids=["reshape", "concat", "add"],
 )
-def test_an_operation_computes_as_what_feeds_it(entry: Config, computing: set[str]) -> None:
+def test_layers_that_feed_an_operation_at_the_output_are_kept(
+    entry: Config, computing: set[str]
+) -> None:
     """
     An operation has no policy, so the layers that compute its inputs are kept in float32, even if
     other layers follow the operation.
@@ -337,7 +339,7 @@ def test_a_softmax_before_a_layer_that_computes_the_output_is_kept() -> None:
     }
 
 
-def test_a_model_whose_layers_all_make_the_output_follows_on_request() -> None:
+def test_include_outputs_changes_a_model_of_only_output_layers() -> None:
     """If all layers compute or shape the output, ``--include outputs`` changes all of them."""
     model = chain(dense("a"), layer("Reshape", "out", target_shape=[2, 1]))
     assert set(kept(model)) == {"a", "out"}

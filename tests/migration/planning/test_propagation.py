@@ -36,7 +36,7 @@ def op(name: str, *inbound: str, function: str = "math.add") -> Config:
     }
 
 
-def test_the_float32_island_is_widened_to_what_feeds_an_op() -> None:
+def test_layer_that_feeds_an_op_with_a_float32_input_stays_in_float32() -> None:
     """
     If an op would add the float16 output of a layer to the float32 input, the layer stays in
     float32, and the reason names the op.
@@ -56,7 +56,7 @@ def test_the_float32_island_is_widened_to_what_feeds_an_op() -> None:
     )
 
 
-def test_widening_goes_through_ops() -> None:
+def test_layer_before_a_chain_of_ops_stays_in_float32() -> None:
     """
     An op has the dtype of its input, so the layer before a chain of ops stays in float32 if a later
     op needs float32.
@@ -72,7 +72,7 @@ def test_widening_goes_through_ops() -> None:
     assert policies(after(model, "mixed_bfloat16"))["a"] == "float32"
 
 
-def test_add_layer_casts_its_inputs_so_policies_stay() -> None:
+def test_layers_before_an_add_layer_change_their_policy() -> None:
     """
     A layer before an Add layer can be float16, because an Add layer has a policy and casts its
     inputs, unlike an op.
@@ -87,7 +87,7 @@ def test_add_layer_casts_its_inputs_so_policies_stay() -> None:
     assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
 
 
-def test_what_cannot_be_widened_is_refused_by_name() -> None:
+def test_assignment_that_gives_an_op_two_dtypes_is_rejected_by_name() -> None:
     """
     If the user sets a layer to float16 and an op then has inputs of two dtypes, the error names the
     op and the layer.
@@ -105,7 +105,7 @@ def test_what_cannot_be_widened_is_refused_by_name() -> None:
     assert "net/a" in made.refusals[0].message
 
 
-def test_float64_next_to_the_float32_input_is_refused() -> None:
+def test_float64_next_to_the_float32_input_is_rejected() -> None:
     """
     A plan that makes an op add float64 to the model's float32 input is an error, because the caller
     provides the input.
@@ -139,7 +139,7 @@ def test_a_cast_ends_the_flow() -> None:
     assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
 
 
-def test_ops_of_old_tensorflow_have_their_dtype_rewritten() -> None:
+def test_dtype_of_ops_of_old_tensorflow_is_rewritten() -> None:
     """The dtype in an op config of TF 1.15 to 2.3 is replaced with the new dtype of its input."""
     node = {"name": "Relu", "op": "Relu", "input": ["a"], "attr": {"T": {"type": "DT_HALF"}}}
     relu = layer("TensorFlowOpLayer", "relu", "mixed_float16", node_def=node, constants={})
@@ -151,7 +151,7 @@ def test_ops_of_old_tensorflow_have_their_dtype_rewritten() -> None:
     assert edits["/config/layers/2/config/node_def/attr/T/type"] == ("DT_HALF", "DT_FLOAT")
 
 
-def test_casts_that_keras3_recorded_follow_their_layer() -> None:
+def test_casts_recorded_by_keras3_follow_the_layer() -> None:
     """
     The Cast that Keras 3.5 to 3.9 write before a mixed layer is updated with the layer; an
     unchanged Cast would round the input of a bfloat16 layer to float16.
@@ -267,7 +267,7 @@ def test_operations_of_keras3_that_have_no_16_bit_kernel(
     assert (found["a"], found["b"]) == (expected, to)
 
 
-def test_a_convolution_in_float64_with_a_constant_is_refused() -> None:
+def test_float64_convolution_with_a_float32_constant_is_rejected() -> None:
     """
     float64 before a convolution with a constant float32 kernel is an error, because no edit of the
     file can widen the kernel.
@@ -287,7 +287,7 @@ def test_a_convolution_in_float64_with_a_constant_is_refused() -> None:
         ("some.function", {}, "float32"),
     ],
 )
-def test_the_result_of_a_function_may_not_have_the_dtype_of_its_inputs(
+def test_function_result_has_the_measured_dtype(
     function: str, kwargs: dict[str, Any], expected: str
 ) -> None:
     """
@@ -309,7 +309,7 @@ def test_the_result_of_a_function_may_not_have_the_dtype_of_its_inputs(
     assert policies(after(model, "mixed_float16"))["a"] == expected
 
 
-def test_what_is_no_float_meets_no_float() -> None:
+def test_results_that_are_not_floats_do_not_limit_float_inputs() -> None:
     """
     A comparison of float16 tensors can select from float32 tensors, because its result is not a
     float.

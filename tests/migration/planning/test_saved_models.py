@@ -119,7 +119,7 @@ def _class_at(metadata: object, place: str) -> object:
 @THOROUGH
 @for_each("to", ["mixed_float16", "mixed_bfloat16", "float32"])
 @for_each("path", sampled("planned saved models", SAMPLES, share=4))
-def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
+def test_edits_of_a_plan_leave_no_contradictions(path: Path, to: str) -> None:
     """
     After the edits of a plan all places agree, no variable has another dtype, and a second plan is
     empty.
@@ -139,7 +139,7 @@ def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
 
 
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "float64"])
-def test_a_checkpoint_keeps_its_dtypes(to: str) -> None:
+def test_plan_that_changes_dtypes_of_a_checkpoint_is_rejected(to: str) -> None:
     """
     A plan that changes the dtype of variables in a checkpoint is an error for each such layer with
     the reason, because RestoreV2 fails (measured with the releases).
@@ -153,7 +153,7 @@ def test_a_checkpoint_keeps_its_dtypes(to: str) -> None:
     assert all((f"mixed_{to}" in refusal.message) == (to != "float64") for refusal in made.refusals)
 
 
-def test_layers_revived_from_traces_are_refused() -> None:
+def test_new_policy_for_layers_revived_from_traces_is_rejected() -> None:
     """
     A new policy is an error for custom layers, and for Keras layers in them, because Keras revives
     these from traces; layers that keep their policy are not listed.
@@ -172,7 +172,7 @@ def test_layers_revived_from_traces_are_refused() -> None:
     assert "net (with net/hidden)" in one.refusals[0].message
 
 
-def test_spellings_of_revived_layers_are_current_too() -> None:
+def test_policy_format_of_revived_layers_is_updated() -> None:
     """
     The policy format of a layer revived from traces is updated without an error, because its dtype
     does not change.
@@ -240,7 +240,7 @@ def test_a_lambda_is_byte_code(tmp_path: Path) -> None:
     assert not planned(found, "mixed_bfloat16", "net/twice=float32").refusals
 
 
-def test_what_a_layer_makes_by_itself_follows_it() -> None:
+def test_sub_layers_of_attention_follow_the_policy_of_the_layer() -> None:
     """
     The sub-layers of a MultiHeadAttention follow its policy, because releases ignore their
     metadata; ``--set`` on one sub-layer is an error.
@@ -380,7 +380,7 @@ def test_optimizers_state_is_never_restored() -> None:
     assert made.state is None
 
 
-def test_a_lone_file_has_no_loaders(tmp_path: Path) -> None:
+def test_single_metadata_file_has_no_verdicts(tmp_path: Path) -> None:
     """
     A metadata file without its SavedModel has no verdicts on releases, because it is only a part of
     a model; its plan is that of the SavedModel.
@@ -444,7 +444,7 @@ def test_a_lone_file_has_no_loaders(tmp_path: Path) -> None:
         ({"activation": None, "kernel_initializer": "he_normal"}, None),
     ],
 )
-def test_what_a_config_names_decides_whether_a_layer_is_rebuilt(
+def test_layer_with_a_custom_object_is_revived_from_traces(
     config: dict[str, object], name: str | None, tmp_path: Path
 ) -> None:
     """
@@ -493,7 +493,7 @@ def test_a_wrapper_with_a_custom_layer_is_revived_whole(tmp_path: Path) -> None:
     assert "contains net/td/inner, which uses the custom class Mine" in made.refusals[0].message
 
 
-def test_a_layer_that_does_not_cast_stays_fed_alike(tmp_path: Path) -> None:
+def test_layer_without_autocast_keeps_the_input_dtype(tmp_path: Path) -> None:
     """
     The input dtype of a revived layer can change only if the layer casts its input; a layer with
     ``autocast=False`` was traced with one dtype.
@@ -526,7 +526,7 @@ def test_a_layer_that_does_not_cast_stays_fed_alike(tmp_path: Path) -> None:
         assert all("its traces for float32" in refusal.message for refusal in made.refusals)
 
 
-def test_old_loaders_have_fewer_activations(tmp_path: Path) -> None:
+def test_revived_layer_fails_in_a_release_without_its_activation(tmp_path: Path) -> None:
     """
     A changed layer fails to load in a release that lacks its activation, because that release
     revives it from traces.

@@ -106,7 +106,7 @@ def current(inner: Config, initial: float, steps: int | None) -> Config:
         (scaled(None, "float32"), None, NoteSeverity.NOTE, "adds the same loss scaling"),
     ],
 )
-def test_what_dropping_a_loss_scale_means(
+def test_note_on_a_dropped_loss_scale_depends_on_the_optimizer(
     policy: Config, optimizer: Config | None, severity: NoteSeverity, says: str
 ) -> None:
     """
@@ -177,7 +177,9 @@ def test_keep_moves_the_scale_into_the_optimizer(
 
 
 @pytest.mark.parametrize("optimizer", [wrapper(ADAM, FIXED), wrapper(ADAM, DYNAMIC), None])
-def test_keep_leaves_an_optimizer_that_scales(optimizer: Config | None) -> None:
+def test_keep_loss_scale_does_not_change_a_scaling_or_missing_optimizer(
+    optimizer: Config | None,
+) -> None:
     """
     ``--keep loss-scale`` changes nothing if the optimizer already has a scale, or if the file has
     no optimizer.
@@ -211,7 +213,7 @@ def test_keep_leaves_an_optimizer_that_scales(optimizer: Config | None) -> None:
         (wrapper(ADAM, None), ADAM),
     ],
 )
-def test_old_wrappers_are_spelled_as_later_releases_do(before: Config, after: Config) -> None:
+def test_old_wrappers_get_the_format_of_tf_2_4(before: Config, after: Config) -> None:
     """
     A wrapper in the format of TF 2.3 and earlier is rewritten in that of TF 2.4, which every later
     Keras 2 reads.
@@ -252,7 +254,7 @@ def test_to_mixed_float16_gets_dynamic_loss_scaling() -> None:
     assert all(edit.path for edit in plan(found, "mixed_bfloat16").edits)
 
 
-def test_away_from_mixed_float16_the_wrapper_goes() -> None:
+def test_conversion_from_mixed_float16_removes_the_wrapper() -> None:
     """
     Converting from mixed_float16 removes the loss scale wrapper, because bfloat16 and float32 need
     no scaling.
@@ -262,7 +264,7 @@ def test_away_from_mixed_float16_the_wrapper_goes() -> None:
     assert plan(found, "float32").edits[-1].after == ADAM
 
 
-def test_wrapping_a_new_optimizer_loses_its_state_in_hdf5() -> None:
+def test_wrapping_a_new_optimizer_loses_the_state_in_hdf5() -> None:
     """
     A plan that wraps an optimizer in HDF5 warns that its state is lost, because no Keras restores
     LossScaleOptimizerV3 from HDF5, and suggests ``--keep optimizer``.
@@ -345,7 +347,7 @@ WRAPPED_ADAM: Config = {
 
 
 @pytest.mark.parametrize("optimizer", [KERAS3_ADAM, WRAPPED_ADAM])
-def test_state_moves_back_when_the_wrapper_goes(optimizer: Config) -> None:
+def test_state_moves_to_the_plain_optimizer_without_the_wrapper(optimizer: Config) -> None:
     """
     If the wrapper is removed, only the plain optimizer's state is left, even if ``compile()`` added
     the wrapper and the config has only the plain optimizer.
@@ -358,7 +360,7 @@ def test_state_moves_back_when_the_wrapper_goes(optimizer: Config) -> None:
 
 
 @pytest.mark.parametrize("name", ["Nadam", "Adafactor"])
-def test_a_state_that_fits_nowhere_is_left_out(name: str) -> None:
+def test_state_without_a_place_in_the_wrapper_is_dropped(name: str) -> None:
     """
     The state of Nadam and Adafactor is dropped with a note if Keras 3 wraps them, because wrapped
     they save fewer variables.
@@ -370,7 +372,7 @@ def test_a_state_that_fits_nowhere_is_left_out(name: str) -> None:
     assert "optimizer-state" in {note.code for note in made.notes}
 
 
-def test_state_of_keras2_archives_stays_in_its_place() -> None:
+def test_state_of_keras2_archives_keeps_the_place() -> None:
     """
     The optimizer's state in a Keras 2 archive keeps its place with or without a wrapper; the copy
     below ``inner_optimizer`` is removed with the wrapper.
@@ -414,7 +416,7 @@ def test_state_of_keras2_archives_stays_in_its_place() -> None:
 
 
 @pytest.mark.parametrize(("optimizer", "warned"), [(ADAM, True), (NEW_ADAM, False)])
-def test_bfloat16_slots_that_nobody_reads_are_told(
+def test_bfloat16_slots_that_the_optimizer_cannot_read_are_reported(
     optimizer: Config,
     warned: bool,  # noqa: FBT001
 ) -> None:  # a case
@@ -430,7 +432,7 @@ def test_bfloat16_slots_that_nobody_reads_are_told(
     ("name", "keras", "wraps"),
     [("AdamW", "2.15.0", False), ("AdamW", "2.21.0", True), ("Lion", "2.21.0", False)],
 )
-def test_optimizers_that_the_wrapper_refuses_stay_plain(
+def test_optimizers_that_cannot_be_wrapped_stay_plain(
     name: str,
     keras: str,
     wraps: bool,  # noqa: FBT001
@@ -477,7 +479,7 @@ def test_keras3_has_no_fixed_scale() -> None:
     assert changed == {**KERAS3_ADAM, "config": {"name": "adam", "loss_scale_factor": 128.0}}
 
 
-def test_a_factor_stays_where_it_does_no_harm() -> None:
+def test_plan_never_changes_the_loss_scale_factor() -> None:
     """
     A plan never changes ``loss_scale_factor`` of Keras 3, because the user set it; it adds a note
     if the factor no longer matters.

@@ -263,7 +263,9 @@ def verdicts_on(config: Config, path: Path) -> Mapping[str, Verdict]:
 
 
 @pytest.mark.parametrize(("config", "reason"), REFUSED_CONFIGS)
-def test_what_keras_3_refuses_of_keras_2(config: Config, reason: str, tmp_path: Path) -> None:
+def test_config_that_only_keras2_supports_is_incompatible_with_keras3(
+    config: Config, reason: str, tmp_path: Path
+) -> None:
     """
     A config that only Keras 2 supports is incompatible with every release of Keras 3 for the
     expected reason, and with no other release for this reason.
@@ -279,7 +281,7 @@ def test_what_keras_3_refuses_of_keras_2(config: Config, reason: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("config", "loaders", "reason"), OPEN_CONFIGS)
-def test_what_keras_3_may_refuse_of_keras_2(
+def test_config_that_keras3_may_not_load_has_an_unknown_verdict(
     config: Config, loaders: str, reason: str, tmp_path: Path
 ) -> None:
     """
@@ -301,9 +303,7 @@ def test_what_keras_3_may_refuse_of_keras_2(
 
 
 @pytest.mark.parametrize("axis", [-1, [1], 3])
-def test_an_axis_that_keras_3_keeps_or_takes_anyway_is_no_doubt(
-    axis: object, tmp_path: Path
-) -> None:
+def test_axis_that_keras3_reads_correctly_raises_no_doubt(axis: object, tmp_path: Path) -> None:
     """
     An axis of BatchNormalization that Keras 3 reads correctly raises no doubt: a list with one
     number, the default -1, and 3 as the last axis of images.
@@ -408,7 +408,7 @@ def test_a_sequential_that_was_never_built_has_nothing_to_load_into(tmp_path: Pa
     assert all(verdict.reason is None for verdict in taken)
 
 
-def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: Path) -> None:
+def test_axis_list_of_batch_normalization_is_incompatible_in_archives(tmp_path: Path) -> None:
     """
     A BatchNormalization with the axis ``[1]`` in an archive of Keras 2 is incompatible with Keras
     3.0 to 3.15, which unpack the list only in HDF5.
@@ -512,7 +512,7 @@ def op_layer(function: str, nodes: list[object]) -> Config:
         (with_constant("float16", 1.0, cast=True), False),
     ],
 )
-def test_number_before_a_tensor_has_its_own_dtype(
+def test_number_before_a_tensor_is_incompatible_in_the_measured_cases(
     config: Config, *, is_listed: bool, tmp_path: Path
 ) -> None:
     """
@@ -528,7 +528,7 @@ def test_number_before_a_tensor_has_its_own_dtype(
     ("function", "outcome"),
     [("__operators__.add", Outcome.LOADS), ("math.no_such", Outcome.UNKNOWN)],
 )
-def test_op_layer_loads_where_its_function_was_found(
+def test_op_layer_loads_if_its_function_was_measured(
     function: str, outcome: Outcome, tmp_path: Path
 ) -> None:
     """The verdict on an op layer is unknown only for functions that no release was asked about."""

@@ -168,7 +168,7 @@ FAILING: Final = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_failing_operations_are_named_with_their_argument(tmp_path: Path, name: str) -> None:
+def test_failing_operation_is_reported_with_the_argument(tmp_path: Path, name: str) -> None:
     """
     The reason of a failure names the operation and the argument that the release does not have.
     """
@@ -208,7 +208,7 @@ def test_audit_reports_nothing_unknown_of_plain_operations(tmp_path: Path) -> No
         assert "PT501" not in report.out, name
 
 
-def test_every_measured_release_accepts_its_own_signatures() -> None:
+def test_measured_releases_accept_their_signatures() -> None:
     """
     An operation with all its arguments by name is accepted in each release in which they were
     measured.

@@ -63,7 +63,7 @@ def _reason(path: Path, loader: str = NEWEST) -> str | None:
 
 @pytest.mark.parametrize("policy", [INT8, WITHOUT_SOURCE])
 @pytest.mark.parametrize(("size", "loads"), [(2, True), (3, False)])
-def test_scale_of_an_int8_kernel_has_its_last_size(
+def test_scale_of_an_int8_kernel_has_one_number_per_unit(
     tmp_path: Path,
     policy: Config,
     size: int,

@@ -40,8 +40,8 @@ def test_damaged_checkpoints_fail_to_load(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
-def test_migrate_refuses_damaged_checkpoints(tmp_path: Path, kind: str) -> None:
-    """The output would have the same checkpoint."""
+def test_migrate_rejects_damaged_checkpoints(tmp_path: Path, kind: str) -> None:
+    """The output would have the same damaged checkpoint."""
     copy = tmp_path / "model"
     source = FIXTURES / "tf2.15/adam_autowrap_mf16"
     assert damaged_checkpoint(source, copy, kind, Random(5))  # noqa: S311

@@ -112,7 +112,7 @@ def _cells(name: str) -> Iterator[tuple[str, dict[str, bool]]]:
 
 @THOROUGH
 @pytest.mark.parametrize("name", RECORDS)
-def test_refusals_are_what_the_real_loaders_said(name: str) -> None:
+def test_training_verdicts_agree_with_the_measured_loads(name: str) -> None:
     """
     The verdict on the training configuration agrees with the measured load for every compiled
     fixture, original and migrated, and every release that loads the model.
@@ -134,7 +134,7 @@ def test_refusals_are_what_the_real_loaders_said(name: str) -> None:
 
 
 @THOROUGH
-def test_lost_state_is_what_the_real_loaders_lost() -> None:
+def test_lost_optimizer_state_agrees_with_the_measured_loads() -> None:
     """
     The optimizer's state is reported as lost exactly if the measured release lost it, for every
     compiled fixture and release that loads its training configuration.
@@ -237,7 +237,7 @@ def test_losses(loss: Any, *, refused: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["focal_loss_fixed", "loss_fn", "<lambda>"])
-def test_losses_and_metrics_of_the_users_own_leave_it_open(name: str) -> None:
+def test_custom_losses_and_metrics_give_an_unknown_verdict(name: str) -> None:
     """
     A custom loss or metric makes the verdict unknown, except a metric in Keras 3, which does not
     look up metrics in HDF5.
@@ -311,7 +311,7 @@ def test_the_one_loss_without_a_function_is_not_found_in_hdf5(file: str, *, load
     assert (verdict(found, "keras3.15").reason is None) is loads
 
 
-def test_an_archive_that_does_not_name_its_optimizer_is_left_open() -> None:
+def test_archive_with_state_but_no_optimizer_has_an_unknown_verdict() -> None:
     """
     An archive with optimizer state but without an optimizer, as Keras 3.15.1 writes after saving
     HDF5, has an unknown verdict.
@@ -330,10 +330,13 @@ def test_an_archive_that_does_not_name_its_optimizer_is_left_open() -> None:
         ("loss_fn", Outcome.UNKNOWN),
     ],
 )
-def test_keras_3_0_reads_the_configuration_of_models_it_does_not_compile(
+def test_keras_3_0_reads_the_training_configuration_without_compiling(
     loss: str, outcome: Outcome
 ) -> None:
-    """Files of Keras 3.6 and tf_keras 2.21, loaded in Keras 3.0.5 with ``compile=False``."""
+    """
+    The outcomes are those of files of Keras 3.6 and tf_keras 2.21 in Keras 3.0.5 with
+    ``compile=False``.
+    """
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
     configuration: Any = document.training
     assert document.training_part is not None
@@ -347,8 +350,8 @@ def test_keras_3_0_reads_the_configuration_of_models_it_does_not_compile(
     assert by_loader["keras3.0"].outcome is outcome
 
 
-def test_an_optimizer_of_the_users_own_leaves_it_open() -> None:
-    """Keras 3.0 finds a subclass by the name in its config, and no other."""
+def test_custom_optimizer_gives_an_unknown_verdict_in_keras_3_0() -> None:
+    """Keras 3.0 finds a subclass only if its config has the name of a known optimizer."""
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
     for name, is_open in (("adam", False), ("my_adam", True)):
         optimizer: Json = {"class_name": "MyAdam", "config": {"name": name}}

@@ -1,9 +1,9 @@
 """
-What the report says of loaders, against what the real loaders said of every fixture
-(``fixtures/loads.json``, written by ``fixtures/loads.py``).
+Verdicts agree with the results of the real releases for every fixture.
 
-Where the report says that a loader takes a file, or refuses it, the loader did so; of what cannot
-be known it says that it is not judged.
+``fixtures/loads.py`` measured these results and wrote them to ``fixtures/loads.json``. Each release
+that a report calls compatible loaded the file, and each incompatible release failed. If a file
+contains too little information, the report has no verdict.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def disagreements(path: str, found: Iterable[Verdict], said: Mapping[str, bool])
 
 
 @THOROUGH
-def test_verdicts_are_what_the_real_loaders_said() -> None:
+def test_verdicts_agree_with_the_measured_loads() -> None:
     """No known verdict differs from the measured result, for all pairs of a file and a release."""
     wrong = [
         text
@@ -156,7 +156,7 @@ def test_verdicts_are_what_the_real_loaders_said() -> None:
 
 
 @THOROUGH
-def test_most_pairs_are_judged() -> None:
+def test_most_verdicts_are_known() -> None:
     """
     Most verdicts are known, so that ``unknown`` is rare and cannot hide errors of the other tests.
     """
@@ -194,7 +194,7 @@ def _said_of_migrated(path: str) -> tuple[list[str], list[str]]:
 
 
 @THOROUGH
-def test_policies_stand_in_no_modern_loaders_way_after_migrate() -> None:
+def test_newer_releases_load_the_policies_of_migrated_files() -> None:
     """
     After migration no newer release fails on the policies of a file, and other failures agree with
     the verdicts. The measured results of the migrated fixtures are in
@@ -333,7 +333,9 @@ def test_every_row_applies_to_some_fixture() -> None:
 
 
 @pytest.mark.parametrize("missing", ["variables.index", "variables.data-00000-of-00001", ""])
-def test_a_savedmodel_without_its_values_loads_nowhere(tmp_path: Path, missing: str) -> None:
+def test_savedmodel_without_its_checkpoint_loads_in_no_release(
+    tmp_path: Path, missing: str
+) -> None:
     """
     A SavedModel loads in no release if a file of its checkpoint or the whole checkpoint is missing,
     as after an incomplete download (measured with TF 2.3, 2.9 and tf_keras 2.21).
@@ -357,7 +359,7 @@ def test_a_savedmodel_without_its_values_loads_nowhere(tmp_path: Path, missing: 
 
 
 @pytest.mark.parametrize("name", ["endless_graph.h5", "endless_graph.keras"])
-def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
+def test_model_with_a_circular_dependency_loads_in_no_release(name: str) -> None:
     """
     A model with a circular dependency between layers is incompatible with every release, and no
     measured release loaded it.
@@ -372,13 +374,13 @@ def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
     )
 
 
-def test_rows_stand_for_measured_releases() -> None:
+def test_each_row_applies_to_a_measured_release() -> None:
     """The range of each row contains a measured release."""
     for row in REFUSALS:
         assert row.releases.intersection(LOADERS), row.reason
 
 
-def test_neighbours_are_told_as_a_range() -> None:
+def test_consecutive_releases_are_printed_as_a_range() -> None:
     """
     The text on verdicts joins consecutive releases of one library into a range, and does not join
     releases of different libraries.
@@ -396,7 +398,7 @@ def test_neighbours_are_told_as_a_range() -> None:
     assert loader_lines([]) == []
 
 
-def test_what_is_left_open_is_told_and_never_called_loading() -> None:
+def test_unknown_verdict_counts_neither_as_loading_nor_as_failing() -> None:
     """
     A verdict with a doubt counts neither as loading nor as failing and has its own line, but a
     failure stays a failure despite other doubts.
@@ -424,7 +426,7 @@ def test_what_is_left_open_is_told_and_never_called_loading() -> None:
 
 
 @pytest.mark.parametrize("name", ["default_float32.json", "global_mixed_float16.json"])
-def test_json_that_was_converted_says_which_family_it_is_of(name: str, tmp_path: Path) -> None:
+def test_converted_json_is_recognized_as_a_keras3_config(name: str, tmp_path: Path) -> None:
     """
     A JSON config that was converted for Keras 3 is recognized as a Keras 3 config, although it has
     no version and lacks keys, and not as a mixture of formats.

@@ -6,7 +6,7 @@ from policytool.numerics.check_results.checks import CheckInput, CheckInputs, In
 from policytool.support.text import codec
 
 
-def test_synthetic_inputs_are_told_with_their_seed() -> None:
+def test_synthetic_inputs_are_reported_with_the_seed() -> None:
     """Synthetic inputs are reported with their seed and notes."""
     found = codec.read(
         CheckInputs,

@@ -71,7 +71,7 @@ def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
     return metrics(reductions(reference, candidate, **changed), "float16")
 
 
-def test_the_child_tells_every_reduction() -> None:
+def test_child_process_returns_every_reduction() -> None:
     """The child returns each reduction under the name of its attribute."""
     assert tuple(field.name for field in fields(TensorReductions)) == tensor_errors.FIELDS
 
@@ -87,7 +87,7 @@ def test_the_largest_finite_value_is_that_of_the_dtype(dtype: str) -> None:
 
 
 @given(FLOATS)
-def test_metrics_are_what_numpy_makes_of_the_values(pairs: list[tuple[float, float]]) -> None:
+def test_metrics_equal_those_of_numpy(pairs: list[tuple[float, float]]) -> None:
     """
     The metrics equal those computed with NumPy: distance, relative error, SNR in decibels, and
     cosine.
@@ -193,7 +193,7 @@ def test_counts_are_shares_of_all_elements() -> None:
     assert value.relative == 0.0
 
 
-def test_without_a_pair_of_finite_values_there_is_no_distance() -> None:
+def test_distance_without_a_pair_of_finite_values_is_unknown() -> None:
     """
     Without a pair of finite values the distance is unknown, and the tensors do not count as equal.
     """
@@ -226,7 +226,7 @@ def test_a_tensor_without_elements_is_equal() -> None:
         {"squared_error": 0.0, "largest_error": 1e-200},
     ],
 )
-def test_sums_that_left_float64_say_nothing(changed: dict[str, float]) -> None:
+def test_sums_outside_the_range_of_float64_are_unknown(changed: dict[str, float]) -> None:
     """
     Sums that exceed the range of float64 are unknown: squares of values above 1e154, or of errors
     below 1e-162.
@@ -236,7 +236,7 @@ def test_sums_that_left_float64_say_nothing(changed: dict[str, float]) -> None:
     assert value.max_abs == changed.get("largest_error", 1.0)
 
 
-def test_what_was_not_measured_stays_unknown() -> None:
+def test_metrics_that_were_not_measured_are_unknown() -> None:
     """
     Metrics that were not measured are unknown: a short comparison has only sums and counts, and
     integers have only the number of differing elements.
@@ -275,7 +275,7 @@ def vector(**known: float) -> Any:
     return np.array([known.get(name, 0.0) for name in tensor_errors.FIELDS])
 
 
-def test_batches_are_added_and_the_largest_of_them_kept() -> None:
+def test_sums_of_batches_are_added_and_the_largest_error_is_kept() -> None:
     """Sums of batches are added, and the largest error is kept with the first pair that has it."""
     one = vector(
         elements=3,

@@ -34,7 +34,7 @@ def errors(*found: float, **along: Any) -> Any:
     return run(outputs=outputs, tolerances=GIVEN)
 
 
-def test_the_output_farthest_from_its_tolerance_counts() -> None:
+def test_output_with_the_largest_relative_error_decides() -> None:
     """The output with the largest error relative to its tolerance decides."""
     found = errors(0.001, 0.025)
     assert objective_excess(found, objective(GIVEN)) == pytest.approx(2.5)
@@ -106,8 +106,10 @@ def metric(drop: float | None, allowed: float, *, passed: bool) -> TaskMetric:
         (metric(0.01, 0.0, passed=False), math.inf),
     ],
 )
-def test_a_metric_counts_its_drop(found: TaskMetric, excess: float) -> None:
-    """The excess is relative to the allowed drop; NaN always fails."""
+def test_excess_of_a_metric_is_relative_to_the_allowed_drop(
+    found: TaskMetric, excess: float
+) -> None:
+    """A metric that is NaN always fails."""
     measured = errors(0.3)
     measured = replace(measured, verdict=replace(measured.verdict, metric=found))
     wanted = Objective(tolerances=None)

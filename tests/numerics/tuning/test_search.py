@@ -229,10 +229,10 @@ def test_same_search_has_the_same_result(data: st.DataObject, model: Model) -> N
 
 @settings(max_examples=examples(100))
 @given(data=st.data(), model=models(), trials=st.integers(1, 12))
-def test_continued_search_has_the_result_of_one_that_was_not_interrupted(
+def test_continued_search_has_the_result_of_a_complete_search(
     data: st.DataObject, model: Model, trials: int
 ) -> None:
-    """Only trials that are not recorded run."""
+    """A continued search runs only trials that are not recorded."""
     known = data.draw(hints(model))
     whole = searched(model, **known)
     first = searched(model, trials=trials, **known)
@@ -302,7 +302,7 @@ def test_objective_that_float32_does_not_meet_is_impossible() -> None:
     assert found.runs == ()
 
 
-def test_set_that_fails_on_other_inputs_is_judged_by_all() -> None:
+def test_set_that_fails_on_other_inputs_is_checked_with_all_inputs() -> None:
     """The search continues with all inputs."""
     found = searched(Model(errors=named([0.9, 0.05]), validation=1.2))
     best = found.search.best
@@ -312,7 +312,7 @@ def test_set_that_fails_on_other_inputs_is_judged_by_all() -> None:
     assert found.search.split_of(Split.BATCHES) is Split.USED
 
 
-def test_set_that_overflows_on_other_inputs_only_is_judged_by_both() -> None:
+def test_set_that_overflows_on_other_inputs_is_checked_with_all_inputs() -> None:
     """The search continues with all inputs."""
     safe = Model(errors=named([0.1, 0.1, 0.1]))
 
@@ -373,8 +373,8 @@ def test_small_models_get_the_smallest_set_nearly_always() -> None:
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
-def test_the_first_or_last_layers_are_a_start(*, is_reversed: bool) -> None:
-    """They are tried even with small expected errors and few trials left."""
+def test_first_or_last_layers_are_tried_early(*, is_reversed: bool) -> None:
+    """The search tries these layers even with small expected errors and few trials left."""
     errors = [0.5] * 20 + [0.001] * 180
     model = Model(errors=named(errors[::-1] if is_reversed else errors))
     losses = {

@@ -20,7 +20,7 @@ STORED: Layers = [
 ]
 
 
-def test_layers_are_paired_in_the_order_of_their_numbers() -> None:
+def test_layers_are_paired_in_numeric_order() -> None:
     """A new name can equal the old name of another layer."""
     running: Layers = [
         ("net_1/dense_10", "Dense"),
@@ -37,7 +37,7 @@ def test_layers_are_paired_in_the_order_of_their_numbers() -> None:
     }
 
 
-def test_layers_below_a_renamed_one_keep_their_names() -> None:
+def test_layers_in_a_renamed_layer_keep_their_names() -> None:
     """Layers and ops in a renamed layer keep their names."""
     running: Layers = [
         ("net/block_4/out", "Dense"),
@@ -62,7 +62,7 @@ def test_layers_below_a_renamed_one_keep_their_names() -> None:
         [],
     ],
 )
-def test_what_cannot_be_paired_keeps_its_name(running: Layers) -> None:
+def test_ambiguous_layers_are_not_paired(running: Layers) -> None:
     """The pairing is ambiguous if a sibling was not called."""
     assert file_paths(running, STORED) == {}
 

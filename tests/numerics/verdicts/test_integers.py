@@ -50,7 +50,7 @@ def test_integers_that_differ_come_before_errors() -> None:
     assert [one.path for one in missed] == ["net/hashing", "net/dense"]
 
 
-def test_a_tolerance_is_held_against_the_share_that_differs() -> None:
-    """3 of 80 integers are 3.75 %."""
+def test_tolerance_applies_to_the_share_of_differing_integers() -> None:
+    """In this model, 3 of 80 integers differ, which is 3.75 %."""
     assert not judged(hashing(3), tolerances=("net/hashing=0.04",)).missed
     assert judged(hashing(3), tolerances=("net/hashing=0.03",)).missed

@@ -56,13 +56,13 @@ def test_a_reference_without_a_number_proves_nothing(counts: dict[str, Any]) -> 
         assert (found.ruling, found.error, found.is_missed) == (Ruling.NOTHING, None, True)
 
 
-def test_some_values_that_are_no_numbers_leave_the_others() -> None:
+def test_finite_values_are_compared_beside_values_that_are_not_finite() -> None:
     """If some reference values are not finite, the other values are compared."""
     assert judged(output("scores", 1e-4, nan_reference=999)).ruling is Ruling.PASSED
     assert judged(output("scores", 0.5, nan_reference=999)).ruling is Ruling.MISSED
 
 
-def test_integers_are_held_against_a_given_tolerance_alone() -> None:
+def test_integers_are_compared_only_with_an_explicit_tolerance() -> None:
     """Rounding does not explain a share of differing ids."""
     assert (judged(of_integers(80, 80)).ruling, judged(of_integers(80, 80)).error) == (
         Ruling.PASSED,
@@ -108,7 +108,7 @@ def of_signature(name: str, *, missing: bool = False) -> dict[str, Any]:
     }
 
 
-def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
+def test_tolerance_may_name_an_output_of_one_signature() -> None:
     """A name that no signature has is a usage error."""
     both = [of_signature("scores"), of_signature("lowered")]
     assert len(

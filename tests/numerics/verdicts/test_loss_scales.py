@@ -234,7 +234,7 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
     assert "use 1/16; any value from 1/16777216 to 1/2 works" in both.sentences[1]
 
 
-def test_dynamic_scaling_is_always_told() -> None:
+def test_dynamic_scaling_is_always_reported() -> None:
     """The report has the final scale and the number of skipped steps, if it settles."""
     rule = {"initial": 2.0**15, "multiplier": 2.0, "floor": 1.0, "scale": 2.0**13, "skipped": 2}
     trials = {1.0: [row(500)], 2.0**13: [row(5)], 2.0**15: [row()]}
@@ -275,10 +275,10 @@ def test_dynamic_scaling_is_always_told() -> None:
         ),
     ],
 )
-def test_what_no_scale_fixes_is_said(
+def test_values_that_no_scale_makes_finite_are_reported(
     trials: dict[float, list[list[float]]], loss: float, told: str
 ) -> None:
-    """The reference, the loss or the gradients are not finite."""
+    """The cases are a reference, a loss and gradients that are not finite."""
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
     made = loss_scales.loss_scale_decision(gradients.gradients_from_json(found))
@@ -294,7 +294,7 @@ def test_a_model_without_trainable_variables() -> None:
     assert made.sentences == ("the model has no trainable variables, so no loss is scaled",)
 
 
-def test_what_the_numbers_hold_for_is_told() -> None:
+def test_limits_of_the_measurement_are_reported() -> None:
     """Replaced losses, inactive layers, random ops, and missing gradients are limits."""
     output = {
         "output": "b",
@@ -343,7 +343,7 @@ def test_what_the_numbers_hold_for_is_told() -> None:
     )
 
 
-def test_a_scale_that_is_no_power_of_two_is_written_as_it_is() -> None:
+def test_scale_that_is_not_a_power_of_two_is_printed_unchanged() -> None:
     """A recorded scale that is not a power of two is printed unchanged."""
     rule = {"initial": 1000.5, "multiplier": 2.0, "floor": 1.0, "scale": 1000.5, "skipped": 0}
     assert (
@@ -366,7 +366,7 @@ def test_a_scale_that_is_no_power_of_two_is_written_as_it_is() -> None:
         ("keras3.15/loss_scale_factor128.keras", "mse", FIXED),
     ],
 )
-def test_a_file_records_what_it_was_trained_with(
+def test_training_settings_are_read_from_the_file(
     name: str, loss: str | None, scale: dict[str, Any] | None
 ) -> None:
     """
@@ -459,7 +459,7 @@ def test_a_scale_that_does_not_move_ends_the_search() -> None:
 
 
 @given(EXPONENTS, EXPONENTS, st.sampled_from([0.0, 0.2]))
-def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: float) -> None:
+def test_range_of_scales_is_the_widest_that_passes(limit: int, enough: int, always: float) -> None:
     """Both ends pass and their neighbours fail, with few trials."""
     tried = set()
 
@@ -478,6 +478,6 @@ def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: floa
     assert len(tried) <= 14
 
 
-def test_there_is_no_range_where_everything_overflows() -> None:
+def test_range_is_empty_if_every_scale_overflows() -> None:
     """There is no range if the gradients overflow even at the lowest scale."""
     assert backward.range_of_scales(lambda _: False, lambda _: 0.0) == (None, None)

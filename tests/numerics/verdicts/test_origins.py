@@ -63,7 +63,7 @@ def places(found: Any) -> list[tuple[str, Blame, bool]]:
     return [(found.calls[one.call].path, one.blame, one.in_code) for one in origins.charges(found)]
 
 
-def test_what_gets_infinity_does_not_make_it() -> None:
+def test_layer_that_receives_infinity_is_not_an_origin() -> None:
     """A layer that receives infinity is not charged; the layer that produces it is."""
     found = model(
         traced("net/a", begun=0),
@@ -84,7 +84,7 @@ def test_the_layer_inside_a_block_is_to_blame_for_infinity_in_both() -> None:
     assert places(overflow)[0] == ("net/block/a", Blame.NONFINITE, False)
 
 
-def test_code_between_two_layers_is_to_blame_for_what_enters_the_second() -> None:
+def test_code_between_two_layers_is_the_origin_of_infinity_in_the_second() -> None:
     """If ``net/block`` produces infinity between its two layers, ``net/block`` is charged."""
     found = model(
         traced("net/block/one", within=2, begun=1),
@@ -104,8 +104,8 @@ def test_infinity_that_no_output_shows_is_not_to_blame() -> None:
     assert places(found) == [("net/weak", Blame.ERROR, False)]
 
 
-def test_rounding_is_charged_to_what_rounds() -> None:
-    """Layers that are exact for rounded inputs are not charged."""
+def test_rounding_error_is_attributed_to_the_layer_that_rounds() -> None:
+    """Layers that are exact for rounded inputs are not an origin of errors."""
     found = model(
         traced("net/weak", begun=0),
         traced("net/reshape", (0,), begun=1, isolated=0.0),
@@ -130,8 +130,8 @@ def test_rounding_before_many_exact_blocks_is_found() -> None:
     assert places(model(*stream, head)) == [("net/weak", Blame.ROUNDING, False)]
 
 
-def test_an_error_of_its_own_is_charged_to_a_layer_whatever_is_rounded() -> None:
-    """Its inputs are rounded too coarsely as well."""
+def test_layer_with_a_local_error_is_the_origin_despite_rounded_inputs() -> None:
+    """The inputs of this layer are also rounded too coarsely."""
     found = model(
         traced("net/a", begun=0),
         traced("net/weak", (0,), begun=1, isolated=0.6, own=0.5, rounding=0.3),
@@ -160,7 +160,7 @@ CHOICES = Choices(paths=("net", "net/a", "net/b", "net/block", "net/block/inner"
     ("path", "kept"),
     [("net/b", {"net/b"}), ("net/square", {"net/a"}), ("net/unknown", {"net/a"})],
 )
-def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str]) -> None:
+def test_ops_are_represented_by_the_layer_before_them(path: str, kept: set[str]) -> None:
     """A layer that can be selected represents itself."""
     found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4))
     assert origins.propose(found, CHOICES) == kept
@@ -169,10 +169,10 @@ def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str
 @pytest.mark.parametrize(
     ("rounded", "kept"), [(SPOILED, {"net/a", "net/b"}), ({}, {"net/a"})], ids=["range", "digits"]
 )
-def test_the_receiver_of_values_out_of_range_is_kept_with_their_layer(
+def test_layer_that_receives_values_out_of_range_is_also_kept(
     rounded: dict[str, Any], kept: set[str]
 ) -> None:
-    """It would cast them to infinity."""
+    """In 16 bits, the receiving layer would cast these values to infinity."""
     found = model(
         traced("net/a", begun=0, alone=SPOILED, along=SPOILED),
         traced("net/b", (0,), begun=1, own=1e-4, rounding=0.4, rounded=rounded, along=SPOILED),
@@ -182,7 +182,7 @@ def test_the_receiver_of_values_out_of_range_is_kept_with_their_layer(
     assert origins.propose(found, CHOICES) == kept
 
 
-def test_a_layer_inside_a_custom_one_is_kept_with_all_of_it() -> None:
+def test_layer_in_a_custom_layer_is_kept_with_the_whole_custom_layer() -> None:
     """A custom layer casts the inputs of its layers."""
     found = model(
         traced("net/block/weak", within=1, begun=1, isolated=0.4),
@@ -191,7 +191,7 @@ def test_a_layer_inside_a_custom_one_is_kept_with_all_of_it() -> None:
     assert origins.propose(found, CHOICES) == {"net/block", "net/block/inner"}
 
 
-def test_neighbours_are_what_kept_layers_get_and_give() -> None:
+def test_neighbours_are_one_step_before_and_after_kept_layers() -> None:
     """The neighbours of kept layers are the layers one step before and after them."""
     found = model(
         traced("net/a", begun=0),
@@ -201,7 +201,7 @@ def test_neighbours_are_what_kept_layers_get_and_give() -> None:
     assert origins.neighbours(found, {"net/b"}, CHOICES) == {"net/a", "net/last"}
 
 
-def test_layers_are_ranked_by_what_they_lose() -> None:
+def test_layers_are_ranked_by_error_or_flushed_values() -> None:
     """Layers are ranked by their error, or by the number of values that become zero."""
     found = model(
         traced("net/a", begun=0, isolated=0.01),

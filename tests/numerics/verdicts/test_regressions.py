@@ -81,7 +81,7 @@ def changes(found: Comparison) -> list[tuple[str, str]]:
         (0.01, 0.015, None),
     ],
 )
-def test_an_error_counts_if_it_is_twice_as_large_and_above_the_rounding(
+def test_error_counts_if_twice_as_large_and_above_rounding(
     before: float, now: float, change: Change | None
 ) -> None:
     """Rounding explains a quarter of the tolerance, 0.002."""
@@ -121,7 +121,7 @@ def test_models_with_other_names_have_the_same_layers() -> None:
     assert not found.only_now
 
 
-def test_what_only_one_check_has_is_listed() -> None:
+def test_layers_of_only_one_check_are_listed() -> None:
     """Layers that only one check has are listed, and are no failure."""
     found = compared(model("net", 1e-4, 1e-4), model("net", 1e-4, 1e-4, 0.01))
     assert (found.only_before, found.only_now) == ((), ("net/dense_2",))
@@ -130,7 +130,7 @@ def test_what_only_one_check_has_is_listed() -> None:
     assert (found.only_before, found.only_now) == (("net/dense_1",), ())
 
 
-def test_repeated_calls_of_a_layer_are_paired_by_their_number() -> None:
+def test_repeated_calls_of_a_layer_are_paired_by_number() -> None:
     """Repeated calls of a layer are paired by the number in their places."""
 
     def shared(first: float, second: float) -> CheckRun:
@@ -163,7 +163,7 @@ def test_a_metric_that_dropped_is_a_regression(
     assert found.passed is (change != "worse")
 
 
-def test_other_conditions_are_told() -> None:
+def test_different_conditions_are_reported() -> None:
     """Differences in policies, devices, inputs and metrics are reported."""
     plain = model("net", 1e-4)
     given_inputs = replace(DRAWN, kind=InputKind.GIVEN, seed=None)

@@ -93,7 +93,7 @@ def test_classes_may_change_in_one_of_a_hundred_rows(
     ],
 )
 @pytest.mark.parametrize("offset", [0, 283])
-def test_numbers_may_change_by_a_share_of_their_spread(
+def test_regression_is_safe_up_to_a_share_of_the_spread(
     error: float, rows: int, expected: Answer, offset: float
 ) -> None:
     """
@@ -141,7 +141,7 @@ def test_new_nan_is_never_safe() -> None:
         (np.full((1000, 4), np.nan), Open.NOT_FINITE),
     ],
 )
-def test_an_output_that_says_nothing_is_undecided(one: Any, why: Open) -> None:
+def test_output_without_information_is_undecided(one: Any, why: Open) -> None:
     """An output without information is undecided, with the reason."""
     assert answer(one, one, OutputKind.CLASSES) == (Answer.UNDECIDED, why)
 
@@ -152,8 +152,8 @@ def test_a_value_that_only_rounding_changes_is_constant() -> None:
     assert answer(one, one + 0.01, OutputKind.REGRESSION) == (Answer.UNDECIDED, Open.CONSTANT)
 
 
-def test_readings_that_disagree_leave_it_open() -> None:
-    """The user can specify the kind of the output."""
+def test_answer_covers_every_possible_kind_of_an_output() -> None:
+    """Changed classes are not safe. Negligible errors are safe for classes and for embeddings."""
     one = normal(2000, 3) * [1, 1, 1] + [10, 10, 10]
     other = one + 0.005 * one.std()
     other[:100] = other[:100, [1, 2, 0]]
@@ -282,14 +282,14 @@ def test_labels_decide_for_numbers_and_count_for_all(
     assert found.deciding.kind is kind
 
 
-def test_a_channel_that_is_constant_in_the_reference_counts() -> None:
-    """Its errors are relative to the spread of the other channels."""
+def test_channel_that_is_constant_in_the_reference_counts() -> None:
+    """The errors of such a channel are relative to the spread of the other channels."""
     one = normal(1000, 4) * [1, 1, 1, 0]
     for size, expected in ((5.0, Answer.NOT_SAFE), (1e-4, Answer.SAFE)):
         assert answer(one, one + np.array([0, 0, 0, size]), OutputKind.REGRESSION)[0] is expected
 
 
-def test_probabilities_have_bounds_of_their_mean() -> None:
+def test_bounds_of_probabilities_are_those_of_the_mean_change() -> None:
     """Differences in few samples may be more frequent in others."""
     one = np.full((1000, 1), 0.5) + 0.1 * normal(1000, 1)
     other = one.copy()
@@ -302,7 +302,7 @@ def test_probabilities_have_bounds_of_their_mean() -> None:
     assert found.answer is Answer.UNDECIDED
 
 
-def test_a_kind_that_an_output_has_not_is_said_to_be_so() -> None:
+def test_unsuitable_kind_of_an_output_is_reported() -> None:
     """The message does not call the output constant."""
     one = normal(1000, 1)
     assert answer(one, one, OutputKind.CLASSES) == (Answer.UNDECIDED, Open.UNFIT)
@@ -333,7 +333,7 @@ def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: An
     assert found.why is (None if expected else Open.BETWEEN)
 
 
-def test_a_metric_is_of_its_own_outputs() -> None:
+def test_metric_decides_only_for_outputs_with_labels() -> None:
     """A metric decides only for outputs with labels; other outputs are decided by their values."""
     one = normal(1000, 3)
     outputs = [checked_output(name, one, -one) for name in ("a", "b", "c")]
@@ -344,7 +344,7 @@ def test_a_metric_is_of_its_own_outputs() -> None:
     assert [one.answer for one in found] == [Answer.SAFE, Answer.SAFE, Answer.NOT_SAFE]
 
 
-def test_outputs_that_say_nothing_are_not_safe_by_labels() -> None:
+def test_outputs_without_information_are_undecided_despite_labels() -> None:
     """Classes of NaN are equally often correct in both models."""
     for one in (np.full((1000, 4), np.nan), np.ones((1000, 4))):
         output = checked_output("y", one, one)

@@ -136,7 +136,7 @@ def test_a_metric_has_a_name_or_is_a_function() -> None:
         (LABELS, "x" * 10_000 + "!", None, True, "x..."),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(
+def test_contradicting_options_are_a_usage_error(
     labels: Path | None, metric: str | None, max_drop: float | None, told: str, *, has_inputs: bool
 ) -> None:
     """Contradicting options are a usage error that names the option to add or change."""

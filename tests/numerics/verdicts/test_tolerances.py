@@ -19,7 +19,7 @@ def of_layer(compute: str, **other: Any) -> float:
 
 
 @pytest.mark.parametrize("dtype", UNIT_ROUNDOFF)
-def test_a_call_may_be_off_by_a_few_roundings_of_its_dtype(dtype: str) -> None:
+def test_tolerance_of_a_call_is_a_few_roundings_of_its_dtype(dtype: str) -> None:
     """A call can differ by a few roundings of its dtype, including the reference's."""
     assert of_layer(dtype) == 4 * max(UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF["float32"])
 
@@ -33,7 +33,7 @@ def test_roundings_of_a_sum_add_up_slowly() -> None:
     assert deep == pytest.approx(of_layer("float16") * (1 + math.log2(4096) / 4))
 
 
-def test_rounded_weights_add_their_step() -> None:
+def test_rounded_weights_increase_the_tolerance() -> None:
     """Rounding errors add like random errors; for float8, the depth of sums adds nothing."""
     plain = tolerances.layer_tolerance(call("mlp/dense", 0.0, depth=4095))
     rounded = replace(call("mlp/dense", 0.0, depth=4095), weight_rounding=0.07)
@@ -64,8 +64,11 @@ def test_computations_in_a_coarser_dtype_count(side: str) -> None:
     assert tolerances.layer_tolerance(replace(plain, **computation)) == of_layer("float16")
 
 
-def test_outputs_get_the_layers_tolerances_together() -> None:
-    """The tolerance is at least that of a layer."""
+def test_output_tolerance_grows_with_the_square_root_of_the_number_of_layers() -> None:
+    """
+    The tolerance of 16 equal layers is 4 times that of a layer, and the tolerance of one layer is
+    equal to it.
+    """
     calls = [call(f"mlp/{number}", 0.0) for number in range(16)]
     together = tolerances.outputs_tolerance([*calls, call("mlp", 0.0, children=16)])
     assert together == pytest.approx(math.sqrt(16) * tolerances.layer_tolerance(calls[0]))

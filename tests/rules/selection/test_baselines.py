@@ -78,8 +78,8 @@ models = st.lists(
 
 
 @given(models)
-def test_a_baseline_reads_back_as_it_was_written(every: list[Audited]) -> None:
-    """Whatever names are, and with one finding a line, sorted."""
+def test_baseline_is_read_as_written(every: list[Audited]) -> None:
+    """Names may be arbitrary. Each finding has one line, and lines are sorted."""
     written = baselines.of(every, PASSING)
     text = baselines.render(written)
     read = baselines.parse(text)
@@ -94,8 +94,8 @@ def test_a_baseline_reads_back_as_it_was_written(every: list[Audited]) -> None:
 
 
 @given(models)
-def test_what_was_written_is_known(every: list[Audited]) -> None:
-    """Nothing of it counts any more, and nothing of it is outdated."""
+def test_written_findings_are_suppressed(every: list[Audited]) -> None:
+    """Every finding in the baseline is suppressed, and none is outdated."""
     baseline = baselines.of(every, PASSING)
     known = baselines.known_findings(baseline, every, PASSING, lambda _: True)
     after = [suppress(one, replace(PASSING, known=known)) for one in every]
@@ -139,15 +139,17 @@ def test_the_order_of_layers_changes_no_fingerprint_of_all(
     assert sorted(fingerprints(found)) == sorted(fingerprints(shuffled))
 
 
-def test_the_input_of_a_sequential_is_renumbered_too() -> None:
-    """It is named after the first layer, as tf-keras 2.21 wrote two models of one process."""
+def test_fingerprints_ignore_the_number_in_the_input_name_of_a_sequential() -> None:
+    """
+    tf_keras 2.21 names the input after the first layer, with a number that depends on the process.
+    """
     paths = ("model/sequential/dense_3_input", "model_1/sequential_1/dense_7_input")
     assert len({fingerprints([finding(path)]) for path in paths}) == 1
     assert len({fingerprints([finding(path)]) for path in ("m/dense_input", "m/dense_output")}) == 2
 
 
-def test_a_renamed_file_is_known_where_the_old_one_is_gone() -> None:
-    """Once, and only with exactly the same findings."""
+def test_baseline_recognizes_a_renamed_file_if_the_old_file_does_not_exist() -> None:
+    """The baseline applies to one renamed file, and only if all findings are equal."""
     one, other = finding("a"), finding("b")
     baseline = baselines.of([audited("v1.h5", one)], PASSING)
 
@@ -162,10 +164,10 @@ def test_a_renamed_file_is_known_where_the_old_one_is_gone() -> None:
     assert counts(audited("v1.h5", one), audited("v2.h5", one), exists=True) == [0, 1]
 
 
-def test_what_no_longer_occurs_is_counted() -> None:
+def test_findings_of_the_baseline_that_no_longer_occur_are_counted() -> None:
     """
-    In models that were looked at and in files that are gone; a file that is there and was not asked
-    for says nothing.
+    Missing findings count in audited models and in deleted files, but not in existing files that
+    were not audited.
     """
     one, other = finding("a"), finding("b")
     known = baselines.of(
@@ -208,14 +210,14 @@ def test_what_no_longer_occurs_is_counted() -> None:
         ),
     ],
 )
-def test_a_broken_baseline_is_refused_in_a_sentence(text: str, words: str) -> None:
-    """Each way has its own words."""
+def test_invalid_baseline_gives_a_one_line_error(text: str, words: str) -> None:
+    """Each kind of damage has a message."""
     with pytest.raises(BaselineError, match=words):
         baselines.parse(text)
 
 
-def test_an_empty_baseline_knows_nothing() -> None:
-    """And is written as such."""
+def test_empty_baseline_suppresses_nothing() -> None:
+    """An empty baseline is a valid file."""
     assert baselines.parse(baselines.render(Baseline())) == Baseline()
     assert f'"version": {baselines.VERSION}' in baselines.render(Baseline())
     assert (

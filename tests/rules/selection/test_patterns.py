@@ -37,9 +37,10 @@ from tests.helpers.cases import for_each
         ("*.h5", "/p/lin\ne.h5"),
     ],
 )
-def test_a_glob_means(glob: str, path: str) -> None:
+def test_glob_matches_paths(glob: str, path: str) -> None:
     """
-    Relative to its directory; without a slash at any depth; a directory with all that lies in it.
+    A glob is relative to its directory, matches names at any depth without a slash, and selects
+    complete directories.
     """
     assert PathPattern(glob=glob, base="/p").matches(path, Matcher())
 
@@ -63,13 +64,13 @@ def test_a_glob_means(glob: str, path: str) -> None:
         ("/q/*.h5", "/p/q/a.h5"),
     ],
 )
-def test_a_glob_does_not_mean(glob: str, path: str) -> None:
-    """What it looks like and is not."""
+def test_glob_does_not_match_similar_paths(glob: str, path: str) -> None:
+    """A glob does not match paths that only look similar."""
     assert not PathPattern(glob=glob, base="/p").matches(path, Matcher())
 
 
-def test_a_directory_whose_name_is_a_pattern_is_taken_as_it_is() -> None:
-    """Only the glob is one."""
+def test_special_characters_in_the_base_directory_are_literal() -> None:
+    """The directory itself is not a pattern."""
     assert PathPattern(glob="*.h5", base="/p[1]").matches("/p[1]/a.h5", Matcher())
     assert not PathPattern(glob="*.h5", base="/p[1]").matches("/p1/a.h5", Matcher())
     assert PathPattern(glob="*.h5", base="/").matches("/a.h5", Matcher())

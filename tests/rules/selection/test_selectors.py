@@ -75,8 +75,8 @@ def test_the_more_specific_word_decides(select: str, ignore: str, left: str) -> 
         ("PT3011", "PT301"),
     ],
 )
-def test_an_unknown_word_is_refused_with_the_nearest(word: str, nearest: str) -> None:
-    """Nothing is guessed: a gate that asks for a rule which is not there would always be open."""
+def test_unknown_rule_is_an_error_with_a_suggestion(word: str, nearest: str) -> None:
+    """A rule is never guessed, because a check for a missing rule would always pass."""
     with pytest.raises(
         UsageError,
         match=rf"^--select: unknown rule '{word.replace('*', '[*]')}'. Did you mean '{nearest}'[?]",
@@ -85,20 +85,20 @@ def test_an_unknown_word_is_refused_with_the_nearest(word: str, nearest: str) ->
 
 
 @pytest.mark.parametrize("word", ["P", "E501"])
-def test_an_unknown_word_that_is_like_none_is_refused(word: str) -> None:
-    """Without a suggestion that would not help."""
+def test_unknown_rule_without_a_similar_rule_is_an_error(word: str) -> None:
+    """The error then contains no suggestion."""
     with pytest.raises(UsageError, match=f"unknown rule '{word}'. Run `policytool explain rules`"):
         selection.selectors([word], "--select")
 
 
-def test_a_list_without_a_word_is_refused_where_one_is_needed() -> None:
-    """A suppression of nothing is a mistake."""
+def test_empty_list_of_rules_is_an_error() -> None:
+    """A suppression without a rule is a mistake."""
     with pytest.raises(UsageError, match="is empty"):
         selection.ids_of([" , "], "suppress")
 
 
-def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a word means only rules that need an option, and the option is not there."""
+def test_selected_rules_that_cannot_run_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word is reported if all its rules need an option that is not set."""
     stand_in_rules.use(
         monkeypatch,
         *RULES,

@@ -69,10 +69,12 @@ def in_files(glob: str) -> PathPattern:
         ({"expires": date(2020, 1, 1)}, finding(), False),
     ],
 )
-def test_a_suppression_holds_where_all_it_says_is_so(
+def test_suppression_applies_if_all_its_conditions_match(
     more: dict[str, Any], found: Finding, *, holds: bool
 ) -> None:
-    """Rule, file, layer by path or full match, and the day before it expires."""
+    """
+    The conditions are rule, file, layer by path or full match, and a day before the expiry date.
+    """
     after = suppress(audited(found), passing(suppression(**more)))
     assert after.findings == (() if holds else (found,))
     assert [(one.finding, one.reason, one.by) for one in after.suppressed] == (
@@ -80,8 +82,8 @@ def test_a_suppression_holds_where_all_it_says_is_so(
     )
 
 
-def test_a_reason_speaks_before_what_has_none() -> None:
-    """A suppression before the file's ignored rules, these before the baseline."""
+def test_suppressions_have_priority_over_ignored_rules_and_baselines() -> None:
+    """Ignored rules of a file have priority over the baseline."""
     found = finding()
     ignored = PerFileIgnore(pattern=in_files("*.h5"), words=("PT1",), rules=frozenset({"PT101"}))
     known = {"old/a.h5": Counter(fingerprints([found]))}
@@ -124,11 +126,8 @@ def test_each_finding_is_reported_or_suppressed() -> None:
     assert (untouched.findings, untouched.suppressed) == (findings, ())
 
 
-def test_what_expired_and_what_is_idle() -> None:
-    """
-    An expired suppression is told as such, and not as one that matches nothing; one that an earlier
-    one hides is not idle.
-    """
+def test_expired_and_unused_suppressions_are_distinguished() -> None:
+    """A suppression whose finding an earlier suppression covers is not unused."""
     old, used, hidden, unused = (
         suppression(expires=DAY),
         suppression(layer="mlp/.*"),

@@ -44,8 +44,8 @@ def _publish(target: Path, data: bytes, **how: Any) -> None:
         draft.publish(target, **how)
 
 
-def test_a_draft_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
-    """Whether it ends well or not."""
+def test_unpublished_draft_leaves_no_file(tmp_path: Path) -> None:
+    """The same holds if the block ends with an exception."""
     with Draft.beside(tmp_path / "x") as draft:
         draft.path.write_bytes(b"data")
     with pytest.raises(KeyboardInterrupt), Draft.beside(tmp_path / "x"):
@@ -155,10 +155,12 @@ def test_a_name_that_cannot_be_looked_at_is_not_taken_for_a_free_one(
         assert replaced(tmp_path / str(failing), failing)[1] in (before, done)
 
 
-def test_a_full_disk_is_told_by_extended_attributes(
+def test_full_disk_during_the_copy_of_extended_attributes_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the file system does not support is passed over; what fails is not."""
+    """
+    Attributes that the file system does not support are skipped, and other failures are errors.
+    """
     like = tmp_path / "like"
     like.write_bytes(b"")
 
@@ -181,10 +183,10 @@ def test_a_full_disk_is_told_by_extended_attributes(
     assert held(tmp_path).keys() == {"like", "x"}
 
 
-def test_an_owner_that_cannot_be_given_takes_its_bits_along(
+def test_file_without_the_original_owner_loses_the_setuid_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that runs as its owner must not run as another."""
+    """A file that runs as its owner must not run as another user."""
     like = tmp_path / "like"
     like.write_bytes(b"")
     like.chmod(0o4755)
@@ -194,12 +196,12 @@ def test_an_owner_that_cannot_be_given_takes_its_bits_along(
 
 
 @pytest.mark.parametrize("has_range", [True, False])
-def test_bytes_are_copied_with_and_without_the_system(
+def test_bytes_are_copied_with_and_without_copy_file_range(
     has_range: bool,  # noqa: FBT001
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Files of any size; one that ends early is told."""
+    """Files have any size, and a file that ends early is an error."""
     if not has_range:
         monkeypatch.delattr(os, "copy_file_range", raising=False)
     source = tmp_path / "source"
@@ -304,8 +306,8 @@ def test_a_directory_that_cannot_be_renamed_is_put_back(
         assert not [name for name in held(place) if atomic.SUFFIX in name]
 
 
-def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: Path) -> None:
-    """And nothing of a copy that fails stays."""
+def test_backup_is_a_copy_without_hard_links(no_links: None, tmp_path: Path) -> None:
+    """A copy that fails leaves no file."""
     del no_links
     target = tmp_path / "x"
     target.write_bytes(b"original")
@@ -319,7 +321,7 @@ def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: P
     assert held(tmp_path) == {"x": b"original"}
 
 
-def test_a_backup_that_is_the_original_already_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_backup_equal_to_the_original_is_reused(tmp_path: Path) -> None:
     """A backup that a killed process left is reused without an option to replace it."""
     target, backup = tmp_path / "x", tmp_path / "x.bak"
     target.write_bytes(b"original")
@@ -331,12 +333,12 @@ def test_a_backup_that_is_the_original_already_is_taken_as_it_is(tmp_path: Path)
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(
+def test_older_backup_is_kept_until_the_new_backup_exists(
     failing: bool,  # noqa: FBT001
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever is killed while a backup is overwritten has one of the two."""
+    """A process that is killed while it replaces a backup leaves one of the two backups."""
     target, backup = tmp_path / "x", tmp_path / "x.bak"
     target.write_bytes(b"original")
     backup.write_bytes(b"older")
@@ -376,7 +378,7 @@ def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(
     ],
     ids=str,
 )
-def test_what_cannot_be_taken_back_is_told(
+def test_failed_recovery_is_reported(
     how: dict[str, Any],
     said: str,
     left: dict[str, bytes],
@@ -404,7 +406,7 @@ def test_what_cannot_be_taken_back_is_told(
 
 
 @pytest.mark.parametrize("how", [{"overwrite": True}, {"backup": True}], ids=str)
-def test_a_directory_that_cannot_be_put_back_is_told(
+def test_failed_recovery_of_a_directory_names_the_original(
     how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the disk fails between the two renames, the error names the path of the original."""
@@ -444,7 +446,7 @@ def test_a_hidden_name_that_cannot_be_removed_fails_nothing(
 
 
 @pytest.mark.parametrize("one_step", [True, False])
-def test_nothing_half_has_the_name_where_there_are_no_links(
+def test_incomplete_file_never_has_the_output_name_without_hard_links(
     one_step: bool,  # noqa: FBT001
     no_links: None,
     tmp_path: Path,
@@ -482,7 +484,7 @@ def _fail(*_: Any, **__: Any) -> None:
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_replacement_by_someone_else_keeps_its_backup(older: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_backup_of_another_process_is_kept(older: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """If two processes replace a file, the second does not remove the backup of the first."""
     target, backup = tmp_path / "x", tmp_path / "x.bak"
     target.write_bytes(b"original")
@@ -498,8 +500,8 @@ def test_a_replacement_by_someone_else_keeps_its_backup(older: bool, tmp_path: P
     assert held(tmp_path) == {"x": b"theirs", "x.bak": b"original"}
 
 
-def test_what_someone_saves_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    """Neither by the new file nor by the original that is put back."""
+def test_file_saved_by_another_process_is_not_replaced(tmp_path: Path) -> None:
+    """Neither the new file nor the restored original replaces the file of another process."""
     target = tmp_path / "x"
     for how in ({"overwrite": True}, {"backup": tmp_path / "x.bak"}):
         target.write_bytes(b"original")
@@ -514,10 +516,10 @@ def test_what_someone_saves_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         assert target.read_bytes() == b"theirs"
 
 
-def test_closing_what_was_read_fails_nothing(
+def test_error_on_closing_does_not_fail_the_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file has its name by then."""
+    """The file already has its final name."""
     close = os.close
 
     def closing(descriptor: int) -> None:
@@ -529,7 +531,7 @@ def test_closing_what_was_read_fails_nothing(
     assert (tmp_path / "x").read_bytes() == b"new"
 
 
-def test_what_has_a_backups_name_and_is_none_stays(tmp_path: Path) -> None:
+def test_file_with_the_temporary_name_of_the_original_is_kept(tmp_path: Path) -> None:
     """Without a backup, a file or directory with the temporary name of the original is kept."""
     for name in ("file", "folder"):
         target, aside = tmp_path / name, tmp_path / f"{name}{atomic.ASIDE}"
@@ -553,10 +555,10 @@ def test_what_has_a_backups_name_and_is_none_stays(tmp_path: Path) -> None:
     ]
 
 
-def test_an_interrupt_while_a_directory_is_made_leaves_none(
+def test_interrupt_during_creation_leaves_no_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is heard when the directory is there already."""
+    """The interrupt arrives after the directory was created."""
     real = Path.mkdir
 
     def interrupted(self: Path, *how: Any, **named: Any) -> None:

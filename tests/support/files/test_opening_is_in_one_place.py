@@ -169,8 +169,8 @@ def test_files_are_opened_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("call", PLANTED)
-def test_a_planted_call_is_found(call: str) -> None:
-    """Whatever it was imported as, and wherever in a module it stands."""
+def test_planted_call_is_detected(call: str) -> None:
+    """The name of the import and the place in the module have no effect."""
     planted = ast.parse(
         f"class Reader:\n    def read(self, path):\n        with {call} as stream:\n            "
         "return [stream for _ in range(2)]\n"

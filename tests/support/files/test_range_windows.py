@@ -91,8 +91,8 @@ def test_small_clusters_need_few_bytes() -> None:
     assert requests(RangeWindows(), reads)[-1] == (49 * STRIDE, 49 * STRIDE + 1100)
 
 
-def test_each_kind_of_place_has_its_own_window() -> None:
-    """The size of the first read tells a part of an index from the header of an object."""
+def test_each_kind_of_place_has_a_separate_window() -> None:
+    """The size of the first read distinguishes a part of an index from an object header."""
     windows = RangeWindows()
     for number in range(1, 40, 2):
         requests(windows, [*cluster(number, (0, 3000)), *cluster(number + 1, (0, -5000), size=300)])
@@ -118,38 +118,38 @@ def test_a_window_is_bounded() -> None:
 
 
 def test_the_bytes_between_two_parts_of_a_cluster_are_requested() -> None:
-    """They cost less than one more request."""
+    """These bytes cost less than another request."""
     first, second = requests(RangeWindows(), cluster(1, (0, 25_000)))
     assert second == (first[1], STRIDE + 25_000 + AFTER)
 
 
-def test_a_file_is_read_from_front_to_back_in_growing_requests() -> None:
-    """Whatever the size of the reads."""
+def test_sequential_reads_of_a_file_use_growing_requests() -> None:
+    """The size of the reads has no effect."""
     made = requests(RangeWindows(), [(place, 4096) for place in range(0, 2**23, 4096)])
     assert len(made) < 20
     assert max(stop - start for start, stop in made) == MOST_AHEAD
 
 
-def test_no_more_is_requested_after_values_than_is_read() -> None:
-    """They are larger than any window."""
+def test_no_bytes_after_values_are_requested() -> None:
+    """Values are larger than any window."""
     windows = RangeWindows()
     requests(windows, cluster(1, (0,)))
     assert requests(windows, [(3 * STRIDE, 2**22)]) == [(3 * STRIDE - BEFORE, 3 * STRIDE + 2**22)]
 
 
 @given(READS)
-def test_reads_that_jump_around_need_no_more_requests_than_with_fixed_windows(
+def test_scattered_reads_need_few_more_requests_than_with_fixed_windows(
     reads: list[Part],
 ) -> None:
-    """But for one for each cluster, whose window may be too small."""
+    """Each cluster may need two more requests, because its window may be too small."""
     clusters = {place // 100_000 for place, _ in reads}
     fixed = requests(FixedWindows(), reads)
     assert len(requests(RangeWindows(), reads)) <= len(fixed) + 2 * len(clusters)
 
 
 @given(EXTENTS)
-def test_the_best_extent_costs_the_least(needed: list[int]) -> None:
-    """Of all that were needed; between two of them, bytes are wasted."""
+def test_best_extent_has_the_lowest_cost(needed: list[int]) -> None:
+    """The candidates are the needed extents, because an extent between two of them wastes bytes."""
 
     def total(extent: int) -> int:
         return sum(cost(extent, one) for one in needed)
@@ -158,14 +158,14 @@ def test_the_best_extent_costs_the_least(needed: list[int]) -> None:
     assert all(total(best_extent(needed)) <= total(one) for one in needed)
 
 
-def test_bytes_that_are_left_out_cost_further_requests() -> None:
-    """One for each fixed window."""
+def test_missing_bytes_cost_further_requests() -> None:
+    """Each fixed window costs one request."""
     assert cost(1000, 900) == cost(1000, 1000) == 1000
     assert cost(1000, 1001) == 1001 + REQUEST
     assert cost(1000, 1000 + AFTER) == 1000 + AFTER + 2 * REQUEST
 
 
-def test_a_rare_large_extent_is_not_worth_its_bytes() -> None:
-    """A common one is."""
+def test_only_a_common_large_extent_is_requested() -> None:
+    """A rare large extent would cost more bytes than it saves requests."""
     assert best_extent([1000] * 31 + [50_000]) == 1000
     assert best_extent([1000] * 10 + [20_000] * 22) == 20_000

@@ -61,8 +61,8 @@ def test_an_endless_answer_ends_at_the_bound_on_memory(bounded: Bounded) -> None
     assert not is_growing(collected)
 
 
-def test_a_request_whose_time_is_over_is_stopped(bounded: Bounded) -> None:
-    """It would collect an answer until the process ends."""
+def test_request_above_the_time_limit_is_stopped(bounded: Bounded) -> None:
+    """Without the stop, the request would collect bytes until the process ends."""
     collected: list[bytes] = []
     bounded("remote-seconds", 1)
     with pytest.raises(ModelFileError) as failure:
@@ -77,7 +77,7 @@ def test_a_request_whose_time_is_over_is_stopped(bounded: Bounded) -> None:
 def test_libraries_of_a_backend_print_nothing(
     package: str, logger: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Their messages may contain a signed URL."""
+    """Messages of these libraries may contain a signed URL."""
     logging.getLogger(logger.partition(".")[0]).handlers.clear()
     remote_requests.silence(package)
     logging.getLogger(logger).warning("a message")
@@ -126,8 +126,8 @@ def test_a_size_that_no_file_has_is_an_invalid_answer(size: object) -> None:
     ("package", "url"),
     [("s3fs", "s3://bucket/m/"), ("gcsfs", "gs://bucket/m/"), ("adlfs", "az://container/m/")],
 )
-def test_a_listing_without_end_is_an_error(package: str, url: str) -> None:
-    """Its memory is bounded in the process of the command, which makes the listing."""
+def test_endless_listing_is_an_error(package: str, url: str) -> None:
+    """The listing runs in the process of the command, where its memory is bounded."""
     pytest.importorskip(package)
     with listening(endless_body) as address:
         environment = {

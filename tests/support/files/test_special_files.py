@@ -84,8 +84,8 @@ def test_no_special_file_is_a_model(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_special_file_in_a_model_is_named(kind: str, command: str, tmp_path: Path) -> None:
-    """A model that was merely found is told too: it was meant to be one."""
+def test_special_file_in_a_model_is_reported(kind: str, command: str, tmp_path: Path) -> None:
+    """A model in a directory is reported too, because its other files show that it is a model."""
     for number, member in enumerate(MEMBERS):
         copied(member, tmp_path / str(number), KINDS[kind])
     ended = run_bounded(command, ".", cwd=tmp_path)
@@ -99,7 +99,7 @@ def test_a_special_file_in_a_model_is_named(kind: str, command: str, tmp_path: P
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_in_a_special_file_are_not_read(kind: str, tmp_path: Path) -> None:
-    """What else the models say is reported."""
+    """Other properties of the models are still reported."""
     models = [
         copied(member, tmp_path / str(number), KINDS[kind]) for number, member in enumerate(VALUES)
     ]
@@ -111,8 +111,8 @@ def test_values_in_a_special_file_are_not_read(kind: str, tmp_path: Path) -> Non
     assert [model["path"] for model in ended.json["models"]] == [str(one) for one in named]
 
 
-def test_special_files_in_a_directory_are_passed_over(tmp_path: Path) -> None:
-    """As all is that is no model; the models beside them are read."""
+def test_special_files_in_a_directory_are_skipped(tmp_path: Path) -> None:
+    """Other files that are not models are skipped too, and models are read."""
     for kind, make in KINDS.items():
         (tmp_path / kind).mkdir()
         for name in set(FILES) - {"saved_model.pb"}:  # which makes a directory a model
@@ -134,7 +134,7 @@ def test_special_files_in_a_directory_are_passed_over(tmp_path: Path) -> None:
     ids=lambda one: one[0],
 )
 def test_no_command_waits_for_a_fifo(command: tuple[str | Path, ...], tmp_path: Path) -> None:
-    """Each says what it is."""
+    """The error of each command names the kind of the file."""
     os.mkfifo(tmp_path / "model.h5")
     ended = run_bounded(*command, "model.h5", cwd=tmp_path)
     assert ended.code == 3
@@ -142,8 +142,8 @@ def test_no_command_waits_for_a_fifo(command: tuple[str | Path, ...], tmp_path: 
 
 
 @pytest.mark.parametrize("option", ["--inputs", "--weights"])
-def test_files_for_tensorflow_are_regular(option: str, tmp_path: Path) -> None:
-    """Its process is not started for one that it would wait for."""
+def test_fifo_for_tensorflow_is_rejected(option: str, tmp_path: Path) -> None:
+    """The TensorFlow process is not started for a file that would block it."""
     os.mkfifo(tmp_path / "given")
     ended = run_bounded(
         "check",
@@ -159,8 +159,8 @@ def test_files_for_tensorflow_are_regular(option: str, tmp_path: Path) -> None:
     )
 
 
-def test_a_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
-    """A SavedModel that is written anew has regular files alone."""
+def test_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
+    """A written SavedModel contains only regular files."""
     model = tmp_path / "model"
     shutil.copytree(MIXED_SAVEDMODEL, model)
     (model / "assets").mkdir(exist_ok=True)
@@ -170,8 +170,10 @@ def test_a_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
     assert "assets/vocabulary.txt is not a regular file" in ended.err
 
 
-def test_a_graph_without_metadata_reads_no_endless_architecture(tmp_path: Path) -> None:
-    """What TF 1 exports has the architecture among its assets; a link to a device is none."""
+def test_architecture_of_a_tf1_export_is_not_read_from_a_device(tmp_path: Path) -> None:
+    """
+    An export of TF 1 has its architecture among the assets, and a link to a device is ignored.
+    """
     model = tmp_path / "model"
     shutil.copytree(FIXTURES / "tf1.15/global_mixed_float16.export", model)
     (model / "assets/saved_model.json").unlink()

@@ -125,7 +125,7 @@ def test_steps_are_linear_in_the_text(pattern: str, *, full: bool) -> None:
     ["(?i)" + "".join(f"[\x00-{chr(end)}]" for end in range(0xFF00, 0xFF60)), "(?:a?){700}a{700}"],
 )
 def test_steps_have_a_limit(pattern: str) -> None:
-    """They include those that Python takes to compile sets of characters."""
+    """The limit includes the steps in which Python compiles sets of characters."""
     with (
         limits.override({limits.PATTERN_STEPS.name: 1_000_000}),
         pytest.raises(StepsExceededError, match="at least 1000001 steps, above the pattern-steps"),
@@ -133,8 +133,8 @@ def test_steps_have_a_limit(pattern: str) -> None:
         Matcher().fullmatch(pattern, "a" * 5_000)
 
 
-def test_the_steps_of_all_patterns_and_texts_are_counted_together() -> None:
-    """Also for patterns and texts that were matched before."""
+def test_steps_of_all_patterns_are_counted_together() -> None:
+    """Repeated matches of the same pattern and text also count."""
     with limits.override({limits.PATTERN_STEPS.name: 10_000}):
         matcher = Matcher()
         for number in range(20):

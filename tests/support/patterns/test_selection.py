@@ -72,17 +72,17 @@ def selected(patterns: tuple[str, ...], names: list[str]) -> list[str]:
     ],
     ids=lambda value: str(value[0])[:12] if value else "none",
 )
-def test_patterns_are_those_that_a_person_would_write(
+def test_patterns_are_short_and_readable(
     chosen: list[str], others: list[str], patterns: tuple[str, ...]
 ) -> None:
-    """A common beginning or end, any number, or a range of numbers."""
+    """A pattern has a common beginning or end, any number, or a range of numbers."""
     found = selecting_patterns(alone(chosen), alone(others))
     assert found == patterns
     assert selected(found, [*chosen, *others]) == chosen
 
 
 def test_patterns_are_in_the_order_of_the_model() -> None:
-    """By the first thing that each of them selects."""
+    """Patterns are sorted by the first path that each selects."""
     chosen = ["stem", "a_1", "a_2", "mid", "b_1", "b_2"]
     found = selecting_patterns(alone(chosen), alone(["c", "a", "b", "d_1", "d_2"]))
     assert found == ("stem", "a_.*", "mid", "b_.*")
@@ -102,14 +102,14 @@ def test_a_name_that_reads_as_a_pattern_is_none() -> None:
     assert selected(found, ["blk_1", "blk_2", "blk.*", "stem"]) == ["blk_1", "blk_2"]
 
 
-def test_names_of_many_parts_are_selected_as_they_are() -> None:
-    """A person would not read a pattern of 70 parts."""
+def test_names_with_many_parts_are_selected_by_full_name() -> None:
+    """A pattern of 70 parts would be unreadable."""
     chosen = ["_".join(["x"] * 40) + end for end in ("1", "2")]
     assert selecting_patterns(alone(chosen), alone(["y"])) == tuple(chosen)
 
 
-def test_paths_are_the_answer_if_matching_takes_too_many_steps() -> None:
-    """The limit holds for patterns that policytool makes as for those of a user."""
+def test_paths_are_returned_if_matching_exceeds_the_step_limit() -> None:
+    """The limit applies to patterns of policytool and to those of the user."""
     chosen = [f"blk_{one}" for one in range(9)]
     with limits.override({"pattern-steps": 10}):
         assert selecting_patterns(alone(chosen), alone(["stem"])) == tuple(chosen)
@@ -129,7 +129,7 @@ def paths() -> st.SearchStrategy[list[str]]:
 @given(paths(), st.data())
 @settings(max_examples=examples(500), deadline=None)
 def test_patterns_select_exactly_the_chosen_paths(names: list[str], data: st.DataObject) -> None:
-    """Whatever the paths are; and there are never more patterns than paths."""
+    """The test draws arbitrary paths. The number of patterns is at most that of the paths."""
     inside = set(data.draw(st.lists(st.sampled_from(names))))
     chosen = [name for name in names if name in inside]
     others = [name for name in names if name not in inside]

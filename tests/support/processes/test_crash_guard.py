@@ -98,10 +98,10 @@ def meddling(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("call", sampled("calls that never return", CALLS, share=3))
-def test_a_library_that_never_returns_ends_with_a_sentence(
+def test_library_that_never_returns_gives_a_one_line_error(
     call: str, meddling: Any, tmp_path: Path
 ) -> None:
-    """Exit code 3 and the file's name, whichever command reads it."""
+    """Every command ends with exit code 3 and the name of the file."""
     bad = endless_collection(tmp_path / "bad.h5")
     before = bad.read_bytes()
     ended = run_process(
@@ -117,8 +117,8 @@ def test_a_library_that_never_returns_ends_with_a_sentence(
     assert (bad.read_bytes(), [path.name for path in tmp_path.iterdir()]) == (before, ["bad.h5"])
 
 
-def test_the_report_says_so_too(meddling: Any, tmp_path: Path) -> None:
-    """As of every other file that could not be read."""
+def test_json_report_contains_the_timeout(meddling: Any, tmp_path: Path) -> None:
+    """The failure has the same form as that of other unreadable files."""
     endless_collection(tmp_path / "bad.h5")
     ended = run_process(
         "inspect", "--format", "json", "bad.h5", cwd=tmp_path, environment=meddling(HASTE)
@@ -128,8 +128,8 @@ def test_the_report_says_so_too(meddling: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_of_several_files_it_costs_one_report(meddling: Any, tmp_path: Path) -> None:
-    """However many processes read them."""
+def test_timeout_of_one_file_does_not_affect_other_files(meddling: Any, tmp_path: Path) -> None:
+    """The number of processes has no effect on the report."""
     endless_collection(tmp_path / "bad.h5")
     arguments = ("inspect", "--format", "json", MIXED_H5, "bad.h5", FIXED_SCALE_H5)
     ended = run_process(*arguments, "--jobs", "2", cwd=tmp_path, environment=meddling(HASTE))
@@ -147,10 +147,10 @@ def test_of_several_files_it_costs_one_report(meddling: Any, tmp_path: Path) -> 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the bound on memory is Linux's")
 @pytest.mark.parametrize("kind", ["h5", "keras"])
-def test_a_library_that_takes_ever_more_is_told_that_there_is_no_more(
+def test_endless_allocation_in_a_library_fails_at_the_memory_limit(
     kind: str, meddling: Any, tmp_path: Path
 ) -> None:
-    """The file is damaged, and the process stays small."""
+    """The file is reported as damaged, and the process stays small."""
     bad = endless_list(tmp_path / "bad.h5")
     if kind == "keras":
         bad = keras_zip(
@@ -174,10 +174,10 @@ CRASHES: Final = tuple(
 
 
 @pytest.mark.parametrize(("number", "jobs"), sampled("crashes", CRASHES, share=3))
-def test_a_crash_ends_with_a_sentence(
+def test_crash_gives_a_one_line_error(
     number: signal.Signals, jobs: str, meddling: Any, tmp_path: Path
 ) -> None:
-    """Whether this process reads the file or another."""
+    """The file is read by this process or by another one."""
     (tmp_path / "bad.h5").write_bytes(MIXED_H5.read_bytes())
     files = ("bad.h5",) if jobs == "1" else ("bad.h5", str(MIXED_H5))
     ended = run_process(
@@ -226,8 +226,10 @@ REQUESTS: Final = tuple(
 
 
 @pytest.mark.parametrize(("number", "to"), sampled("requests to end", REQUESTS, share=3))
-def test_what_asks_to_end_is_passed_on_once(number: signal.Signals, to: str, reading: Any) -> None:
-    """A terminal asks both processes, a script the one that it started."""
+def test_termination_signal_is_forwarded_once(
+    number: signal.Signals, to: str, reading: Any
+) -> None:
+    """A terminal signals both processes, and a script only the process that it started."""
     process, copy, tidied = reading
     (process.send_signal if to == "one" else lambda sent: os.killpg(process.pid, sent))(number)
     out, err = process.communicate(timeout=30)
@@ -236,8 +238,8 @@ def test_what_asks_to_end_is_passed_on_once(number: signal.Signals, to: str, rea
     assert is_gone(copy)
 
 
-def test_a_killed_original_ends_its_copy(reading: Any) -> None:
-    """As by Ctrl-C: nothing that it began is left."""
+def test_killed_process_ends_its_copy(reading: Any) -> None:
+    """The copy removes its temporary files."""
     process, copy, tidied = reading
     process.kill()
     process.wait()
@@ -245,14 +247,14 @@ def test_a_killed_original_ends_its_copy(reading: Any) -> None:
     assert tidied.exists()
 
 
-def test_a_process_of_someone_else_is_never_copied() -> None:
-    """Tests and users of the Python API are one process, and stay it."""
+def test_process_of_a_python_user_is_never_copied() -> None:
+    """Tests and users of the Python functions stay in one process."""
     assert crash_guard.split() is None
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
-def test_waiting_is_no_call_that_takes_too_long() -> None:
-    """What counts is processor time, and only as long as Python's own code does not run."""
+def test_waiting_does_not_count_as_a_call_that_takes_too_long() -> None:
+    """Only processor time counts, and only while no Python code runs."""
     code = (
         f"{HASTE}import time\nguard.watch()\ntime.sleep(0.8)\nend = time.process_time() + "
         "0.8\nwhile time.process_time() < end: pass\nprint('alive')\n"

@@ -115,8 +115,8 @@ def reports() -> Iterator[tuple[str, str]]:
 
 @SLOW
 @pytest.mark.usefixtures("models")
-def test_reports_are_the_same_bytes() -> None:
-    """Whatever the command and the format; stderr and the exit code too."""
+def test_reports_of_several_processes_have_equal_bytes() -> None:
+    """Stdout, stderr and the exit code agree for every command and format."""
     for command, name in reports():
         one = run(command, "--format", name, "--jobs", "1", ".")
         two = run(command, "--format", name, "--jobs", "2", ".")
@@ -150,7 +150,7 @@ def test_one_input_needs_no_further_process(
 def test_jobs_are_an_option_a_variable_and_a_setting(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this order."""
+    """The option has priority over the variable, and the variable over the setting."""
     (models / "policytool.toml").write_text("jobs = 3\n", encoding="utf-8")
     monkeypatch.setenv("POLICYTOOL_JOBS", "2")
     assert "jobs = 4  # command line" in run("inspect", "--jobs", "4", "--show-settings").out
@@ -161,8 +161,8 @@ def test_jobs_are_an_option_a_variable_and_a_setting(
     assert run("audit", "--jobs", "0").code == 2
 
 
-def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
-    """A fault of a library ends one process, which is replaced; all other files are read."""
+def test_crash_affects_only_one_report(models: Path, meddling: Any) -> None:
+    """A crash in a library ends one process, which is replaced, and all other files are read."""
     meddling(
         "import os, signal, sys, policytool.formats.format_detection as detection\n"
         "was = detection.document\n"
@@ -191,10 +191,8 @@ def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
     assert not children(os.getpid())
 
 
-def test_a_process_that_ends_by_itself_is_told_by_its_last_words(
-    models: Path, meddling: Any
-) -> None:
-    """And every file may be such a one."""
+def test_worker_that_exits_is_reported_with_its_last_message(models: Path, meddling: Any) -> None:
+    """Every file may cause such an exit."""
     meddling(
         "import sys, policytool.formats.format_detection as detection\n"
         "def read(path, shown): sys.exit('no way')\n"
@@ -207,10 +205,10 @@ def test_a_process_that_ends_by_itself_is_told_by_its_last_words(
     )
 
 
-def test_what_libraries_print_is_no_answer(
+def test_output_of_libraries_is_not_an_answer_of_a_worker(
     models: Path, meddling: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither on stdout nor on stderr, and it appears nowhere."""
+    """The output appears neither on stdout nor on stderr."""
     meddling("import os\nprint('noise')\nos.write(1, b'noise\\n')\nos.write(2, b'noise\\n')\n")
     inputs = every(models)
     assert inspected(inputs, 2) == inspected(inputs, 1)
@@ -219,7 +217,7 @@ def test_what_libraries_print_is_no_answer(
 
 @pytest.mark.usefixtures("models")
 def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
-    """It may be a stranger's, with a module of a known name in it."""
+    """The working directory may belong to another user and contain a module with a known name."""
     for name in ("h5py", "numpy", "json", "policytool"):
         (models / f"{name}.py").write_text(
             f"open({str(models / 'ran')!r}, 'w')\n", encoding="utf-8"
@@ -230,8 +228,8 @@ def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
 
 
 @pytest.mark.usefixtures("models")
-def test_a_bug_is_told_as_one(meddling: Any) -> None:
-    """Of each file: exit code 70 and a sentence, with -v the traceback."""
+def test_bug_in_a_worker_is_reported_as_a_bug(meddling: Any) -> None:
+    """Each file has one message, the exit code is 70, and ``-v`` prints the traceback."""
     meddling(
         "import policytool.formats.format_detection as detection\ndef read(path, shown): raise "
         "RuntimeError('boom')\ndetection.document = read\n"
@@ -243,8 +241,8 @@ def test_a_bug_is_told_as_one(meddling: Any) -> None:
     assert "in read" in run("inspect", "--jobs", "2", "-v", ".").err
 
 
-def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
-    """The sentence is that of the process that found it, and the only file's ends the run."""
+def test_usage_error_in_a_worker_is_reported_as_a_usage_error(models: Path, meddling: Any) -> None:
+    """The message is that of the worker. For a single file, the error ends the run."""
     meddling(
         "import policytool.formats.format_detection as detection\n"
         "from policytool.support.errors import UsageError\n"
@@ -258,10 +256,10 @@ def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
         list(parallel._run_in_processes(inspect.TASK, every(models)[:1], False, 1))  # noqa: SLF001  # run_all reads a single file in this process
 
 
-def test_processes_that_cannot_start_are_told(
+def test_workers_that_cannot_start_are_reported(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With their last words, once for all files."""
+    """The error contains the last message of the worker, once for all files."""
     monkeypatch.setattr(pool, "_MODULE", "policytool.nowhere")
     with pytest.raises(WorkerError, match=r"No module named policytool\.nowhere; use --jobs 1"):
         inspected(every(models), 2)
@@ -326,10 +324,10 @@ def waiting(pipe: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, list[int
         os.close(writer)
 
 
-def test_a_killed_process_costs_the_file_that_it_read(
+def test_killed_worker_loses_only_the_current_file(
     waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
 ) -> None:
-    """Every other model is in the report, and nothing is left behind."""
+    """Every other model is in the report, and no temporary file remains."""
     process, busy, both = waiting
     os.kill(busy, signal.SIGKILL)
     out, err = process.communicate(timeout=60)
@@ -340,10 +338,10 @@ def test_a_killed_process_costs_the_file_that_it_read(
     assert not list((models / "temporary").iterdir())
 
 
-def test_an_interrupt_ends_all(
+def test_interrupt_ends_all_processes(
     waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
 ) -> None:
-    """At once, without a traceback, and with nothing left behind."""
+    """All processes end at once, without a traceback and without temporary files."""
     process, _, both = waiting
     assert len(both) == 2
     process.send_signal(signal.SIGINT)
@@ -353,10 +351,10 @@ def test_an_interrupt_ends_all(
     assert not list((models / "temporary").iterdir())
 
 
-def test_processes_do_not_outlive_the_one_that_started_them(
+def test_workers_end_with_their_parent(
     waiting: tuple[subprocess.Popen[bytes], int, list[int]],
 ) -> None:
-    """Not even one that is in the middle of a file."""
+    """A worker that is reading a file also ends."""
     process, _, both = waiting
     process.kill()
     process.wait()

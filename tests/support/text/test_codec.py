@@ -115,8 +115,8 @@ TREES = st.builds(
 
 
 @given(TREES)
-def test_what_is_encoded_comes_back(tree: Tree) -> None:
-    """Equal, of the same types, in the same order; and as one line."""
+def test_encoded_values_are_decoded_unchanged(tree: Tree) -> None:
+    """Decoded values have equal types and order, and the text is one line."""
     text = codec.encode(tree)
     found = codec.read(Tree, json.loads(text))
     assert found == tree
@@ -177,15 +177,15 @@ MODELS = st.builds(
 
 
 @given(MODELS | st.builds(Failure, path=TEXT, code=TEXT, message=TEXT, details=TEXT) | st.none())
-def test_models_come_back(result: Model | Failure | None) -> None:
-    """Whatever is in them."""
+def test_encoded_models_are_decoded_unchanged(result: Model | Failure | None) -> None:
+    """The models have arbitrary values."""
     found = inspect.TASK.readers().result(json.loads(codec.encode(result)))
     assert found == result
     assert repr(found) == repr(result)
 
 
-def test_what_a_float_cannot_be_in_json_comes_back() -> None:
-    """NaN and infinities, which a loss scale of a file from a stranger may be."""
+def test_nan_and_infinity_are_decoded_unchanged() -> None:
+    """A loss scale of an untrusted file may have such a value."""
     assert repr(
         [
             codec.read(Leaf, json.loads(codec.encode(Leaf(size=size))))
@@ -206,10 +206,10 @@ def inputs() -> tuple[Input, ...]:
     [(inspect.TASK, True), (audit.TASK, AuditOptions(targets=("keras3.15", "tf2.15")))],
     ids=["inspect", "audit"],
 )
-def test_results_of_fixtures_come_back(
+def test_encoded_results_of_fixtures_are_decoded_unchanged(
     task: Task[Any, Any, Any], request_: Any, inputs: tuple[Input, ...]
 ) -> None:
-    """Models, audits, failures, and what was passed over."""
+    """The results are models, audits, failures and skipped files."""
     read = task.readers().result
     kinds = set()
     for found in inputs:
@@ -222,8 +222,8 @@ def test_results_of_fixtures_come_back(
     assert len(kinds) > 1
 
 
-def test_every_field_of_a_finding_comes_back() -> None:
-    """Those too that no fixture fills."""
+def test_every_field_of_a_finding_is_decoded_unchanged() -> None:
+    """The test includes fields that no fixture has."""
     remedy = Remedy(
         fix=Fix.UNSAFE,
         assignments=(("mlp/dense", "float32"),),
@@ -246,8 +246,8 @@ def test_every_field_of_a_finding_comes_back() -> None:
     assert codec.read(Suppressed, json.loads(codec.encode(suppressed))) == suppressed
 
 
-def test_a_question_comes_back() -> None:
-    """With all that it can ask."""
+def test_encoded_request_is_decoded_unchanged() -> None:
+    """The request has all of its fields."""
     signature = Signature(
         name="serving_default",
         inputs={"x": "float32"},
@@ -267,21 +267,21 @@ def test_a_question_comes_back() -> None:
 @pytest.mark.parametrize(
     "hint", [object, list[int], dict[str, int], set[int], bytes, tuple[str, ...] | tuple[int, str]]
 )
-def test_a_type_without_a_form_is_refused(hint: object) -> None:
-    """When its reader is made, not when a value comes along."""
+def test_type_without_a_json_form_is_rejected(hint: object) -> None:
+    """The error comes when the reader is created."""
     with pytest.raises(TypeError, match="form in JSON"):
         codec.reader(hint)
 
 
-def test_a_value_without_a_form_is_refused() -> None:
-    """Rather than written as something else."""
+def test_value_without_a_json_form_is_rejected() -> None:
+    """Such a value is never written in another form."""
     with pytest.raises(TypeError, match="form in JSON"):
         codec.encode([object()])
 
 
 @pytest.mark.parametrize("module", [audit, fix, inspect, remote_migration, saved_plans])
 def test_every_task_is_found_by_its_module(module: ModuleType) -> None:
-    """Another process imports the module by its name, and reads what the annotations say."""
+    """A worker imports the module by name, and reads its annotations."""
     assert importlib.import_module(module.TASK.module).TASK is module.TASK
     assert all(module.TASK.readers())
 
@@ -295,8 +295,8 @@ class Changed:
     marks: tuple[Colour, ...] = ()
 
 
-def test_what_is_absent_is_left_out() -> None:
-    """And null is not absent."""
+def test_absent_values_are_left_out() -> None:
+    """A null is not an absent value."""
     text = codec.encode(Changed(before=ABSENT, after=None))
     assert text == '{"after": null, "marks": []}'
     assert codec.read(Changed, json.loads(text)) == Changed(before=ABSENT, after=None)
@@ -316,8 +316,8 @@ def test_what_is_absent_is_left_out() -> None:
         (Address, {"part": "a", "pointer": None}, "expected text"),
     ],
 )
-def test_what_is_no_such_value_is_refused(cls: type, found: object, error: str) -> None:
-    """Whoever wrote it."""
+def test_value_of_another_type_is_rejected(cls: type, found: object, error: str) -> None:
+    """The error names the key or the expected type."""
     with pytest.raises((KeyError, TypeError, ValueError), match=error):
         codec.read(cls, found)
 
@@ -327,8 +327,8 @@ def test_more_keys_than_fields_are_no_matter() -> None:
     assert codec.read(Leaf, {"size": 1.5, "colour": "red"}) == Leaf(size=1.5)
 
 
-def test_numbers_that_json_lacks_are_named() -> None:
-    """Where the text has to be JSON."""
+def test_nan_and_infinity_are_written_as_strings_on_request() -> None:
+    """The text is then valid JSON."""
     value = [Leaf(size=size) for size in (float("nan"), float("inf"), float("-inf"), 1.0)]
     assert [item["size"] for item in json.loads(codec.encode(value, nan=False))] == [
         "NaN",

@@ -139,8 +139,8 @@ def test_no_edit_changes_nothing(text: str) -> None:
 
 
 @given(texts(), texts(), texts())
-def test_text_beside_an_edit_stays(left: str, right: str, old: str) -> None:
-    """What stands on both sides of a value is not touched by a byte."""
+def test_text_around_an_edit_is_unchanged(left: str, right: str, old: str) -> None:
+    """The bytes on both sides of an edited value are unchanged."""
     text = f'{{"left":{left},"edited":{old}, "right" :{right}}}'
     bare = old.strip(" \t\n\r")
     edited = jsonedit.apply(text, [("/edited", json.loads(old), "new")])
@@ -222,8 +222,8 @@ MISFITS: Final[tuple[list[jsonedit.Change], ...]] = (
 
 
 @for_each("edits", MISFITS, ids=str)
-def test_edits_that_do_not_fit_are_refused(edits: list[jsonedit.Change]) -> None:
-    """A pointer that leads nowhere, another value than expected, edits inside each other."""
+def test_edits_that_do_not_fit_are_rejected(edits: list[jsonedit.Change]) -> None:
+    """The pointer is invalid, the value differs, or edits are nested."""
     with pytest.raises(jsonedit.EditError):
         jsonedit.apply('{"a": 1, "list": [1, 2]}', edits)
 
@@ -243,15 +243,15 @@ def test_edits_that_do_not_fit_are_refused(edits: list[jsonedit.Change]) -> None
     ],
     ids=lambda text: text[:9],
 )
-def test_text_that_is_no_json_is_refused(text: str) -> None:
-    """There is one error for all of it."""
+def test_invalid_json_is_rejected(text: str) -> None:
+    """Every invalid text gives the same type of error."""
     with pytest.raises(jsonedit.EditError):
         jsonedit.apply(text, [("/a", 1, 2), ("/0/0", 1, 2)])
 
 
 @ALONE
-def test_a_large_config_takes_no_time() -> None:
-    """A thousand edits of a megabyte, as EfficientNetV2-L has."""
+def test_edits_of_a_large_config_are_fast() -> None:
+    """The config has a megabyte and a thousand edits, as EfficientNetV2-L has."""
     layers = [
         {
             "class_name": "Dense",

@@ -26,8 +26,8 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_json_is_read_as_python_reads_it(value: Json) -> None:
-    """Text and bytes of any JSON value come back as the value, with no key repeated."""
+def test_json_is_read_as_by_python(value: Json) -> None:
+    """Text and bytes of any JSON value give this value, without repeated keys."""
     text = json.dumps(value)
     assert jsontext.parse(text) == (value, ())
     assert jsontext.parse(text.encode()) == (value, ())
@@ -57,8 +57,8 @@ def _followed(value: Json, pointer: str) -> Json:
 
 
 @given(st.lists(st.text() | st.integers(min_value=0, max_value=3), max_size=5))
-def test_pointers_lead_where_they_were_made_for(steps: list[str | int]) -> None:
-    """Steps with ``/`` and ``~`` in them, empty ones and numbers all survive."""
+def test_pointers_lead_to_their_value(steps: list[str | int]) -> None:
+    """Pointers support steps with ``/`` and ``~``, empty steps and numbers."""
     value: Json = "found"
     for step in reversed(steps):
         value = [*([None] * step), value] if isinstance(step, int) else {step: value}
@@ -86,8 +86,8 @@ def test_depth_bound_is_exact(opening: str, closing: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [1_000, 100_000, 1_000_000])
-def test_depth_beyond_the_interpreter_is_no_recursion_error(depth: int) -> None:
-    """Brackets that Python's own parser cannot follow are beyond our bound too."""
+def test_depth_above_the_limit_of_python_is_a_limit_error(depth: int) -> None:
+    """Text that the parser of Python cannot read is also above the limit of policytool."""
     with pytest.raises(jsontext.JsonError) as caught:
         jsontext.parse("[" * depth + "]" * depth)
     assert caught.value.code == "json-limit"
@@ -124,8 +124,8 @@ def test_size_bound_counts_before_parsing(
         ('[{"a": 1}, {"a": 1}]', [{"a": 1}, {"a": 1}], ()),
     ],
 )
-def test_keys_that_stand_twice_are_named(text: str, value: Json, repeated: tuple[str, ...]) -> None:
-    """The last value counts, and each repeated key of an object is named once."""
+def test_repeated_keys_are_reported(text: str, value: Json, repeated: tuple[str, ...]) -> None:
+    """The last value counts, and each repeated key of an object is listed once."""
     assert jsontext.parse(text) == (value, repeated)
 
 
@@ -138,8 +138,8 @@ def test_keys_that_stand_twice_are_named(text: str, value: Json, repeated: tuple
         ("9" * 5000, "contains an integer with more than 4300 digits"),
     ],
 )
-def test_errors_say_where(text: str | bytes, words: str) -> None:
-    """What is wrong is told with its place."""
+def test_errors_contain_the_position(text: str | bytes, words: str) -> None:
+    """The message names the problem and its line and column."""
     with pytest.raises(jsontext.JsonError) as caught:
         jsontext.parse(text)
     assert caught.value.code == "invalid-json"

@@ -44,7 +44,7 @@ LENGTHS = st.sampled_from([0, 1, 2, 60, 120, 126, 127, 128, 129, 16380, 16383, 1
 
 
 @given(old=LENGTHS, new=LENGTHS, before=LENGTHS, after=LENGTHS, second=LENGTHS)
-def test_a_value_is_replaced_with_the_lengths_around_it(
+def test_replaced_value_updates_the_enclosing_lengths(
     old: int, new: int, before: int, after: int, second: int
 ) -> None:
     """The result equals the serialized message with the other value, for any size of lengths."""
@@ -80,8 +80,8 @@ def test_a_value_is_replaced_with_the_lengths_around_it(
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_message_or_told_to_be_none(data: bytes) -> None:
-    """Fields lie inside the message, one after the other."""
+def test_arbitrary_bytes_are_a_message_or_an_error(data: bytes) -> None:
+    """Fields are inside the message, one after the other."""
     try:
         found = list(protobuf_splice.fields(data))
     except WireError:
@@ -95,8 +95,8 @@ def test_any_bytes_are_a_message_or_told_to_be_none(data: bytes) -> None:
 
 @THOROUGH
 @given(st.integers(min_value=0, max_value=2**64 - 1))
-def test_numbers_are_read_as_they_are_written(number: int) -> None:
-    """A varint is read back."""
+def test_varints_are_read_unchanged(number: int) -> None:
+    """A written varint has the same value when read."""
     (field,) = protobuf_splice.fields(encode_varint(1 << 3) + encode_varint(number))
     assert field.value == number
 
@@ -112,14 +112,14 @@ def test_numbers_are_read_as_they_are_written(number: int) -> None:
         (b"\x09abc", "longer than the message"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes, words: str) -> None:
+def test_each_kind_of_damage_has_a_message(data: bytes, words: str) -> None:
     """Each kind of damage has its sentence."""
     with pytest.raises(WireError, match=words):
         list(protobuf_splice.fields(data))
 
 
-def test_a_value_that_stands_twice_is_not_replaced() -> None:
-    """A parser would merge both, so neither is the value."""
+def test_repeated_value_is_not_replaced() -> None:
+    """A parser would merge both occurrences."""
     data = delimited(7, b"a") + delimited(7, b"b")
     assert [data[span.start : span.end] for span in protobuf_splice.spans(data, 7)] == [b"a", b"b"]
     with pytest.raises(WireError, match="occurs 2 times"):
@@ -142,8 +142,8 @@ def test_fixed_numbers_are_passed_over() -> None:
     assert protobuf_splice.single_span(data, 3) == Span(len(data) - 2, len(data) - 1, len(data))
 
 
-def test_nothing_to_change_is_no_splice() -> None:
-    """And a value of the same length leaves the lengths as they are."""
+def test_empty_change_gives_no_splice() -> None:
+    """A value of the same length does not change the lengths."""
     data = delimited(2, delimited(3, b"abc"))
     outer = next(protobuf_splice.spans(data, 2))
     inner = protobuf_splice.single_span(data, 3, outer)
@@ -155,7 +155,7 @@ def test_nothing_to_change_is_no_splice() -> None:
 
 
 def test_fields_spend_steps() -> None:
-    """A message of two million fields that nobody asks for took a second per megabyte."""
+    """A message of two million unknown fields once took a second per megabyte."""
     with limits.override({"file-steps": 5_000}), steps.budget("a.pb"):
         assert sum(1 for _ in protobuf_splice.fields(b"\x38\x00" * 4_000)) == 4_000
         with pytest.raises(ModelFileError, match="file-steps limit of 5000"):

@@ -168,10 +168,8 @@ def test_no_edit_changes_nothing(text: str) -> None:
 @THOROUGH
 @settings(max_examples=examples(300))
 @given(texts(), texts(), st.sampled_from(["", "'", '"']))
-def test_what_is_not_edited_keeps_its_tags_keys_and_spelling(
-    left: str, right: str, quote: str
-) -> None:
-    """Beside the edited value, the parser finds what it found: known and unknown keys in order."""
+def test_unedited_values_keep_tags_keys_and_notation(left: str, right: str, quote: str) -> None:
+    """The parser finds the same known and unknown keys in the same order around an edited value."""
     head, tail = (
         f"{key}:\n  {_indented(text).replace('1:30', '130')}\n"  # needs a tag in brackets
         for key, text in (("left", left), ("right", right))
@@ -182,8 +180,8 @@ def test_what_is_not_edited_keeps_its_tags_keys_and_spelling(
 
 
 @for_each("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_what_a_release_wrote_is_written_line_by_line(path: Path) -> None:
-    """PyYAML wrote these files, and breaks the lines as it did then; a new key comes last."""
+def test_files_of_releases_keep_their_lines(path: Path) -> None:
+    """PyYAML wrote these files, and their line breaks stay. A new key comes last."""
     text = path.read_text(encoding="utf-8")
     assert apply(text, [("/mine", ABSENT, "kept")]) == f"{text}mine: kept\n"
 
@@ -280,8 +278,8 @@ config: !!python/object/apply:builtins.dict
 """
 
 
-def test_values_in_wrappers_of_python_objects_are_edited_inside_them() -> None:
-    """A dict that TF 2.2 wrote as a call of ``dict`` is one."""
+def test_values_in_wrappers_of_python_objects_are_edited() -> None:
+    """A dict that TF 2.2 wrote as a call of ``dict`` is an example."""
     assert apply(
         WRAPPED, [("/config/dtype", "float32", "float16"), ("/axis/0", 1, 3)]
     ) == WRAPPED.replace("float32", "float16").replace("- 1", "- 3")
@@ -365,11 +363,11 @@ def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
     st.dictionaries(WORDS, SCALARS | st.lists(SCALARS, max_size=3).map(tuple), max_size=3),
     st.sampled_from([None, True, False]),
 )
-def test_anchors_and_tuples_beside_an_edit_stay_as_pyyaml_wrote_them(
+def test_anchors_and_tuples_around_an_edit_equal_those_of_pyyaml(
     leaf: dict[str, object],
     flow: bool | None,  # noqa: FBT001
 ) -> None:
-    """What PyYAML wrote and an edit changed is what PyYAML writes of the changed value."""
+    """An edited text equals the text that PyYAML writes for the changed value."""
     inner = ([leaf, leaf], {"x": leaf, "edited": 1}, (leaf, 2.5))
     before, after = (
         yaml.dump([inner, {"edited": text}, inner, leaf], default_flow_style=flow)
@@ -385,14 +383,14 @@ def test_anchors_and_tuples_beside_an_edit_stay_as_pyyaml_wrote_them(
         ("/two/0", "one: &a {0} [1, 2]\ntwo: {0} [3, 2]\n"),
     ],
 )
-def test_a_shared_value_that_is_written_out_keeps_its_tag(pointer: str, edited: str) -> None:
-    """A tuple is one at both places."""
+def test_expanded_shared_value_keeps_its_tag(pointer: str, edited: str) -> None:
+    """A shared tuple is a tuple at both places."""
     text = "one: &a !!python/tuple [1, 2]\ntwo: *a\n"
     assert apply(text, [(pointer, 1, 3)]) == edited.format("!!python/tuple")
 
 
-def test_an_anchor_that_is_given_twice_stands_for_the_right_value() -> None:
-    """An anchor may name another value later; what is written out does not come between."""
+def test_redefined_anchor_refers_to_the_right_value() -> None:
+    """A later anchor may have the same name, and expanded values do not change the reference."""
     text = "x: &x [&a 1, 5]\ny: &a 2\nz: *x\nlast: *a\n"
     assert apply(text, [("/x", [1, 5], ABSENT)]) == "y: &a 2\nz: &x [&a 1, 5]\nlast: &a 2\n"
     assert apply(text, [("/z/1", 5, 6)]) == text.replace("*x", "[&a 1, 6]").replace("*a", "&a 2")
@@ -445,8 +443,10 @@ def test_forms_that_no_release_writes_are_edited_too(
     ],
     ids=["lone surrogate", "depth", "size"],
 )
-def test_what_cannot_be_read_back_is_refused(after: Json, says: str, bounded: Bounded) -> None:
-    """Text that nobody could read as the edited value is never returned."""
+def test_text_that_cannot_be_read_back_is_rejected(
+    after: Json, says: str, bounded: Bounded
+) -> None:
+    """A text that is not readable as the edited value is never returned."""
     bounded("yaml-bytes", 1000 if says != "yaml-bytes" else 200)
     with pytest.raises(WriteError, match=says) as caught:
         apply("a: 1\n", [("/a", 1, after)])
@@ -454,8 +454,8 @@ def test_what_cannot_be_read_back_is_refused(after: Json, says: str, bounded: Bo
 
 
 @for_each("wrong", MISFITS, ids=str)
-def test_edits_that_do_not_fit_are_refused(wrong: list[jsonedit.Change]) -> None:
-    """A pointer that leads nowhere, another value than expected, edits inside each other."""
+def test_edits_that_do_not_fit_are_rejected(wrong: list[jsonedit.Change]) -> None:
+    """The pointer is invalid, the value differs, or edits are nested."""
     with pytest.raises(EditError):
         apply("a: 1\nlist: [1, 2]\n", wrong)
 
@@ -463,16 +463,18 @@ def test_edits_that_do_not_fit_are_refused(wrong: list[jsonedit.Change]) -> None
 @pytest.mark.parametrize(
     "text", ["", "{", "a: 1]", "a: *b", "a: !!python/name:os.system ''", "a: 1\n---\nb: 1\n"]
 )
-def test_text_that_is_no_yaml_is_refused(text: str) -> None:
-    """There is one error for all of it."""
+def test_invalid_yaml_is_rejected(text: str) -> None:
+    """Every invalid text gives the same type of error."""
     with pytest.raises(EditError):
         apply(text, [("/a", 1, 2)])
 
 
 @THOROUGH
 @ALONE
-def test_many_edits_and_many_aliases_take_little_time() -> None:
-    """A thousand edits beside a thousand aliases: each is looked up, none is searched."""
+def test_many_edits_and_aliases_are_fast() -> None:
+    """
+    The text has a thousand edits and a thousand aliases, which are looked up without a search.
+    """
     lines = [
         (
             f"- config: {{dtype: float16, name: dense_{index}}}\n  empty: "

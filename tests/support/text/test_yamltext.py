@@ -42,23 +42,23 @@ def parsed(text: str) -> object:
     [path for path in SAMPLES if path.with_suffix(".json").exists()],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
-def test_yaml_says_what_the_same_model_says_as_json(path: Path) -> None:
-    """``to_yaml()`` and ``to_json()`` of a model have equal values; tuples are lists."""
+def test_yaml_of_a_model_equals_its_json(path: Path) -> None:
+    """The values of ``to_yaml()`` and ``to_json()`` are equal, with tuples as lists."""
     assert parsed(path.read_text(encoding="utf-8")) == json.loads(
         path.with_suffix(".json").read_text(encoding="utf-8")
     )
 
 
 @given(VALUES, st.booleans())
-def test_what_pyyaml_dumps_is_read(value: object, flow: bool) -> None:  # noqa: FBT001
-    """Whatever JSON holds comes back as PyYAML itself reads it, in either style."""
+def test_output_of_pyyaml_is_read(value: object, flow: bool) -> None:  # noqa: FBT001
+    """Every JSON value is read as PyYAML reads it, in both styles."""
     text = yaml.safe_dump(value, default_flow_style=flow, allow_unicode=not flow)
     assert jsonedit.same(yamltext.parse(text).value, yaml.safe_load(text))
 
 
 @given(VALUES)
-def test_shared_values_are_written_out(value: object) -> None:
-    """An alias stands for a value equal to the one that it names, and for no part of it."""
+def test_aliases_are_read_as_separate_equal_values(value: object) -> None:
+    """A change of one value does not affect the other."""
     found = parsed(yaml.safe_dump([value, value, {"again": value}]))
     assert isinstance(found, list)
     assert jsonedit.same(found[0], found[1])
@@ -94,13 +94,13 @@ def test_both_parsers_of_pyyaml_give_the_same(loader: str, monkeypatch: pytest.M
         ("a: |\n  b\n  c\n", {"a": "b\nc\n"}),
     ],
 )
-def test_values_are_those_that_keras_read(text: str, value: object) -> None:
-    """YAML 1.1, as PyYAML reads it."""
+def test_values_follow_yaml_1_1(text: str, value: object) -> None:
+    """The values are those that PyYAML reads."""
     assert parsed(text) == value
 
 
-def test_repeated_keys_and_wrappers_are_told() -> None:
-    """Both are odd, and neither is in the value."""
+def test_repeated_keys_and_wrappers_are_reported() -> None:
+    """Repeated keys and wrappers are not part of the value."""
     found = yamltext.parse(
         "a: 1\nb: {c: 1, c: 2}\na: !!python/object/apply:builtins.dict [{d: 1}]\n"
     )
@@ -163,8 +163,8 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
         ),
     ],
 )
-def test_what_no_config_holds_is_refused(code: str, text: str, says: str) -> None:
-    """One sentence, a code, and at once; nothing is called."""
+def test_yaml_that_no_config_contains_is_rejected(code: str, text: str, says: str) -> None:
+    """The error has one sentence and a code, comes quickly, and no code is called."""
     start = time.process_time()
     with pytest.raises(yamltext.YamlError) as caught:
         yamltext.parse(text)
@@ -181,16 +181,16 @@ def test_what_no_config_holds_is_refused(code: str, text: str, says: str) -> Non
         "{a: " * limits.JSON_DEPTH.value + "}" * limits.JSON_DEPTH.value,
     ],
 )
-def test_text_within_the_bound_is_read(text: str) -> None:
-    """As deep as JSON may be."""
+def test_text_within_the_limit_is_read(text: str) -> None:
+    """The depth limit is that of JSON."""
     assert (
         json.dumps(parsed(text)).count("]") + json.dumps(parsed(text)).count("}")
         == limits.JSON_DEPTH.value
     )
 
 
-def test_text_beyond_the_bound_is_refused(bounded: Bounded) -> None:
-    """Before any of it is read."""
+def test_yaml_above_the_size_limit_is_rejected(bounded: Bounded) -> None:
+    """The text is rejected before it is read."""
     bounded("yaml-bytes", 4)
     with pytest.raises(
         yamltext.YamlError, match="is YAML of 5 bytes, above the yaml-bytes limit of 4 bytes"

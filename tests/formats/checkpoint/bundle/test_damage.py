@@ -49,7 +49,7 @@ def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / str(request.param)
 
 
-def test_truncated_indexes_are_refused(copied: Path) -> None:
+def test_truncated_indexes_are_rejected(copied: Path) -> None:
     """A truncated index is an error; every third length is tried."""
     index = copied.with_name(f"{copied.name}.index")
     data = index.read_bytes()
@@ -85,7 +85,7 @@ def test_flipped_bytes_of_values_are_found(copied: Path) -> None:
 
 
 @given(data=st.data())
-def test_any_bytes_in_a_sound_table_are_read_or_refused(
+def test_any_bytes_in_a_valid_table_are_read_or_rejected(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Arbitrary keys and values with correct checksums are read or are an error with a code."""
@@ -220,7 +220,7 @@ FORGED: Final[dict[str, tuple[list[tuple[bytes, bytes]], str, str]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(FORGED))
-def test_forged_indexes_are_refused(name: str, tmp_path: Path) -> None:
+def test_forged_indexes_are_rejected(name: str, tmp_path: Path) -> None:
     """Each kind of malformed index is an error with its own code and the name of the file."""
     pairs, code, words = FORGED[name]
     bundles.write_index(tmp_path / "made", [pairs])
@@ -230,14 +230,14 @@ def test_forged_indexes_are_refused(name: str, tmp_path: Path) -> None:
     assert "made.index" in raised.value.message
 
 
-def test_compressed_blocks_are_refused(tmp_path: Path) -> None:
+def test_compressed_blocks_are_rejected(tmp_path: Path) -> None:
     """Compressed blocks, which TensorFlow never writes, are an error."""
     bundles.write_index(tmp_path / "made", [[bundles.header()]], compression=1)
     with pytest.raises(BundleError, match="Snappy"):
         open_bundle(tmp_path / "made")
 
 
-def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
+def test_block_listed_many_times_is_rejected(tmp_path: Path) -> None:
     """
     An index that lists a block many times is an error, because a small file could otherwise be read
     forever.
@@ -297,7 +297,7 @@ def test_number_of_tensors_is_bounded(tmp_path: Path, bounded: Bounded) -> None:
     assert reading(tmp_path / "made") == "checkpoint-limit"
 
 
-def test_index_beyond_the_bounds_is_not_read(tmp_path: Path) -> None:
+def test_index_above_the_size_limit_is_not_read(tmp_path: Path) -> None:
     """An index above the size limit is an error before it is read."""
     with (tmp_path / "made.index").open("wb") as stream:
         stream.truncate(limits.CHECKPOINT_INDEX_BYTES.value + 1)
@@ -334,7 +334,7 @@ def test_shards_are_looked_for_beside_the_index(tmp_path: Path) -> None:
         (b"ABCD", None),
     ],
 )
-def test_short_shards_are_told(content: bytes, code: str | None, tmp_path: Path) -> None:
+def test_short_shards_are_reported(content: bytes, code: str | None, tmp_path: Path) -> None:
     """A shard that is too short is reported as truncated or as the remains of a failed download."""
     bundle = opened(tmp_path)
     (tmp_path / "made.data-00000-of-00001").write_bytes(content)
@@ -348,7 +348,7 @@ def test_short_shards_are_told(content: bytes, code: str | None, tmp_path: Path)
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_links_are_followed_inside_the_directory_alone(inside: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_links_are_followed_only_within_the_directory(inside: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """
     A shard that is a link within the directory is read, and a link out of the directory is an
     error.
@@ -377,7 +377,7 @@ def test_a_pipe_in_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
         open_bundle(tmp_path / "pipe")
 
 
-def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+def test_values_of_the_dtype_variant_are_rejected(tmp_path: Path) -> None:
     """Tensors of the dtype variant are an error, because only a program can read their values."""
     bundle = opened(tmp_path, {"v": ("variant", (), b"abcd")})
     with pytest.raises(BundleError, match="variant"):
@@ -386,7 +386,7 @@ def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         bundle.strings(bundle.entries["v"])
 
 
-def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
+def test_object_graph_above_the_limits_is_rejected(tmp_path: Path) -> None:
     """
     The size and the number of objects of an object graph are checked before the objects are
     created.
@@ -405,7 +405,7 @@ def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
             bundle.objects()
 
 
-def test_missing_index_is_told(tmp_path: Path) -> None:
+def test_missing_index_is_an_error(tmp_path: Path) -> None:
     """A missing index is an error with its own code."""
     assert reading(tmp_path / "nothing") == "not-found"
 

@@ -57,7 +57,7 @@ def summary(bundle: Bundle) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
-def test_tensors_are_those_that_tensorflow_reads(name: str) -> None:
+def test_tensors_equal_those_that_tensorflow_reads(name: str) -> None:
     """
     Keys, dtypes, shapes and values equal those that TensorFlow reads, also for sliced variables,
     strings, bfloat16 and empty tensors.
@@ -87,7 +87,7 @@ def test_records_have_every_kind_of_tensor() -> None:
 
 @THOROUGH
 @for_each("path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix())
-def test_variables_of_saved_models_have_their_keys(path: Path) -> None:
+def test_variables_of_savedmodels_are_found_by_their_keys(path: Path) -> None:
     """
     Each variable of an object graph is found with the name, dtype and shape of the metadata graph.
     """
@@ -147,7 +147,7 @@ TENSORS: Final = st.dictionaries(
 
 @THOROUGH
 @given(tensors=TENSORS, per_block=st.integers(1, 5))
-def test_what_is_written_is_read(
+def test_written_tensors_are_read_unchanged(
     tensors: dict[str, tuple[str, list[int], Any]],
     per_block: int,
     tmp_path_factory: pytest.TempPathFactory,
