@@ -281,10 +281,7 @@ def trainable_tensors(document: Document, placed: Placed) -> tuple[Tensor, ...]:
     for index, site in enumerate(placed.sites):
         if index in frozen:
             continue
-        names = [variable.name for variable in placed.variables.get(index, ())]
-        kept = _trainable_tensors(
-            site, list(zip(names, placed.sources.get(index, ()), strict=True))
-        )
+        kept = _trainable_tensors(site, list(placed.named_tensors(index)))
         tensors |= dict.fromkeys(_save_order(kept, archive=document.layout is Layout.OBJECT_PATHS))
     return tuple(tensors)
 

@@ -9,9 +9,8 @@ from policytool.releases import dtype_support, dtypes
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from policytool.formats.document import Tensor
     from policytool.model.loaded_model import LoadedModel
 
 CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -48,7 +47,7 @@ def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tu
     library_names = tuple(libraries)
     dtypes_by_path = {}
     for index in range(len(loaded.sites)):
-        for name, tensor in variables(loaded, index):
+        for name, tensor in loaded.placed.named_tensors(index):
             dtype = _rounding_dtype(loaded, index, name, library_names)
             if (
                 dtype is not None
@@ -57,15 +56,6 @@ def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tu
             ):
                 dtypes_by_path[tensor.path] = dtype
     return dtypes_by_path
-
-
-def variables(loaded: LoadedModel, index: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield the name of each variable of a layer, with the stored tensor of its value."""
-    placed = loaded.placed
-    for variable, tensor in zip(
-        placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
-    ):
-        yield variable.name, tensor
 
 
 def _rounding_dtype(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration import planning
 from policytool.migration.planning.options import Assignment, Options
-from policytool.model.rounded_weights import compute_dtype, deciding, variables
+from policytool.model.rounded_weights import compute_dtype, deciding
 from policytool.releases import releases
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
@@ -90,7 +90,7 @@ def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[Rounde
     if loaded is None or case.counts is None:
         return
     for index in range(len(loaded.layers)):
-        for name, tensor in variables(loaded, index):
+        for name, tensor in loaded.placed.named_tensors(index):
             if tensor.path in case.counts:
                 yield RoundedVariable(
                     loaded=loaded, index=index, name=name, counts=case.counts[tensor.path]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.planning import keep
 from policytool.migration.planning.decisions import base_policy
 from policytool.model import custom_classes, optimizer_config
-from policytool.model.rounded_weights import compute_dtype, deciding, variables
+from policytool.model.rounded_weights import compute_dtype, deciding
 from policytool.releases import dtype_support
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
@@ -571,7 +571,7 @@ def _tensor_owners(loaded: LoadedModel) -> Mapping[tuple[str, ...], tuple[Layer,
     return {
         tensor.path: (layer, name)
         for index, layer in enumerate(loaded.layers)
-        for name, tensor in variables(loaded, index)
+        for name, tensor in loaded.placed.named_tensors(index)
     }
 
 

@@ -154,11 +154,9 @@ def _variable_label(evidence: TrainingEvidence, position: Position) -> str:
     weight = trainable_tensors(evidence.document, evidence.placed)[position.weight]
     placed = evidence.placed
     names = (
-        f"{position.kind} of variable {variable.name} of {site.class_name} {site.name}"
+        f"{position.kind} of variable {name} of {site.class_name} {site.name}"
         for index, site in enumerate(placed.sites)
-        for variable, tensor in zip(
-            placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
-        )
+        for name, tensor in placed.named_tensors(index)
         if tensor == weight
     )
     return next(names, position.kind)

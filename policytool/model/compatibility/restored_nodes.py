@@ -53,10 +53,10 @@ def cause(document: Document, placed: Placed) -> Cause | None:
 
 def _owners(placed: Placed) -> Iterator[tuple[int, tuple[Site, str]]]:
     """Yield the node of each variable of a layer, with the layer and the name of the variable."""
-    for index, tensors in placed.sources.items():
-        for variable, tensor in zip(placed.variables[index], tensors, strict=True):
+    for index, site in enumerate(placed.sites):
+        for name, tensor in placed.named_tensors(index):
             if tensor.node is not None:
-                yield tensor.node, (placed.sites[index], variable.name)
+                yield tensor.node, (site, name)
 
 
 def _defect(node: ObjectNode, stored: Tensor | None) -> str | None:

@@ -378,12 +378,7 @@ class _Comparison:
         in it.
         """
         placed = self.stored.placed
-        tensors_by_place = {
-            variable.name: tensor
-            for variable, tensor in zip(
-                placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
-            )
-        }
+        tensors_by_place = dict(placed.named_tensors(index))
         for child in placed.children[index]:
             if self._sites[child].entry is None:
                 attribute = self._sites[child].attribute

@@ -69,6 +69,11 @@ class Placed:
         """The indices of the sites directly below each site."""
         return children_of(self.sites)
 
+    def named_tensors(self, index: int) -> Iterator[tuple[str, Tensor]]:
+        """Yield the name of each variable of a layer, with the stored tensor of its value."""
+        pairs = zip(self.variables.get(index, ()), self.sources.get(index, ()), strict=True)
+        return ((variable.name, tensor) for variable, tensor in pairs)
+
 
 NO_VARIABLES: Final = Placed(sites=(), variables={}, tensors={}, sources={})
 """The result for a file without a config."""
