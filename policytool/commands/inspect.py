@@ -253,6 +253,10 @@ def check_selection(
         yield result
 
 
+CHANGING_OPTIONS: Final = frozenset({"--set", "--to", "--keep"})
+"""Options of ``migrate`` that change predictions or training."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuggestedFix:
     """The command that ``audit`` prints for a model, or why it could not be planned."""

@@ -16,6 +16,7 @@ from policytool import rules
 from policytool.commands import migration_preview
 from policytool.commands.batch.isolation import cause
 from policytool.commands.destinations import Destination, default_name, target_of
+from policytool.commands.inspect import CHANGING_OPTIONS
 from policytool.formats import creating
 from policytool.formats.discovery import display_path
 from policytool.migration.plan import WEIGHT_REWRITE, apply_edits
@@ -75,8 +76,6 @@ _LOADING: Final = frozenset(
 """The rules whose findings have a remedy only if edits of the file are sufficient."""
 
 _ARCHIVE: Final = "keras"
-_SETTING: Final = frozenset({"--set", "--to"})
-"""The options that set policies."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,18 +212,18 @@ def _untargeted_planner(
 
 def _plan_command(planner: _Planner, target: str | None) -> Iterator[ModelCommand]:
     """
-    Yield the commands for a target: first the one that fixes only the errors, if it sets no dtypes
-    and the command for all findings may do so. If planning exceeds a limit, the result
+    Yield the commands for a target: first the one that fixes only the errors, if it keeps
+    predictions and the command for all findings may not. If planning exceeds a limit, the result
     has no command, and the limit as the reason. The findings of the model are not affected.
     """
     try:
         partial = None
         if planner.may_change_predictions and (errors := planner.with_errors_only()).failing:
             partial = errors.command(target)
-            if _keeps_dtypes(partial):
+            if _keeps_predictions(partial):
                 yield partial
         whole = planner.command(target)
-        if partial is None or not _keeps_dtypes(partial) or _is_beside(whole, partial):
+        if partial is None or not _keeps_predictions(partial) or _is_beside(whole, partial):
             yield whole
     except (PolicytoolError, MemoryError, RecursionError, OSError) as error:
         interrupts.check()
@@ -232,9 +231,9 @@ def _plan_command(planner: _Planner, target: str | None) -> Iterator[ModelComman
         yield ModelCommand(target=target, reason=reason, is_beyond_limit=True)
 
 
-def _keeps_dtypes(command: ModelCommand) -> bool:
-    """Return whether a command exists and sets no policies; it may rescale weights."""
-    return command.arguments is not None and not _SETTING & set(command.arguments)
+def _keeps_predictions(command: ModelCommand) -> bool:
+    """Return whether a command exists and changes neither predictions nor training."""
+    return command.arguments is not None and not CHANGING_OPTIONS & set(command.arguments)
 
 
 def _is_beside(whole: ModelCommand, partial: ModelCommand) -> bool:

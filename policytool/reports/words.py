@@ -6,6 +6,7 @@ import math
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Final
 
+from policytool.commands.inspect import CHANGING_OPTIONS
 from policytool.model.model import Outcome
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS, get, release_name
@@ -61,14 +62,11 @@ EFFECTS: Final = {
 }
 """The effect of a fix on the results of the model, as text."""
 
-_CHANGING: Final = frozenset({"--set", "--to", "--keep"})
-"""Options of ``migrate`` that change predictions or training."""
-
 
 def effect_words(effect: str, arguments: Iterable[str]) -> str:
     """Return the effect of a call of ``migrate`` on the results of the model, as text."""
     options = set(arguments)
-    if "weight-rewrite" in options and not options & _CHANGING:
+    if "weight-rewrite" in options and not options & CHANGING_OPTIONS:
         return "predictions unchanged, weights rescaled"
     return EFFECTS[effect]
 
