@@ -462,7 +462,7 @@ def _each_once(
 def _is_stdout(path: Path) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
-    except (OSError, ValueError):  # no such file yet, or a stdout that is no file
+    except (OSError, ValueError):  # the file does not exist yet, or stdout is not a file
         return False
 
 

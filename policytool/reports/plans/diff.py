@@ -5,7 +5,7 @@ unified diff.
 A migration has a row for all layers with the same change and reason. A conversion has the changes
 of each layer, and the state of tests of such conversions. The diff is indented so that each value
 has a line. The edits determine the differences, so that no comparison is needed: printing the diff
-of a config of 60,000 lines takes no longer than printing the config.
+of a config of 60,000 lines takes at most as long as printing the config.
 """
 
 from __future__ import annotations

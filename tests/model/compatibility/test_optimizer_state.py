@@ -44,7 +44,7 @@ def test_slots_of_another_shape_fail_to_load(
 @pytest.mark.parametrize(("kind", "count"), [("slot missing", 1), ("no slots", 0)])
 @pytest.mark.parametrize("release", ["keras3.15", "tf2.15"])
 def test_missing_slots_are_lost(tmp_path: Path, kind: str, count: int, release: str) -> None:
-    """Keras warns, and training starts anew; without any slot, there is no state to lose."""
+    """Keras warns and restarts training; without any slot, there is no state to lose."""
     copy = tmp_path / "model.keras"
     source = FIXTURES / release / "default_float32_compiled.keras"
     assert damaged_copy(source, copy, kind, Random(3))  # noqa: S311
