@@ -219,15 +219,15 @@ def test_installed_keras(
     """``TF_USE_LEGACY_KERAS`` prefers tf_keras; an unknown release is read as the newest known."""
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", legacy)
     find = {name: object() for name in installed}.get
-    monkeypatch.setattr(loading.importlib.util, "find_spec", find)
+    monkeypatch.setattr("importlib.util.find_spec", find)
     for name in installed:
         module = SimpleNamespace(__name__=name, __version__=version)
-        monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, name, module)
     assert loading.installed_keras().release == release
 
 
 def test_missing_keras_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has the command that installs it."""
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingPackageError, match="pip install"):
         policytool.load(FIXTURES / "keras3.15" / "default_float32.keras")

@@ -43,7 +43,8 @@ FILES: Final = [PAIR, *sampled("loaded models", _same(), share=8)]
 
 def _predictions(python: Path, legacy: str, result: Path) -> Any:  # nested lists
     packages = sysconfig.get_path("purelib")
-    command = [python, _SCRIPT, ROOT, packages, json.dumps(FILES), result]
+    arguments = map(str, (ROOT, packages, json.dumps(FILES), result))
+    command = [str(python), str(_SCRIPT), *arguments]
     environment = {**os.environ, **ENVIRONMENT, "TF_USE_LEGACY_KERAS": legacy}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
