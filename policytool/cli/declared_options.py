@@ -338,8 +338,8 @@ def click_type(declared: DeclaredOption) -> click.ParamType[Any]:
     if bool in declared.types:
         return click.BOOL
     if int in declared.types and str not in declared.types:
-        least = declaration.minimum
-        return click.INT if least is None else click.IntRange(min=least)
+        minimum = declaration.minimum
+        return click.INT if minimum is None else click.IntRange(min=minimum)
     if declared.types == (float,):
         bound = declaration.more_than
         return click.FLOAT if bound is None else click.FloatRange(min=bound, min_open=True)
@@ -451,9 +451,9 @@ class DeclaredClickOption(click.Option):
             }
             if declaration.type is not None:
                 attributes["type"] = declaration.type
-        shorter = [name for name in declaration.names if not name.startswith("--")]
-        longer = [name for name in declaration.names if name.startswith("--")]
-        super().__init__([*shorter, names, *longer, declared.name], **attributes | changes)
+        short_names = [name for name in declaration.names if not name.startswith("--")]
+        long_names = [name for name in declaration.names if name.startswith("--")]
+        super().__init__([*short_names, names, *long_names, declared.name], **attributes | changes)
 
 
 class Positional(click.Argument):

@@ -377,21 +377,21 @@ def _digest(paths: Iterable[object]) -> str:
 
     :raises ModelFileError: if a file cannot be read.
     """
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in paths:
         if not isinstance(path, Path) or not path.is_file():
-            whole.update(str(path).encode())
+            digest.update(str(path).encode())
             continue
         try:
             content = hashlib.sha256()
             for block in opening.blocks(path, _BLOCK):
                 content.update(block)
-            whole.update(content.digest())
+            digest.update(content.digest())
         except OSError as error:
             raise ModelFileError(
                 str(path), "unreadable", f"cannot be read: {error.strerror or error}"
             ) from error
-    return whole.hexdigest()
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -184,11 +184,11 @@ def numpy_dtype(name: str) -> DType:
 
 def arrays_of_chunks(chunks: Iterable[bytes], dtype: DType) -> Iterator[Array]:
     """Yield the values in chunks of bytes; a chunk may end in the middle of a value."""
-    rest = b""
+    incomplete = b""
     for chunk in chunks:
-        data = rest + chunk if rest else chunk
+        data = incomplete + chunk if incomplete else chunk
         count = len(data) // dtype.itemsize
         if count:
             values = np.frombuffer(data, dtype=dtype, count=count)
             yield values if sys.byteorder == "little" else values.byteswap()
-        rest = data[count * dtype.itemsize :]
+        incomplete = data[count * dtype.itemsize :]

@@ -74,9 +74,9 @@ class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
     def write(self, result: Result | Failure) -> None:
         """Write the next result to the file, from which the original reads it."""
         if self._file is not None:
-            left = encode_outcome(result) + b"\n"
-            while left:
-                left = left[self._file.write(left) :]
+            remaining = encode_outcome(result) + b"\n"
+            while remaining:
+                remaining = remaining[self._file.write(remaining) :]
 
     def add(self, failure: Failure) -> bool:
         """
@@ -106,18 +106,18 @@ def predecessors_of(places: Sequence[Iterable[AnyPath]]) -> list[frozenset[int]]
     :param places: the files and directories that each task reads or writes
     """
     last: dict[AnyPath, int] = {}
-    within: defaultdict[AnyPath, set[int]] = defaultdict(set)
+    tasks_below: defaultdict[AnyPath, set[int]] = defaultdict(set)
     predecessors = []
-    for number, own in enumerate(places):
+    for number, task_places in enumerate(places):
         earlier = set[int]()
-        for place in own:
+        for place in task_places:
             earlier |= {
                 last[ancestor] for ancestor in (place, *place.parents) if ancestor in last
-            } | within.get(place, set())
-        for place in own:
+            } | tasks_below.get(place, set())
+        for place in task_places:
             last[place] = number
             for parent in place.parents:
-                within[parent].add(number)
+                tasks_below[parent].add(number)
         predecessors.append(frozenset(earlier))
     return predecessors
 
@@ -252,16 +252,18 @@ def run_serially(
     with ResultsOfCopies(task, len(items)) as results:
         while len(results.known) < len(items):
             try:
-                lost = crash_guard.split()
+                crashed_item = crash_guard.split()
             except KeyboardInterrupt:  # the copy may have been killed before it removed its drafts
                 _remove_drafts(task, items, request)
                 raise
-            if lost is None:
+            if crashed_item is None:
                 break
             _remove_drafts(task, items, request)
-            failure = Failure(path=lost.path, code=lost.code, message=lost.message)
+            failure = Failure(
+                path=crashed_item.path, code=crashed_item.code, message=crashed_item.message
+            )
             if not results.add(failure):
-                raise ModelFileError(lost.path, lost.code, lost.message)
+                raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
         yield from results.known
         for item in items[len(results.known) :]:
             interrupts.check()

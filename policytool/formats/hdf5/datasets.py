@@ -225,8 +225,8 @@ def cover(shape: Sequence[int], step: Sequence[int]) -> Iterator[Slab]:
         yield (
             start,
             tuple(
-                min(width, size - begin)
-                for begin, size, width in zip(start, shape, step, strict=True)
+                min(width, size - first)
+                for first, size, width in zip(start, shape, step, strict=True)
             ),
         )
 
