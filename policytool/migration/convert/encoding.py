@@ -94,8 +94,10 @@ def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
             key: _keras2_argument(item, offsets) for key, item in call.kwargs.items()
         }
         first = _written_first(call.args[0], kwargs, offsets)
-        alone = isinstance(call.args[0], Reference | Constant)
-        inbound_nodes.append([first] if alone and not keeps_structure(unit.class_name) else first)
+        is_single = isinstance(call.args[0], Reference | Constant)
+        inbound_nodes.append(
+            [first] if is_single and not keeps_structure(unit.class_name) else first
+        )
     return inbound_nodes
 
 
@@ -483,20 +485,20 @@ class _Judge:
         )
         if objection is None:
             return accepted_config
-        what = (
+        object_words = (
             f"{unit.path} ({unit.class_name})"
             if class_name == unit.class_name
             else f"{class_name} of {unit.path}"
         )
         if objection.missing:
-            log.refuse("class", unit, f"{what}: {target.name} has no {class_name}")
+            log.refuse("class", unit, f"{object_words}: {target.name} has no {class_name}")
             return accepted_config
         if objection.broken:
             log.refuse(
                 "class",
                 unit,
-                f"{what}: {target.name} cannot load a {class_name}, even from files that it wrote "
-                "itself",
+                f"{object_words}: {target.name} cannot load a {class_name}, even from files that "
+                "it wrote itself",
             )
             return accepted_config
         for key in objection.refused:
@@ -514,17 +516,19 @@ class _Judge:
                 log.refuse(
                     "argument",
                     unit,
-                    f"{what} sets {key} to {display_value(_json(value))}, which {target.name} "
-                    "cannot represent",
+                    f"{object_words} sets {key} to {display_value(_json(value))}, which "
+                    f"{target.name} cannot represent",
                 )
         for key, text in objection.values:
             log.refuse(
                 "argument",
                 unit,
-                f"{what} sets {key} to {text}, which {target.name} does not support",
+                f"{object_words} sets {key} to {text}, which {target.name} does not support",
             )
         for key in objection.lacking:
-            log.refuse("argument", unit, f"{what} has no {key}, which {target.name} requires")
+            log.refuse(
+                "argument", unit, f"{object_words} has no {key}, which {target.name} requires"
+            )
         return accepted_config
 
 
