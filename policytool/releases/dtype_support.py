@@ -38,13 +38,13 @@ def layer_failure(library: str, class_name: str, policy: str) -> str | None:
     :func:`initializer_failure` returns the failures that another initializer avoids.
     """
     cases = _cases(library, class_name)
-    plain = cases.get(class_name)
-    tells = plain is not None and "fails" not in plain.get(
+    default_case = cases.get(class_name)
+    explains = default_case is not None and "fails" not in default_case.get(
         _ORDINARY, {}
     )  # a class that refuses even float32 by default says nothing of the others
     chosen = (
-        [plain]
-        if plain is not None and tells
+        [default_case]
+        if default_case is not None and explains
         else [facts for case, facts in cases.items() if case != class_name]
     )
     messages = [_own_trouble(facts.get(policy, {})) for facts in chosen]

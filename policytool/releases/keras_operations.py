@@ -56,10 +56,10 @@ class CallParameters:
         """
         Return the arguments that the method does not accept, those by position by their number.
         """
-        least = len(self.positional)
-        many = () if self.takes_any("*") else range(least + 1, count + 1)
+        positional_count = len(self.positional)
+        surplus_positions = () if self.takes_any("*") else range(positional_count + 1, count + 1)
         unknown = () if self.takes_any("**") else names - set(self.names)
-        return frozenset((*unknown, *(f"#{number}" for number in many)))
+        return frozenset((*unknown, *(f"#{number}" for number in surplus_positions)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,7 +204,7 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
         *_argument_names(use, operation.built.surplus(len(use.args), frozenset(call_arguments))),
     }
     call_arguments |= zip(operation.built.positional, use.args, strict=False)
-    lacking = {
+    missing_names = {
         *(name for name in operation.required if name not in keys),
         *(
             name
@@ -213,10 +213,10 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
         ),
     }
     for names, words in (
-        (refused - lacking, "{} has no {}"),
-        (lacking - refused, "{} requires the {}"),
-        (lacking & refused & set(operation.required), "{} expects the {} in its config"),
-        (lacking & refused - set(operation.required), "{} expects the {} in its call"),
+        (refused - missing_names, "{} has no {}"),
+        (missing_names - refused, "{} requires the {}"),
+        (missing_names & refused & set(operation.required), "{} expects the {} in its config"),
+        (missing_names & refused - set(operation.required), "{} expects the {} in its call"),
     ):
         if names:
             yield _objection(use, words, names)

@@ -132,7 +132,7 @@ def objections(
     that accept the config are missing.
     """
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
-    missing, broken = _columns(facts.get("missing", "")), _columns(facts.get("fails", ""))
+    missing, failing = _columns(facts.get("missing", "")), _columns(facts.get("fails", ""))
     refuses: Facts = facts.get("refuses", {})
     refusals = []
     for key in config:
@@ -150,16 +150,22 @@ def objections(
         column = loader + _MODULE if module and loader + _MODULE in _column_positions() else loader
         if column in missing:
             by_loader[loader] = Objection(missing=True)
-        elif column in broken:
+        elif column in failing:
             by_loader[loader] = Objection(broken=True)
         elif refusals or required:
             refusal = Objection(
-                refused=tuple(sorted(key for key, _, every, _ in refusals if column in every)),
+                refused=tuple(
+                    sorted(
+                        key
+                        for key, _, refusing_columns, _ in refusals
+                        if column in refusing_columns
+                    )
+                ),
                 values=tuple(
                     sorted(
                         (key, value)
-                        for key, value, every, some in refusals
-                        if column in some and column not in every
+                        for key, value, refusing_columns, accepting_columns in refusals
+                        if column in accepting_columns and column not in refusing_columns
                     )
                 ),
                 lacking=tuple(key for key, columns in required if column in columns),
@@ -267,8 +273,8 @@ def _expand_ranges(ranges: str, names: Sequence[str]) -> frozenset[str]:
 @cache
 def _written_keys(kind: str, name: str) -> frozenset[str]:
     facts: Facts = measurements()[kind][name]
-    own = {*_LEFT_OUT, *facts.get("writes", {}), *facts.get("also", {})}
-    return frozenset(own | _OF_EVERY_LAYER)
+    keys = {*_LEFT_OUT, *facts.get("writes", {}), *facts.get("also", {})}
+    return frozenset(keys | _OF_EVERY_LAYER)
 
 
 @cache

@@ -206,13 +206,13 @@ def _record_of_known(class_name: str, release: str) -> dict[str, Any] | None:
     exact_record = next((record for record in records if release in record["releases"]), None)
     if exact_record is not None or release not in LOADERS:
         return exact_record
-    later = [
+    later_records = [
         name
         for name in LOADERS
         if is_since(name, release) and get(name).family == get(release).family
     ]  # TF 2.1 has layers that were measured in 2.4
     return next(
-        (record for name in later for record in records if name in record["releases"]), None
+        (record for name in later_records for record in records if name in record["releases"]), None
     )
 
 

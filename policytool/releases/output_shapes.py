@@ -232,8 +232,8 @@ def _transposed(config: Config, inputs: Inputs) -> Shape | None:
             for width, step in zip(widths, strides, strict=True)
         ]
         sizes = [
-            None if size is None else size * step + more
-            for size, step, more in zip(split[0], strides, extra, strict=True)
+            None if size is None else size * step + extra_size
+            for size, step, extra_size in zip(split[0], strides, extra, strict=True)
         ]
     return _image(config, inputs, sizes, integer(config.get("filters")))
 
@@ -277,8 +277,8 @@ def _reshaped(config: Config, inputs: Inputs) -> Shape | None:
     sizes = [integer(size) for size in target]
     known = [size for size in sizes if size is not None and size >= 0]
     total = None if shape is None else product(shape[1:])
-    rest = math.prod(known)
-    missing = total // rest if total is not None and rest else None
+    known_size = math.prod(known)
+    missing = total // known_size if total is not None and known_size else None
     batch = shape[0] if shape else None
     return (batch, *(missing if size is None or size < 0 else size for size in sizes))
 
@@ -336,10 +336,10 @@ def _contracted(config: Config, inputs: Inputs) -> Shape | None:
     if equation is None or operand is None or stated is None:
         return None
     known, middle = {**operand[0], **stated}, operand[1]
-    start, ellipsis, rest = equation["output"].partition("...")
+    start, ellipsis, end = equation["output"].partition("...")
     if bool(ellipsis) != (middle is not None):
         return None
-    return (*map(known.get, start), *(middle or ()), *map(known.get, rest))
+    return (*map(known.get, start), *(middle or ()), *map(known.get, end))
 
 
 def equation_of(config: Config) -> re.Match[str] | None:

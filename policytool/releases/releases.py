@@ -364,7 +364,7 @@ def descriptions() -> tuple[tuple[str, str], ...]:
         (alias, f"the newest tested release: {release_name(loader)}")
         for alias, loader in _ALIASES.items()
     )
-    between = (
+    unmeasured = (
         (
             name,
             f"uses the format of {release_name(before.id)}"
@@ -377,7 +377,7 @@ def descriptions() -> tuple[tuple[str, str], ...]:
         *aliases,
         tfjs,
         *((loader, _words(get(loader))) for loader in reversed(LOADERS)),
-        *between,
+        *unmeasured,
     )
 
 

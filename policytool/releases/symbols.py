@@ -110,11 +110,11 @@ def is_harmful(module: str, name: str) -> bool:
     if root in _KERAS or module.startswith(_KERAS_IN_TENSORFLOW):
         if module.startswith(_OTHER_KERAS) and not name[:1].islower():
             return True
-        plain = name.rpartition(".")[2]
-        if plain in _refused_functions() or plain in _reviewed("keras_functions"):
+        last_part = name.rpartition(".")[2]
+        if last_part in _refused_functions() or last_part in _reviewed("keras_functions"):
             return True
         parts = f"{module}.{name}".split(".")[:-1]
-        return plain[:1].islower() and any(part in _reviewed("keras_parts") for part in parts)
+        return last_part[:1].islower() and any(part in _reviewed("keras_parts") for part in parts)
     if root == _TENSORFLOW:
         inner = module.removeprefix("tensorflow").removeprefix(".python").removeprefix(".")
         return f"{inner}.{name}".startswith(_reviewed("tensorflow_modules")) or in_tensorflow(
@@ -130,15 +130,15 @@ def in_tensorflow(name: str) -> bool:
     Return whether a public name of TensorFlow, such as ``io.read_file``, reaches files, the network
     or Python.
     """
-    plain = name.removeprefix("compat.").removeprefix("v1.").removeprefix("v2.")
-    if plain.startswith("keras."):
-        module, _, function = plain.rpartition(".")
+    name_without_version = name.removeprefix("compat.").removeprefix("v1.").removeprefix("v2.")
+    if name_without_version.startswith("keras."):
+        module, _, function = name_without_version.rpartition(".")
         return is_harmful(module, function)
-    if plain.startswith(RAW):
-        return op(plain.removeprefix(RAW)) is not None
-    return plain.startswith(_reviewed("tensorflow")) and not plain.startswith(
-        _reviewed("harmless_tensorflow")
-    )
+    if name_without_version.startswith(RAW):
+        return op(name_without_version.removeprefix(RAW)) is not None
+    return name_without_version.startswith(
+        _reviewed("tensorflow")
+    ) and not name_without_version.startswith(_reviewed("harmless_tensorflow"))
 
 
 def is_foreign(module: str) -> bool:
@@ -314,8 +314,8 @@ def is_modelling(module: str) -> bool:
         if f"{module}.".startswith(beginning):
             module = f"keras.{f'{module}.'.removeprefix(beginning)}".removesuffix(".")
     root, *parts = module.split(".")
-    rest = [part for part in parts if part not in _BETWEEN]
-    return root in _ROOTS and (not rest or rest[0] in _MODELLING)
+    inner_parts = [part for part in parts if part not in _BETWEEN]
+    return root in _ROOTS and (not inner_parts or inner_parts[0] in _MODELLING)
 
 
 @cache

@@ -144,14 +144,14 @@ def _labels(nodes: Sequence[_Node]) -> list[str]:
     labels = ["/".join(node.parts[-length:]) for node, length in zip(nodes, lengths, strict=True)]
     while True:
         counts = Counter(labels)
-        twice = [
+        ambiguous = [
             index
             for index, label in enumerate(labels)
             if counts[label] > 1 and lengths[index] < len(nodes[index].parts)
         ]
-        if not twice:
+        if not ambiguous:
             return labels
-        for index in twice:
+        for index in ambiguous:
             lengths[index] += 1
             labels[index] = "/".join(nodes[index].parts[-lengths[index] :])
 
@@ -163,25 +163,27 @@ def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_TreeEntry]
     :param level: how many numbers the names of these nodes have in common
     """
     pending: _TreeEntry | None = None
-    seen: dict[tuple[object, ...], str] = {}
+    name_by_signature: dict[tuple[object, ...], str] = {}
     for block in _blocks(nodes, level):
         name = _block_name(block, level)
-        own = _signature(block, name)
-        like = seen.get(own) if len(block) > 1 else None
-        if like is None:
+        signature = _signature(block, name)
+        equal_block = name_by_signature.get(signature) if len(block) > 1 else None
+        if equal_block is None:
             if pending is not None:
                 yield pending
                 pending = None
-            seen[own] = name
+            name_by_signature[signature] = name
             yield from _block_rows(block, level)
             continue
         first = name
         if pending is not None:
-            if pending.like == like:
+            if pending.like == equal_block:
                 first = pending.names[0]
             else:
                 yield pending
-        pending = _TreeEntry(node=block[0], names=(first, name), like=like, layers=len(block))
+        pending = _TreeEntry(
+            node=block[0], names=(first, name), like=equal_block, layers=len(block)
+        )
     if pending is not None:
         yield pending
 
@@ -257,9 +259,9 @@ def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
 
 def _like_row(entry: _TreeEntry, columns: int) -> Row:
     first, last = entry.names
-    several = first != last
-    count = f"{entry.layers} layers{' each' if several else ''}"
-    text = f"{f'{first} to {last}' if several else first}: like {entry.like} ({count})"
+    is_range = first != last
+    count = f"{entry.layers} layers{' each' if is_range else ''}"
+    text = f"{f'{first} to {last}' if is_range else first}: like {entry.like} ({count})"
     return Row(
         depth=entry.node.depth,
         cells=(Cell(text=text, tone=Tone.DIM), *(Cell(text="") for _ in range(columns - 1))),

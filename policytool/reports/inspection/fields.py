@@ -102,9 +102,9 @@ def is_traced_otherwise(layer: Layer) -> bool:
     Models compute nothing themselves, and the ops of op layers have their inputs' dtypes whatever
     the policy says.
     """
-    judged = layer.class_name not in MODEL_CLASSES and not layer.opaque
+    is_judged = layer.class_name not in MODEL_CLASSES and not layer.opaque
     return (
-        judged
+        is_judged
         and bool(layer.traced_dtypes)
         and dtypes.is_float(layer.compute_dtype)
         and layer.compute_dtype not in layer.traced_dtypes
