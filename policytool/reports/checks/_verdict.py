@@ -101,8 +101,8 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
         return f"Equal within float32 rounding on {input_words}"
     if not run.is_on_data:
         evidence = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
-        reasons = "; ".join([*evidence, *limits])
-        return f"{WORDS[answer]}{policy_words}: not tested on your data; {reasons}"
+        remarks = "; ".join([*evidence, *limits])
+        return f"{WORDS[answer]}{policy_words}: not tested on your data; {remarks}"
     deciding = max(run.answers, key=_weight, default=None)
     if deciding is None:
         return f"{WORDS[answer]}{policy_words}: the model has no output"
