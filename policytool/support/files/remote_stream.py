@@ -108,8 +108,8 @@ class RangeWindows:
         has_values = stop - start > AFTER
         is_next = gap.bytes_before and start == gap.start
         if is_next and (has_values or start in {self._last, self._front}):
-            ahead = min(2 * gap.bytes_before, MOST_AHEAD)
-            window = start, min(gap.stop, max(stop, start + ahead))
+            bytes_ahead = min(2 * gap.bytes_before, MOST_AHEAD)
+            window = start, min(gap.stop, max(stop, start + bytes_ahead))
             self._front = window[1]
         else:
             window = self._around(start, stop, gap)
@@ -136,8 +136,8 @@ class RangeWindows:
         size.
         """
         kind = self._kinds[size]
-        latest = (cluster for cluster in kind[-_LATEST:] if cluster.reads > 1)
-        known = [*kind[:-_LATEST], *latest][-_LEARNED:]
+        latest_clusters = (cluster for cluster in kind[-_LATEST:] if cluster.reads > 1)
+        known = [*kind[:-_LATEST], *latest_clusters][-_LEARNED:]
         if len(known) < _ENOUGH:
             return BEFORE, AFTER
         before = best_extent([cluster.place - cluster.start for cluster in known])

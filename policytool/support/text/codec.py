@@ -244,8 +244,8 @@ def _union(members: tuple[Any, ...]) -> Read:
             json_value if type(json_value) in kinds else _check(json_value, (), words)
         )
     if len(others) == 1:
-        only = reader(others[0])
-        return lambda json_value: None if json_value is None else only(json_value)
+        read_member = reader(others[0])
+        return lambda json_value: None if json_value is None else read_member(json_value)
     if Path in others:  # a path is a string, the others are not
         read_path, read_other = (
             reader(Path),

@@ -296,13 +296,13 @@ def _resize_object(
     its end.
     """
     members = place.members or []
-    between = style.between(place)
+    separator = style.between(place)
     kept = [index for index, member in enumerate(members) if member.key not in removed]
     if not kept:
         start, end = (
             (members[0].start, members[-1].end) if members else (place.start + 1, place.start + 1)
         )
-        yield start, end, between.join(new)
+        yield start, end, separator.join(new)
         return
     if kept[0]:
         yield members[0].start, members[kept[0]].start, ""
@@ -310,4 +310,4 @@ def _resize_object(
         if next_index - kept_index > 1:
             yield members[kept_index].end, members[next_index - 1].end, ""
     if new:
-        yield members[-1].end, members[-1].end, between + between.join(new)
+        yield members[-1].end, members[-1].end, separator + separator.join(new)
