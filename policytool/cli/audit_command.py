@@ -99,6 +99,7 @@ def print_results(
     by_id = {rule.id: rule for rule in rules.chosen_rules(question)}
 
     def counting(result: Audited) -> Audited:
+        """Recognize renamed files, and separate the suppressed findings of a model."""
         known.recognise(result, tally.passing)
         return auditing.without_idle_commands(suppress(result, tally.passing), question)
 

@@ -148,7 +148,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3
     def convert(
         self, value: object, parameter: click.Parameter | None, context: click.Context | None
     ) -> int:
-        """Return the bytes that a text says."""
+        """Return the number of bytes for a text such as ``512M``."""
         match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
         if match is None or not int(match[1]):
             self.fail(
@@ -170,7 +170,7 @@ class Bound:
     value: int
 
     def toml(self) -> str:
-        """Return it as a settings file has it."""
+        """Return the bound as a value of a settings file."""
         return f'"{self.limit.name}={self.limit.amount(self.value, gap="")}"'
 
 
@@ -182,7 +182,7 @@ class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
     def convert(
         self, value: object, parameter: click.Parameter | None, context: click.Context | None
     ) -> Bound:
-        """Return what a text says."""
+        """Return the limit and its new value for a text ``NAME=VALUE``."""
         if isinstance(value, Bound):
             return value
         name, equals, text = str(value).strip().partition("=")

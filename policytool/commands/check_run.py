@@ -476,6 +476,7 @@ def _unmeasured_notes(options: CheckOptions) -> list[CheckNote]:
 
 
 def _side(source: Input, side: PreparedSide, library: str) -> CheckSide:
+    """Return the description of a model for reports."""
     layers = side.loaded.layers if side.loaded is not None else ()
     floating = [
         layer
@@ -496,7 +497,7 @@ def _side(source: Input, side: PreparedSide, library: str) -> CheckSide:
 
 
 def _shown_policy(side: PreparedSide, layer: Layer) -> str:
-    """Return the policy that a layer runs under."""
+    """Return the policy that a layer runs under, for reports."""
     if side.dequantized and layer.quantization is not None:
         return layer.quantization.source
     return layer.policy or "(global)"

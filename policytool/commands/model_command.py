@@ -133,6 +133,7 @@ class _Attempt:
         return Fix.UNSAFE if changes else Fix.SAFE
 
     def _sets(self) -> tuple[tuple[str, str], ...]:
+        """Return the policy of each layer that the remedies set, without duplicates."""
         pairs = (pair for remedy in self.remedies for pair in remedy.assignments)
         return tuple(dict.fromkeys(pairs))
 

@@ -188,6 +188,7 @@ def _write(
     destination: Destination,
     tools: TensorFlowTools,
 ) -> Migration:
+    """Write the model with the best set of layers in float32."""
     check_migratable(source.document)
     loaded = _loaded(source)
     retrace = loaded.document.format == "savedmodel" and bool(loaded.document.nodes)
@@ -274,6 +275,7 @@ def _diagnosis(
 
 
 def _hints(check: Check | None, candidates: Candidates) -> Hints:
+    """Return what a diagnosis suggests about the layers to try first."""
     paths = candidates.paths
     if check is None:
         return Hints(candidates=paths, groups=candidate_layers.groups(paths))
@@ -295,6 +297,7 @@ def _tuning(
     resumed: int,
     seconds: float,
 ) -> Tuning:
+    """Return the result of a search for reports."""
     best, candidates = search.best, runs.candidates
     measured = candidate_layers.evidence(check, candidates.paths) if check is not None else {}
     decided = candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
@@ -344,6 +347,7 @@ def _layer(
     *,
     decides: tuple[str, ...],
 ) -> TunedLayer:
+    """Return a layer with the trials and measurements that concern it."""
     kept = best is not None and path in best.kept
     trial_without_layer = (
         search.trials.known(frozenset(best.kept) - {path}) if best and kept else None

@@ -241,6 +241,7 @@ class TrialRuns:
         )
 
     def _trial(self, kept: frozenset[str], *, failure: str | None = None) -> Trial:
+        """Return a failed trial of a set."""
         return Trial(
             kept=tuple(path for path in self.candidates.paths if path in kept),
             excess=math.inf,
@@ -252,6 +253,7 @@ class TrialRuns:
         )
 
     def _job(self, side: PreparedSide) -> dict[str, Any]:
+        """Return the job that measures a candidate on both halves of the inputs."""
         job = check_job((self.reference, side), self.source, self._check_options, self.tools)
         return {
             **job,

@@ -388,6 +388,9 @@ class _ModelComparison:
         )
 
     def _variables(self, a: int, b: int) -> tuple[VariablePair, ...]:
+        """
+        Return the pairs of the variables of two layers, compared if both files store their values.
+        """
         variables_a, variables_b = self._layer_variables(a, b)
         reason = self._no_variables()
         return (

@@ -281,6 +281,10 @@ def is_same_value(value: Json, other: Json) -> bool:
 
 
 def _freeze(value: Json) -> Any:  # noqa: ANN401  # nested tuples
+    """
+    Return a hashable form of a value. Entries with default values are left out, and bools and
+    numbers stay different although Python treats them as equal.
+    """
     match value:
         case dict():
             return (

@@ -212,6 +212,9 @@ class _Pairing:
             self.below(a, b)
 
     def _kind(self, subject: ComparedModel, index: int) -> Hashable:
+        """
+        Return the class of a layer and, if both files store them, the shapes of its variables.
+        """
         compared = subject.layers[index]
         shapes = (
             sorted(str(variable.shape) for variable in compared.layer.variables)

@@ -222,7 +222,7 @@ class ReadState:
     state: OptimizerState
 
     def keeps(self, weight: Tensor, kind: str) -> bool:
-        """Return whether training steps read a slot of a weight."""
+        """Return whether training reads a slot of a weight."""
         return is_in_use(self.optimizer, kind, weight.shape or ())
 
 
@@ -321,8 +321,11 @@ def _paired_tensors(
     a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor]
 ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
     """
-    Yield pairs of tensors, and slots in use that only one file has. A tensor that exists once per
-    file, such as the iterations, is left out if the other file lacks it.
+    Yield the pairs of corresponding tensors of two optimizers.
+
+    Tensors that exist once per file, such as the iterations, come first; they are left out if one
+    file lacks them. Slots are paired by weight and kind. A slot that only one file has is yielded
+    with None if training steps read it.
     """
     single_tensors = [
         (side.iterations, side.rate, side.schedule, *side.own) for side in (a.state, b.state)

@@ -152,6 +152,7 @@ class _SearchedDirectories:
 def _expand(
     arguments: list[str], searched: _SearchedDirectories, *, remote: bool
 ) -> Iterator[Input]:
+    """Yield the inputs that each argument specifies, a local path or a URL."""
     for argument in arguments:
         is_local = "://" not in argument and os.path.lexists(argument)  # a directory models:
         if remote_path.is_url(argument) and not is_local:

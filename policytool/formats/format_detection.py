@@ -252,6 +252,7 @@ def _adapted_tensors(document: Document) -> Iterator[Tensor]:
 
 
 def _numbers(values: Values, tensor: Tensor) -> tuple[float, ...] | None:
+    """Return the values of a tensor; None if they are missing or exceed a limit."""
     numbers: list[float] = []
     try:
         for block in values.blocks(tensor):

@@ -90,6 +90,7 @@ def report_failures(display_path: str, place: Path) -> Iterator[None]:
 
 
 def _raise(error: OSError, display_path: str, place: Path) -> NoReturn:
+    """Raise the error with a message about the reason why a model was not written."""
     reason = error.strerror or str(error)
     if isinstance(error, atomic.NotTakenBackError):
         raise ModelFileError(display_path, "write-failed", f"writing failed: {reason}") from error

@@ -228,6 +228,10 @@ class LayerShapes:
         return output_shapes
 
     def _take(self, index: int, inputs: Inputs) -> None:
+        """
+        Record the input shapes of a call. Sizes that differ from those of an earlier call become
+        unknown.
+        """
         known = self._taken.get(index)
         if not known:
             self._taken[index] = inputs

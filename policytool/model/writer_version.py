@@ -232,6 +232,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
 
 
 def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record the traits of a JSON object in a config."""
     class_name, config, module = (
         keras_objects.class_of(value),
         value.get("config"),

@@ -258,6 +258,7 @@ class _Pair:
             )
 
     def _arrays(self, side: int, call: Mapping[str, Any], place: int) -> list[NDArray[Any]]:
+        """Return the batches of one tensor of a call."""
         return [
             self.stored[side][f"{call['number']}.{place}.{batch}"]
             for batch in range(call["batches"])
@@ -346,6 +347,7 @@ def _comparable(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _excess(place: str, output: PredictedOutput, bound: float, *, exact: bool) -> str | None:
+    """Return a sentence part if an output differs by more than the tolerance; otherwise None."""
     before, after = output.not_finite
     if after > before or (exact and after != before):
         return f"{place} contains {after} NaN or infinite values ({before} before)"
@@ -422,6 +424,10 @@ def converted_tolerance(before: Model, after: Model, *, numerics: bool) -> float
 
 
 def _of_depth(model: Model, roundoff: float) -> float:
+    """
+    Return a tolerance for a model: a multiple of the roundoff, which grows with the square root of
+    the number of layers with variables.
+    """
     weighted = sum(1 for layer in model.layers if layer.variables)
     return _SLACK * roundoff * math.sqrt(max(weighted, 1))
 

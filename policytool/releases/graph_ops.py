@@ -59,15 +59,18 @@ def dtypes(op: str, attributes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """
     Return the float dtypes of an op's inputs and outputs.
 
+    Attributes that no input or output uses do not count, and attributes that are missing in the
+    file have their defaults.
+
     :param attributes: the float dtypes that each attribute names; empty for every other attribute
         in the file.
     """
     ops = _ops()
-    held_attributes = ops.held.get(op, ())
+    unused_attributes = ops.held.get(op, ())
     float_dtypes = {
         dtype
         for key, named_dtypes in attributes.items()
-        if key not in held_attributes
+        if key not in unused_attributes
         for dtype in named_dtypes
     }
     float_dtypes.update(ops.fixed.get(op, ()))

@@ -327,6 +327,10 @@ def _sizes(item: str, build: LayerBuild) -> Sequence[int | None] | None:
 
 
 def _factor(text: str, build: LayerBuild) -> int | None:
+    """
+    Return the value of a factor in a shape expression: a number, an argument or a size; None if
+    unknown.
+    """
     factor = _parsed_factor(text)
     if isinstance(factor, int):
         return factor

@@ -257,6 +257,7 @@ def releases_in(ranges: str) -> frozenset[str]:
 
 
 def _range(text: str) -> tuple[str, ...]:
+    """Return the releases of one range, such as ``tf2.1 to tf2.3`` or ``after keras3.6``."""
     first, _, last = text.removeprefix("after ").removesuffix(" on").partition(" to ")
     is_open = text != first and not last
     start = _POSITION[first] + text.startswith("after ")

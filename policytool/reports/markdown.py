@@ -89,6 +89,7 @@ def row(cells: Sequence[str]) -> str:
 
 
 def _word(word: str) -> str:
+    """Return a word as code if it is a name, without its punctuation."""
     core = word.rstrip(_STOPS)
     head, opening, arguments = core.partition("(")
     if opening and ")" not in arguments:  # the list of arguments continues in the next word
@@ -162,6 +163,7 @@ def _entries(block: Command | Facts | Listing | Notes) -> Iterator[str]:
 
 
 def _item(item: Item) -> str:
+    """Return an item of a list."""
     label = f"**{item.label}** " if item.label else ""
     return f"{label}{prose(item.text)}" + (f": {code(item.names)}" if item.names else "")
 

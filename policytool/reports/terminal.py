@@ -91,6 +91,7 @@ def table_lines(table: Table, view: View) -> list[str]:
 
 
 def _lines(table: Table, view: View) -> Iterator[_Line]:
+    """Yield the cells of each row as printable text, with the prefix of its label."""
     guides = _guides([row.depth for row in table.rows], view)
     has_marks = _has_marks(table)
     for row, guide in zip(table.rows, guides, strict=True):
@@ -139,6 +140,7 @@ def _natural(column: Column, lines: Sequence[_Line], index: int) -> int:
 
 
 def _gap(minimum_widths: Sequence[int], room: int) -> int:
+    """Return the widest gap between columns for which the minimum widths fit."""
     return next(
         (gap for gap in _GAPS if sum(minimum_widths) + gap * (len(minimum_widths) - 1) <= room),
         _GAPS[-1],

@@ -102,6 +102,9 @@ class _Search:
         }
 
     def _within(self, name: str) -> list[tuple[str, Any]]:
+        """
+        Return the nodes without a kernel in a function of the graph, each function searched once.
+        """
         if name not in self._found:
             self._found[name] = []  # a function that calls itself is searched once
             self._found[name] = [

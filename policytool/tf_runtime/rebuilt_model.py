@@ -131,6 +131,7 @@ class Checkpoint:
                     self._assign(restored, key, variable)
 
     def _fits(self, key: str, variable: Any) -> bool:
+        """Return whether the checkpoint has a value of a variable's shape under a key."""
         return key in self.dtypes and list(variable.shape) == list(self.shapes[key])
 
     def _assign(self, restored: Restored, key: str, variable: Any) -> None:

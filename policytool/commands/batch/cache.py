@@ -276,6 +276,7 @@ class CachedResults(Generic[Item, Request, Result]):
         self._cache.found += hits
 
     def _key(self, item: Item, identity: InputIdentity) -> str:
+        """Return the name of an entry: a hash of everything that the result depends on."""
         hashed = self._about.copy()
         hashed.update(codec.encode([item, self._task.shown(item), identity.text]).encode())
         return hashed.hexdigest()

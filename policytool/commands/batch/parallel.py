@@ -80,9 +80,10 @@ class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
 
     def add(self, failure: Failure) -> bool:
         """
-        Add the results of a copy that crashed, and the failure of the item that it was processing.
+        Add the results that a crashed copy of this process wrote, and then the failure of the item
+        that it was processing.
 
-        Return whether there is such an item; if not, the copy crashed after the last item.
+        Return False if the copy had processed all items, so that the failure belongs to none.
         """
         if self._file is not None:
             read = self._task.readers().result
@@ -243,8 +244,8 @@ def run_serially(
 ) -> Iterator[Result | Failure]:
     """
     Yield the result of ``attempt`` for each item, run in a copy of this process if one can be
-    created. If the copy crashes on an item, ``task`` provides the message, and another copy
-    continues.
+    created. If the copy crashes on an item, that item fails with the message of ``task``, and
+    another copy continues.
 
     :raises UsageError: if ``attempt`` raises it for the only item.
     :raises ModelFileError: if a copy crashes after the last item.

@@ -153,6 +153,10 @@ class _Comparison:
     def _object(
         self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
     ) -> Iterator[Pair]:
+        """
+        Compare two objects, and yield them with their path if they are groups. An object that was
+        compared before must be linked at the same places in both files.
+        """
         old_address, new_address = object_address(old, path[-1]), object_address(new, path[-1])
         if old_address in self._seen or new_address in self._met:
             require_same(self._seen.get(old_address) == new_address, path_text(path))
@@ -177,6 +181,7 @@ class _Comparison:
         path: tuple[bytes, ...],
         excluded: Collection[bytes] = (),
     ) -> None:
+        """Compare the attributes of two objects."""
         old_names, new_names = (
             {name for name in attributes.names(item) if name not in excluded} for item in (old, new)
         )
@@ -188,6 +193,7 @@ class _Comparison:
             )
 
     def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
+        """Compare two datasets, whose values may differ only by a planned cast."""
         cast = self._casts.get(object_address(old))
         if cast is not None:
             self._attributes(old, new, path, excluded={DTYPE_ATTRIBUTE})

@@ -115,6 +115,7 @@ class Storage:
         return size
 
     def _attempt(self, change: Callable[..., object], *arguments: object) -> None:
+        """Make a change unless an earlier one failed, and keep the exception for :meth:`check`."""
         if self.failure is None:
             try:
                 change(*arguments)

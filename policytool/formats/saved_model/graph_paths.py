@@ -537,6 +537,7 @@ class _Paths:
         return frozenset(reached_functions - {MAIN})
 
     def _ancestors(self, roots: Iterable[str]) -> frozenset[str]:
+        """Return the nodes of the main graph that some nodes depend on, including these nodes."""
         nodes = self.bodies[MAIN].nodes
         pending = list(roots)
         visited: set[str] = set()

@@ -167,6 +167,7 @@ def _map_file(path: Path) -> Iterator[memoryview]:
 
 
 def _texts(data: memoryview, file: str) -> Mapping[str, str]:
+    """Return the metadata of each part as text."""
     texts_by_part = {}
     for part, chain in _places(data, file).items():
         try:
@@ -180,6 +181,7 @@ def _texts(data: memoryview, file: str) -> Mapping[str, str]:
 
 
 def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
+    """Return the splices that replace the edited metadata in a file."""
     places = _places(data, file)
     new = edit_texts(_texts(data, file), edits)
     changes = protobuf_splice.splices(
@@ -193,6 +195,7 @@ def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]
 
 
 def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
+    """Return, for each part, the spans of its metadata and of the fields around it."""
     try:
         return dict(_in_graph(data) if file == GRAPH else _in_metadata(data))
     except protobuf_splice.WireError as error:

@@ -99,6 +99,7 @@ def _less(reference: Reference, first: int) -> Reference:
 
 
 def _first(numbers: set[int], unit: Unit) -> int:
+    """Return the number of the first call of a unit, from the numbers that references use."""
     if unit.role is not Role.MODEL or 0 in numbers:
         return 0
     return 1 if max(numbers) >= len(unit.calls) else int(has_graph(unit))

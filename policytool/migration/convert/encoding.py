@@ -386,6 +386,7 @@ class _Writer:
             return None
 
     def _value(self, unit: Unit, value: Value) -> Json:
+        """Return a value of a config in the form of the target."""
         match value:
             case Unit():
                 return self.unit(value, network=None)
@@ -400,6 +401,7 @@ class _Writer:
         return value
 
     def _thing(self, unit: Unit, thing: SerializedObject) -> Json:
+        """Return a serialized object, such as an initializer, in the form of the target."""
         config: Json = (
             thing.config
             if isinstance(thing.config, str | None)
@@ -437,6 +439,7 @@ def keep_known(root: Unit, target: Target, log: Log) -> Unit:
     """
 
     def change(unit: Unit) -> Unit:
+        """Remove the keys of one unit that the target does not accept."""
         config = {key: _value(unit, value, target, log) for key, value in unit.config.items()}
         kind, class_name = known_arguments.LAYERS, unit.class_name
         is_layer = unit.role is Role.LAYER and not unit.custom

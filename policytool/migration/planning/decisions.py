@@ -318,6 +318,10 @@ def _decide_map(
 def _entry(
     loaded: LoadedModel, index: int, entry: Policy | None, target: Policy, decisions: Decisions
 ) -> Policy | None:
+    """
+    Return the new policy of one entry of a policy map; entries with another policy than the base
+    policy are unchanged.
+    """
     if entry is None:
         return None
     name = entry.quantization.source if entry.quantization else entry.name

@@ -400,6 +400,7 @@ def _widen_conflicts(after: _Dtypes, graph: Graph) -> bool:
 
 
 def _widest(met_dtypes: frozenset[str]) -> str:
+    """Return the widest of some dtypes, at least float32."""
     largest = max(met_dtypes, key=dtypes.itemsize)
     return "float32" if dtypes.itemsize(largest) < dtypes.itemsize("float32") else largest
 

@@ -406,6 +406,7 @@ def _copies(loaded: LoadedModel, edit: Edit, before: Json, after: Json) -> Itera
 
 
 def _modernise(work: _Work) -> None:
+    """Write the loss-scaling wrapper in its newest format, or add a note if that is impossible."""
     try:
         work.change(
             optimizers.modernize(work.value),
@@ -461,6 +462,7 @@ def _fix_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
 
 
 def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) -> None:
+    """Add a loss scale to the optimizer unless it has one."""
     if optimizer_config.is_wrapped(work.value) or optimizers.has_factor(work.value):
         return
     try:

@@ -82,6 +82,7 @@ class ExpectedVariable:
 
 
 def _fits(expected: Shape, stored: tuple[int, ...]) -> bool:
+    """Return whether a stored shape agrees with the known sizes of an expected one."""
     return len(expected) == len(stored) and all(
         size in (None, stored_size) for size, stored_size in zip(expected, stored, strict=True)
     )

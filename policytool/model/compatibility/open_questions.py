@@ -98,6 +98,7 @@ def of(
 
 
 def _export(document: Document) -> Iterator[Doubt]:
+    """Yield a doubt about a SavedModel that was exported for serving."""
     if document.format == "savedmodel" and (document.config_part is None or not document.nodes):
         reason = (
             "exported for serving: in Keras 2, load_model either fails or returns only the "
@@ -107,6 +108,7 @@ def _export(document: Document) -> Iterator[Doubt]:
 
 
 def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
+    """Yield a doubt about a graph that may exceed the recursion limit of Python."""
     if traits.depth > _WALKED:
         reason = (
             f"its graph is {traits.depth:,} calls deep, which exceeds Python's default recursion "
@@ -204,6 +206,7 @@ def _finds_function(loader: str, name: str) -> bool:
 
 
 def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
+    """Yield a doubt about policies that need calibration."""
     if not _CALIBRATED.isdisjoint(traits.policy_classes):
         yield Doubt(
             cause=Cause(
@@ -367,6 +370,7 @@ def _about_bytecode(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
 
 
 def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
+    """Yield the doubts about a group of equal layers."""
     name = group.class_name
     if group.custom:
         yield _class(group, f"{name} is a custom class, so the result depends on its code")
@@ -420,6 +424,7 @@ def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
 
 
 def _class(group: ObjectGroup, reason: str) -> Doubt:
+    """Return a doubt about a class."""
     return Doubt(
         cause=Cause(
             kind=Obstacle.CLASS,

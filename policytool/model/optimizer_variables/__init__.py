@@ -296,6 +296,7 @@ def _state_by_name(
 
 
 def _end(style: Style, slot: SlotKind, name: Path) -> Path:
+    """Return the end of a variable's name: the slot after or before the name of the weight."""
     called = str(slot.name(style))
     return (*name, called) if style is Style.OLD else (called, *name)
 

@@ -229,12 +229,14 @@ def _sums(reductions: TensorReductions) -> tuple[float, float, float] | tuple[No
 
 
 def _relative(error: float | None, reference: float | None) -> float | None:
+    """Return the root of an error divided by that of the reference, from their sums of squares."""
     if error is None or reference is None:
         return None
     return math.sqrt(error) / math.sqrt(reference) if reference else math.inf if error else 0.0
 
 
 def _snr(error: float | None, reference: float | None) -> float | None:
+    """Return the signal-to-noise ratio in dB from sums of squares."""
     if error is None or reference is None:
         return None
     if not error:

@@ -203,6 +203,7 @@ class Search:
         return all(trial is not None and not self._passes(trial) for trial in removals)
 
     def _find(self) -> Ending:
+        """Search a minimal set, and return why the search ended."""
         self.is_minimum = False
         if self._passes_with(frozenset()):
             self.is_minimum = True
@@ -367,8 +368,12 @@ class Search:
         self, needed: Kept, size: int, excess_by_layer: Mapping[str, float]
     ) -> Iterator[tuple[Kept, float]]:
         """
-        Yield the sets of a size that may pass and were not tried, each with its expected excess,
-        smallest first.
+        Yield the sets of a size that may pass and were not tried, the most promising first.
+
+        A set has the needed layers and some other candidates. Its expected excess adds up that of
+        the candidates that it converts, each measured separately, like independent errors.
+
+        :param excess_by_layer: the excess if only this candidate is converted
         """
         others = [path for path in self.hints.candidates if path not in needed]
         if size < len(needed):
@@ -404,6 +409,7 @@ class Search:
         return sorted(groups, key=self._places)
 
     def _by_need(self, kept: Kept) -> list[str]:
+        """Return the groups of a set, the least needed first."""
         return sorted(kept, key=lambda path: self._need(frozenset({path})))
 
     def _need(self, group: Kept) -> tuple[float, ...]:
@@ -411,9 +417,11 @@ class Search:
         return (self._loss(group), *self._places(group))
 
     def _loss(self, group: Kept) -> float:
+        """Return the largest loss of the layers in a group."""
         return max((self._losses[path] for path in group), default=0.0)
 
     def _places(self, kept: Kept) -> tuple[int, ...]:
+        """Return the positions of layers in the model, as a sort key."""
         return tuple(sorted(self._place[path] for path in kept))
 
 

@@ -71,7 +71,10 @@ class GradientLoss:
 
     @property
     def matters(self) -> bool:
-        """Whether the scale has an effect of at least :data:`MATTERS`, without overflow."""
+        """
+        Whether the scale keeps at least the share :data:`MATTERS` of the nonzero elements from
+        underflow, or reduces the relative error by at least :data:`MATTERS`, without an overflow.
+        """
         if self.scaled.overflow:
             return False
         recovered = self.without.underflow - self.scaled.underflow

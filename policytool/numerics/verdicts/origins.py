@@ -222,6 +222,7 @@ def _errors(run: CheckRun) -> Iterator[Charge]:
 
 
 def _tolerance(call: LayerCall, tolerance_by_place: dict[str, float]) -> float:
+    """Return the tolerance of a call: that of the verdict, or else the default for its layer."""
     return (
         tolerance_by_place[call.place]
         if call.place in tolerance_by_place
@@ -247,6 +248,7 @@ def _rounding_error(call: LayerCall) -> float:
 
 
 def _error(metrics: Metrics | None) -> float:
+    """Return the relative error; infinity for an overflow, and 0 without a measurement."""
     if metrics is None:
         return 0.0
     return math.inf if metrics.overflow else metrics.relative or 0.0

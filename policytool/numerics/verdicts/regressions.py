@@ -338,6 +338,7 @@ def _findings(run: CheckRun) -> Mapping[Place, Finding]:
 
 
 def _change(earlier_finding: Finding, finding: Finding) -> Change | None:
+    """Return how the error of a layer or output changed since the earlier check."""
     if finding.is_missed and not earlier_finding.is_missed:
         return Change.EXCEEDS
     if _is_larger(finding, earlier_finding):

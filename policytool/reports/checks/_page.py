@@ -211,6 +211,7 @@ def kept_reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
 
 
 def _text(by_reason: dict[str, list[str]]) -> str:
+    """Return scopes in float32 by reason, the most frequent reasons first."""
     ranked_reasons = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     reason_texts = [
         f"{join_first(scopes)} ({reason})" for reason, scopes in ranked_reasons[:_SCOPE_REASONS]
@@ -505,7 +506,10 @@ def _largest(call: LayerCall, side: Callable[[CheckedOutput], Metrics | None]) -
 
 
 def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float], Spread]:
-    """Return the shares above and below the range of the candidate's dtype, and the histogram."""
+    """
+    Return the shares of values above and below the range of the candidate's dtype, and the
+    histogram.
+    """
     dtype, counts = output.dtype_candidate, output.exponents or ()
     low, high = NORMAL_EXPONENTS.get(dtype, NORMAL_EXPONENTS["float32"])
     counted = sum(count for _, count in counts)

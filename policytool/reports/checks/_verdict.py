@@ -48,6 +48,7 @@ def migrate_command(path: str, options: Options) -> tuple[str, ...]:
 
 
 def _words(options: Options) -> Iterator[str]:
+    """Yield the options of ``migrate`` that make the candidate."""
     if options.to is not None:
         yield from ("--to", options.to)
     if options.include_exceptions:
@@ -124,6 +125,10 @@ def _blind_outputs(run: CheckRun) -> Iterator[str]:
 
 
 def _only_rounding(run: CheckRun) -> str:
+    """
+    Return a sentence part about an answer without evidence: the largest error on synthetic inputs,
+    which rounding explains.
+    """
     errors = [
         output.accumulated.relative for output in run.outputs if output.accumulated is not None
     ]
@@ -442,6 +447,7 @@ def _about(verdict: CheckVerdict, subject: JudgementSubject) -> list[Judgement]:
 
 
 def _error(judgement: Judgement) -> str:
+    """Return an error as the end of a sentence whose subject is the output or layer."""
     if judgement.ruling is Ruling.NOT_FINITE:
         return "contains NaN or infinity, but the reference does not"
     if judgement.ruling is Ruling.DIFFERING:

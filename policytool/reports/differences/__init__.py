@@ -241,6 +241,7 @@ def rows_of(
 
 
 def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
+    """Yield the rows of a layer."""
     if layer.presence is not Presence.BOTH:
         variables_text = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
         description = f"{layer.class_name or 'no class'}{variables_text}"
@@ -270,6 +271,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
 
 
 def _section(section: Section, *, everything: bool) -> Iterator[Cells]:
+    """Yield the rows of the optimizer or of a signature."""
     if section.presence is not Presence.BOTH:
         in_a = section.presence is Presence.A
         yield (

@@ -93,6 +93,7 @@ def _translate(glob: str) -> str:
 
 
 def _class(match: re.Match[str]) -> str:
+    """Return the regular expression of a character class in a glob."""
     content = match[2].replace("\\", r"\\").replace("[", r"\[")
     characters = f"[{'^' if match[1] else ''}{content}]"
     try:

@@ -336,6 +336,7 @@ class RemotePath:
         return self._at(f"{protocol}://{'/'.join(parts[:first])}")
 
     def _at(self, url: str) -> RemotePath:
+        """Return another URL in the same archive, if this path is in one."""
         inner = self.url.partition("::")[2] if self.protocol == ZIP else ""
         return RemotePath(f"{url}::{inner}" if inner else url, is_derived=True)
 

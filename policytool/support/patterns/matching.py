@@ -214,6 +214,10 @@ class _Builder:
         return self._add(_test(code, value, flags), after)
 
     def _repeat(self, value: ParseTree, flags: int, after: int, *, backwards: bool) -> int:
+        """
+        Return the first state of a repetition: the required copies of its body, followed by a loop
+        or by optional copies.
+        """
         minimum, maximum, body = value
         if maximum is codes.MAXREPEAT:
             loop = self._add(None)
@@ -230,12 +234,14 @@ class _Builder:
         return after
 
     def _assert(self, assertion: OneCharacter | Look, after: int) -> int:
+        """Add a state that is passed only where an assertion holds."""
         if assertion not in self.assertions:
             self.assertions.append(assertion)
         self.states.append(State(None, (after,), 1 << self.assertions.index(assertion)))
         return len(self.states) - 1
 
     def _add(self, test: Test | None, *following: int) -> int:
+        """Add a state, and return its number."""
         self.states.append(State(test, following))
         return len(self.states) - 1
 

@@ -291,6 +291,7 @@ class _Ending:
     """The signal handler of an original: it gives the copy some time to end by itself."""
 
     def __init__(self, child: int) -> None:
+        """Prepare to forward signals to a copy of this process."""
         self._child = child
         self.asked: float | None = None
         """When the first signal arrived."""

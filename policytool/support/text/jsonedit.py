@@ -106,6 +106,7 @@ def same(first: Json | Absent, second: Json | Absent) -> bool:
 
 
 def _trie(edits: Sequence[Change]) -> _Node:
+    """Return the edits as a tree by the steps of their pointers."""
     root = _Node("")
     for change in edits:
         node = root
@@ -271,6 +272,7 @@ def _check(change: Change, place: _Place, text: str) -> Json:
 
 
 def _replacements(change: Change, place: _Place, style: _Style) -> Iterator[_Splice]:
+    """Yield the splice that replaces a value, unless it is equal."""
     old_value = _check(change, place, style.text)
     if isinstance(change[2], Absent):
         raise EditError(f"{change[0]!r}: only keys of objects can be removed")

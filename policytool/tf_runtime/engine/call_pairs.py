@@ -119,6 +119,7 @@ def _through(tf: Any, tensor: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
 
 
 def _masked(like: Any, original: Any, masks: Mapping[int, Any]) -> Any:
+    """Give a tensor the mask of the original, if it had one, and return it."""
     mask = masks.get(id(original))
     if mask is not None:
         setattr(like, MASK, mask)

@@ -390,6 +390,7 @@ def _unmatched_share(reference: Any, candidate: Any) -> Any:
 
 
 def _directions(vectors: Any) -> Any:
+    """Return vectors scaled to the length 1; vectors of zeros are unchanged."""
     norms = np.sqrt(np.square(vectors, dtype="float64").sum(1, keepdims=True))
     return (vectors / np.where(norms > 0, norms, 1)).astype("float32")
 

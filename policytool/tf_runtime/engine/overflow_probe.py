@@ -74,6 +74,7 @@ def probe_overflow(
         return None
 
     def run(factor: float) -> Outcome:
+        """Run both models on inputs that are multiplied by a factor."""
         step("probing for overflow: inputs {:g} times larger".format(factor))
         for batch in batches:
             for model in (pair.reference, pair.candidate):
@@ -138,8 +139,9 @@ def first_overflow(rows: Sequence[Row], vectors: Any) -> Any:
     Return the row of the first call in which the candidate has NaN or infinity and the reference
     has not; None if there is none.
 
-    If that call overflows only from end to end, the code of a layer around it has made what it
-    gets, such as the scores of an attention.
+    If the call does not overflow on the inputs of the reference, the candidate's inputs are already
+    too large. Code of an enclosing layer computed them, such as the scores of an attention, so the
+    row of that layer is returned.
     """
 
     def overflows(numbers: Sequence[int | None] | None) -> bool:

@@ -170,6 +170,7 @@ def _by_parts(
     count = tf.size(first, out_type=tf.int64)
 
     def add(start: Any, total: Any) -> tuple[Any, Any]:
+        """Add the part that begins at an element to the total."""
         size = tf.minimum(count - start, tf.constant(length, tf.int64))
         reference_part, candidate_part = (
             tf.slice(tensor, [start], [size]) for tensor in (first, second)

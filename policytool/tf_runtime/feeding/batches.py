@@ -122,6 +122,7 @@ def _places(row: Any) -> Any:
 
 
 def _filled(value: Any, shape: Sequence[int]) -> Any:
+    """Return an array of a shape that repeats a value."""
     array = np.asarray(value)
     return np.broadcast_to(
         array.astype(object) if array.dtype.kind in "US" else array, tuple(shape)

@@ -116,7 +116,10 @@ class ReachedLayer:
 
 
 def takes_ids(layer: Any) -> bool:
-    """Return whether a layer itself takes ids."""
+    """
+    Return whether a layer looks up ids: its class accepts a number of ids, or it is a lookup that
+    maps ids to words.
+    """
     return "id_count" in facts(layer) or _is_inverted(layer)
 
 
@@ -325,6 +328,7 @@ def node_inputs(node: Any) -> Any:
 
 
 def _tensors(node: Any, name: str, older: str) -> Any:
+    """Return the tensors of a node, whose attribute has another name in Keras 2."""
     tensors = getattr(node, name, None)
     return getattr(node, older) if tensors is None else tensors
 

@@ -300,6 +300,7 @@ class TrainingStep:
         return self.model(inputs, training=True) if expects else self.model(inputs)
 
     def _differentiate(self, scale: Any, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
+        """Return the loss and the gradients of the scaled loss as vectors."""
         tf = self.library.tf
         with tf.GradientTape() as tape:
             loss = losses.total(self.library, self.model, inputs, targets, self._outputs(inputs))
@@ -354,6 +355,7 @@ def _draws_numbers(layer: Any) -> bool:
 
 
 def _inferring(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the call of a layer with ``training=False``, whatever its caller passes."""
     signature = inspect.signature(call)
 
     def inferring(*arguments: Any, **options: Any) -> Any:

@@ -120,6 +120,7 @@ def read_table(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a table, whose blocks must be in order and within the limits."""
     _, position = _handle(data, len(data) - FOOTER)  # an empty block of TensorFlow
     index, _ = _handle(data, position)
     keys, count, last, free = 0, 0, None, 0

@@ -222,6 +222,9 @@ class MaskOperations:
                     ]
 
     def _operation(self, name: str) -> Unit | None:
+        """
+        Return the operation with a name; None for a layer, and for an operation with several calls.
+        """
         unit = self.units.get(name)
         called_once = unit is not None and len(unit.calls) == 1
         return unit if called_once and unit is not None and unit.role is Role.OPERATION else None
@@ -256,6 +259,7 @@ class MaskOperations:
         return self._table.mask(MaskOp.JOIN, *masks) if len(masks) == len(items) else None
 
     def _nonzero(self, tensor: Reference, value: float) -> Mask:
+        """Return the mask of a comparison of a tensor with a value."""
         source = self.before_cast(tensor)
         dtype = self.units[tensor.layer].config.get("dtype") if source != tensor else None
         cast = (str(dtype),) if dtype in HALVES else ()

@@ -380,6 +380,7 @@ class MaskFlow:
         self._same[first].append(output)
 
     def _lose(self, tensor: Reference) -> None:
+        """Record that a tensor has no mask any more, under all of its names."""
         first = self._first.get(tensor, tensor)
         self._run.update(dict.fromkeys([first, *self._same[first]]))
 

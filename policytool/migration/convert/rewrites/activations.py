@@ -109,6 +109,7 @@ def activation_operations(root: Unit, context: ConversionContext) -> Unit:
     masks = _has_masks(root)
 
     def joins(unit: Unit) -> bool:
+        """Return whether the activation of a layer becomes branches that join after it."""
         if masks:  # op layers and products lose masks, a sum does not
             return (
                 unit.class_name in _SPLIT_LAYERS

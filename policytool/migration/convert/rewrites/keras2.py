@@ -218,6 +218,7 @@ def calls(root: Unit, context: ConversionContext) -> Unit:
     change = _to_keras3 if context.to_keras3 else _to_keras2
 
     def each(unit: Unit) -> Unit:
+        """Convert all calls of one layer."""
         if not unit.calls or unit.role is Role.OPERATION:
             return unit
         return replace(unit, calls=tuple(change(unit, call, context) for call in unit.calls))

@@ -97,11 +97,13 @@ def _change_names(
     """Return a model with changed names, which are unique within each network."""
 
     def plain(value: Value) -> Value:
+        """Return a config value with the names of the layers in it changed."""
         if isinstance(value, Unit):
             return replace(value, name=change(value.name))
         return [plain(item) for item in value] if isinstance(value, list) else value
 
     def inside(unit: Unit) -> Unit:
+        """Return a unit after renaming the layers in its config and in its network."""
         renamed = replace(unit, config={key: plain(value) for key, value in unit.config.items()})
         if unit.network is None:
             return renamed

@@ -84,6 +84,9 @@ def with_merged_values(
     """
 
     def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        """
+        Mask the inputs of each call that needs it, and return the layer after the added operations.
+        """
         calls = list(unit.calls)
         for number, call in enumerate(unit.calls):
             key = (builder.scope, unit.name, number)
@@ -132,14 +135,17 @@ def _call_with_masked_inputs(
 
 
 def _steps(builder: MaskBuilder, mask: Reference | None, user: Unit) -> Reference | None:
-    """Return a mask with an axis for channels."""
+    """Return a mask of steps with an additional axis, along which it applies to all channels."""
     return None if mask is None else builder.operation("ExpandDims", user, (mask,), axis=-1)
 
 
 def _factors(
     builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
 ) -> list[Reference]:
-    """Return the factors: 1 at masked steps; where all are masked, the first factor is 0."""
+    """
+    Return the inputs of a product with 1 at masked steps. If all inputs are masked at a step, the
+    result there is 0, because the first factor is.
+    """
     build = builder.operation
     factors = [
         tensor
@@ -161,8 +167,8 @@ def _others(
     builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
 ) -> list[Reference]:
     """
-    Return the last two values that the layer compares: the result for all inputs except the last,
-    and the last input.
+    Return the last two values to compare: the result for all inputs but the last, and the last
+    input. Masked inputs are replaced by the result for the others.
     """
     build = builder.operation
     result, mask = tensors[0], kept[0]
@@ -202,6 +208,10 @@ def with_softmaxes(
     """
 
     def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        """
+        Return a Softmax with operations that lower the masked scores before it, or write zeros
+        after it.
+        """
         calls = list(unit.calls)
         before: list[Unit] = []
         behind: list[Unit] = []
@@ -227,6 +237,10 @@ def with_softmaxes(
 
 
 def _mask(unit: Unit, masks: Used, builder: MaskBuilder) -> Reference | None:
+    """
+    Return the tensor of the only mask of a call; None if there are several, or if it cannot be
+    computed.
+    """
     all_masks = [mask for _, mask in masks]
     return builder.add_mask(all_masks[0], unit) if len(all_masks) == 1 else None
 
@@ -292,6 +306,9 @@ def with_selections(
     """
 
     def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        """
+        Return the units that replace an attention layer with two calls; otherwise the unit itself.
+        """
         key = (builder.scope, unit.name, 0)
         replacements = (
             _units_of_two_calls(unit, needed[key], results[key], builder) if key in results else []

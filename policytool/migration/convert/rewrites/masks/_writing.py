@@ -109,7 +109,9 @@ class MaskBuilder:
         self._added: list[Unit] = []
 
     def take(self) -> list[Unit]:
-        """Return the operations that were added since the last call of this method."""
+        """
+        Return the operations that were added since the last call of this method, and forget them.
+        """
         added, self._added = self._added, []
         return added
 
@@ -194,6 +196,7 @@ class MaskBuilder:
     def _put_nonzero(
         self, tensor: Reference, others: list[Mask | ScopedTensor | str | float | None], user: Unit
     ) -> Reference:
+        """Add the comparison of a tensor with the value that marks masked steps."""
         value, *dtype = others
         if dtype:
             tensor = self.operation(CAST, user, (tensor,), _CORE, dtype=str(dtype[0]))
@@ -202,12 +205,17 @@ class MaskBuilder:
         return self.operation("NotEqual", user, (tensor, compared))
 
     def _put_ones(self, tensor: Reference, user: Unit) -> Reference:
+        """
+        Add a mask without masked steps, of the length of a tensor: each element equals 0 or differs
+        from 0.
+        """
         zero = self.operation("Equal", user, (tensor, 0))
         other = self.operation("NotEqual", user, (tensor, 0))
         is_any = self.operation("LogicalOr", user, (zero, other))  # NaN differs from 0, too
         return self.operation("Any", user, (is_any,), axis=-1, keepdims=False)
 
     def _fold(self, name: str, user: Unit, tensors: list[Reference]) -> Reference:
+        """Combine tensors in their order with an operation on two tensors."""
         result = tensors[0]
         for tensor in tensors[1:]:
             result = self.operation(name, user, (result, tensor))
@@ -232,6 +240,7 @@ class MaskBuilder:
         return self._add(unit, user, args)
 
     def _add(self, unit: Unit, user: Unit, args: tuple[Argument, ...]) -> Reference:
+        """Add an operation whose name starts with that of the unit that uses it."""
         name = unused_name(f"{user.name}_{unit.name.lower()}", self._names)
         self._added.append(replace(unit, name=name, path=user.path, calls=(Call(args=args),)))
         return Reference(layer=name)

@@ -349,6 +349,7 @@ def drop_casts(
 
 
 def _source(unit: Unit) -> Argument:
+    """Return the input of a cast; None if it is not a tensor."""
     arguments = (*unit.calls[0].args, *unit.calls[0].kwargs.values())
     return arguments[0] if arguments and isinstance(arguments[0], Reference) else None
 

@@ -228,6 +228,7 @@ def _like(op: str) -> Compose:
 
 
 def _einsum(_builder: OperationBuilder, _call: Call, _dtypes: TensorDtypes) -> Reference:
+    """Reject an einsum, whose tensors Keras 2 files lack."""
     raise UnsupportedOperationError(
         "calls tf.einsum, but Keras 2 files do not contain its tensors; the release that wrote "
         "the file cannot load it either"
@@ -485,6 +486,7 @@ def _number(argument: Argument) -> Argument:
 
 
 def _own(value: Argument) -> str:
+    """Return the dtype of a constant, according to its first number."""
     while isinstance(value, list | tuple):
         value = value[0] if value else 0
     return "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
