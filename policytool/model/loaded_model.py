@@ -336,8 +336,8 @@ class LoadedModel:
 
     def can_say(self, index: int) -> bool:
         """
-        Return whether the file can store the policy of the layer: it has a ``dtype``, or a config
-        of a generation that omits default dtypes.
+        Return whether the file can store a policy for the layer: it has a ``dtype``, or its config
+        is of a generation that leaves out default dtypes.
         """
         site = self.sites[index]
         if site.sub_policy is not None or site.address is None or site.config is None:

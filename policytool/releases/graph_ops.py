@@ -32,7 +32,7 @@ class _Ops:
 
 
 def moves_values(op: str) -> bool:
-    """Return whether an op only passes on, shapes or stores values."""
+    """Return whether an op only passes values on, shapes them or stores them."""
     return "moves_values" in _facts(op)
 
 

@@ -172,7 +172,8 @@ def config_shape(unit: Unit) -> Value:
 
 def says_all_sizes(root: Unit) -> bool:
     """
-    Return whether all inputs of a model and its nested models have fixed sizes except the batch.
+    Return whether all inputs of a model and of its nested models have fixed sizes, except for the
+    batch.
     """
     shapes = [config_shape(unit) for unit in walk(root) if unit.class_name == INPUT_CLASS]
     return bool(shapes) and all(

@@ -103,7 +103,7 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
 
 def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
     """
-    Return the class of the optimizer if the release does not have it, but another has. Rows judge
+    Return the class of the optimizer if another release has it, but not this one. Rows decide about
     registered names such as ``Custom>Adam``.
     """
     name = keras_objects.class_of(optimizer_config.unwrap(evidence.optimizer))

@@ -185,7 +185,7 @@ def _kind(site: Site) -> str:
 
 
 def _stands(metadata: Mapping[str, Json], steps: tuple[str, ...]) -> bool:
-    """Return whether the value at some steps in the metadata is a policy."""
+    """Return whether the metadata has a policy at these steps."""
     value: Json = dict(metadata)
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None

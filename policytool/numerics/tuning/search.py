@@ -409,7 +409,7 @@ class Search:
         return sorted(groups, key=self._places)
 
     def _by_need(self, kept: Kept) -> list[str]:
-        """Return the groups of a set, the least needed first."""
+        """Return the layers of a set, the least needed first."""
         return sorted(kept, key=lambda path: self._need(frozenset({path})))
 
     def _need(self, group: Kept) -> tuple[float, ...]:

@@ -107,11 +107,12 @@ def declared_dtypes(model: Model) -> Declared:
 
 def contradiction(declared: Declared, signature: Signature) -> str | None:
     """
-    Return how a signature contradicts its layers; None if it does not, if its graph was not read,
-    or if no layer declares a dtype.
+    Return how a signature contradicts its layers, as a part of a sentence; None if it does not, or
+    if its graph was not read.
 
-    It does if layers with variables declare a 16-bit dtype that no op computes in, or if ops
-    compute in a 16-bit dtype that no layer declares.
+    It does if layers with variables declare a 16-bit dtype in which no op computes, or if ops
+    compute in a 16-bit dtype that no layer declares. If no layer declares a dtype, nothing is
+    compared.
     """
     computed = signature.compute_dtypes
     if not computed or not declared.by_any:
@@ -130,8 +131,8 @@ def contradiction(declared: Declared, signature: Signature) -> str | None:
 
 def computes_words(declared: Declared, signature: Signature) -> str:
     """
-    Return what a signature computes in, and what contradicts it; nothing where its graph was not
-    read.
+    Return the dtypes in which a signature computes, and any contradiction; empty if its graph was
+    not read.
     """
     return f"computes {_in_words(declared, signature)}" if signature.compute_dtypes else ""
 
@@ -155,8 +156,8 @@ def contradictions(model: Model) -> list[str]:
 
 def ops_words(ops: Sequence[TracedOp]) -> str:
     """
-    Return ops by the list of mixed precision that contains them: ``allow 12 MatMul float32, 3
-    Conv2D float32; deny 1 Softmax float32``.
+    Return ops by their list of automatic mixed precision: ``allow 12 MatMul float32, 3 Conv2D
+    float32; deny 1 Softmax float32``.
     """
     grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
     return "; ".join(
@@ -241,8 +242,8 @@ def _model(
 
 def _verdict(model: Model) -> Verdict:
     """
-    Return the answer to whether the model can be used: code that runs when it is loaded, what
-    serves it, the releases that load it, and why current ones do not.
+    Return the answer to whether the model can be used: code that runs when it is loaded, the
+    programs that serve it, the releases that load it, and why current ones do not.
     """
     current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
     warning, serving = _code_warning(model), _serving(model)
@@ -283,7 +284,9 @@ _SERVING: Final = "serving_default"
 
 
 def _serving(model: Model) -> str:
-    """Return a signature of a SavedModel, and what runs it; nothing for other models."""
+    """
+    Return a signature of a SavedModel, and the programs that run it; nothing for other models.
+    """
     if not model.signatures:
         return ""
     first = min(model.signatures, key=lambda signature: signature.name != _SERVING)
@@ -343,7 +346,8 @@ def _optimizer_words(model: Model) -> str | None:
 
 def totals(model: Model) -> tuple[str, str]:
     """
-    Return how many layers have which policy, and how many parameters are stored in how many bytes.
+    Return the number of layers with each policy, and the number and the size of the stored
+    parameters.
     """
     summary = model.summary
     counts = ", ".join(
@@ -436,7 +440,7 @@ def _layers(model: Model) -> str:
 
 
 def charts(layers: Sequence[Layer]) -> Iterator[Bars]:
-    """Yield the charts, but for those without a bar."""
+    """Yield the charts that have a bar."""
     computing = Counter(
         dtype_words(layer, layer.compute_dtype) for layer in layers if layer.class_name is not None
     )

@@ -66,8 +66,7 @@ def _disjoint_patterns(
     unselected: Mapping[int, Names], other_names: Sequence[Names], names: set[str], matcher: Matcher
 ) -> Iterator[tuple[str, frozenset[int]]]:
     """
-    Yield patterns that select at least two things each, and no thing twice; the largest groups
-    first.
+    Yield patterns that select at least two names each, and no name twice, the largest groups first.
     """
     groups = _groups(unselected, other_names)
     selected: set[int] = set()
@@ -97,7 +96,7 @@ def _disjoint_patterns(
 
 
 def _groups(unselected: Mapping[int, Names], other_names: Sequence[Names]) -> dict[str, set[int]]:
-    """Return the patterns that select several things, with the indices of these things."""
+    """Return the patterns that select several of the names, with the indices of these names."""
     groups: defaultdict[str, set[int]] = defaultdict(set)
     numbered: defaultdict[tuple[str, str], _Numbers] = defaultdict(_Numbers)
     for index, name in (
@@ -127,10 +126,9 @@ def _groups(unselected: Mapping[int, Names], other_names: Sequence[Names]) -> di
 
 def _patterns(name: str) -> Iterator[str]:
     """
-    Yield the patterns of a name: what it begins with, what it ends with, both, and the same with
-    any numbers.
-
-    Names that a pattern matches yield it too, unless its beginning or end is a part of a word.
+    Yield the patterns of a name: its beginning, its end, both, and the same with any numbers. They
+    are also patterns of the other names that they match, unless the beginning or end is a part of a
+    word.
     """
     pieces = _pieces(name)
     if not pieces:
@@ -151,14 +149,16 @@ def _patterns(name: str) -> Iterator[str]:
 
 
 def _optional_number(pieces: Sequence[str], numbers: Sequence[int]) -> Iterator[str]:
-    """Yield the pattern of names that Keras numbers: ``dense``, ``dense_1``, ``dense_2``."""
+    """
+    Yield the pattern of names that Keras numbers, such as ``dense``, ``dense_1`` and ``dense_2``.
+    """
     is_numbered = len(pieces) - 1 in numbers and pieces[-2:-1] == ["_"]
     base = pieces[:-2] if is_numbered else pieces
     yield "".join(map(_escape, base)) + rf"(_{_NUMBER})?"
 
 
 def _between(pieces: Sequence[str]) -> Iterator[str]:
-    """Yield what a name without numbers at its beginning and at its end has between slashes."""
+    """Yield the part between slashes of a name without numbers at its beginning and end."""
     slashes = [place for place, piece in enumerate(pieces) if piece == "/"]
     for first in slashes:
         before = pieces[: first + 1]
@@ -172,8 +172,8 @@ def _between(pieces: Sequence[str]) -> Iterator[str]:
 
 def _places(name: str) -> Iterator[tuple[tuple[str, str], str]]:
     """
-    Yield what surrounds each number of a name, with the number: the other numbers as they are or
-    any, and after it the rest of the name, or its beginning.
+    Yield the text around each number of a name, with the number: the other numbers unchanged or
+    any, and after the number the rest of the name or the beginning of the rest.
     """
     pieces = _pieces(name)
     for place, number in enumerate(pieces):
@@ -201,7 +201,7 @@ class _Numbers:
     """The numbers of other things."""
 
     def alternatives(self) -> Iterator[tuple[list[str], set[int]]]:
-        """Yield ranges of numbers that can be read, with what they select."""
+        """Yield ranges of numbers that are easy to read, each with the things that it selects."""
         texts: list[str] = []
         group: set[int] = set()
         for run in self._runs():
@@ -215,7 +215,7 @@ class _Numbers:
             yield texts, group
 
     def _runs(self) -> Iterator[list[str]]:
-        """Yield the numbers that have none of the others between them, those of one length each."""
+        """Yield runs of chosen numbers of one length without other numbers between them."""
         chosen_numbers = self.inside.keys() - self.outside
         if not self.outside or len(chosen_numbers) < 2:  # noqa: PLR2004  # any number is a pattern already
             return
@@ -268,5 +268,5 @@ def _is_separator(piece: str) -> bool:
 
 
 def _escape(text: str) -> str:
-    """Return a text as a pattern; unlike ``re.escape``, hyphens and spaces stay as they are."""
+    """Return text as a pattern. Unlike ``re.escape``, this keeps hyphens and spaces."""
     return _SPECIAL.sub(r"\\\1", text)
