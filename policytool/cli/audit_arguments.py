@@ -43,62 +43,62 @@ def _ignore(glob: str, rules: tuple[str, ...], folder: Path, option: str) -> Per
     )
 
 
-def _pattern(glob: str, folder: Path, what: str) -> PathPattern:
+def _pattern(glob: str, folder: Path, subject: str) -> PathPattern:
     pattern = PathPattern(glob=glob, base=folder.as_posix())
-    pattern.check(what)
+    pattern.check(subject)
     return pattern
 
 
-def _words(value: object, what: str) -> tuple[str, ...]:
+def _words(value: object, subject: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise UsageError(f"{what} must be a list of strings")
+        raise UsageError(f"{subject} must be a list of strings")
     return tuple(value)
 
 
-def _suppression(entry: object, what: str, folder: Path) -> Suppression:
+def _suppression(entry: object, subject: str, folder: Path) -> Suppression:
     """
     Return the suppression in a table.
 
     :raises UsageError: for unknown keys, invalid values and missing required keys.
     """
     if not isinstance(entry, dict):
-        raise UsageError(f"{what} is not a table")
+        raise UsageError(f"{subject} is not a table")
     unknown = sorted(entry.keys() - set(_SUPPRESS_KEYS))
     if unknown:
         raise UsageError(
-            f"{what} has the unknown key {unknown[0]!r}"
+            f"{subject} has the unknown key {unknown[0]!r}"
             f"{did_you_mean(unknown[0], _SUPPRESS_KEYS)} Known keys: {', '.join(_SUPPRESS_KEYS)}"
         )
     reason, path, layer, expires = (
         entry.get(key) for key in ("reason", "path", "layer", "expires")
     )
     if not isinstance(reason, str) or not reason.strip():
-        raise UsageError(f"{what} has no reason; explain why the findings are suppressed")
+        raise UsageError(f"{subject} has no reason; explain why the findings are suppressed")
     if "rules" not in entry:
         raise UsageError(
-            f"{what} has no rules; list rule IDs such as PT101, prefixes such as PT1, or names"
+            f"{subject} has no rules; list rule IDs such as PT101, prefixes such as PT1, or names"
         )
     if not isinstance(path, str | None) or path == "":
-        raise UsageError(f"{what} has an invalid path: {path!r}; expected a glob")
+        raise UsageError(f"{subject} has an invalid path: {path!r}; expected a glob")
     if expires is not None and type(expires) is not date:  # datetime is a subclass of date
         raise UsageError(
-            f"{what} has an invalid expiry date; specify a date without quotes, such as expires = "
-            "2030-12-31"
+            f"{subject} has an invalid expiry date; specify a date without quotes, such as "
+            "expires = 2030-12-31"
         )
-    rules = _words(entry["rules"], f"{what} rules")
+    rules = _words(entry["rules"], f"{subject} rules")
     return Suppression(
-        words=tuple(selector.text for selector in selection.selectors(rules, what)),
-        rules=selection.ids_of(rules, what),
+        words=tuple(selector.text for selector in selection.selectors(rules, subject)),
+        rules=selection.ids_of(rules, subject),
         reason=reason.strip(),
-        path=_pattern(path, folder, what) if path is not None else None,
-        layer=_read_layer_pattern(layer, what),
+        path=_pattern(path, folder, subject) if path is not None else None,
+        layer=_read_layer_pattern(layer, subject),
         expires=expires,
     )
 
 
-def _read_layer_pattern(layer: object, what: str) -> str | None:
+def _read_layer_pattern(layer: object, subject: str) -> str | None:
     """
     Return the layer path or regular expression of a suppression, unchanged; None if it has
     none.
@@ -107,9 +107,10 @@ def _read_layer_pattern(layer: object, what: str) -> str | None:
     """
     if not isinstance(layer, str | None) or layer == "":
         raise UsageError(
-            f"{what} has an invalid layer: {layer!r}; expected a layer path or a regular expression"
+            f"{subject} has an invalid layer: {layer!r}; expected a layer path or a regular "
+            "expression"
         )
-    check_pattern(layer or "", f"{what} has an invalid layer: {short(layer or '')!r}")
+    check_pattern(layer or "", f"{subject} has an invalid layer: {short(layer or '')!r}")
     return layer
 
 

@@ -99,6 +99,7 @@ def print_results(
     by_id = {rule.id: rule for rule in rules.chosen_rules(question)}
 
     def counting(result: Audited) -> Audited:
+        """Recognize renamed files, and separate the suppressed findings of a model."""
         known.recognise(result, tally.passing)
         return auditing.without_idle_commands(suppress(result, tally.passing), question)
 
@@ -151,7 +152,7 @@ def hidden_finding_notes(tally: AuditTally, question: AuditOptions) -> Iterator[
 
 
 def _suppressed_counts(tally: AuditTally) -> Iterator[str]:
-    counts = {_KEYS[by]: count for by, count in tally.suppressed.items()}
+    counts = {_KEYS[reason]: count for reason, count in tally.suppressed.items()}
     settings_counts = {
         key: count
         for key, count in sorted(counts.items())
@@ -169,11 +170,13 @@ def _skipped_rules(question: AuditOptions) -> Iterator[str]:
         else selection.selectors(click.get_current_context().params[key], f"--{key}")
         for key in ("select", "ignore")
     }
-    without = replace(
+    options_without_settings = replace(
         question,
         rules=selection.select_rules(selectors_by_key["select"], selectors_by_key["ignore"]),
     )
-    if skipped := len(rules.chosen_rules(without)) - len(rules.chosen_rules(question)):
+    if skipped := len(rules.chosen_rules(options_without_settings)) - len(
+        rules.chosen_rules(question)
+    ):
         keys = [repr(key) for key in selectors_by_key if settings.found_source(key)]
         yield (
             f"{skipped} rule{'s' if skipped > 1 else ''} not checked because of "
@@ -531,12 +534,12 @@ def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator
     if verbose:
         for suppression in tally.idle():
             yield f"the suppression of {suppression} matches no finding ({suppression.reason})"
-        if gone := tally.outdated_count(baselines.exists):
-            findings = "finding" if gone == 1 else "findings"
-            verb = "occurs" if gone == 1 else "occur"
+        if outdated_count := tally.outdated_count(baselines.exists):
+            findings = "finding" if outdated_count == 1 else "findings"
+            verb = "occurs" if outdated_count == 1 else "occur"
             yield (
-                f"{gone} {findings} in the baseline no longer {verb}; update the baseline "
-                "with --write-baseline"
+                f"{outdated_count} {findings} in the baseline no longer {verb}; update the "
+                "baseline with --write-baseline"
             )
 
 

@@ -143,7 +143,7 @@ def _paths(model: str | None, other: str | None, planned: Options) -> list[Input
     """
     named = [[path] for path in (model, other) if path is not None] or [[]]
     groups = [only_model(list(discovery.inputs(paths)), planned) for paths in named]
-    return [source for several in groups for source in several] if all(groups) else []
+    return [source for sources in groups for source in sources] if all(groups) else []
 
 
 def _run_checks(

@@ -148,7 +148,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3
     def convert(
         self, value: object, parameter: click.Parameter | None, context: click.Context | None
     ) -> int:
-        """Return the bytes that a text says."""
+        """Return the number of bytes for a text such as ``512M``."""
         match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
         if match is None or not int(match[1]):
             self.fail(
@@ -170,7 +170,7 @@ class Bound:
     value: int
 
     def toml(self) -> str:
-        """Return it as a settings file has it."""
+        """Return the bound as a value of a settings file."""
         return f'"{self.limit.name}={self.limit.amount(self.value, gap="")}"'
 
 
@@ -182,7 +182,7 @@ class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
     def convert(
         self, value: object, parameter: click.Parameter | None, context: click.Context | None
     ) -> Bound:
-        """Return what a text says."""
+        """Return the limit and its new value for a text ``NAME=VALUE``."""
         if isinstance(value, Bound):
             return value
         name, equals, text = str(value).strip().partition("=")
@@ -338,8 +338,8 @@ def click_type(declared: DeclaredOption) -> click.ParamType[Any]:
     if bool in declared.types:
         return click.BOOL
     if int in declared.types and str not in declared.types:
-        least = declaration.minimum
-        return click.INT if least is None else click.IntRange(min=least)
+        minimum = declaration.minimum
+        return click.INT if minimum is None else click.IntRange(min=minimum)
     if declared.types == (float,):
         bound = declaration.more_than
         return click.FLOAT if bound is None else click.FloatRange(min=bound, min_open=True)
@@ -451,9 +451,9 @@ class DeclaredClickOption(click.Option):
             }
             if declaration.type is not None:
                 attributes["type"] = declaration.type
-        shorter = [name for name in declaration.names if not name.startswith("--")]
-        longer = [name for name in declaration.names if name.startswith("--")]
-        super().__init__([*shorter, names, *longer, declared.name], **attributes | changes)
+        short_names = [name for name in declaration.names if not name.startswith("--")]
+        long_names = [name for name in declaration.names if name.startswith("--")]
+        super().__init__([*short_names, names, *long_names, declared.name], **attributes | changes)
 
 
 class Positional(click.Argument):

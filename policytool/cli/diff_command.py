@@ -19,11 +19,11 @@ from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
     positional=[
         Positional(
             name,
-            f"The {which} model: a path or a URL.",
+            f"The {ordinal} model: a path or a URL.",
             metavar=name.upper(),
             shell_complete=completion.files,
         )
-        for name, which in (("a", "first"), ("b", "second"))
+        for name, ordinal in (("a", "first"), ("b", "second"))
     ],
     changes=options.attributes(DIFFERENCE_REPORTERS),
 )

@@ -300,12 +300,12 @@ def _report_ending(error: BaseException, *, verbose: bool) -> int:
             messages.error("the contents of a file are nested too deeply")
         case OSError() if error.errno in OF_THE_MACHINE:
             give_up(sys.stdout)
-            where = (
+            advice = (
                 f" {os.fsdecode(error.filename)}: {error.strerror}"
                 if isinstance(error.filename, str | bytes)
                 else f": {error.strerror}; the report on stdout may be incomplete"
             )
-            messages.error(f"cannot read or write{where}")
+            messages.error(f"cannot read or write{advice}")
         case _:
             if verbose:
                 raise error

@@ -101,8 +101,8 @@ def track(items: Iterable[Item], total: int, what: str, *, verbose: bool | None)
     Yield the items, with a bar on stderr if it is a terminal and there are many items, or any with
     ``verbose``; ``verbose`` is False for none.
     """
-    least = 1 if verbose else MANY
-    if verbose is False or total < least or not sys.stderr.isatty():
+    minimum = 1 if verbose else MANY
+    if verbose is False or total < minimum or not sys.stderr.isatty():
         yield from items
         return
     from rich.console import Console  # 30 ms, only where a bar is shown

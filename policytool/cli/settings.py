@@ -190,15 +190,15 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         return
     structured = _structured_keys(context)
     known = {*_option_names(context), *(key.replace("-", "_") for key in structured)}
-    own = {str(parameter.name): parameter for parameter in context.command.params}
+    parameters = {str(parameter.name): parameter for parameter in context.command.params}
     defaults: dict[str, object] = {}
     for key, item in file.values.items():
-        name, plain = key.replace("-", "_"), key.replace("_", "-")
+        name, hyphenated = key.replace("-", "_"), key.replace("_", "-")
         _check_key(file, key, known)
-        _check(context, file, plain, item)
-        if plain in structured:
-            if plain in getattr(context.command, "structured", {}):
-                context.meta[STRUCTURED + plain] = defaults[name] = structured[plain](
+        _check(context, file, hyphenated, item)
+        if hyphenated in structured:
+            if hyphenated in getattr(context.command, "structured", {}):
+                context.meta[STRUCTURED + hyphenated] = defaults[name] = structured[hyphenated](
                     item, file.path
                 )
             continue
@@ -209,8 +209,8 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         )
         if not listed and not isinstance(item, str | int | float | bool):
             raise UsageError(f"{file.path}: the key {key!r} must be a string, number or boolean")
-        if name in own:
-            _take(defaults, own[name], item)
+        if name in parameters:
+            _take(defaults, parameters[name], item)
     context.default_map = {**(context.default_map or {}), **defaults}
     context.meta[_SOURCE] = file
 
@@ -222,11 +222,11 @@ def _check_key(file: SettingsFile, key: str, known: Collection[str]) -> None:
     :param known: the Python names of all options
     :raises UsageError: for another key.
     """
-    plain = key.replace("_", "-")
+    hyphenated = key.replace("_", "-")
     if key.replace("-", "_") in known:
         return
-    if (successor := removed_option(f"--{plain}")) is not None:
-        raise UsageError(f"{file.path}: the key {plain} was removed; {successor}")
+    if (successor := removed_option(f"--{hyphenated}")) is not None:
+        raise UsageError(f"{file.path}: the key {hyphenated} was removed; {successor}")
     names = sorted(name.replace("_", "-") for name in known)
     raise UsageError(
         f"{file.path}: unknown key {short(key)!r}{did_you_mean(key, names)} Known keys: "
@@ -322,14 +322,14 @@ def _refusal(context: click.Context, file: SettingsFile, setting: str) -> str:
     )
 
 
-def _check_value(file: SettingsFile, key: str, item: object, deep: int = 0) -> None:
+def _check_value(file: SettingsFile, key: str, item: object, depth: int = 0) -> None:
     """
     Check that a value can be processed.
 
     :raises UsageError: for lists and tables nested too deeply, and for a NUL character, which
         system calls do not accept in paths.
     """
-    if deep > _DEEPEST:
+    if depth > _DEEPEST:
         raise UsageError(
             f"{file.path}: the key {short(key)!r} contains lists or tables nested deeper than "
             f"{_DEEPEST} levels"
@@ -346,7 +346,7 @@ def _check_value(file: SettingsFile, key: str, item: object, deep: int = 0) -> N
         if isinstance(item, list)
         else ()
     ):
-        _check_value(file, key, nested, deep + 1)
+        _check_value(file, key, nested, depth + 1)
 
 
 def _take(defaults: dict[str, object], option: click.Parameter, item: object) -> None:
@@ -379,8 +379,8 @@ def print_all(context: click.Context) -> None:
     for parameter in context.command.params:
         if parameter.name and _is_setting(parameter):
             source = context.get_parameter_source(parameter.name)
-            where = sources.get(source, f"${parameter.envvar}") if source else "default"
-            _print(parameter.name.replace("_", "-"), context.params.get(parameter.name), where)
+            origin = sources.get(source, f"${parameter.envvar}") if source else "default"
+            _print(parameter.name.replace("_", "-"), context.params.get(parameter.name), origin)
     for key in getattr(context.command, "structured", {}):
         if (
             key.replace("-", "_") not in {parameter.name for parameter in context.command.params}

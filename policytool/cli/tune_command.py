@@ -85,6 +85,7 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
     ) as worker:
 
         def tell(text: str) -> None:
+            """Remember the last message, and show it."""
             state[0] = text
             show(text)
 
@@ -126,6 +127,7 @@ def _run(
     tools: TensorFlowTools,
     tell: Callable[[str], None],
 ) -> Tunings:
+    """Return the result of a search, or the failure of the model."""
     try:
         tuning, migration = tune_and_write(model, request, destination, tools, tell)
         return Tunings(tuning=tuning, migration=migration)

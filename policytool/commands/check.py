@@ -52,14 +52,14 @@ def follow_options(check_options: CheckOptions, check: Check) -> CheckOptions | 
     Return the options of a check in which the kept layers follow the policy too; None if the user
     provided inputs, or if no layer is kept. A plan never keeps a layer whose policy the user set.
     """
-    to = check_options.candidate.to
-    if to is None or check_options.inputs is not None or not check.candidate.kept:
+    policy = check_options.candidate.to
+    if policy is None or check_options.inputs is not None or not check.candidate.kept:
         return None
-    following = tuple(Assignment(pattern=path, policy=to) for path in check.candidate.kept)
+    assignments = tuple(Assignment(pattern=path, policy=policy) for path in check.candidate.kept)
     candidate = replace(
         check_options.candidate,
         outputs=Outputs.FOLLOW,
-        assignments=(*check_options.candidate.assignments, *following),
+        assignments=(*check_options.candidate.assignments, *assignments),
     )
     return check_options.for_candidate(candidate)
 
@@ -168,7 +168,7 @@ def _explain_failure(
     inputs: tuple[Input, Input | None],
     options: CheckOptions,
     measured: MeasuredCheck,
-    means: tuple[TensorFlowTools, HandOver],
+    tools_and_copies: tuple[TensorFlowTools, HandOver],
     start: float,
 ) -> Check:
     """
@@ -190,12 +190,12 @@ def _explain_failure(
             diagnosis=not kept,
             exponents=options.exponents and not kept,
         )
-        return measure(*inputs, trial_options, *means).check
+        return measure(*inputs, trial_options, *tools_and_copies).check
 
     def other_trial(policy: str) -> Check:
         """Run the check with the other mixed policy, and measure only the outputs."""
         trial_options = options.for_candidate(replace(options.candidate, to=policy))
-        return measure(*inputs, trial_options, *means).check
+        return measure(*inputs, trial_options, *tools_and_copies).check
 
     policy = _OTHER_MIXED.get(options.candidate.to or "")
     return check_trials.explain(

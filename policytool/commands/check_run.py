@@ -121,10 +121,10 @@ def _metric_job(task_metric: MetricOptions) -> dict[str, Any]:
 def _module_path(options: CheckOptions, tools: TensorFlowTools) -> list[str]:
     """Return the directories in which the child finds the user's modules."""
     named = [options.inputs, options.metric.metric if options.metric is not None else None]
-    own = (
+    directories = (
         [str(Path.cwd())] if any(isinstance(candidate, UserFunction) for candidate in named) else []
     )
-    return [*dict.fromkeys([*tools.path, *own])]
+    return [*dict.fromkeys([*tools.path, *directories])]
 
 
 def graph_job(
@@ -138,12 +138,12 @@ def graph_job(
     :raises UsageError: if no policy is set, or if options are about layers, which a graph lacks.
     """
     if inputs[0] is not inputs[1]:
-        which = inputs[0] if sides[0].is_graph else inputs[1]
+        graph_input = inputs[0] if sides[0].is_graph else inputs[1]
         message = (
             "contains only a graph and no Keras model, so it can only be compared with "
             "TensorFlow's rewrite of the graph; use --to mixed_bfloat16"
         )
-        raise ModelFileError(which.display_path, "graph", message)
+        raise ModelFileError(graph_input.display_path, "graph", message)
     if options.candidate.to is None:
         raise UsageError(
             f"{inputs[0].display_path} runs as a graph, to which the policies of the file "
@@ -212,8 +212,8 @@ def _measure(
     hand_over: HandOver,
 ) -> MeasuredCheck:
     check_readable(options)
-    if lost := crash_guard.split():
-        raise ModelFileError(lost.path, lost.code, lost.message)
+    if crashed_item := crash_guard.split():
+        raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
     crash_guard.set_next_file(model.display_path, _LOST)
     first = check_sides.read_source(model, hand_over)
     crash_guard.set_next_file((other or model).display_path, _LOST)
@@ -476,6 +476,7 @@ def _unmeasured_notes(options: CheckOptions) -> list[CheckNote]:
 
 
 def _side(source: Input, side: PreparedSide, library: str) -> CheckSide:
+    """Return the description of a model for reports."""
     layers = side.loaded.layers if side.loaded is not None else ()
     floating = [
         layer
@@ -496,7 +497,7 @@ def _side(source: Input, side: PreparedSide, library: str) -> CheckSide:
 
 
 def _shown_policy(side: PreparedSide, layer: Layer) -> str:
-    """Return the policy that a layer runs under."""
+    """Return the policy that a layer runs under, for reports."""
     if side.dequantized and layer.quantization is not None:
         return layer.quantization.source
     return layer.policy or "(global)"

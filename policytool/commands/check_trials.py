@@ -241,12 +241,12 @@ def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> froz
             if check is not None
             else run
         )
-        more = origins.propose(run, choices) - kept if check is not None else frozenset()
-        if not more and kept:
-            more = origins.neighbours(run, kept, choices)
-        if not more or kept | more == frozenset(choices.paths):
+        added_layers = origins.propose(run, choices) - kept if check is not None else frozenset()
+        if not added_layers and kept:
+            added_layers = origins.neighbours(run, kept, choices)
+        if not added_layers or kept | added_layers == frozenset(choices.paths):
             return None
-        kept |= more
+        kept |= added_layers
         check = search.run(kept)
         if check is not None and check.holds:
             return kept
@@ -281,9 +281,9 @@ def _shrink(
         size = -(-len(units) // parts)
         chunks = [units[start : start + size] for start in range(0, len(units), size)]
         for chunk in chunks:
-            rest = [unit for unit in units if unit not in chunk]
-            if rest and search.passes(frozenset().union(*rest)):
-                units, parts = rest, max(parts - 1, 2)
+            remaining = [unit for unit in units if unit not in chunk]
+            if remaining and search.passes(frozenset().union(*remaining)):
+                units, parts = remaining, max(parts - 1, 2)
                 break
         else:
             if parts >= len(units):
@@ -294,14 +294,14 @@ def _shrink(
 
 def _kept_units(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[frozenset[str]]:
     """Return the layers in units that are kept or left out together, in the order of the model."""
-    left = set(kept)
+    remaining = set(kept)
     units: list[frozenset[str]] = []
     for place, call in enumerate(run.calls):
-        unit = origins.deciding_layers(run, place, choices, producers=False) & left
+        unit = origins.deciding_layers(run, place, choices, producers=False) & remaining
         if unit and not call.is_model:
             units.append(frozenset(unit))
-            left -= unit
-    return [*units, *(frozenset({path}) for path in choices.paths if path in left)]
+            remaining -= unit
+    return [*units, *(frozenset({path}) for path in choices.paths if path in remaining)]
 
 
 def _failed_run(check: Check) -> CheckRun:

@@ -113,9 +113,9 @@ def target_of(
     if _is_directory(destination, output) and not format_detection.is_model(output):
         if container is not None and source.suffix not in _SUFFIXES[container]:
             return output / default_name(source, suffix, container)
-        inside = output / source.name
+        target = output / source.name
         return (
-            output / default_name(source, suffix, container) if _is_same(inside, source) else inside
+            output / default_name(source, suffix, container) if _is_same(target, source) else target
         )
     if several:
         raise UsageError(
@@ -169,21 +169,21 @@ def touched_paths(
     """
     if not destination.write:
         return frozenset()
-    real = _real(source)
+    resolved = _real(source)
     places: set[AnyPath] = set()
     for container in (None, *CONTAINERS):  # the container is known only after the file is read
         target = _target_or_none(source, suffix, destination, several=several, container=container)
         if target is not None:
             place = _real(target)
-            aside = place.with_name(
+            backup_place = place.with_name(
                 place.name + ASIDE
             )  # a replaced directory has this name temporarily, even without a backup
             shards = (
                 {_real(target.with_name(name)) for name in _shards(source)}
-                if place.parent != real.parent
+                if place.parent != resolved.parent
                 else set()
             )
-            places |= {real, place, aside, *shards}
+            places |= {resolved, place, backup_place, *shards}
     return frozenset(places)
 
 
@@ -207,10 +207,10 @@ def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Dest
             f"-o {display_path(target)} is the input itself; use --in-place to replace it "
             "and keep a backup"
         )
-    meant = {kind for kind, suffixes in SUFFIXES.items() if target.suffix in suffixes}
+    formats = {kind for kind, suffixes in SUFFIXES.items() if target.suffix in suffixes}
     if (
-        meant
-        and written not in meant
+        formats
+        and written not in formats
         and (target.suffix != source.suffix or plan.conversion is not None)
     ):
         expected = " or ".join(SUFFIXES.get(written, ("without an extension",)))

@@ -55,9 +55,13 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
 
     :raises UsageError: if the pattern is not a regular expression, or matches no layer.
     """
-    if lost := crash_guard.split():
+    if crashed_item := crash_guard.split():
         return DiffOutcome(
-            failures=(Failure(path=lost.path, code=lost.code, message=lost.message),)
+            failures=(
+                Failure(
+                    path=crashed_item.path, code=crashed_item.code, message=crashed_item.message
+                ),
+            )
         )
     sides: list[_Read] = []
     failures: list[Failure] = []
@@ -118,7 +122,7 @@ def _read(path: str) -> _Read:
 
 def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
     subjects = [side.subject for side in sides]
-    keep = _pattern(layer, subjects) if layer is not None else None
+    is_selected = _pattern(layer, subjects) if layer is not None else None
     with ExitStack() as stack:
         # the limits for one file apply to both models together
         both = dict.fromkeys(subject.document.path for subject in subjects)
@@ -131,7 +135,7 @@ def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Co
                 stack.enter_context(open_values(side.path, side.subject.document)) for side in sides
             ]
             opened = Opened(a=stored[0], b=stored[1])
-        return comparing.compare_models(subjects[0], subjects[1], opened, keep)
+        return comparing.compare_models(subjects[0], subjects[1], opened, is_selected)
 
 
 def _pattern(

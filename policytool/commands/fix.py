@@ -132,9 +132,9 @@ def _fix(
         if isinstance(planned_safely, Migration):
             merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
     if isinstance(planned, str):
-        left = _all_unfixed(merged, planned)
-        return FixedModel(path=audited.path, outcome=FixOutcome.UNCHANGED, left=left), None
-    done = FixedModel(
+        unfixed = _all_unfixed(merged, planned)
+        return FixedModel(path=audited.path, outcome=FixOutcome.UNCHANGED, left=unfixed), None
+    fixed = FixedModel(
         path=audited.path,
         outcome=FixOutcome.PLANNED,
         arguments=merged.arguments,
@@ -143,16 +143,16 @@ def _fix(
         warnings=_warnings(planned),
     )
     if not options.write:
-        return done, planned
+        return fixed, planned
     try:
         destination = Destination(in_place=True, backup=options.backup)
         done_by = apply_plan(Work(plan=planned.plan, source=source), destination)
     except ModelFileError as error:
-        left = _all_unfixed(merged, error.message)
-        return FixedModel(path=audited.path, outcome=FixOutcome.FAILED, left=left), None
+        unfixed = _all_unfixed(merged, error.message)
+        return FixedModel(path=audited.path, outcome=FixOutcome.FAILED, left=unfixed), None
     backup = done_by.written.backup if done_by.written is not None else None
     backup_path = display_path(backup) if backup is not None else None
-    return replace(done, outcome=FixOutcome.FIXED, backup=backup_path), None
+    return replace(fixed, outcome=FixOutcome.FIXED, backup=backup_path), None
 
 
 def places(source: Input, request: FixRequest) -> frozenset[AnyPath]:
@@ -239,17 +239,17 @@ def _plan_fixes(
     return merged, reason if reason is not None else result
 
 
-def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merged:
+def _with_reason(safe: Merged, planned_findings: tuple[Finding, ...], reason: str) -> Merged:
     """
     Return the safe remedies, with the reason why the other remedies are not applied.
 
-    :param taken: the findings whose remedies were planned, safe and unsafe
+    :param planned_findings: the findings whose remedies were planned, safe and unsafe
     :param reason: why these remedies together cannot be applied
     """
     return replace(
         safe,
         left=tuple(
-            replace(unfixed, reason=reason) if unfixed.finding in taken else unfixed
+            replace(unfixed, reason=reason) if unfixed.finding in planned_findings else unfixed
             for unfixed in safe.left
         ),
     )
@@ -264,14 +264,16 @@ def _warnings(migration: Migration) -> tuple[str, ...]:
 def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> FixedModel:
     """Return the result of a written model with its fixed and its remaining findings."""
     remaining = {_identity(finding) for finding in after.findings}  # no fix renames a layer
-    still = {finding for finding in before.findings if _identity(finding) in remaining}
-    stays = (
+    remaining_findings = {finding for finding in before.findings if _identity(finding) in remaining}
+    is_remaining = (
         UnfixedFinding(finding=finding, reason="migrate applied the fix, but the finding remains")
         for finding in fixed.gone
-        if finding in still
+        if finding in remaining_findings
     )
     unfixed = [
-        finding for finding in before.findings if finding not in still and finding not in fixed.gone
+        finding
+        for finding in before.findings
+        if finding not in remaining_findings and finding not in fixed.gone
     ]
     vanished = Counter(
         finding.rule
@@ -280,8 +282,11 @@ def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> Fixed
     )
     return replace(
         fixed,
-        gone=tuple(finding for finding in fixed.gone if finding not in still),
-        left=(*(entry for entry in fixed.left if entry.finding in still), *stays),
+        gone=tuple(finding for finding in fixed.gone if finding not in remaining_findings),
+        left=(
+            *(entry for entry in fixed.left if entry.finding in remaining_findings),
+            *is_remaining,
+        ),
         warnings=(
             *fixed.warnings,
             *(_vanished_message(rule, count) for rule, count in vanished.items()),

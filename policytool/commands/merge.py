@@ -298,15 +298,15 @@ def _numbered_lines(path: Path, block: int) -> Iterator[tuple[int, bytes]]:
     :raises MergeError: if a line is too long, or the file cannot be read.
     """
     name, number, size = display_path(path), 0, 0
-    rest: list[bytes] = []  # the parts of an incomplete line, which are joined only once
+    line_parts: list[bytes] = []  # the parts of an incomplete line, which are joined only once
     try:
         for data in opening.blocks(path, block):
             *lines, last = data.split(b"\n")
             for line in lines:
                 number += 1
-                yield number, b"".join((*rest, line))
-                rest, size = [], 0
-            rest.append(last)
+                yield number, b"".join((*line_parts, line))
+                line_parts, size = [], 0
+            line_parts.append(last)
             size += len(last)
             if excess := limits.JSON_BYTES.exceeded_message(size, counting=True):
                 raise MergeError(f"report {name} line {number + 1} has {excess}")

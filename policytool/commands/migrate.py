@@ -229,9 +229,11 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
     :raises WorkerError: if TensorFlow is needed and fails.
     """
     plan, source, run = work.plan, work.source, work.run
-    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=_changing_parts(work))
+    migration = Migration(
+        plan=plan, status=Status.UNCHANGED, source=source, parts=_changing_parts(work)
+    )
     if plan.is_empty:
-        return done
+        return migration
     if run is not None and not plan.refusals and (plan.retrace or run.tools.verify):
         distrusted = run.refusal()
         plan = replace(plan, refusals=(distrusted,)) if distrusted is not None else plan
@@ -239,24 +241,24 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
         plan, source, destination, several=several, loaded=work.loaded
     )
     target = preview.target
-    done = replace(done, plan=preview.plan, target=target, counts=preview.counts)
+    migration = replace(migration, plan=preview.plan, target=target, counts=preview.counts)
     if preview.plan.refusals or target is None:
-        return replace(done, status=Status.BLOCKED)
+        return replace(migration, status=Status.BLOCKED)
     if preview.is_skipped:
-        return replace(done, status=Status.SKIPPED)
+        return replace(migration, status=Status.SKIPPED)
     if not destination.write:
-        return replace(done, status=Status.PLANNED)
+        return replace(migration, status=Status.PLANNED)
     try:
         written = _write(work, target, destination)
     except ToleranceMissedError as missed:
         return replace(
-            done,
+            migration,
             status=Status.MISSED,
             comparison=missed.comparison,
             memory_limit=run.memory_limit if run is not None else None,
         )
-    done = replace(
-        done,
+    migration = replace(
+        migration,
         status=Status.WRITTEN,
         written=written,
         not_verified=(
@@ -265,7 +267,7 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
             else None
         ),
     )
-    return done if run is None else _with_answers(done, run)
+    return migration if run is None else _with_answers(migration, run)
 
 
 def _changing_parts(work: Work) -> Mapping[str, Json]:
@@ -307,9 +309,9 @@ def _write(work: Work, output: AnyPath, destination: Destination) -> Written:
     return rewriting.write(source, target, changes, document_format=plan.format, options=options)
 
 
-def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
+def _with_answers(migration: Migration, run: TensorFlowRun) -> Migration:
     """Return a migration with the results of the child process."""
-    plan = done.plan
+    plan = migration.plan
     if run.retraced is not None and run.after is not None:
         plan = replace(
             plan, notes=(*plan.notes, *run.retraced.notes()), loaders_after=run.after.model.loaders
@@ -319,11 +321,11 @@ def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
         after = tuple(_with_observation(verdict, ran) for verdict in plan.loaders_after)
         plan = replace(plan, loaders_after=after)
     return replace(
-        done,
+        migration,
         plan=plan,
         retraced=run.retraced,
         comparison=run.comparison,
-        not_verified=run.obstacle or done.not_verified,
+        not_verified=run.obstacle or migration.not_verified,
         memory_limit=run.memory_limit,
     )
 

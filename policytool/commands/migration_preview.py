@@ -63,16 +63,16 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
     """
     format_detection.refuse_ambiguity(document)
     if document.config_part is None or document.format == "weights":
-        lacking = (
+        reason = (
             "is a SavedModel without Keras metadata"
             if document.format == "savedmodel"
             else "contains only weights"
         )
         message = (
-            f"{lacking}: it contains no layers that can be converted; convert the Keras "
+            f"{reason}: it contains no layers that can be converted; convert the Keras "
             "model from which it was saved"
             if converts
-            else f"{lacking}: it contains no policy that can be changed"
+            else f"{reason}: it contains no policy that can be changed"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     if document.format not in (CONVERTED if converts else REWRITTEN):
@@ -116,20 +116,24 @@ def _check_container(document: Document, container: str | None, output: AnyPath 
 
     :raises UsageError: if the suffix is that of another file format.
     """
-    own = document.format
-    if output is None or container in {None, own} or (container == "json" and own == "tfjs"):
+    source_format = document.format
+    if (
+        output is None
+        or container in {None, source_format}
+        or (container == "json" and source_format == "tfjs")
+    ):
         return
     if output.suffix == PurePath(document.path).suffix:
         return
-    suffixes = SUFFIXES.get(own)
+    suffixes = SUFFIXES.get(source_format)
     name = (
         f"use the file extension {suffixes[0]}"
         if suffixes
         else "use a name without a file extension"
     )
     raise UsageError(
-        f"{output.name} is {TITLES[container]}, but {document.path} is {TITLES[own]}, and "
-        f"migrate changes the file format only with --target; {name}, or add --target"
+        f"{output.name} is {TITLES[container]}, but {document.path} is {TITLES[source_format]}, "
+        f"and migrate changes the file format only with --target; {name}, or add --target"
     )
 
 
@@ -232,11 +236,11 @@ def _overflow_refusal(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> R
     )
     most = counts[worst.tensor].overflow
     total = sum(count.overflow for count in counts.values())
-    narrow = worst.through or worst.after
+    narrow_dtype = worst.through or worst.after
     message = (
         f"{worst.path or 'the optimizer'} has {most} values in "
-        f"{'/'.join(worst.tensor)} that overflow {narrow} and would become infinite "
-        f"({total} in total); use mixed_{narrow} to keep variables in float32, or "
+        f"{'/'.join(worst.tensor)} that overflow {narrow_dtype} and would become infinite "
+        f"({total} in total); use mixed_{narrow_dtype} to keep variables in float32, or "
         "--allow overflow to write infinities"
     )
     return Refusal(code="overflow", message=message, path=worst.path)

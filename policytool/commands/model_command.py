@@ -113,7 +113,7 @@ class _Attempt:
     def arguments(self) -> tuple[str, ...]:
         """Return the arguments after ``policytool migrate PATH``."""
         options = self.options()
-        together = Remedy(
+        remedy = Remedy(
             fix=Fix.UNSAFE,
             assignments=self._sets(),
             to=options.to,
@@ -122,7 +122,7 @@ class _Attempt:
         )
         rewrite = ("--allow", "weight-rewrite") if self.allow_weight_rewrite else ()
         output = ("-o", display_path(self.output)) if self.output is not None else ()
-        return (*together.arguments, *rewrite, *output)
+        return (*remedy.arguments, *rewrite, *output)
 
     @property
     def fix(self) -> Fix:
@@ -133,6 +133,7 @@ class _Attempt:
         return Fix.UNSAFE if changes else Fix.SAFE
 
     def _sets(self) -> tuple[tuple[str, str], ...]:
+        """Return the policy of each layer that the remedies set, without duplicates."""
         pairs = (pair for remedy in self.remedies for pair in remedy.assignments)
         return tuple(dict.fromkeys(pairs))
 
@@ -222,9 +223,9 @@ def _plan_command(planner: _Planner, target: str | None) -> Iterator[ModelComman
             partial = errors.command(target)
             if _keeps_predictions(partial):
                 yield partial
-        whole = planner.command(target)
-        if partial is None or not _keeps_predictions(partial) or _is_beside(whole, partial):
-            yield whole
+        full_command = planner.command(target)
+        if partial is None or not _keeps_predictions(partial) or _is_beside(full_command, partial):
+            yield full_command
     except (PolicytoolError, MemoryError, RecursionError, OSError) as error:
         interrupts.check()
         reason = f"no command was planned: {cause(error)}"
@@ -236,9 +237,9 @@ def _keeps_predictions(command: ModelCommand) -> bool:
     return command.arguments is not None and not CHANGING_OPTIONS & set(command.arguments)
 
 
-def _is_beside(whole: ModelCommand, partial: ModelCommand) -> bool:
+def _is_beside(full_command: ModelCommand, partial: ModelCommand) -> bool:
     """Return whether the command for all findings exists and differs from that for the errors."""
-    return whole.arguments not in (None, partial.arguments)
+    return full_command.arguments not in (None, partial.arguments)
 
 
 class _Planner:
@@ -281,7 +282,7 @@ class _Planner:
 
     def command(self, target: str | None) -> ModelCommand:
         """Return the first command whose result passes, or why there is none."""
-        tried: list[_Outcome] = []
+        outcomes: list[_Outcome] = []
         for attempt in self._attempts(target):
             outcome = self._outcome(attempt)
             if outcome.passes:
@@ -293,11 +294,11 @@ class _Planner:
                     fix=attempt.fix,
                     leaves=tuple(sorted({finding.rule for finding in outcome.left})),
                 )
-            tried.append(outcome)
+            outcomes.append(outcome)
         return ModelCommand(
             target=target,
-            reason=_no_command(tried),
-            is_beyond_limit=any(reading.BEYOND in outcome.refusals for outcome in tried),
+            reason=_no_command(outcomes),
+            is_beyond_limit=any(reading.BEYOND in outcome.refusals for outcome in outcomes),
         )
 
     def _attempts(self, target: str | None) -> Iterator[_Attempt]:
@@ -306,10 +307,10 @@ class _Planner:
         setting = tuple(
             finding.remedy for finding in self.failing if finding.remedy and _sets_dtypes(finding)
         )
-        lasting = any(
+        needs_new_format = any(
             finding.rule in _LOADING and finding.remedy is None for finding in self.failing
         )
-        edits = not lasting and not self._needs_wrapper_policies()
+        edits = not needs_new_format and not self._needs_wrapper_policies()
         if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and edits:
             yield _Attempt()
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
@@ -426,10 +427,10 @@ class _Planner:
         result = RuleInput(
             model=loaded.model, document=loaded.document, loaded=loaded, is_planned=True
         )
-        seen = replace(self._options, weights=False, signatures={})
-        left = _failing(rules.findings(result, seen), self._options.fail_on)
-        rules_left = {finding.rule for finding in left}
-        stays = (
+        rule_options = replace(self._options, weights=False, signatures={})
+        remaining = _failing(rules.findings(result, rule_options), self._options.fail_on)
+        rules_left = {finding.rule for finding in remaining}
+        is_unresolved = (
             finding
             for finding in self._findings
             if finding.remedy not in attempt.remedies
@@ -437,7 +438,7 @@ class _Planner:
                 _is_unplanned(finding) or (_sets_dtypes(finding) and finding.rule not in rules_left)
             )
         )
-        return (*left, *stays)
+        return (*remaining, *is_unresolved)
 
 
 def _is_unplanned(finding: Finding) -> bool:
@@ -474,15 +475,15 @@ def _failing(findings: Iterable[Finding], fail_on: Severity) -> tuple[Finding, .
     return tuple(finding for finding in findings if fails(finding, fail_on))
 
 
-def _no_command(tried: Sequence[_Outcome]) -> str:
+def _no_command(outcomes: Sequence[_Outcome]) -> str:
     """Return why no command helps, according to the attempt with the fewest remaining findings."""
-    converted = [outcome for outcome in tried if outcome.attempt.target is not None]
-    done = [outcome for outcome in converted if outcome.reason is None]
-    if not done:
+    converted = [outcome for outcome in outcomes if outcome.attempt.target is not None]
+    without_reason = [outcome for outcome in converted if outcome.reason is None]
+    if not without_reason:
         return str(converted[0].reason)
-    nearest = min(done, key=lambda outcome: len(outcome.failing))
+    nearest = min(without_reason, key=lambda outcome: len(outcome.failing))
     first = nearest.failing[0]
     others = sorted({finding.rule for finding in nearest.failing} - {first.rule})
-    more = f" ({', '.join(others)} too)" if others else ""
+    further_targets = f" ({', '.join(others)} too)" if others else ""
     arguments = " ".join(("migrate", *nearest.attempt.arguments()))
-    return f"{first.rule} still occurs after {arguments}{more}: {first.message}"
+    return f"{first.rule} still occurs after {arguments}{further_targets}: {first.message}"

@@ -127,24 +127,26 @@ def _migrate_copy(
     with interrupts.temporary_directory() as scratch:
         local = _local_copy(source, planned, Path(scratch, "input"))
         if not isinstance(target, RemotePath) or not destination.write:
-            done = act(local, destination)
+            migration = act(local, destination)
             return (
-                replace(done, source=source, target=target) if isinstance(done, Migration) else done
+                replace(migration, source=source, target=target)
+                if isinstance(migration, Migration)
+                else migration
             )
         if local.is_dir():
             _check_links(local)
         # an output next to its source needs files that are next to the copy too
-        beside = _is_beside(source, target)
-        folder = local.parent if beside else Path(scratch, "output")
+        is_beside = _is_beside(source, target)
+        folder = local.parent if is_beside else Path(scratch, "output")
         folder.mkdir(exist_ok=True)
         output = folder / target.name
-        done = act(local, replace(destination, output=output, is_directory=False))
-        if not isinstance(done, Migration):
-            return done
-        if done.status is Status.WRITTEN:
-            companions = () if beside else sorted({*folder.iterdir()} - {output})
+        migration = act(local, replace(destination, output=output, is_directory=False))
+        if not isinstance(migration, Migration):
+            return migration
+        if migration.status is Status.WRITTEN:
+            companions = () if is_beside else sorted({*folder.iterdir()} - {output})
             _upload(output, target, companions, overwrite=destination.overwrite)
-        return replace(done, source=source, target=target)
+        return replace(migration, source=source, target=target)
 
 
 def _check_target_free(target: AnyPath, destination: Destination) -> None:

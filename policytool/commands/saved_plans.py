@@ -241,7 +241,7 @@ def _check_policies(before: Model, after: Model) -> None:
     :raises ModelFileError: if it does, because the user edited the plan.
     """
     known = {layer.path for layer in before.layers if layer.source is not Source.UNKNOWN}
-    lost = next(
+    unknown_policy = next(
         (
             layer.path
             for layer in after.layers
@@ -249,12 +249,12 @@ def _check_policies(before: Model, after: Model) -> None:
         ),
         None,
     )
-    if lost is not None:
+    if unknown_policy is not None:
         raise ModelFileError(
             before.path,
             "plan-invalid",
-            f"the plan was edited and contains an unknown policy for {lost}; run again with "
-            "--preview",
+            f"the plan was edited and contains an unknown policy for {unknown_policy}; run again "
+            "with --preview",
         )
 
 

@@ -322,13 +322,16 @@ class _Counts:
         self.largest = heapq.nsmallest(LARGEST, (*self.largest, record), key=_size_order)
 
     def _add_policies(self, record: ModelRecord) -> None:
-        without = record.layers - sum(record.policies.values())
-        own = set[str | None]()
-        for policy, layers in (*record.policies.items(), *([(None, without)] if without else [])):
+        unset_count = record.layers - sum(record.policies.values())
+        own_policies = set[str | None]()
+        for policy, layers in (
+            *record.policies.items(),
+            *([(None, unset_count)] if unset_count else []),
+        ):
             name = _known(policy, self.policy_layers, OTHER)
             self.policy_layers[name] += layers
-            own.add(name)
-        self.policy_models.update(own)
+            own_policies.add(name)
+        self.policy_models.update(own_policies)
 
     def _add_outcome(self, outcome: ReleaseOutcome) -> None:
         self.loading[outcome.release, outcome.loading] += 1

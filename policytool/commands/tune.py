@@ -79,7 +79,7 @@ def _search(
     source: CheckSource,
     candidates: Candidates,
     options: TuneOptions,
-    means: tuple[TensorFlowTools, HandOver],
+    tools_and_copies: tuple[TensorFlowTools, HandOver],
     report: Report,
 ) -> Tuning:
     """Search the layers to keep in float32, and return the result."""
@@ -90,7 +90,7 @@ def _search(
         else None
     )
     known = record.read() if record is not None else ()
-    with TrialRuns(source, candidates, options, *means) as runs:
+    with TrialRuns(source, candidates, options, *tools_and_copies) as runs:
 
         def run(kept: frozenset[str]) -> Trial:
             best = search.best
@@ -104,12 +104,12 @@ def _search(
         report("reference")
         first = runs.measure(frozenset(candidates.paths))  # a failure does not depend on the set
         notes = _about_outputs(source.input, runs.not_comparable)
-        check, more = _diagnosis(source.input, candidates, options, *means)
+        check, diagnosis_notes = _diagnosis(source.input, candidates, options, *tools_and_copies)
         trials = Trials(run, options.budget, (*known, first), start=start)
         search = Search(_hints(check, candidates), trials)
         ending = _run_to_end(search)
         seconds = time.monotonic() - start
-        notes = (*notes, *more, *_about_margin(search))
+        notes = (*notes, *diagnosis_notes, *_about_margin(search))
         return _tuning(
             search, ending, runs, check, notes=notes, resumed=len(known), seconds=seconds
         )
@@ -139,8 +139,8 @@ def tune_and_write(
     :raises UsageError: if options contradict the model or each other, or the output is invalid.
     :raises WorkerError: if the child process fails.
     """
-    if lost := crash_guard.split():
-        raise ModelFileError(lost.path, lost.code, lost.message)
+    if crashed_item := crash_guard.split():
+        raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
     crash_guard.set_next_file(model.display_path, _LOST)
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
@@ -188,6 +188,7 @@ def _write(
     destination: Destination,
     tools: TensorFlowTools,
 ) -> Migration:
+    """Write the model with the best set of layers in float32."""
     check_migratable(source.document)
     loaded = _loaded(source)
     retrace = loaded.document.format == "savedmodel" and bool(loaded.document.nodes)
@@ -274,6 +275,7 @@ def _diagnosis(
 
 
 def _hints(check: Check | None, candidates: Candidates) -> Hints:
+    """Return what a diagnosis suggests about the layers to try first."""
     paths = candidates.paths
     if check is None:
         return Hints(candidates=paths, groups=candidate_layers.groups(paths))
@@ -295,6 +297,7 @@ def _tuning(
     resumed: int,
     seconds: float,
 ) -> Tuning:
+    """Return the result of a search for reports."""
     best, candidates = search.best, runs.candidates
     measured = candidate_layers.evidence(check, candidates.paths) if check is not None else {}
     decided = candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
@@ -344,9 +347,12 @@ def _layer(
     *,
     decides: tuple[str, ...],
 ) -> TunedLayer:
+    """Return a layer with the trials and measurements that concern it."""
     kept = best is not None and path in best.kept
-    without = search.trials.known(frozenset(best.kept) - {path}) if best and kept else None
-    alone = search.trials.known(frozenset(candidates.paths) - {path})
+    trial_without_layer = (
+        search.trials.known(frozenset(best.kept) - {path}) if best and kept else None
+    )
+    trial_with_only_layer = search.trials.known(frozenset(candidates.paths) - {path})
     return TunedLayer(
         path=path,
         class_name=candidates.classes[path],
@@ -357,7 +363,11 @@ def _layer(
         largest=measured.largest if measured is not None else None,
         headroom=measured.headroom if measured is not None else None,
         flushed=measured.flushed if measured is not None else None,
-        excess_if_converted=search.excess(without) if without is not None else None,
-        excess_by_itself=search.excess(alone) if alone is not None else None,
+        excess_if_converted=search.excess(trial_without_layer)
+        if trial_without_layer is not None
+        else None,
+        excess_by_itself=search.excess(trial_with_only_layer)
+        if trial_with_only_layer is not None
+        else None,
         decides=decides,
     )

@@ -241,6 +241,7 @@ class TrialRuns:
         )
 
     def _trial(self, kept: frozenset[str], *, failure: str | None = None) -> Trial:
+        """Return a failed trial of a set."""
         return Trial(
             kept=tuple(path for path in self.candidates.paths if path in kept),
             excess=math.inf,
@@ -252,6 +253,7 @@ class TrialRuns:
         )
 
     def _job(self, side: PreparedSide) -> dict[str, Any]:
+        """Return the job that measures a candidate on both halves of the inputs."""
         job = check_job((self.reference, side), self.source, self._check_options, self.tools)
         return {
             **job,
@@ -377,21 +379,21 @@ def _digest(paths: Iterable[object]) -> str:
 
     :raises ModelFileError: if a file cannot be read.
     """
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in paths:
         if not isinstance(path, Path) or not path.is_file():
-            whole.update(str(path).encode())
+            digest.update(str(path).encode())
             continue
         try:
             content = hashlib.sha256()
             for block in opening.blocks(path, _BLOCK):
                 content.update(block)
-            whole.update(content.digest())
+            digest.update(content.digest())
         except OSError as error:
             raise ModelFileError(
                 str(path), "unreadable", f"cannot be read: {error.strerror or error}"
             ) from error
-    return whole.hexdigest()
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

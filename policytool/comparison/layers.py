@@ -310,8 +310,10 @@ def _policy(layer_a: Layer, layer_b: Layer, *, implicit: bool) -> Iterator[Value
     """
     if Source.UNKNOWN in {layer_a.source, layer_b.source}:
         return
-    unsaid = Source.GLOBAL in {layer_a.source, layer_b.source} and layer_a.policy != layer_b.policy
-    if unsaid and (
+    is_implicit_in_one_file = (
+        Source.GLOBAL in {layer_a.source, layer_b.source} and layer_a.policy != layer_b.policy
+    )
+    if is_implicit_in_one_file and (
         implicit
         or layer_a.class_name in MODEL_CLASSES
         or "" in {layer_a.path.rpartition("/")[0], layer_b.path.rpartition("/")[0]}

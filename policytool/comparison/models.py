@@ -206,24 +206,26 @@ def compare_models(
     a: ComparedModel,
     b: ComparedModel,
     opened: Opened,
-    keep: Callable[[frozenset[str]], bool] | None = None,
+    is_selected: Callable[[frozenset[str]], bool] | None = None,
 ) -> Comparison:
     """
     Compare two models.
 
-    :param keep: returns whether to compare a layer with these paths; None to compare all layers,
-        the optimizer and the signatures
+    :param is_selected: returns whether to compare a layer with these paths; None to compare all
+        layers, the optimizer and the signatures
     """
     if a.described != b.described:
         a, b = _read_by_each_other(a, b)
     work = _ModelComparison(a, b, pair_layers(a, b), opened)
-    layer_pairs = tuple(work.layers(keep))
+    layer_pairs = tuple(work.layers(is_selected))
     return Comparison(
         a=_side(a),
         b=_side(b),
         layers=layer_pairs,
-        optimizer=variables.optimizer_section(a, b, work.weights, opened) if keep is None else None,
-        signatures=variables.signature_sections(a, b) if keep is None else (),
+        optimizer=variables.optimizer_section(a, b, work.weights, opened)
+        if is_selected is None
+        else None,
+        signatures=variables.signature_sections(a, b) if is_selected is None else (),
         notes=tuple(comparison_notes(a, b, layer_pairs)),
     )
 
@@ -260,14 +262,14 @@ class _ModelComparison:
         self._names_b = frozenset(layer.names for layer in b.layers)
         self._moves = self._find_moves()
 
-    def layers(self, keep: Callable[[frozenset[str]], bool] | None) -> Iterator[LayerPair]:
+    def layers(self, is_selected: Callable[[frozenset[str]], bool] | None) -> Iterator[LayerPair]:
         """Yield the comparisons of layers in the order of A, without layers that are left out."""
         for a, b in self._order():
             sides = [
                 *([self._a.layers[a]] if a is not None else []),
                 *([self._b.layers[b]] if b is not None else []),
             ]
-            if keep is None or keep(_paths(*sides)):
+            if is_selected is None or is_selected(_paths(*sides)):
                 yield self._compare_layers(a, b)
 
     def _order(self) -> Iterator[tuple[int | None, int | None]]:
@@ -320,7 +322,7 @@ class _ModelComparison:
             *layers.input_changes((layer_a, layer_b), self._a, self._b, self._pairs),
         ]
         if a in self._moves:
-            wired = (
+            is_wired = (
                 layer_a.parent is not None
                 and layer_b.parent is not None
                 and self._is_wired(layer_a.parent, layer_b.parent)
@@ -330,7 +332,7 @@ class _ModelComparison:
                     aspect=Aspect.ORDER,
                     a=self._moves[a][0],
                     b=self._moves[a][1],
-                    is_format_only=wired,
+                    is_format_only=is_wired,
                 )
             )
         changes += self._places(layer_a, layer_b)
@@ -386,12 +388,15 @@ class _ModelComparison:
         )
 
     def _variables(self, a: int, b: int) -> tuple[VariablePair, ...]:
-        ones, others = self._layer_variables(a, b)
+        """
+        Return the pairs of the variables of two layers, compared if both files store their values.
+        """
+        variables_a, variables_b = self._layer_variables(a, b)
         reason = self._no_variables()
         return (
-            variables.one_sided(ones, others, reason)
+            variables.one_sided(variables_a, variables_b, reason)
             if reason
-            else variables.pair_variables(ones, others, self._opened)
+            else variables.pair_variables(variables_a, variables_b, self._opened)
         )
 
     def _layer_variables(self, a: int, b: int) -> tuple[list[Named], list[Named]]:
@@ -415,7 +420,7 @@ class _ModelComparison:
         Return the layers of A whose order among their siblings differs in B, with both positions.
         Only siblings in both models are counted.
         """
-        moves = {}
+        moved_positions = {}
         below_b = children_of(self._b.sites)
         for parent, children in children_of(self._a.sites).items():
             counterpart = self._pairs.of_a.get(parent) if parent is not None else None
@@ -428,13 +433,13 @@ class _ModelComparison:
             indices_b = sorted(self._pairs.of_a[index] for index in indices_a)
             rank = {index: place for place, index in enumerate(indices_b)}
             places = [rank[self._pairs.of_a[index]] for index in indices_a]
-            moves.update(
+            moved_positions.update(
                 {
                     indices_a[position]: (position + 1, places[position] + 1)
                     for position in out_of_order(places)
                 }
             )
-        return moves
+        return moved_positions
 
     def _places(self, layer_a: ComparedLayer, layer_b: ComparedLayer) -> Iterator[ValueChange]:
         """Yield a change if a shared layer has places at which the other file has no layer."""
@@ -496,22 +501,22 @@ def _unpaired_layers(
 
 
 def _fold_variables(
-    subject: ComparedModel, alone: dict[int, bool], known: dict[int, int]
+    subject: ComparedModel, is_listable: dict[int, bool], known: dict[int, int]
 ) -> dict[int, list[Named]]:
     """
     Return the variables of layers that the other file cannot list, by the innermost listed layer
     that contains them. In the other file, this layer has the variables itself.
     """
-    folded: dict[int, list[Named]] = defaultdict(list)
-    for index, listed in alone.items():
+    variables_by_layer: dict[int, list[Named]] = defaultdict(list)
+    for index, listed in is_listable.items():
         path: list[str] = []
         above: int | None = index
         while above is not None and above not in known:
             path = [*subject.layers[above].names[-1:], *path]
             above = subject.layers[above].parent
         if above is not None and not listed:
-            folded[above] += [
+            variables_by_layer[above] += [
                 (replace(variable, name="/".join((*path, variable.name))), tensor)
                 for variable, tensor in _named_variables(subject.layers[index])
             ]
-    return folded
+    return variables_by_layer

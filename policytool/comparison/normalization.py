@@ -258,7 +258,7 @@ def is_derived(key: str, class_name: str | None) -> bool:
 
 def is_default(key: str, value: Json) -> bool:
     """Return whether this normalized value of a key has the same meaning as a missing key."""
-    return value is None or any(is_same_value(value, unsaid) for unsaid in UNSAID.get(key, ()))
+    return value is None or any(is_same_value(value, default) for default in UNSAID.get(key, ()))
 
 
 def is_layer(value: Json, *, slot: bool = False) -> bool:
@@ -281,6 +281,10 @@ def is_same_value(value: Json, other: Json) -> bool:
 
 
 def _freeze(value: Json) -> Any:  # noqa: ANN401  # nested tuples
+    """
+    Return a hashable form of a value. Entries with default values are left out, and bools and
+    numbers stay different although Python treats them as equal.
+    """
     match value:
         case dict():
             return (
@@ -326,7 +330,7 @@ def _object(value: dict[str, Json]) -> Json:
         return serialized.function
     is_own = ">" not in class_name and (
         serialized.module is None
-        or serialized.module.split(".")[0] in {own.split(".")[0] for own in _OWN_MODULES}
+        or serialized.module.split(".")[0] in {module.split(".")[0] for module in _OWN_MODULES}
     )
     named = _present_name(serialized.own_class)
     inner = normalized_value(config) if config is not None else None
@@ -336,17 +340,21 @@ def _object(value: dict[str, Json]) -> Json:
         else inner
     )
     named, explicit_config = _initialiser(named, explicit_config)
-    rest: dict[str, Json] = {
+    other_entries: dict[str, Json] = {
         key: normalized_value(item) for key, item in value.items() if key not in _WRAPPER
     }
     if is_own:
         return (
-            {**keras_objects.short(named, explicit_config), **rest}
-            if explicit_config or rest
+            {**keras_objects.short(named, explicit_config), **other_entries}
+            if explicit_config or other_entries
             else named
         )
     package = serialized.registered_name or class_name
-    return {**keras_objects.short(named, explicit_config), "registered_name": package, **rest}
+    return {
+        **keras_objects.short(named, explicit_config),
+        "registered_name": package,
+        **other_entries,
+    }
 
 
 def _axis(value: Json) -> Json:
@@ -360,24 +368,24 @@ def _initialiser(class_name: str, config: Json) -> tuple[str, Json]:
     """
     if not isinstance(config, dict):
         return class_name, config
-    rest: dict[str, Json] = {
+    other_entries: dict[str, Json] = {
         key: item for key, item in config.items() if (key, item) != ("dtype", "float32")
     }
     if class_name != "VarianceScaling":
-        return class_name, rest
-    scaling = tuple(rest.get(key) for key in ("scale", "mode", "distribution"))
+        return class_name, other_entries
+    scaling = tuple(other_entries.get(key) for key in ("scale", "mode", "distribution"))
     named = next((name for known, name in _SCALINGS.items() if known == scaling), None)
     return (
         (
             named,
             {
                 key: item
-                for key, item in rest.items()
+                for key, item in other_entries.items()
                 if key not in {"scale", "mode", "distribution"}
             },
         )
         if named
-        else (class_name, rest)
+        else (class_name, other_entries)
     )
 
 

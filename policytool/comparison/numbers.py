@@ -99,7 +99,7 @@ def align(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array
             yield block_a[:count], block_b[:count]
         block_a = block_a[count:] if block_a.size > count else next(a, None)
         block_b = block_b[count:] if block_b.size > count else next(b, None)
-    if any(rest is not None and rest.size for rest in (block_a, block_b, *a, *b)):
+    if any(remaining is not None and remaining.size for remaining in (block_a, block_b, *a, *b)):
         raise ValuesError("one file contains fewer values than the variable's shape requires")
 
 
@@ -167,13 +167,13 @@ def _largest(a: Array, b: Array) -> float | None:
     if numbers_a is None or numbers_b is None:
         return None
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(
+        differences = np.abs(
             np.subtract(
                 numbers_a, numbers_b, dtype=np.result_type(numbers_a, numbers_b, np.float64)
             )
         )
-    known = ~np.isnan(apart) & np.isfinite(numbers_a) & np.isfinite(numbers_b)
-    return float(apart.max(where=known, initial=0)) if known.any() else None
+    known = ~np.isnan(differences) & np.isfinite(numbers_a) & np.isfinite(numbers_b)
+    return float(differences.max(where=known, initial=0)) if known.any() else None
 
 
 def _number(array: Array) -> Array | None:

@@ -212,6 +212,9 @@ class _Pairing:
             self.below(a, b)
 
     def _kind(self, subject: ComparedModel, index: int) -> Hashable:
+        """
+        Return the class of a layer and, if both files store them, the shapes of its variables.
+        """
         compared = subject.layers[index]
         shapes = (
             sorted(str(variable.shape) for variable in compared.layer.variables)
@@ -237,15 +240,15 @@ def out_of_order(places: Sequence[int]) -> frozenset[int]:
         _increasing_lengths([-place for place in reversed(places)])[::-1],
     )
     longest = max(ahead, default=0)
-    staying = [
+    unmoved = [
         position
         for position in range(len(places))
         if ahead[position] + behind[position] == longest + 1
     ]
     at_length: dict[int, int] = defaultdict(int)
-    for position in staying:
+    for position in unmoved:
         at_length[ahead[position]] += 1
-    kept = {position for position in staying if at_length[ahead[position]] == 1}
+    kept = {position for position in unmoved if at_length[ahead[position]] == 1}
     return frozenset(range(len(places))) - kept
 
 
@@ -553,14 +556,14 @@ def _sources(graph: Graph, names: tuple[str, ...]) -> Sources:
     """
     sources: dict[int | str, None] = {}
     pending = list(reversed(names))
-    seen: set[str] = set()
+    visited: set[str] = set()
     while pending:
         node = graph.nodes[pending.pop()]
         if node.site is not None:
             sources[node.site] = None
         elif node.class_name not in _AUTOMATIC_CASTS:
             sources[node.name] = None
-        elif node.name not in seen:
-            seen.add(node.name)
+        elif node.name not in visited:
+            visited.add(node.name)
             pending += reversed(node.parents)
     return tuple(sources)

@@ -75,18 +75,18 @@ def pair_variables(
     those that are only in B.
     """
     matched = _match_variables(a, b, opened)
-    at = {id(named_a): (named_b, by) for named_a, named_b, by in matched}
-    taken = {id(named_b) for _, named_b, _ in matched}
+    at = {id(named_a): (named_b, pairing) for named_a, named_b, pairing in matched}
+    matched_ids = {id(named_b) for _, named_b, _ in matched}
     result = []
     for named_a in a:
-        named_b, by = at.get(id(named_a), (None, None))
+        named_b, pairing = at.get(id(named_a), (None, None))
         values = compare_variables(named_a, named_b, opened) if named_b is not None else _missing()
         result.append(
             VariablePair(
                 a=named_a[0],
                 b=named_b[0] if named_b is not None else None,
                 values=values,
-                paired=by,
+                paired=pairing,
             )
         )
     return (
@@ -94,7 +94,7 @@ def pair_variables(
         *(
             VariablePair(a=None, b=named_b[0], values=_missing())
             for named_b in b
-            if id(named_b) not in taken
+            if id(named_b) not in matched_ids
         ),
     )
 
@@ -181,22 +181,22 @@ def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[N
 
 
 def _pair_by(
-    a: Sequence[Named], b: Sequence[Named], what: str, key: Callable[[Named], Hashable]
+    a: Sequence[Named], b: Sequence[Named], pairing: str, key: Callable[[Named], Hashable]
 ) -> list[tuple[Named, Named, str]]:
     """
     Pair the variables with equal keys, in their order, if both layers have the same number of
     variables with the key.
 
-    :param what: how the variables are paired, for the report
+    :param pairing: how the variables are paired, for the report
     """
     groups: dict[Hashable, tuple[list[Named], list[Named]]] = defaultdict(lambda: ([], []))
     for side, named in ((0, a), (1, b)):
         for variable in named:
             groups[key(variable)][side].append(variable)
-    same = (group for group in groups.values() if len(group[0]) == len(group[1]))
+    equal_groups = (group for group in groups.values() if len(group[0]) == len(group[1]))
     return [
-        (named_a, named_b, what)
-        for group_a, group_b in same
+        (named_a, named_b, pairing)
+        for group_a, group_b in equal_groups
         for named_a, named_b in zip(group_a, group_b, strict=True)
     ]
 
@@ -204,9 +204,9 @@ def _pair_by(
 def _unpaired_variables(
     a: Sequence[Named], b: Sequence[Named], matched: list[tuple[Named, Named, str]]
 ) -> tuple[list[Named], list[Named]]:
-    taken = {id(named) for named_a, named_b, _ in matched for named in (named_a, named_b)}
-    return [variable for variable in a if id(variable) not in taken], [
-        variable for variable in b if id(variable) not in taken
+    matched_ids = {id(named) for named_a, named_b, _ in matched for named in (named_a, named_b)}
+    return [variable for variable in a if id(variable) not in matched_ids], [
+        variable for variable in b if id(variable) not in matched_ids
     ]
 
 
@@ -222,7 +222,7 @@ class ReadState:
     state: OptimizerState
 
     def keeps(self, weight: Tensor, kind: str) -> bool:
-        """Return whether training steps read a slot of a weight."""
+        """Return whether training reads a slot of a weight."""
         return is_in_use(self.optimizer, kind, weight.shape or ())
 
 
@@ -292,11 +292,11 @@ def have_same_naming(a: ComparedModel, b: ComparedModel) -> bool:
     """
     if not a.document.format == b.document.format == "keras":
         return a.document.format == b.document.format and a.document.format in {"h5", "orbax"}
-    ones, others = (
+    names_a, names_b = (
         {(variable.name, variable.shape) for variable, _ in stored_variables(side)}
         for side in (a, b)
     )
-    return ones == others or not (ones and others)
+    return names_a == names_b or not (names_a and names_b)
 
 
 def state_pairs(
@@ -321,23 +321,30 @@ def _paired_tensors(
     a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor]
 ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
     """
-    Yield pairs of tensors, and slots in use that only one file has. A tensor that exists once per
-    file, such as the iterations, is left out if the other file lacks it.
+    Yield the pairs of corresponding tensors of two optimizers.
+
+    Tensors that exist once per file, such as the iterations, come first; they are left out if one
+    file lacks them. Slots are paired by weight and kind. A slot that only one file has is yielded
+    with None if training steps read it.
     """
-    once = [(side.iterations, side.rate, side.schedule, *side.own) for side in (a.state, b.state)]
+    single_tensors = [
+        (side.iterations, side.rate, side.schedule, *side.own) for side in (a.state, b.state)
+    ]
     yield from (
         (tensor_a, tensor_b)
-        for tensor_a, tensor_b in zip(*once, strict=False)
+        for tensor_a, tensor_b in zip(*single_tensors, strict=False)
         if tensor_a is not None and tensor_b is not None
     )
-    left = dict(b.state.slots)
+    unmatched_slots = dict(b.state.slots)
     for (weight, kind), tensor_a in a.state.slots.items():
         weight_b = weights.get(weight)
-        tensor_b = left.pop((weight_b, kind), None) if weight_b is not None else None
+        tensor_b = unmatched_slots.pop((weight_b, kind), None) if weight_b is not None else None
         if tensor_b is not None or a.keeps(weight, kind):
             yield tensor_a, tensor_b
     yield from (
-        (None, tensor_b) for (weight, kind), tensor_b in left.items() if b.keeps(weight, kind)
+        (None, tensor_b)
+        for (weight, kind), tensor_b in unmatched_slots.items()
+        if b.keeps(weight, kind)
     )
 
 
@@ -439,12 +446,12 @@ def signature_sections(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...
     """Return the differences between signatures; nothing unless both files are SavedModels."""
     if not (a.document.format == b.document.format == "savedmodel"):
         return ()
-    ones, others = (
+    signatures_a, signatures_b = (
         {signature.name: signature for signature in side.model.signatures} for side in (a, b)
     )
     return tuple(
-        _signature_section(name, ones.get(name), others.get(name))
-        for name in sorted(ones.keys() | others.keys())
+        _signature_section(name, signatures_a.get(name), signatures_b.get(name))
+        for name in sorted(signatures_a.keys() | signatures_b.keys())
     )
 
 

@@ -33,8 +33,8 @@ def recognise(probe: Probe) -> bool:
     """
     Return whether the file begins with a JSON object that no other format recognises.
     """
-    begins = probe.head.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
-    return begins and not is_shard_map(probe) and not is_tfjs_model(probe)
+    is_object = probe.head.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
+    return is_object and not is_shard_map(probe) and not is_tfjs_model(probe)
 
 
 def read(probe: Probe) -> Document:

@@ -157,11 +157,11 @@ def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Ob
     return value
 
 
-def escaping_asset(name: str, how: str) -> Observation:
+def escaping_asset(name: str, reason: str) -> Observation:
     """Return the observation about an asset outside the model's directory."""
     return Observation(
         code="escaping-asset",
-        message=f"the asset {name!r} {how} and was not read",
+        message=f"the asset {name!r} {reason} and was not read",
         where=ASSETS,
     )
 
@@ -240,9 +240,9 @@ def foreign_file(head: bytes) -> tuple[str, str]:
                 "directory of the SavedModel, which also contains saved_model.pb"
             ),
         )
-    for offset, signature, what in _FOREIGN:
+    for offset, signature, format_name in _FOREIGN:
         if head[offset:].startswith(signature):
-            return "foreign", f"is {what}; {EXPECTED}"
+            return "foreign", f"is {format_name}; {EXPECTED}"
     return "foreign", f"has an unrecognized file format; {EXPECTED}"
 
 

@@ -98,6 +98,7 @@ def count(array: Array, dtype: str, narrow: str | None) -> Counts:
 
 
 def _flat(array: Array, before: str, *others: str) -> Array:
+    """Return the values as a flat array, after checking that their dtypes are known."""
     unknown = {before, *others} - DTYPES.keys()
     if unknown:
         raise ValueError(
@@ -110,6 +111,7 @@ def _flat(array: Array, before: str, *others: str) -> Array:
 
 
 def _convert(array: Array, before: str, after: str) -> Array:
+    """Return the values in another dtype, without checks."""
     if before == after:
         return array
     if before == BFLOAT16:
@@ -153,6 +155,7 @@ def _rounded_to_odd(array: Array) -> Array:
 
 
 def _counts(source: Array, before: str, result: Array, after: str) -> Counts:
+    """Return the effects of a cast, from the values before and after it."""
     values_before = _convert(source, before, "float32") if before == BFLOAT16 else source
     values_after = np.abs(_convert(result, after, "float32") if after == BFLOAT16 else result)
     return Counts(
@@ -184,11 +187,11 @@ def numpy_dtype(name: str) -> DType:
 
 def arrays_of_chunks(chunks: Iterable[bytes], dtype: DType) -> Iterator[Array]:
     """Yield the values in chunks of bytes; a chunk may end in the middle of a value."""
-    rest = b""
+    incomplete = b""
     for chunk in chunks:
-        data = rest + chunk if rest else chunk
+        data = incomplete + chunk if incomplete else chunk
         count = len(data) // dtype.itemsize
         if count:
             values = np.frombuffer(data, dtype=dtype, count=count)
             yield values if sys.byteorder == "little" else values.byteswap()
-        rest = data[count * dtype.itemsize :]
+        incomplete = data[count * dtype.itemsize :]

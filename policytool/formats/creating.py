@@ -65,10 +65,12 @@ def build(
 
         # close values between the calls: a process started then would inherit their memory limit
         def fill(path: Path) -> Counted:
+            """Write the content into the draft."""
             with open_values(source, document) as values:
                 return creator.write(path, content, values)
 
         def compare(path: Path) -> None:
+            """Compare the draft with the expected document and values."""
             with open_values(source, document) as values:
                 tensors = _tensors(content, creator.state_group)
                 _compare(path / creator.main, expected, tensors, values)
@@ -127,6 +129,7 @@ def document(content: Content, path: str) -> Document:
 
 
 def _creator(content: Content) -> Creator:
+    """Return the creator of new models in the container of the content."""
     for entry in FORMATS:
         if entry.document_format == content.container and entry.creator is not None:
             return entry.creator

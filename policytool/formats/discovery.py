@@ -88,17 +88,17 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
     listed = list(arguments) or ["."]
     if remote and any(map(remote_path.is_url, listed)):
         opening.forget()  # objects, and aliases of a registry, may differ from the last search
-    seen: set[RemotePath | str] = set()
-    walked = _SearchedDirectories()
-    for candidate in _expand(listed, walked, remote=remote):
-        meant = Input(
+    yielded: set[RemotePath | str] = set()
+    searched = _SearchedDirectories()
+    for candidate in _expand(listed, searched, remote=remote):
+        named = Input(
             path=containing_model(candidate.path, exact=candidate.exact), exact=candidate.exact
         )
-        path = meant.path
-        identity = path if isinstance(path, RemotePath) else walked.real_path(path)
-        if identity not in seen:
-            seen.add(identity)
-            yield meant
+        path = named.path
+        identity = path if isinstance(path, RemotePath) else searched.real_path(path)
+        if identity not in yielded:
+            yielded.add(identity)
+            yield named
 
 
 def named_input(path: str, *, remote: bool = False) -> Input:
@@ -130,10 +130,10 @@ class _SearchedDirectories:
 
     def enter(self, directory: str) -> bool:
         """Record a directory; return whether it is new, also if reached by different paths."""
-        real = self.real_path(Path(directory))
-        is_new = real not in self.real
-        self.real.add(real)
-        self.by_path[directory] = real
+        resolved = self.real_path(Path(directory))
+        is_new = resolved not in self.real
+        self.real.add(resolved)
+        self.by_path[directory] = resolved
         return is_new
 
     def real_path(self, path: Path) -> str:
@@ -149,7 +149,10 @@ class _SearchedDirectories:
         return os.path.join(parent, path.name)  # noqa: PTH118  # as fast as possible
 
 
-def _expand(arguments: list[str], walked: _SearchedDirectories, *, remote: bool) -> Iterator[Input]:
+def _expand(
+    arguments: list[str], searched: _SearchedDirectories, *, remote: bool
+) -> Iterator[Input]:
+    """Yield the inputs that each argument specifies, a local path or a URL."""
     for argument in arguments:
         is_local = "://" not in argument and os.path.lexists(argument)  # a directory models:
         if remote_path.is_url(argument) and not is_local:
@@ -157,7 +160,7 @@ def _expand(arguments: list[str], walked: _SearchedDirectories, *, remote: bool)
                 raise _url_error(remote_path.without_secrets(argument))
             yield from _expand_url(remote_path.parse(argument))
         else:
-            yield from _expand_local(argument, walked)
+            yield from _expand_local(argument, searched)
 
 
 def _url_error(url: str) -> UsageError:
@@ -166,7 +169,7 @@ def _url_error(url: str) -> UsageError:
     )
 
 
-def _expand_local(argument: str, walked: _SearchedDirectories) -> Iterator[Input]:
+def _expand_local(argument: str, searched: _SearchedDirectories) -> Iterator[Input]:
     """
     Yield the inputs that a path, a directory or a glob specifies.
 
@@ -181,7 +184,7 @@ def _expand_local(argument: str, walked: _SearchedDirectories) -> Iterator[Input
     if os.path.isdir(path) and not is_model(
         path
     ):  # Path.is_dir raises if the user may not enter a parent
-        yield from _below(path, walked)
+        yield from _below(path, searched)
     elif _GLOB & set(argument) and not os.path.exists(path):
         matches = sorted(_matches(argument))
         if not matches:
@@ -191,7 +194,7 @@ def _expand_local(argument: str, walked: _SearchedDirectories) -> Iterator[Input
         for match in matches:
             matched = Path(match)
             if matched.is_dir() and not is_model(matched):
-                yield from _below(matched, walked)
+                yield from _below(matched, searched)
             elif not _is_skipped(matched.name):
                 yield Input(path=matched, exact=False)
     else:
@@ -249,21 +252,21 @@ def _below_remote(directory: RemotePath) -> Iterator[Input]:
         pending += [current / name for name in reversed(folders) if name not in models]
 
 
-def _below(directory: Path, walked: _SearchedDirectories) -> Iterator[Input]:
+def _below(directory: Path, searched: _SearchedDirectories) -> Iterator[Input]:
     """
     Yield the files below a directory, in name order. A model's directory is one input; hidden
     entries and backups are skipped.
     """
-    closed: list[OSError] = []
+    errors: list[OSError] = []
     pending = [directory]  # os.walk recurses in Python 3.11, which ends at 1,000 levels
     while pending:
         root = pending.pop()
-        if not walked.enter(str(root)):
+        if not searched.enter(str(root)):
             continue
         try:
             entries = _visible_entries(root)
         except OSError as error:
-            closed.append(error)
+            errors.append(error)
             continue
         folders = [entry for entry in entries if _is_directory(entry)]
         models = {entry.name for entry in folders if is_model(root / entry.name)}
@@ -275,7 +278,7 @@ def _below(directory: Path, walked: _SearchedDirectories) -> Iterator[Input]:
         ):
             yield Input(path=root / name, exact=False)
         pending += [root / name for name in sorted(inner, reverse=True)]
-    for closing in closed:  # report a directory without permission instead of skipping it
+    for closing in errors:  # report a directory without permission instead of skipping it
         yield Input(path=Path(closing.filename), exact=True)
 
 
@@ -323,12 +326,12 @@ def _matches(pattern: str) -> Iterable[str]:
 def _tree(roots: Iterable[str], *, with_files: bool) -> Iterator[str]:
     """Yield directories and their subdirectories, each once, and optionally the files in them."""
     pending = list(roots)
-    seen: set[str] = set()
+    visited: set[str] = set()
     while pending:
         root = pending.pop()
-        if root in seen:
+        if root in visited:
             continue
-        seen.add(root)
+        visited.add(root)
         try:
             entries = _visible_entries(root or os.curdir)
         except OSError:  # not a directory, or not readable

@@ -368,6 +368,7 @@ class Document:
         return self._at(self.training_part, self.training_pointer)
 
     def _at(self, part: str | None, pointer: str) -> Json:
+        """Return the value at a pointer; None if there is none."""
         try:
             return jsontext.value(self.parts[part], pointer) if part is not None else None
         except (
@@ -418,5 +419,6 @@ def by_number(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _numbers(tensor: Tensor) -> tuple[tuple[str, ...], int]:
+    """Return the sort key of a tensor: its path, with the last part as a number."""
     last = tensor.path[-1]
     return tensor.path[:-1], int(last) if last.isdigit() and len(last) < 10 else 0  # noqa: PLR2004  # longer ones are no numbers of Keras

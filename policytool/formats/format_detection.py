@@ -76,17 +76,18 @@ def observe_ambiguity(probe: Probe, file_format: Format) -> Iterator[Observation
 
     :param file_format: the format in which the model was read
     """
-    what = (
+    second_format = (
         _models_in_directory(probe)
         if probe.is_directory
         else _second_format_of_file(probe, file_format)
         if file_format in _BINARY
         else None
     )
-    if what is not None:
+    if second_format is not None:
         yield Observation(
             code=AMBIGUOUS,
-            message=f"it is two models at once: {what}; programs differ in which one they load",
+            message=f"it is two models at once: {second_format}; programs differ in which one "
+            "they load",
         )
 
 
@@ -129,8 +130,8 @@ def _second_format_of_file(probe: Probe, file_format: Format) -> str | None:
         )
         blocks = superblocks(probe)
         if file_format is keras_archive.FORMAT:
-            if what := _second_format_of_archive(probe, read, ends, blocks):
-                return what
+            if second_format := _second_format_of_archive(probe, read, ends, blocks):
+                return second_format
         elif ends:
             return f"a zip archive ends at byte {ends[0]}"
         elif file_format is not hdf5.FORMAT and blocks:
@@ -170,9 +171,11 @@ def _second_format_of_archive(
     for block in blocks:
         if block not in members:
             return f"an HDF5 file starts at byte {block}"
-    outside = [end for end in ends if not any(start <= end < stop for start, stop, _ in starts)]
-    if len(outside) > 1:
-        return f"zip archives end at bytes {outside[0]} and {outside[1]}"
+    ends_outside_members = [
+        end for end in ends if not any(start <= end < stop for start, stop, _ in starts)
+    ]
+    if len(ends_outside_members) > 1:
+        return f"zip archives end at bytes {ends_outside_members[0]} and {ends_outside_members[1]}"
     return None
 
 
@@ -249,6 +252,7 @@ def _adapted_tensors(document: Document) -> Iterator[Tensor]:
 
 
 def _numbers(values: Values, tensor: Tensor) -> tuple[float, ...] | None:
+    """Return the values of a tensor; None if they are missing or exceed a limit."""
     numbers: list[float] = []
     try:
         for block in values.blocks(tensor):
@@ -310,8 +314,8 @@ def detect_format(probe: Probe) -> Format:
         )
     from policytool.formats import other_models  # only for files that are not read
 
-    if probe.head and (what := other_models.describe(probe)) is not None:
-        raise probe.failure("foreign", what)
+    if probe.head and (description := other_models.describe(probe)) is not None:
+        raise probe.failure("foreign", description)
     raise probe.failure(*foreign_file(probe.head))
 
 

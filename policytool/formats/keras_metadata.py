@@ -51,8 +51,8 @@ def recognise(probe: Probe) -> bool:
     """
     if probe.is_directory or not probe.head.startswith(_NODES_TAG):
         return False
-    near = probe.head[:_NEAR]
-    return _ROOT in near or (KERAS_PREFIX.encode() in near and b"\x1a" in near)
+    head = probe.head[:_NEAR]
+    return _ROOT in head or (KERAS_PREFIX.encode() in head and b"\x1a" in head)
 
 
 def read(probe: Probe) -> Document:

@@ -78,6 +78,7 @@ def _content(probe: Probe) -> Iterator[memoryview]:
 
 
 def _is(model: OtherModel, content: memoryview) -> bool:
+    """Return whether the content is a model of a format; False if it cannot be parsed."""
     try:
         return model.recognise(content)
     except (protobuf_splice.WireError, struct.error):
@@ -99,6 +100,7 @@ def _tensors(model: OtherModel, content: memoryview) -> str:
 
 
 def _bounded(dtypes: Iterable[str]) -> Iterator[str]:
+    """Yield dtypes, and stop with an error beyond the largest number of tensors."""
     for count, dtype in enumerate(dtypes):
         if count == _MOST_TENSORS:
             raise _UnknownHeaderError

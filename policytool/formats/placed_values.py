@@ -79,16 +79,16 @@ def dtype_of(placement: Placement) -> np.dtype[Any]:
 def same_values(expected: Iterable[Array], other: Iterable[Array]) -> bool:
     """Return whether two streams of blocks contain the same bytes; block sizes may differ."""
     first, second = (iter(blocks) for blocks in (expected, other))
-    left = right = np.zeros(0, dtype=np.uint8)
+    block = other_block = np.zeros(0, dtype=np.uint8)
     while True:
-        left = left if left.size else _next(first)
-        right = right if right.size else _next(second)
-        count = min(left.size, right.size)
+        block = block if block.size else _next(first)
+        other_block = other_block if other_block.size else _next(second)
+        count = min(block.size, other_block.size)
         if not count:
-            return left.size == right.size
-        if not np.array_equal(left[:count], right[:count]):
+            return block.size == other_block.size
+        if not np.array_equal(block[:count], other_block[:count]):
             return False
-        left, right = left[count:], right[count:]
+        block, other_block = block[count:], other_block[count:]
 
 
 def _next(blocks: Iterator[Array]) -> Array:
@@ -112,10 +112,10 @@ def _make_blocks(
         return
     if values is None:
         raise ValuesError("the source stores no values")
-    done = 0
+    value_count = 0
     for block in values.blocks(placement.source):
-        yield _store_block(placement, placement.source.dtype, block, done)
-        done += block.size
+        yield _store_block(placement, placement.source.dtype, block, value_count)
+        value_count += block.size
 
 
 def _assemble(assembly: Assembly, values: Values | None) -> Array:
@@ -127,11 +127,11 @@ def _assemble(assembly: Assembly, values: Values | None) -> Array:
         raise ValuesError("the source stores no values")
     parts = []
     for tensor in assembly.parts:
-        whole = np.concatenate([np.ravel(block) for block in values.blocks(tensor)]).reshape(
+        array = np.concatenate([np.ravel(block) for block in values.blocks(tensor)]).reshape(
             assembly.reshape or tensor.shape or ()
         )
-        turned = whole.transpose(assembly.axes) if assembly.axes else whole
-        parts.append(np.flip(turned, assembly.flip) if assembly.flip else turned)
+        transposed = array.transpose(assembly.axes) if assembly.axes else array
+        parts.append(np.flip(transposed, assembly.flip) if assembly.flip else transposed)
     if assembly.product is not None:
         first, left, right = (part.astype(_WIDE) for part in parts)
         with np.errstate(all="ignore"):
@@ -145,29 +145,29 @@ def _assemble(assembly: Assembly, values: Values | None) -> Array:
 
 
 def _store_block(
-    placement: Placement, before: str, block: Array, done: int
+    placement: Placement, before: str, block: Array, value_count: int
 ) -> tuple[Array, Counts | None]:
-    """Return the stored form of a block that follows ``done`` values."""
-    after, through = placement.dtype, placement.through
+    """Return the stored form of a block that follows ``value_count`` values."""
+    after, rounding_dtype = placement.dtype, placement.through
     if placement.scale is not None:
         factors = np.asarray(placement.scale, dtype=_WIDE)
         with np.errstate(all="ignore"):
-            wide = _cast(block, before, _WIDE)[0] * np.resize(
-                np.roll(factors, -(done % factors.size)), block.size
+            wide_block = _cast(block, before, _WIDE)[0] * np.resize(
+                np.roll(factors, -(value_count % factors.size)), block.size
             )
-        return _cast(wide, _WIDE, after, through)
-    if before == after and through in {None, after}:
+        return _cast(wide_block, _WIDE, after, rounding_dtype)
+    if before == after and rounding_dtype in {None, after}:
         return block, None
     if {before, after} <= casting.DTYPES.keys():
-        return _cast(block, before, after, through)
+        return _cast(block, before, after, rounding_dtype)
     return _cast_exactly(block, dtype_of(placement)), None
 
 
 def _cast(
-    block: Array, before: str, after: str, through: str | None = None
+    block: Array, before: str, after: str, rounding_dtype: str | None = None
 ) -> tuple[Array, Counts]:
     try:
-        return casting.cast(block, before, after, through)
+        return casting.cast(block, before, after, rounding_dtype)
     except ValueError as error:
         raise ValuesError(str(error)) from error
 
@@ -182,8 +182,8 @@ def _cast_exactly(block: Array, dtype: np.dtype[Any]) -> Array:
         raise ValuesError(f"{block.dtype} cannot be cast to {dtype}")
     with np.errstate(all="ignore"):
         cast_block = block.astype(dtype)
-        back = cast_block.astype(block.dtype)
-    if not np.array_equal(back, block) or (
+        restored = cast_block.astype(block.dtype)
+    if not np.array_equal(restored, block) or (
         dtype.kind == "u" and block.dtype.kind != "u" and bool(np.any(block < 0))
     ):
         raise ValuesError(f"{dtype} cannot represent some of its values")
@@ -202,13 +202,13 @@ def _fill(placement: Placement) -> Iterator[Array]:
     step = BLOCK // np.dtype(_WIDE).itemsize
     for start in range(0, total, step):
         count = min(step, total - start)
-        wide = (
+        wide_values = (
             np.full(count, placement.fill[0], _WIDE)
             if len(placement.fill) == 1
             else np.asarray(placement.fill[start : start + count], _WIDE)
         )
         yield (
-            _cast(wide, _WIDE, placement.dtype, placement.through)[0]
+            _cast(wide_values, _WIDE, placement.dtype, placement.through)[0]
             if placement.dtype in casting.DTYPES
-            else _cast_exactly(wide, dtype)
+            else _cast_exactly(wide_values, dtype)
         )

@@ -84,6 +84,7 @@ def write(
     entry, file_changes = _rewriting(document_format, source)
 
     def output(place: OutputPlace) -> AnyOutput:
+        """Return the output for one changed file, or for a copy of the whole directory."""
         files = file_changes(place.source, changes)
         if entry.is_directory and not (place.replaces and len(files) == 1):
             return _directory_output(entry, place.source, files)
@@ -104,6 +105,7 @@ def _directory_output(
     entry: Format, source: Path, files: Mapping[str, FileChange]
 ) -> Output[atomic.DirectoryDraft]:
     def fill(directory: atomic.DirectoryDraft) -> Counted:
+        """Copy the files of a directory into the draft, with the planned changes."""
         counts: dict[tuple[str, ...], Counts] = {}
         for name in _files(entry, source, directory):
             draft = directory.member(name)
@@ -115,6 +117,7 @@ def _directory_output(
         return counts
 
     def compare(directory: atomic.DirectoryDraft) -> None:
+        """Check that the draft differs from the source by the planned changes only."""
         for name, draft in directory.members.items():
             change = files.get(str(name))
             if change is not None:
@@ -155,6 +158,7 @@ def _files(
 
 
 def _rewriting(document_format: str, source: Path) -> tuple[Format, FindChanges]:
+    """Return the format of a model, and the function that finds the files to change."""
     entry = _format_for(document_format, is_directory=source.is_dir())
     if entry is None or not (file_changes := entry.file_changes):
         raise ModelFileError(

@@ -300,13 +300,13 @@ def _refuse(probe: Probe) -> NoReturn:
 def _about_storage(
     groups: list[dict[str, Json]], tensors: tuple[Tensor, ...]
 ) -> Iterator[Observation]:
-    outside = [path for path in shards({MANIFEST: list(groups)}) if escapes(path)]
-    if outside:
+    escaping_paths = [path for path in shards({MANIFEST: list(groups)}) if escapes(path)]
+    if escaping_paths:
         yield Observation(
             code="escaping-shard",
             message=(
-                f"{MANIFEST} refers to {outside[0]!r}, which is outside the model's directory "
-                "and was not read; TensorFlow.js would read it"
+                f"{MANIFEST} refers to {escaping_paths[0]!r}, which is outside the model's "
+                "directory and was not read; TensorFlow.js would read it"
             ),
             where=MANIFEST,
         )
@@ -456,13 +456,13 @@ def _write(directory: Path, content: Content, values: Values | None) -> Counted:
 
 def _write_shards(paths: Sequence[Path], chunks: Iterator[bytes]) -> None:
     """Write bytes into files of the size of a shard, one after another."""
-    rest = b""
+    unwritten = b""
     for path in paths:
         with path.open("xb") as stream:
-            left = _SHARD_BYTES
-            while left and (rest := rest or next(chunks, b"")):
-                stream.write(rest[:left])
-                left, rest = left - len(rest[:left]), rest[left:]
+            room = _SHARD_BYTES
+            while room and (unwritten := unwritten or next(chunks, b"")):
+                stream.write(unwritten[:room])
+                room, unwritten = room - len(unwritten[:room]), unwritten[room:]
 
 
 def _created_document(content: Content, path: str) -> Document:
@@ -523,11 +523,11 @@ def companions(path: Path) -> tuple[str, ...]:
             "source-changed", f"{error}, but was valid before; run again with --preview"
         ) from error
     names = shards(model)
-    outside = next((name for name in names if escapes(name)), None)
-    if outside is not None:
+    escaping_name = next((name for name in names if escapes(name)), None)
+    if escaping_name is not None:
         raise WriteError(
             "not-rewritable",
-            f"refers to {outside!r}, a shard outside its directory that cannot be copied; "
+            f"refers to {escaping_name!r}, a shard outside its directory that cannot be copied; "
             "write the output to the directory of the model",
         )
     return names

@@ -264,21 +264,21 @@ def refuse_collisions(content: Content, state_group: tuple[str, ...]) -> None:
     :param state_group: as in :attr:`Creator.state_group`
     :raises WriteError: if two variables, or a variable and a group, have the same path.
     """
-    together = (*content.placements, *content.state)
-    for placements in (content.placements, content.state) if state_group else (together,):
+    in_one_group = ((*content.placements, *content.state),)
+    for placements in (content.placements, content.state) if state_group else in_one_group:
         datasets = [flat(placement.path) for placement in placements]
-        seen = {path[:end] for path in datasets for end in range(len(path))}
+        group_paths = {path[:end] for path in datasets for end in range(len(path))}
         if placements is not content.state:
-            seen |= {
+            group_paths |= {
                 path[:end]
                 for path in (flat(group.path) for group in content.groups)
                 for end in range(len(path) + 1)
             }
         for path in datasets:
-            if path in seen:
+            if path in group_paths:
                 raise WriteError(
                     "not-rewritable",
                     f"the new file would have two objects at {'/'.join(path) or 'its root'}; "
                     "rename one of the layers",
                 )
-            seen.add(path)
+            group_paths.add(path)

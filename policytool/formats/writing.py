@@ -90,14 +90,15 @@ def report_failures(display_path: str, place: Path) -> Iterator[None]:
 
 
 def _raise(error: OSError, display_path: str, place: Path) -> NoReturn:
+    """Raise the error with a message about the reason why a model was not written."""
     reason = error.strerror or str(error)
     if isinstance(error, atomic.NotTakenBackError):
         raise ModelFileError(display_path, "write-failed", f"writing failed: {reason}") from error
-    where = place.parent if str(place.parent) != "." else "the working directory"
+    directory = place.parent if str(place.parent) != "." else "the working directory"
     code, problem = (
-        ("no-space", f"not enough space for the new file in {where}")
+        ("no-space", f"not enough space for the new file in {directory}")
         if error.errno in _NO_SPACE
-        else ("not-writable", f"cannot create a file in {where}")
+        else ("not-writable", f"cannot create a file in {directory}")
         if error.errno in _NOT_WRITABLE
         else ("write-failed", "writing failed")
     )
@@ -212,10 +213,12 @@ class Companions:
 
     def _is_as_before(self) -> bool:
         try:
-            now = opening.find_status(self.model)
+            current_status = opening.find_status(self.model)
         except OSError:  # an unreadable path may be a model that needs the copies
             return False
-        return now is None or (self._before is not None and os.path.samestat(now, self._before))
+        return current_status is None or (
+            self._before is not None and os.path.samestat(current_status, self._before)
+        )
 
     def _make_directories(self, directory: Path) -> None:
         for parent in reversed(
@@ -347,7 +350,7 @@ def _write(place: OutputPlace, output: Output[Any], options: WriteOptions) -> Wr
                 ),
             )
 
-    times = [time.perf_counter()]
+    step_times = [time.perf_counter()]
     with (
         Companions(place.home, place.target.parent, place.target) as companions,
         output.draft.beside(place.target) as draft,
@@ -355,9 +358,9 @@ def _write(place: OutputPlace, output: Output[Any], options: WriteOptions) -> Wr
         companions.copy(output.companions)
         counts = output.fill(draft)
         draft.flush()
-        times.append(time.perf_counter())
+        step_times.append(time.perf_counter())
         output.compare(draft)
-        times.append(time.perf_counter())
+        step_times.append(time.perf_counter())
         if options.verify is not None:
             with _view(place, draft) as path:
                 options.verify(path)
@@ -375,8 +378,8 @@ def _write(place: OutputPlace, output: Output[Any], options: WriteOptions) -> Wr
         target=place.target,
         backup=backup,
         followed_link=place.followed,
-        write_seconds=times[1] - times[0],
-        compare_seconds=times[2] - times[1],
+        write_seconds=step_times[1] - step_times[0],
+        compare_seconds=step_times[2] - step_times[1],
         counts=counts,
     )
 

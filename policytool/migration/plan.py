@@ -191,6 +191,7 @@ def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]
 
 
 def _edit(value: Json, edits: list[Edit]) -> Json:
+    """Return a value with edits applied, as a copy."""
     if not edits:
         return value
     edited = copy.deepcopy(value)

@@ -119,11 +119,11 @@ def promoted_dtype(operands: Iterable[str | None], scalars: Iterable[Argument] =
         numbers = {"int64"}
     if len(numbers) != 1:
         return None
-    plain = tuple(scalars)
-    if any(isinstance(value, float) for value in plain):
+    scalar_values = tuple(scalars)
+    if any(isinstance(value, float) for value in scalar_values):
         return _FLOATX
     if numbers == {"bool"} and any(
-        isinstance(value, int) and not isinstance(value, bool) for value in plain
+        isinstance(value, int) and not isinstance(value, bool) for value in scalar_values
     ):
         return "int32"
     return numbers.pop()
@@ -344,9 +344,9 @@ def parents_of_one_dtype(node: GraphNode, *, is_operation: bool) -> tuple[tuple[
     return node.parents, not facts.half_kernels or len(node.parents) == 1
 
 
-def has_kernels_for(node: GraphNode, met: frozenset[str]) -> bool:
+def has_kernels_for(node: GraphNode, input_dtypes: frozenset[str]) -> bool:
     """Return whether an operation without 16-bit kernels gets only float32 and float64."""
-    return is_wide(node) and "float16" not in met and "bfloat16" not in met
+    return is_wide(node) and "float16" not in input_dtypes and "bfloat16" not in input_dtypes
 
 
 def is_wide(node: GraphNode) -> bool:

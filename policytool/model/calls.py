@@ -298,6 +298,7 @@ def _within(value: Json, names: frozenset[str]) -> Argument:
 
 
 def _plain(value: Json) -> Argument:
+    """Return a JSON value as an argument of a call."""
     return (
         [_plain(item) for item in value]
         if isinstance(value, list)

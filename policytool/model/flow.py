@@ -98,30 +98,30 @@ class CallGraph:
         All calls, including those that no output uses, each after the calls that create its inputs.
         A layer without calls has only node 0.
         """
-        every = [
+        all_calls = [
             (name, number)
             for name, calls in self._calls.items()
             for number in range(max(len(calls), 1))
         ]
-        return self._walk_back(every)[0]
+        return self._walk_back(all_calls)[0]
 
     def _walk_back(self, starts: Sequence[Node]) -> tuple[list[Node], dict[str, int]]:
         finished: dict[Node, None] = {}
-        met: dict[str, int] = {}
+        first_visits: dict[str, int] = {}
         for start in starts:
             pending: list[tuple[Node, bool]] = [(start, False)]
             under_way: set[Node] = set()
             while pending:
-                node, left = pending.pop()
-                if left:
+                node, parents_left = pending.pop()
+                if parents_left:
                     finished[node] = None
                 elif node not in finished and node not in under_way:
                     under_way.add(node)
-                    met.setdefault(node[0], len(met))
+                    first_visits.setdefault(node[0], len(first_visits))
                     pending.append((node, True))
                     pending += [(parent, False) for parent in reversed(self.parents(node))]
         spend(len(finished), walk="calls of a graph")
-        return list(finished), met
+        return list(finished), first_visits
 
 
 def chain_graph(names: Sequence[str]) -> CallGraph:
@@ -152,8 +152,8 @@ def merged_graph(sources: Mapping[str, Sequence[str]]) -> CallGraph:
     """Return a graph in which each layer has one call, with the inputs of all its calls."""
     return CallGraph(
         {
-            name: (Call(args=tuple(Reference(layer=source) for source in taken)),)
-            for name, taken in sources.items()
+            name: (Call(args=tuple(Reference(layer=source) for source in inputs_of_layer)),)
+            for name, inputs_of_layer in sources.items()
         }
     )
 

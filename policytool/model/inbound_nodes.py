@@ -136,15 +136,15 @@ def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) ->
         layer: nodes if isinstance(nodes := entry.get("inbound_nodes"), list) else []
         for layer, entry in entries.items()
     }
-    loose = set() if from_zero else _layers_with_other_counts(entries)
-    if _is_in_call_order(calls, loose):
+    layers_with_other_counts = set() if from_zero else _layers_with_other_counts(entries)
+    if _is_in_call_order(calls, layers_with_other_counts):
         return ()
     order: TopologicalSorter[Node] = TopologicalSorter()
     for layer, nodes in calls.items():
         for number, node in enumerate(nodes):
-            taken = list(_sources(node, calls, loose))
-            order.add((layer, number), *([(layer, number - 1)] if number else []), *taken)
-            for other, call in taken:
+            sources = list(_sources(node, calls, layers_with_other_counts))
+            order.add((layer, number), *([(layer, number - 1)] if number else []), *sources)
+            for other, call in sources:
                 if call >= max(len(calls[other]), 1):
                     order.add(
                         (other, call), (other, call)
@@ -178,10 +178,10 @@ def describe_stuck(layers: Sequence[str]) -> str:
     Return the defect of a model with these stuck layers, as part of a sentence: the first layers,
     and the number of others.
     """
-    more = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
+    further = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
     return (
         "a circular dependency between layers, or missing calls: "
-        f"{', '.join(map(short, layers[:_LISTED]))}{more}"
+        f"{', '.join(map(short, layers[:_LISTED]))}{further}"
     )
 
 
@@ -194,15 +194,15 @@ def depth(config: Mapping[str, Json]) -> int:
     keras/src/ops/function.py of Keras 3).
     """
     entries = _entries(config)
-    met: set[Node] = set()
+    visited: set[Node] = set()
     under_way: list[Iterator[Node]] = [tensors(config.get("output_layers"))]
     deepest = 0
     while under_way:
         node = next(under_way[-1], None)
         if node is None:
             under_way.pop()
-        elif node not in met and node[0] in entries:
-            met.add(node)
+        elif node not in visited and node[0] in entries:
+            visited.add(node)
             nodes = entries[node[0]].get("inbound_nodes")
             under_way.append(
                 tensors(
@@ -321,11 +321,11 @@ def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
 
 def _layers_with_other_counts(entries: Mapping[str, dict[str, Json]]) -> set[str]:
     """Return the layers for which each reference counts as one to the first call."""
-    within = {inner for entry in entries.values() for inner in _below(entry)}
-    return {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
+    nested_names = {inner for entry in entries.values() for inner in _below(entry)}
+    return {layer for layer, entry in entries.items() if layer in nested_names or _is_model(entry)}
 
 
-def _is_in_call_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
+def _is_in_call_order(calls: Mapping[str, list[Json]], layers_with_other_counts: set[str]) -> bool:
     """
     Return whether each call uses only results of earlier calls, as in most files. This check avoids
     a topological sort, which needs 250 MB for a graph of half a million calls.
@@ -333,7 +333,10 @@ def _is_in_call_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
     call_counts = {layer: 0 if nodes else 1 for layer, nodes in calls.items()}
     for layer, nodes in calls.items():
         for node in nodes:
-            if any(call >= call_counts[other] for other, call in _sources(node, calls, loose)):
+            if any(
+                call >= call_counts[other]
+                for other, call in _sources(node, calls, layers_with_other_counts)
+            ):
                 return False
             call_counts[layer] += 1
     return True
@@ -343,16 +346,18 @@ def _callable_nodes(order: TopologicalSorter[Node]) -> Iterator[Node]:
     """Yield the calls that can be built."""
     with suppress(CycleError):  # calls before the cycle can still be built
         order.prepare()
-    while ready := order.get_ready():
-        yield from ready
-        order.done(*ready)
+    while callable_now := order.get_ready():
+        yield from callable_now
+        order.done(*callable_now)
 
 
-def _sources(node: Json, calls: Mapping[str, list[Json]], loose: set[str]) -> Iterator[Node]:
+def _sources(
+    node: Json, calls: Mapping[str, list[Json]], layers_with_other_counts: set[str]
+) -> Iterator[Node]:
     """Yield the calls that create the inputs of a call, if the config has their layers."""
     for layer, call in tensors(node):
         if layer in calls:
-            yield layer, 0 if layer in loose or call < 0 else call
+            yield layer, 0 if layer in layers_with_other_counts or call < 0 else call
 
 
 def _is_model(entry: Mapping[str, Json]) -> bool:

@@ -126,6 +126,7 @@ class Resolver:
         )
 
     def _read(self, site: Site) -> _Reading:
+        """Return the policy of a layer with its source, as the file stores it."""
         if site.sub_policy is SubPolicy.GLOBAL:
             return _Reading(policy=None, source=Source.GLOBAL)
         if site.class_name == INPUT_CLASS:
@@ -232,6 +233,7 @@ class Resolver:
         return layer_policy.compute_dtype, layer_policy.variable_dtype
 
     def _observe(self, code: str, message: str, site: Site | None) -> None:
+        """Add an observation once."""
         observation = Observation(
             code=code, message=message, where=path_of(site.names) if site else None
         )

@@ -318,7 +318,7 @@ class LoadedModel:
         variables, return whether the config has initialisers.
         """
         if self.document.tensors is not None:
-            own = (
+            own_variables = (
                 index,
                 *(
                     child
@@ -328,7 +328,7 @@ class LoadedModel:
             )
             return any(
                 not variable.dtype.startswith("string")
-                for part in own
+                for part in own_variables
                 for variable in self.layers[part].variables
             )
         config = self.sites[index].config
@@ -336,21 +336,21 @@ class LoadedModel:
 
     def can_say(self, index: int) -> bool:
         """
-        Return whether the file can store the policy of the layer: it has a ``dtype``, or a config
-        of a generation that omits default dtypes.
+        Return whether the file can store a policy for the layer: it has a ``dtype``, or its config
+        is of a generation that leaves out default dtypes.
         """
         site = self.sites[index]
         if site.sub_policy is not None or site.address is None or site.config is None:
             return False
         if isinstance(site.spelled, str | dict):
             return True
-        unsaid = (
+        omits_defaults = (
             site.spelled is Unspelled.ABSENT
             and self.layers[index].policy is not None
             and not self.is_input(index)
             and not site.is_model
         )
-        return unsaid and not custom_classes.is_opaque(
+        return omits_defaults and not custom_classes.is_opaque(
             site
         )  # a custom class may not support a dtype
 
@@ -385,11 +385,11 @@ def current_name(name: str | None) -> str | None:
     ):  # the replacement of infer_with_float32_vars depends on the inputs
         return name
     candidate = policy.policy_from_name(life.replacement)
-    same = (candidate.compute_dtype, candidate.variable_dtype) == (
+    has_same_dtypes = (candidate.compute_dtype, candidate.variable_dtype) == (
         known.compute_dtype,
         known.variable_dtype,
     )
-    return candidate.name if same else name
+    return candidate.name if has_same_dtypes else name
 
 
 def dtype_places(config: Json) -> Iterator[tuple[tuple[str | int, ...], Json]]:

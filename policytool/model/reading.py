@@ -86,7 +86,7 @@ def load_model(document: Document, known_loaders: tuple[Verdict, ...] | None = N
         layers = tuple(
             resolver.layer(site, placed, index) for index, site in enumerate(placed.sites)
         )
-        at_scope, own = traced_dtypes.layer_tallies(document, placed)
+        at_scope, own_tallies = traced_dtypes.layer_tallies(document, placed)
     except SpellingError as error:
         raise _not_keras(document, error) from error
     layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
@@ -100,7 +100,7 @@ def load_model(document: Document, known_loaders: tuple[Verdict, ...] | None = N
         optimizer=optimizer,
         signatures=traced_dtypes.signatures(document),
         observations=(
-            *traced_dtypes.disagreements(layers, placed.sites, own),
+            *traced_dtypes.disagreements(layers, placed.sites, own_tallies),
             *document.observations,
             *_about_origin(origins, writer, contradiction=contradiction),
             *resolver.observations,
@@ -257,14 +257,14 @@ def _about_origin(
     origins: tuple[Release, ...], writer: Writer, *, contradiction: bool
 ) -> Iterator[Observation]:
     if contradiction:
-        what = (
+        origin_words = (
             f"uses formats that no release with keras_version {writer.keras} writes"
             if writer.keras
             else "mixes formats that no single release writes"
         )
         yield Observation(
             code="mixed-policy-formats",
-            message=f"its config {what}, so it was edited or converted",
+            message=f"its config {origin_words}, so it was edited or converted",
         )
     if {origin.generation.id for origin in origins} == {_LAST_UNMIXED}:
         yield Observation(

@@ -51,7 +51,7 @@ def load_model(architecture: Document, weights: Document, path: AnyPath) -> Load
     """
     _check_kinds(architecture, weights)
     renamed = _with_names_of_layers(architecture, weights)
-    joined = replace(
+    joined_document = replace(
         architecture,
         format=_FORMATS[weights.layout or Layout.SCOPES],
         layout=weights.layout,
@@ -73,7 +73,7 @@ def load_model(architecture: Document, weights: Document, path: AnyPath) -> Load
         writer=_writer(architecture, weights),
         observations=(*architecture.observations, *weights.observations),
     )
-    loaded = reading.load_model(joined)
+    loaded = reading.load_model(joined_document)
     _check_fit(loaded, weights)
     return loaded
 
@@ -200,16 +200,17 @@ def _check_fit(loaded: LoadedModel, weights: Document) -> None:
             f"has the custom class {root.class_name}, whose config lists no layers to which the "
             "weights can belong; build the model in Python, and call load_weights",
         )
-    strays = [
+    unplaced = [
         tensor
         for tensor in loaded.placed.tensors.get(0, ())
         if tensor.path not in weights.unlisted and tensor.path[0] != TOP_LEVEL
     ]
-    if strays:
+    if unplaced:
         raise ModelFileError(
             weights.path,
             MISMATCH,
-            f"stores the variable {'/'.join(strays[0].path)}, which belongs to no layer of {path}",
+            f"stores the variable {'/'.join(unplaced[0].path)}, which belongs to no layer of "
+            f"{path}",
         )
     cause = stored_variables.damage(loaded.loaders)
     if cause is not None:

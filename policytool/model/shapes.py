@@ -86,8 +86,8 @@ class LayerShapes:
         known = _build_shapes(entry) or _first_call(self.sites[index], entry)
         if known:
             return known
-        taken, _ = self._call_shapes
-        return taken.get(index, {})
+        input_shapes, _ = self._call_shapes
+        return input_shapes.get(index, {})
 
     def output(self, index: int) -> Shape | None:
         """
@@ -135,18 +135,18 @@ class LayerShapes:
                 self._run(index, [], 0)
         return self._taken, self._given_shapes
 
-    def _run(self, index: int, taken: Sequence[Shape | None], depth: int) -> None:
+    def _run(self, index: int, input_shapes: Sequence[Shape | None], depth: int) -> None:
         """Compute the shapes in the network of a model."""
         config = self.sites[index].config
         if config is None or depth > _DEPTH:
             return
         if layer_facts(self.sites[index].class_name).network == "chain":
-            self._run_chain(index, config, taken, depth)
+            self._run_chain(index, config, input_shapes, depth)
         elif "output_layers" in config:
             self._run_graph(index, config, depth)
 
     def _run_chain(
-        self, index: int, config: dict[str, Json], taken: Sequence[Shape | None], depth: int
+        self, index: int, config: dict[str, Json], input_shapes: Sequence[Shape | None], depth: int
     ) -> None:
         below = self.placed.children[index]
         layers = [child for child in below if self.sites[child].attribute == LAYERS]
@@ -155,7 +155,7 @@ class LayerShapes:
         start = _build_shapes(self._entry(index)).get(INPUT) or _shape(
             config.get("build_input_shape")
         )
-        start = start or (taken[0] if taken else None)
+        start = start or (input_shapes[0] if input_shapes else None)
         names = [str(number) for number in range(len(layers))]
 
         def transfer(
@@ -200,11 +200,11 @@ class LayerShapes:
                 return (_declared(self.sites[layer]),)
             named = _named_inputs(self.sites[layer], call)
             shapes = stored.get(node[0], {})
-            taken = [
+            input_shapes = [
                 (name, shapes.get((node[1], tensor)) or known.of(_unshifted(tensor, shifted)))
                 for name, tensor in named
             ]
-            return self._call(layer, taken, depth)
+            return self._call(layer, input_shapes, depth)
 
         graph = CallGraph({layer.name: layer.calls for layer in calls.layers})
         values = follow(graph, transfer, walk="shapes")
@@ -213,21 +213,25 @@ class LayerShapes:
         ]
 
     def _call(
-        self, index: int, taken: Sequence[tuple[str, Shape | None]], depth: int
+        self, index: int, named_shapes: Sequence[tuple[str, Shape | None]], depth: int
     ) -> Sequence[Shape | None]:
         """Record the input shapes of a layer at a call, and return its output shapes."""
         first: dict[str, Shape | None] = {}
-        for name, shape in taken:
+        for name, shape in named_shapes:
             first.setdefault(name, shape)
         self._take(index, _with_keys({name: shape for name, shape in first.items() if shape}))
-        given = self._output_shapes(index, [shape for _, shape in taken], depth)
-        shape = given[0]
+        output_shapes = self._output_shapes(index, [shape for _, shape in named_shapes], depth)
+        shape = output_shapes[0]
         before = self._given_shapes.setdefault(index, shape)
         if shape != before:
             self._given_shapes[index] = _agreed(before or (), shape or ())
-        return given
+        return output_shapes
 
     def _take(self, index: int, inputs: Inputs) -> None:
+        """
+        Record the input shapes of a call. Sizes that differ from those of an earlier call become
+        unknown.
+        """
         known = self._taken.get(index)
         if not known:
             self._taken[index] = inputs
@@ -237,7 +241,7 @@ class LayerShapes:
         }
 
     def _output_shapes(
-        self, index: int, taken: Sequence[Shape | None], depth: int
+        self, index: int, input_shapes: Sequence[Shape | None], depth: int
     ) -> Sequence[Shape | None]:
         """Return the output shapes of a layer; the last shape applies to all further outputs."""
         site = self.sites[index]
@@ -245,13 +249,13 @@ class LayerShapes:
             return (None,)
         if site.is_model:
             is_unknown = index not in self._outputs or self._outputs[index] == [None]
-            if is_unknown and index not in self._called and any(taken):
+            if is_unknown and index not in self._called and any(input_shapes):
                 # at most once for each model, because a model in models may have 2 ** 30 calls
                 self._called.add(index)
-                self._run(index, taken, depth + 1)
+                self._run(index, input_shapes, depth + 1)
             return (*self._outputs.get(index, ()), None)
         facts = layer_facts(site.class_name)
-        first = taken[0] if taken else None
+        first = input_shapes[0] if input_shapes else None
         if facts.category is Category.INPUT:
             return (first,)
         if facts.wraps == "steps":
@@ -261,8 +265,8 @@ class LayerShapes:
         self._call_inner(index, first, depth)
         if facts.wraps == "kernel":
             layer = next(iter(self.placed.children[index]), None)
-            return (None,) if layer is None else self._output_shapes(layer, taken, depth)
-        return (output_shape(site.class_name, site.config or {}, taken), None)
+            return (None,) if layer is None else self._output_shapes(layer, input_shapes, depth)
+        return (output_shape(site.class_name, site.config or {}, input_shapes), None)
 
     def _call_inner(self, index: int, shape: Shape | None, depth: int) -> None:
         """Record the input shape of a wrapper's layer, or of the cells of a recurrent layer."""
@@ -280,23 +284,23 @@ class LayerShapes:
         if shape is None or len(shape) < 2 or len(self.placed.children[index]) != 1:  # noqa: PLR2004
             return None
         step = (shape[0], *shape[2:])
-        given = self._call(self.placed.children[index][0], [(INPUT, step)], depth)[0]
-        return None if given is None else (given[0], shape[1], *given[1:])
+        step_shape = self._call(self.placed.children[index][0], [(INPUT, step)], depth)[0]
+        return None if step_shape is None else (step_shape[0], shape[1], *step_shape[1:])
 
     def _given_in_directions(
         self, index: int, shape: Shape | None, depth: int
     ) -> Sequence[Shape | None]:
         """Return the output shapes of a Bidirectional, which merges both directions."""
         directions = self.placed.children[index]
-        given = [self._call(child, [(INPUT, shape)], depth)[0] for child in directions]
+        direction_shapes = [self._call(child, [(INPUT, shape)], depth)[0] for child in directions]
         mode = (self.sites[index].config or {}).get("merge_mode")
-        if len(given) != 2 or mode is None:  # noqa: PLR2004  # there are two directions
+        if len(direction_shapes) != 2 or mode is None:  # noqa: PLR2004  # there are two directions
             return (None,)
         if mode == "concat":
             # the output shape of convolutional layers, which have filters, stays unknown
             is_image = "filters" in (self.sites[directions[0]].config or {})
-            return (None if is_image else joined(given, _LAST), None)
-        return (given[0] if given[0] == given[1] else None, None)
+            return (None if is_image else joined(direction_shapes, _LAST), None)
+        return (direction_shapes[0] if direction_shapes[0] == direction_shapes[1] else None, None)
 
 
 def _shifted_layers(calls: ModelCalls) -> frozenset[str]:

@@ -115,10 +115,10 @@ def layer_tallies(
     Return the tallies of layers by site index: first those of each layer including the layers below
     it, then those of each layer without the layers below it.
     """
-    own: dict[int, Tally] = defaultdict(Tally)
+    own_tallies: dict[int, Tally] = defaultdict(Tally)
     total: dict[int, Tally] = defaultdict(Tally)
     if not document.traces or not placed.sites:
-        return total, own
+        return total, own_tallies
     lines = {
         tensor.node: _ancestors(placed.sites, index)
         for index, tensors in placed.tensors.items()
@@ -129,19 +129,19 @@ def layer_tallies(
     for trace in document.traces:
         known = _owners_of_scopes(trace, lines)
         places: dict[Scope, int] = {}
-        seen: dict[int, Tally] = defaultdict(Tally)
+        tallies: dict[int, Tally] = defaultdict(Tally)
         for op, count in trace.ops:
             if op.scope not in places:
                 places[op.scope] = names.site(op.scope, known)
-            seen[places[op.scope]].add(op, count)
-        for index, tally in seen.items():
-            own[index].merge_entry_point(tally)
-    for index, tally in own.items():
+            tallies[places[op.scope]].add(op, count)
+        for index, tally in tallies.items():
+            own_tallies[index].merge_entry_point(tally)
+    for index, tally in own_tallies.items():
         above: int | None = index
         while above is not None:
             total[above].include(tally)
             above = placed.sites[above].parent
-    return total, own
+    return total, own_tallies
 
 
 def scope_tallies(
@@ -169,7 +169,7 @@ def scope_tallies(
             if group in groups
         }
         models = {scope[0] for scope in known if len(scope) > 1} if numbered else set()
-        seen: dict[Scope, Tally] = defaultdict(Tally)
+        tallies_of_trace: dict[Scope, Tally] = defaultdict(Tally)
         for op, count in trace.ops:
             group = next(
                 (
@@ -182,45 +182,45 @@ def scope_tallies(
             if group is None:
                 inner = op.scope[1:] if op.scope and op.scope[0] in models else op.scope
                 group = tuple(_NUMBER.sub("", part) for part in inner) if numbered else inner
-            seen[group].add(op, count)
-        for group, tally in seen.items():
+            tallies_of_trace[group].add(op, count)
+        for group, tally in tallies_of_trace.items():
             if group in groups or tally.computing:  # a scope that only moves values is not a layer
                 tallies.setdefault(group, Tally()).merge_entry_point(tally)
     return tallies
 
 
 def disagreements(
-    layers: Sequence[Layer], sites: Sequence[Site], own: Mapping[int, Tally]
+    layers: Sequence[Layer], sites: Sequence[Site], own_tallies: Mapping[int, Tally]
 ) -> Iterator[Observation]:
     """Yield an observation for layers whose traced dtype differs from the declared dtype."""
-    judged = {
+    judged_layers = {
         index: tally.judged_dtypes
-        for index, tally in own.items()
+        for index, tally in own_tallies.items()
         if tally.judged_dtypes
         and not sites[index].is_model
         and layers[index].compute_dtype is not None
     }
     wrong = [
         index
-        for index, dtypes in judged.items()
+        for index, dtypes in judged_layers.items()
         if layers[index].compute_dtype not in dtypes and layers[index].autocast is not False
     ]
     if not wrong:
         return
     by_declared = group_pairs(
-        ((layers[index].policy or "", ", ".join(sorted(judged[index]))), layers[index].path)
+        ((layers[index].policy or "", ", ".join(sorted(judged_layers[index]))), layers[index].path)
         for index in sorted(wrong)
     )
     for (policy, dtypes), paths in by_declared.items():
-        says = (
+        sentence = (
             f"declares {policy} but computes"
             if len(paths) == 1
             else f"declare {policy} but compute"
         )
         message = (
-            f"{len(paths)} of {len(judged)} layers with matrix products {says} in {dtypes} "
-            f"in the saved graph ({join_first(paths)}); signatures run this graph regardless of "
-            "the metadata"
+            f"{len(paths)} of {len(judged_layers)} layers with matrix products {sentence} in "
+            f"{dtypes} in the saved graph ({join_first(paths)}); signatures run this graph "
+            "regardless of the metadata"
         )
         yield Observation(
             code="traced-dtype-differs",

@@ -232,6 +232,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
 
 
 def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record the traits of a JSON object in a config."""
     class_name, config, module = (
         keras_objects.class_of(value),
         value.get("config"),
@@ -487,14 +488,14 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
     present_marks = [mark for mark in marks() if mark.shows(seen)]
     if narrowed := _releases_in_all(releases, [mark.releases for mark in present_marks]):
         return narrowed, False
-    lasting = (
+    lasting_marks = (
         ()
         if writer.keras
         else _releases_in_all(releases, [mark.releases for mark in present_marks if mark.lasts])
     )
     families = {release.family for release in releases}
     library = (*releases, *(release for release in RELEASES if release.family in families))
-    return lasting or releases, not _releases_in_all(
+    return lasting_marks or releases, not _releases_in_all(
         library, [mark.readers for mark in present_marks]
     )
 
@@ -518,8 +519,8 @@ def label(origins: tuple[Release, ...]) -> str | None:
     first, last = origins[0], origins[-1]
     if len(origins) == 1:
         return first.id
-    between = RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1]
-    libraries = {release.library for release in between}
+    range_of_releases = RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1]
+    libraries = {release.library for release in range_of_releases}
     if last is newest_known(last.family) and (
         libraries <= {"tf", "tf_keras"} or first.family == last.family == KERAS3
     ):
@@ -544,13 +545,13 @@ def _releases_of_keras_version(version: str) -> tuple[Release, ...]:
     Return the releases that write this ``keras_version``. Complete strings (``2.2.4-tf``) take
     precedence over prefixes (``2.2.``).
     """
-    whole = tuple(release for release in RELEASES if version == release.keras_version)
+    exact_releases = tuple(release for release in RELEASES if version == release.keras_version)
     begun = tuple(
         release
         for release in RELEASES
         if release.keras_version.endswith(".") and version.startswith(release.keras_version)
     )
-    return whole or begun or _newer_release(version)
+    return exact_releases or begun or _newer_release(version)
 
 
 def _newer_release(version: str) -> tuple[Release, ...]:

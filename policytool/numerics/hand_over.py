@@ -177,8 +177,8 @@ class HandOver(ExitStack):
         if key in self._taken and not is_own:
             return self._taken[key]
         model_format = self._detect_format(path, display_path)
-        if why := NOT_RUN.get(model_format.document_format):
-            raise ModelFileError(display_path, "not-runnable", why)
+        if reason := NOT_RUN.get(model_format.document_format):
+            raise ModelFileError(display_path, "not-runnable", reason)
         copied = self._copy(path, display_path, model_format, follow=is_own or self._trust)
         self._taken[key] = self._check_copy(copied, display_path, compiles=compiles)
         return self._taken[key]
@@ -204,15 +204,15 @@ class HandOver(ExitStack):
             return self._taken[key]
         # TensorFlow calls a checkpoint by the name without its suffix
         index = path.with_name(f"{path.name}{INDEX}")
-        whole = index if index.exists() and not path.exists() else path
-        model_format = self._detect_format(whole, display_path)
+        weights_path = index if index.exists() and not path.exists() else path
+        model_format = self._detect_format(weights_path, display_path)
         if model_format.document_format in WITHOUT_WEIGHTS:
             raise ModelFileError(
                 display_path, "no-weights", f"is {model_format.title}, which contains no weights"
             )
         if model_format is checkpoint.FORMAT:
-            whole = local(whole_checkpoint(whole) or whole)
-        copied = self._copy(whole, display_path, model_format, follow=self._trust)
+            weights_path = local(whole_checkpoint(weights_path) or weights_path)
+        copied = self._copy(weights_path, display_path, model_format, follow=self._trust)
         copy = self._check_copy(copied, display_path, is_model=False)
         if model_format is checkpoint.FORMAT:
             copied = copied.with_suffix("")
@@ -235,8 +235,8 @@ class HandOver(ExitStack):
         """
         with steps.budget(display_path):
             document = format_detection.document(copied, display_path)
-            if is_model and (why := NOT_RUN.get(document.format)):
-                raise ModelFileError(display_path, "not-runnable", why)
+            if is_model and (reason := NOT_RUN.get(document.format)):
+                raise ModelFileError(display_path, "not-runnable", reason)
             format_detection.refuse_ambiguity(document)
             has_config = is_model and document.config_part is not None
             loaded = reading.load_model(document) if has_config else None
@@ -384,9 +384,9 @@ class _Walk:
         is_link = path.is_symlink() and self._is_copied_as_link(name)
         if is_link or not path.is_dir():
             yield _Part(source=path, name=name, is_link=is_link)
-        elif (real := os.path.realpath(path)) not in above:
+        elif (resolved := os.path.realpath(path)) not in above:
             for entry in sorted(opening.names(path)):
-                yield from self.parts(name / entry, above | {real})
+                yield from self.parts(name / entry, above | {resolved})
 
     def _is_copied_as_link(self, name: Path) -> bool:
         """

@@ -258,6 +258,7 @@ class _Pair:
             )
 
     def _arrays(self, side: int, call: Mapping[str, Any], place: int) -> list[NDArray[Any]]:
+        """Return the batches of one tensor of a call."""
         return [
             self.stored[side][f"{call['number']}.{place}.{batch}"]
             for batch in range(call["batches"])
@@ -277,8 +278,10 @@ class _Pair:
             (place, others.index(name) if by_name else place) for place, name in enumerate(names)
         )
 
-    def _outputs_error(self, what: str) -> ModelFileError:
-        return ModelFileError(self.sides[1].model.path, "outputs", f"{what}; nothing was written")
+    def _outputs_error(self, problem: str) -> ModelFileError:
+        return ModelFileError(
+            self.sides[1].model.path, "outputs", f"{problem}; nothing was written"
+        )
 
 
 def _output(
@@ -297,9 +300,9 @@ def _output(
     distance = largest = 0.0
     differing, not_finite = 0, [0, 0]
     for block, other_block in _blocks(first, second):
-        same = block == other_block
+        is_equal = block == other_block
         if is_float:
-            same |= np.isnan(block) & np.isnan(other_block)
+            is_equal |= np.isnan(block) & np.isnan(other_block)
             finite = np.isfinite(block) & np.isfinite(other_block)
             largest = max(largest, float(np.abs(block[finite]).max(initial=0.0)))
             distance = max(
@@ -307,7 +310,7 @@ def _output(
             )
             not_finite[0] += int(np.count_nonzero(~np.isfinite(block)))
             not_finite[1] += int(np.count_nonzero(~np.isfinite(other_block)))
-        differing += int(np.count_nonzero(~same))
+        differing += int(np.count_nonzero(~is_equal))
     return PredictedOutput(
         name=name,
         dtype_before=dtypes[0],
@@ -343,19 +346,20 @@ def _comparable(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype("float64") if values.dtype.kind == "f" else values
 
 
-def _excess(where: str, output: PredictedOutput, bound: float, *, exact: bool) -> str | None:
+def _excess(place: str, output: PredictedOutput, bound: float, *, exact: bool) -> str | None:
+    """Return a sentence part if an output differs by more than the tolerance; otherwise None."""
     before, after = output.not_finite
     if after > before or (exact and after != before):
-        return f"{where} contains {after} NaN or infinite values ({before} before)"
+        return f"{place} contains {after} NaN or infinite values ({before} before)"
     if not bound or output.relative is None:
         return (
             None
             if output.equal or (bound and not output.differing)
-            else f"{where} differs in {output.differing} of {output.values} values"
+            else f"{place} differs in {output.differing} of {output.values} values"
         )
     return (
         (
-            f"{where} differs by up to {output.relative:.2g} of its largest value; the tolerance "
+            f"{place} differs by up to {output.relative:.2g} of its largest value; the tolerance "
             f"is {bound:.2g}"
         )
         if output.relative > bound
@@ -409,13 +413,21 @@ def converted_tolerance(before: Model, after: Model, *, numerics: bool) -> float
         for layer in model.layers
         for dtype in _float_dtypes(layer)
     )
-    own = _of_depth(after, coarsest)
+    rounding_tolerance = _of_depth(after, coarsest)
     if coarsest > UNIT_ROUNDOFF["float32"]:
-        own = max(_EPS * coarsest, own)
-    return max(own, rewritten_tolerance(before, after)) if numerics else own
+        rounding_tolerance = max(_EPS * coarsest, rounding_tolerance)
+    return (
+        max(rounding_tolerance, rewritten_tolerance(before, after))
+        if numerics
+        else rounding_tolerance
+    )
 
 
 def _of_depth(model: Model, roundoff: float) -> float:
+    """
+    Return a tolerance for a model: a multiple of the roundoff, which grows with the square root of
+    the number of layers with variables.
+    """
     weighted = sum(1 for layer in model.layers if layer.variables)
     return _SLACK * roundoff * math.sqrt(max(weighted, 1))
 

@@ -150,7 +150,7 @@ def compare_result(
         for name, dtype in signature.outputs.items()
         if result.outputs.get(name, dtype) != dtype
     )
-    otherwise = tuple(
+    differences = tuple(
         f"{layer.path} now has the policy {result.policy} instead of {layer.policy}"
         for layer, result in _retyped_layers(planned.model, after.model, names)
         if _is_part(planned.model, layer)
@@ -162,7 +162,7 @@ def compare_result(
             for key, other in new_by_key.items()
         ),
         retyped=retyped,
-        other_policies=otherwise,
+        other_policies=differences,
         judged=sum(1 for _ in _judged_layers(after.model)),
     )
 
@@ -178,13 +178,13 @@ def _value_differences(
     """
     for key, stored in old.items():
         other = new[key]
-        what = f"{key[0]} {key[1]}"
+        variable_words = f"{key[0]} {key[1]}"
         if other is None:
-            yield f"{what} is missing from the result"
+            yield f"{variable_words} is missing from the result"
         elif not hold_same_values(stored, other):
             yield (
-                f"{what} differs from the original even after the cast from {stored.dtype} to "
-                f"{other.dtype}"
+                f"{variable_words} differs from the original even after the cast from "
+                f"{stored.dtype} to {other.dtype}"
             )
     if count != len(old):
         yield f"the result has {count} variables, but the original has {len(old)}"
@@ -253,11 +253,14 @@ def _stored_variables(loaded: LoadedModel, directory: Path) -> dict[Key, StoredV
 def _keyed_tensors(loaded: LoadedModel) -> Iterator[tuple[Key, Tensor]]:
     """Yield each layer's variables with a key; a repeated name in a layer gets a number."""
     for index, tensors in loaded.placed.tensors.items():
-        path, seen = loaded.layers[index].path, defaultdict[str, int](int)
+        path, name_counts = loaded.layers[index].path, defaultdict[str, int](int)
         for tensor in tensors:
             name = tensor.path[-1].removesuffix(":0")
-            seen[name] += 1
-            yield (path, name if seen[name] == 1 else f"{name} ({seen[name]})"), tensor
+            name_counts[name] += 1
+            yield (
+                (path, name if name_counts[name] == 1 else f"{name} ({name_counts[name]})"),
+                tensor,
+            )
 
 
 def hold_same_values(variable: StoredVariable, other: StoredVariable) -> bool:
@@ -306,15 +309,15 @@ def _matching_paths(planned: Model, after: Model) -> dict[str, str]:
     for path, layer in planned_layers.items():
         parent, _, name = path.rpartition("/")
         above = result_paths.get(parent, parent)
-        same = f"{above}/{name}" if above else name
+        same_path = f"{above}/{name}" if above else name
         siblings = [
             other
             for other in free[above, layer.class_name]
-            if other not in planned_layers or other == same
+            if other not in planned_layers or other == same_path
         ]
         result_paths[path] = (
-            same
-            if same in result_layers
+            same_path
+            if same_path in result_layers
             else next((other for other in siblings if other not in result_paths.values()), path)
         )
     return result_paths

@@ -110,9 +110,9 @@ class TensorFlowTools:
         source = installed_libraries(self.worker.python)
         other = self.target.python if self.target is not None else self.worker.python
         loader = source if other == self.worker.python else installed_libraries(other)
-        lack = loader.lack(get(target).family)
-        if lack is not None:
-            return replace(self, verify=False, no_verify_reason=lack)
+        missing_reason = loader.lack(get(target).family)
+        if missing_reason is not None:
+            return replace(self, verify=False, no_verify_reason=missing_reason)
         return replace(self, libraries=(source, loader))
 
 

@@ -92,12 +92,12 @@ def installed_libraries(python: str) -> InstalledLibraries:
     Return the libraries of an interpreter. This starts a process, unless the interpreter is that of
     this process and has no TensorFlow.
     """
-    where = "this environment" if python == sys.executable else python
+    interpreter_words = "this environment" if python == sys.executable else python
     if python == sys.executable and importlib.util.find_spec("tensorflow") is None:
-        return InstalledLibraries(where=where, releases={})
+        return InstalledLibraries(where=interpreter_words, releases={})
     try:
         with interrupts.temporary_directory() as scratch:
-            done = subprocess.run(  # noqa: S603  # this interpreter, or the one that the user chose
+            completed = subprocess.run(  # noqa: S603  # this interpreter, or the one that the user chose
                 [interpreter_path(python), str(RUNTIME), "installed"],
                 cwd=scratch,
                 env=child_environment(scratch),
@@ -106,7 +106,7 @@ def installed_libraries(python: str) -> InstalledLibraries:
                 timeout=_LOOK,
                 check=True,
             )
-        releases = _releases(json.loads(done.stdout))
+        releases = _releases(json.loads(completed.stdout))
     except OSError as error:
         problem = f"{python} cannot be run ({error.strerror or error})"
     except (subprocess.SubprocessError, ValueError):
@@ -115,8 +115,8 @@ def installed_libraries(python: str) -> InstalledLibraries:
             "interpreter"
         )
     else:
-        return InstalledLibraries(where=where, releases=releases)
-    return InstalledLibraries(where=where, releases={}, problem=problem)
+        return InstalledLibraries(where=interpreter_words, releases=releases)
+    return InstalledLibraries(where=interpreter_words, releases={}, problem=problem)
 
 
 def format_obstacle(*formats: str | None) -> str | None:

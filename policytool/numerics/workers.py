@@ -347,14 +347,14 @@ class Worker:
                 f"the TensorFlow process sent a response of {excess}",
                 ended=True,
             )
-        lacked = child.may_have_lacked_memory
-        hint = self._limit() or ", which often means that memory ran out" if lacked else ""
+        lacked_memory = child.may_have_lacked_memory
+        hint = self._limit() or ", which often means that memory ran out" if lacked_memory else ""
         return WorkerError(
             "worker-crashed",
             f"the TensorFlow process ({self.python}) {child.how_it_ended()}{hint}",
             details=child.messages,
             ended=True,
-            lacked_memory=lacked,
+            lacked_memory=lacked_memory,
         )
 
     @property
@@ -386,16 +386,20 @@ def child_environment(scratch: str) -> dict[str, str]:
     return {**environment(os.environ), **dict.fromkeys(_TEMPORARY, scratch)}
 
 
-def environment(own: Mapping[str, str]) -> dict[str, str]:
+def environment(own_environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a child, selected from those of this process."""
     kept = {
         name: value
-        for name, value in own.items()
+        for name, value in own_environment.items()
         if name in _KEPT or name.startswith(_KEPT_PREFIXES)
     }
-    if own.get("PYTHONPATH"):  # absolute, because the child has a different working directory
+    if own_environment.get(
+        "PYTHONPATH"
+    ):  # absolute, because the child has a different working directory
         kept["PYTHONPATH"] = os.pathsep.join(
-            str(Path(entry).absolute()) for entry in own["PYTHONPATH"].split(os.pathsep) if entry
+            str(Path(entry).absolute())
+            for entry in own_environment["PYTHONPATH"].split(os.pathsep)
+            if entry
         )
     return {**_QUIET, **kept}
 

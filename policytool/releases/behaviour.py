@@ -391,6 +391,7 @@ def _key(row: Row) -> str:
 
 
 def _rule(row: Row) -> MaskRule:
+    """Return the mask rule of a row of the data."""
     attached = {**row, **row.get("run_time", {})}
     return MaskRule(
         out=_words(row["masks"]),
@@ -408,6 +409,7 @@ def _rule(row: Row) -> MaskRule:
 
 
 def _words(masks: Mapping[str, str | list[str]]) -> dict[str, tuple[str, ...]]:
+    """Return masks in the notation of the rules as tuples, one entry for each output."""
     return {
         subset: tuple(word) if isinstance(word, list) else (word,) for subset, word in masks.items()
     }

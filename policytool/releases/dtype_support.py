@@ -38,13 +38,13 @@ def layer_failure(library: str, class_name: str, policy: str) -> str | None:
     :func:`initializer_failure` returns the failures that another initializer avoids.
     """
     cases = _cases(library, class_name)
-    plain = cases.get(class_name)
-    tells = plain is not None and "fails" not in plain.get(
+    default_case = cases.get(class_name)
+    explains = default_case is not None and "fails" not in default_case.get(
         _ORDINARY, {}
     )  # a class that refuses even float32 by default says nothing of the others
     chosen = (
-        [plain]
-        if plain is not None and tells
+        [default_case]
+        if default_case is not None and explains
         else [facts for case, facts in cases.items() if case != class_name]
     )
     messages = [_own_trouble(facts.get(policy, {})) for facts in chosen]
@@ -83,8 +83,8 @@ def variable_dtype(library: str, class_name: str, policy: str, variable: str) ->
 
 def variable_dtypes(library: str, class_name: str, policy: str) -> frozenset[str]:
     """
-    Return the dtypes of all variables that the class does not keep in the policy's variable dtype,
-    for files that do not tell which variable is which.
+    Return the dtypes of the variables that the class does not keep in the policy's variable dtype,
+    for files that do not say which variable is which.
     """
     return frozenset(
         str(dtype)
@@ -104,11 +104,11 @@ def output_dtype(library: str, class_name: str, argument: str | None, policy: st
 
 def computes_as_stored(library: str, class_name: str, variable: str) -> bool:
     """
-    Return whether a layer of the class computes with a float32 variable as it is, where its policy
-    is a mixed one; a number stands for any of its variables.
+    Return whether a layer of the class computes with a float32 variable without casting it under a
+    mixed policy. A number stands for any variable of the layer.
 
-    ``data/casts.json`` is what came of trying it (``fixtures/kernels.py``); a class that was not
-    tried casts all of them.
+    ``data/casts.json`` has the results of trying it (``fixtures/kernels.py``). A class that was not
+    tried is assumed to cast all of its variables.
     """
     names = _uncast_arguments(library).get(class_name, frozenset())
     return bool(names) if variable.isdigit() else variable in names

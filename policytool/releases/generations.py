@@ -91,7 +91,7 @@ class Generation:
         """
         Return the value that this generation writes for a policy.
 
-        :raises SpellingError: for a policy that it has no words for, with the reason.
+        :raises SpellingError: for a policy that the generation cannot represent, with the reason.
         """
         return self.write(policy, self.title)
 
@@ -206,7 +206,7 @@ file of it can show one.
 
 def _experimental_policy(policy: Policy | PolicyMap, title: str) -> Json:
     """
-    Return the bare name of a single dtype without a loss scale, and a ``Policy`` dict for the rest
+    Return the bare name of a single dtype without a loss scale, and otherwise a ``Policy`` dict
     (``policy.serialize``).
     """
     known = policy_formats.plain(policy, title)
@@ -393,7 +393,7 @@ def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
 
 
 def _serialized_policies(value: Json) -> Iterator[keras_objects.KerasObject]:
-    """Yield a policy of Keras as it is serialized, after the policies in its policy map."""
+    """Yield the Keras policies in a serialized value, those of a policy map before the map."""
     serialized = keras_objects.read(value)
     if serialized is None or not f"{serialized.module}.".startswith("keras."):
         return
@@ -405,8 +405,8 @@ def _serialized_policies(value: Json) -> Iterator[keras_objects.KerasObject]:
 
 def unknown_parts(value: Json) -> Iterator[str]:
     """
-    Yield the classes and quantization modes of a policy that no known release has, such as those of
-    a later release; nothing for classes of users.
+    Yield the classes and quantization modes of a policy that no known release has, because a later
+    release wrote them; nothing for custom classes.
     """
     known = {*policy_formats.KERAS2_CLASSES, *_PLAIN_CLASSES, _MAP, *_QUANTIZED_CLASSES.values()}
     for policy in _serialized_policies(value):
@@ -437,8 +437,8 @@ def _parse_map(config: dict[str, Json]) -> PolicyMap:
 
 def _parse_entry(value: Json) -> Policy | None:
     """
-    Return one policy of a map; null, or a dict whose name is null, leaves it to the loader's global
-    policy.
+    Return a policy of a map. For null, and for a dict whose name is null, return None, which means
+    the global policy.
     """
     if value is None:
         return None
@@ -488,10 +488,11 @@ GENERATIONS: Final = (
 
 def parse(value: Json, first: Generation) -> Policy | PolicyMap:
     """
-    Return the policy that a config's ``dtype`` value spells: as the file's own generation has it,
-    else as any other.
+    Return the policy of a ``dtype`` value in a config. The value is read as the generation of the
+    file writes it; if that fails, as any other generation writes it.
 
-    :raises SpellingError: as the file's own generation says it, for what none of them writes.
+    :raises SpellingError: if no generation writes the value, with the reason of the file's
+        generation.
     """
     try:
         return first.parse(value)

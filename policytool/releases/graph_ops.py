@@ -32,16 +32,16 @@ class _Ops:
 
 
 def moves_values(op: str) -> bool:
-    """Return whether an op only passes on, shapes or stores values."""
+    """Return whether an op only passes values on, shapes them or stores them."""
     return "moves_values" in _facts(op)
 
 
 def path_inputs(op: str, inputs: Sequence[str]) -> Sequence[str]:
     """Return the inputs of an op that must be paths for its result to be a path."""
-    which = _facts(op).get("path_inputs")
-    if which is None:
+    input_positions = _facts(op).get("path_inputs")
+    if input_positions is None:
         return ()
-    return {"first": inputs[:1], "all": inputs, "all_but_first": inputs[1:]}[which]
+    return {"first": inputs[:1], "all": inputs, "all_but_first": inputs[1:]}[input_positions]
 
 
 def amp_list(op: str, dtype: str) -> str | None:
@@ -59,20 +59,26 @@ def dtypes(op: str, attributes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """
     Return the float dtypes of an op's inputs and outputs.
 
+    Attributes that no input or output uses do not count, and attributes that are missing in the
+    file have their defaults.
+
     :param attributes: the float dtypes that each attribute names; empty for every other attribute
         in the file.
     """
     ops = _ops()
-    held_attributes = ops.held.get(op, ())
+    unused_attributes = ops.held.get(op, ())
     float_dtypes = {
-        dtype for key, some in attributes.items() if key not in held_attributes for dtype in some
+        dtype
+        for key, named_dtypes in attributes.items()
+        if key not in unused_attributes
+        for dtype in named_dtypes
     }
     float_dtypes.update(ops.fixed.get(op, ()))
     float_dtypes.update(
         dtype
-        for key, some in ops.defaults.get(op, {}).items()
+        for key, named_dtypes in ops.defaults.get(op, {}).items()
         if key not in attributes
-        for dtype in some
+        for dtype in named_dtypes
     )
     return tuple(sorted(float_dtypes))
 

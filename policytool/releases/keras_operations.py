@@ -54,12 +54,13 @@ class CallParameters:
 
     def surplus(self, count: int, names: frozenset[str]) -> frozenset[str]:
         """
-        Return the arguments that the method does not accept, those by position by their number.
+        Return the arguments that the method does not accept: names, and the positions of arguments
+        without a name.
         """
-        least = len(self.positional)
-        many = () if self.takes_any("*") else range(least + 1, count + 1)
+        positional_count = len(self.positional)
+        surplus_positions = () if self.takes_any("*") else range(positional_count + 1, count + 1)
         unknown = () if self.takes_any("**") else names - set(self.names)
-        return frozenset((*unknown, *(f"#{number}" for number in many)))
+        return frozenset((*unknown, *(f"#{number}" for number in surplus_positions)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +92,7 @@ class OperationSignature:
 
     @property
     def takes_name(self) -> bool:
-        """Whether an operation of the class can be given a name."""
+        """Whether the constructor accepts the name of the operation."""
         return "name" in self.config
 
 
@@ -140,8 +141,8 @@ def signature(loader: str, module: str | None, class_name: str) -> OperationSign
 
 def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
     """
-    Yield each way in which a graph's entry uses its operation: one for each call, or one if there
-    are no calls.
+    Yield each use of an operation in an entry of a graph: one for each call, or one if there are no
+    calls.
     """
     module, config, nodes = entry.get("module"), entry.get("config"), entry.get("inbound_nodes")
     use = OperationUse(
@@ -162,14 +163,14 @@ def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
 
 
 def value_kinds(value: Json) -> Kinds:
-    """Return the kinds of a value in a file."""
+    """Return the kinds of the values in a value of a file, at any depth."""
     if not isinstance(value, list):
         return _KINDS[_kind(value)]
     return frozenset({_LIST, *(f"{_LIST} of {_kind(item)}" for item in value)})
 
 
 def functions(entry: Mapping[str, Json]) -> Iterator[str]:
-    """Yield the names of the functions among an operation's arguments; ``lambda`` for bytecode."""
+    """Yield the names of the functions in an operation's arguments; ``lambda`` for bytecode."""
     pending: list[Json] = [entry.get("config"), entry.get("inbound_nodes")]
     while pending:
         value = pending.pop()
@@ -187,8 +188,8 @@ def functions(entry: Mapping[str, Json]) -> Iterator[str]:
 
 def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
     """
-    Yield the reasons why a release of Keras 3 does not load an operation; none if it loads it. The
-    operation's class must exist in some release.
+    Yield the reasons why a release of Keras 3 fails to load an operation; nothing if it loads it.
+    Some release must have the operation's class.
     """
     operation = signature(loader, use.module, use.class_name)
     if operation is None:
@@ -204,7 +205,7 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
         *_argument_names(use, operation.built.surplus(len(use.args), frozenset(call_arguments))),
     }
     call_arguments |= zip(operation.built.positional, use.args, strict=False)
-    lacking = {
+    missing_names = {
         *(name for name in operation.required if name not in keys),
         *(
             name
@@ -213,10 +214,10 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
         ),
     }
     for names, words in (
-        (refused - lacking, "{} has no {}"),
-        (lacking - refused, "{} requires the {}"),
-        (lacking & refused & set(operation.required), "{} expects the {} in its config"),
-        (lacking & refused - set(operation.required), "{} expects the {} in its call"),
+        (refused - missing_names, "{} has no {}"),
+        (missing_names - refused, "{} requires the {}"),
+        (missing_names & refused & set(operation.required), "{} expects the {} in its config"),
+        (missing_names & refused - set(operation.required), "{} expects the {} in its call"),
     ):
         if names:
             yield _objection(use, words, names)
@@ -236,8 +237,8 @@ def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
 
 def call_objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
     """
-    Yield why a model with an operation fails when it is called although a release loads it: Keras
-    3.15 infers the output of ``Array`` with a ``dtype``, which its call does not accept.
+    Yield the reasons why a model fails when it is called although a release loads its operation.
+    Keras 3.15 infers the output of ``Array`` with a ``dtype``, which its call does not accept.
     """
     operation = signature(loader, use.module, use.class_name)
     if operation is None or operation.run == operation.built:
@@ -464,9 +465,9 @@ def rows_by_operation() -> Mapping[tuple[str, str], OperationRow]:
 
 def operation_results() -> Mapping[str, str | None]:
     """
-    Return the result dtypes of operations that are not in the operation table, unless the result
-    has the float dtype of their tensors: ``first`` for the dtype of the first argument, None if it
-    depends on more.
+    Return the result dtypes of the operations that are not in the operation table. ``first`` means
+    the dtype of the first argument, and None that it depends on more than that. Operations whose
+    results have the float dtype of their tensors are left out.
     """
     results: Mapping[str, str | None] = data.read("function_operations")["operation_results"]
     return results
@@ -474,8 +475,8 @@ def operation_results() -> Mapping[str, str | None]:
 
 def function_result(function: str, arguments: Mapping[str, object]) -> tuple[str | None, bool]:
     """
-    Return the result dtype, if it is always the same, of a function that is not in the operation
-    table, and whether that is the dtype of the first argument.
+    Return the result dtype of a function that is not in the operation table, if it is always the
+    same, and whether the result has the dtype of the first argument.
     """
     result = data.read("function_operations")["function_results"].get(function)
     if isinstance(result, dict):

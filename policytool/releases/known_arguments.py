@@ -85,7 +85,10 @@ _NO_OBJECTION: Final = Objection()
 
 
 def kind_of(key: str) -> str | None:
-    """Return the kind of an object by its key in a config; None if the key does not say it."""
+    """
+    Return the kind of an object from its key in a config, such as ``kernel_initializer``; None if
+    the key does not contain a kind.
+    """
     _, underscore, word = key.rpartition("_")
     return _KINDS.get(word) if underscore else None
 
@@ -128,11 +131,11 @@ def objections(
     module: bool,
 ) -> Mapping[str, Objection]:
     """
-    Return the reasons why releases do not accept the config of a known class, by release; those
-    that accept the config are missing.
+    Return the reasons why releases do not accept the config of a known class, by release. Releases
+    that accept the config are left out.
     """
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
-    missing, broken = _columns(facts.get("missing", "")), _columns(facts.get("fails", ""))
+    missing, failing = _columns(facts.get("missing", "")), _columns(facts.get("fails", ""))
     refuses: Facts = facts.get("refuses", {})
     refusals = []
     for key in config:
@@ -150,16 +153,22 @@ def objections(
         column = loader + _MODULE if module and loader + _MODULE in _column_positions() else loader
         if column in missing:
             by_loader[loader] = Objection(missing=True)
-        elif column in broken:
+        elif column in failing:
             by_loader[loader] = Objection(broken=True)
         elif refusals or required:
             refusal = Objection(
-                refused=tuple(sorted(key for key, _, every, _ in refusals if column in every)),
+                refused=tuple(
+                    sorted(
+                        key
+                        for key, _, refusing_columns, _ in refusals
+                        if column in refusing_columns
+                    )
+                ),
                 values=tuple(
                     sorted(
                         (key, value)
-                        for key, value, every, some in refusals
-                        if column in some and column not in every
+                        for key, value, refusing_columns, accepting_columns in refusals
+                        if column in accepting_columns and column not in refusing_columns
                     )
                 ),
                 lacking=tuple(key for key, columns in required if column in columns),
@@ -170,7 +179,10 @@ def objections(
 
 
 def unreliable_loaders(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
-    """Return the releases that fail to load the only config that they write for the class."""
+    """
+    Return the releases that fail to load the config of a default instance, the only one that they
+    write for the class.
+    """
     facts: Facts = measurements()[kind][registered_class_name(class_name)]
     failing_columns = _columns(facts.get("may_fail", ""))
     return frozenset(
@@ -183,10 +195,11 @@ def unreliable_loaders(kind: str, class_name: str, *, module: bool) -> frozenset
 
 def activation_values(activation: str, release: str) -> tuple[float, ...] | None:
     """
-    Return the values of a release's activation at -2.5, -1, 1 and 2.5, if releases differ; None if
-    all agree, or if the values are unknown.
+    Return the values of a release's activation at -2.5, -1, 1 and 2.5; None if all releases agree,
+    or if the values are unknown.
 
-    A release that was not measured computes the same as the others of its family, if these agree.
+    A release that was not measured has the values of its family, if the measured releases of the
+    family agree.
     """
     groups: Facts = measurements()["activations"].get(activation, {}).get("computes", {})
     family_values = []
@@ -213,8 +226,8 @@ def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozens
 
 def default_config(kind: str, class_name: str, release: str) -> dict[str, Any]:
     """
-    Return the config that a release writes for a default instance of a class. If the release was
-    not measured, it is that of the next later release of its family.
+    Return the config that a release writes for a default instance of a class. A release that was
+    not measured has the config of the next later release of its family.
     """
     writes: Facts = _facts(kind, class_name).get("writes", {})
     columns = [
@@ -267,8 +280,8 @@ def _expand_ranges(ranges: str, names: Sequence[str]) -> frozenset[str]:
 @cache
 def _written_keys(kind: str, name: str) -> frozenset[str]:
     facts: Facts = measurements()[kind][name]
-    own = {*_LEFT_OUT, *facts.get("writes", {}), *facts.get("also", {})}
-    return frozenset(own | _OF_EVERY_LAYER)
+    keys = {*_LEFT_OUT, *facts.get("writes", {}), *facts.get("also", {})}
+    return frozenset(keys | _OF_EVERY_LAYER)
 
 
 @cache
@@ -300,10 +313,10 @@ _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 def resolves_name(loader: str, container: str, kind: str, name: str) -> bool:
     """
-    Return whether a loader finds a loss or a metric by a name.
+    Return whether a release finds a loss or a metric by a name.
 
-    :param container: ``h5``, whose training configuration is read by ``deserialize``, as that of a
-        SavedModel is, or ``keras``, whose names go to ``compile()``
+    :param container: ``h5`` for HDF5 and SavedModels, whose training configuration ``deserialize``
+        reads; ``keras`` for archives, whose names are passed to ``compile()``
     """
     return loader in _releases(data.read("training_names")[kind][container].get(name, ""))
 
@@ -317,7 +330,7 @@ def is_known_name(kind: str, name: str) -> bool:
 
 
 def plain_names(kind: str) -> frozenset[str]:
-    """Return the names of losses or metrics in lower case, those of classes with underscores."""
+    """Return the names of losses or metrics in lower case. Names of classes get underscores."""
     return frozenset(
         _HUMPS.sub("_", name).lower() for name in data.read("training_names")[kind]["keras"]
     )

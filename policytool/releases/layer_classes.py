@@ -200,7 +200,8 @@ class LayerFacts:
     @property
     def is_opaque(self) -> bool:
         """
-        Whether foreign code or an op determines the dtypes of its layers, whatever their policy.
+        Whether code that is not Keras', or an op, determines the dtypes of its layers, whatever
+        their policies are.
         """
         return self.category in {Category.FOREIGN, Category.OP_LAYER}
 
@@ -211,7 +212,7 @@ class LayerFacts:
 
     @property
     def keeps_moving_statistics(self) -> bool:
-        """Whether training updates the statistics of its inputs, beside a gamma and a beta."""
+        """Whether training updates statistics of its inputs, in addition to a gamma and a beta."""
         return bool(self.statistics) and self.category is Category.NORMALIZATION
 
     @property
@@ -222,8 +223,8 @@ class LayerFacts:
     @property
     def makes_ids(self) -> bool:
         """
-        Whether it makes ids, or vectors of ids, by lookups in tables and counts, which have no
-        16-bit form.
+        Whether it creates ids, or vectors of ids, by table lookups and counts, which have no 16-bit
+        kernels.
         """
         return self.category in {Category.LOOKUP, Category.ENCODER}
 
@@ -293,12 +294,15 @@ def classes_of(category: Category) -> frozenset[str]:
 
 
 def public_class_name(class_name: str) -> str:
-    """Return the public name of a class; its own for all but those registered under another."""
+    """
+    Return the public name of a class, which is the name itself unless the class is registered under
+    another.
+    """
     return layer_facts(class_name).public_name or class_name
 
 
 def registered_class_name(class_name: str) -> str:
-    """Return the name that Keras 3 registers a class under, by its public name."""
+    """Return the name under which Keras 3 registers a class, from the public name."""
     return _registered_names().get(class_name, class_name)
 
 
@@ -310,8 +314,8 @@ def known_classes() -> frozenset[str]:
 @cache
 def builtin_classes() -> frozenset[str]:
     """
-    Return the public layer and model classes of every release, which ``fixtures/generate.py`` asks
-    of the releases themselves.
+    Return the public layer and model classes of every release. ``fixtures/generate.py`` reads them
+    from the releases.
     """
     return frozenset(data.read("layer_classes")["classes"])
 
@@ -326,12 +330,11 @@ def operation_classes() -> frozenset[str]:
 
 def is_operation(entry: dict[str, Json]) -> bool:
     """
-    Return whether an entry of a functional model's graph is an operation of Keras 3 and not a
-    layer.
+    Return whether an entry of a functional model's graph is a Keras 3 operation and not a layer.
 
-    Its module says so. HDF5 has none: there its class and its call arguments (``args``), which only
-    Keras 3 writes, tell; and a layer of a class that shares its name with an operation always
-    writes ``trainable``.
+    The module of the entry decides. HDF5 files have no modules; in these, the class decides
+    together with the call arguments (``args``), which only Keras 3 writes. A class that shares its
+    name with a layer is an operation if its config lacks the keys that every layer has.
     """
     module, config = entry.get("module"), entry.get("config")
     if isinstance(module, str):

@@ -76,8 +76,8 @@ class VariableSlot:
 
 def plain(within: tuple[str, ...]) -> tuple[str, ...]:
     """
-    Return attributes in a form for all releases: Keras 2's MultiHeadAttention has ``_query_dense``
-    for ``query_dense`` of Keras 3.
+    Return the attributes that lead to a variable in a form that is the same in all releases:
+    ``_query_dense`` of MultiHeadAttention in Keras 2 becomes ``query_dense`` of Keras 3.
     """
     return tuple(part.removeprefix("_") for part in within)
 
@@ -86,8 +86,8 @@ def slots(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:
     """
-    Return the variables of a layer and of the sublayers that it creates itself, in HDF5's order;
-    None for a class that the data does not know.
+    Return the variables of a layer and of the layers that it creates, in the order of HDF5; None
+    for a class without data.
     """
     record = _record(class_name, _measured_release(release))
     if record is None:
@@ -119,8 +119,8 @@ def _present_slots(
 
 def class_slots(class_name: str) -> Mapping[tuple[tuple[str, ...], int | str], VariableSlot]:
     """
-    Return the variables that layers of a class can have, whatever their configs say, by the
-    attributes that lead to each, as every release has them, and its number.
+    Return all variables that layers of a class can have, independent of their configs. The key
+    consists of the attributes that lead to the variable, as in every release, and its number.
     """
     records = data.read("layer_variables")["classes"].get(class_name, ())
     return {
@@ -131,7 +131,7 @@ def class_slots(class_name: str) -> Mapping[tuple[tuple[str, ...], int | str], V
 
 
 def may_lack_variables(class_name: str, release: str) -> bool:
-    """Return whether some config of a class leaves out all variables that its layers can have."""
+    """Return whether layers of a class have no variables with some configs."""
     record = _record(class_name, _measured_release(release))
     if record is None or not record["slots"]:
         return False
@@ -141,8 +141,7 @@ def may_lack_variables(class_name: str, release: str) -> bool:
 
 def record_number(class_name: str, release: str) -> int | None:
     """
-    Return a number that is the same for two releases whose layers of a class have the same
-    variables.
+    Return a number that is equal for two releases whose layers of a class have the same variables.
     """
     record = _record(layer_of_cell(class_name) or class_name, _measured_release(release))
     return None if record is None else id(record)
@@ -151,7 +150,7 @@ def record_number(class_name: str, release: str) -> int | None:
 def _cell_slots(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:
-    """Return the variables of a cell from those of the layer that creates it."""
+    """Return the variables of a cell, from those of the layer that creates it."""
     layer = layer_of_cell(class_name)
     layer_slots = slots(layer, release, config) if layer is not None else None
     return (
@@ -173,8 +172,8 @@ def _matches_condition(value: object, condition: str) -> bool:
 
 def _number_slots(rows: Sequence[Sequence[Any]]) -> tuple[VariableSlot, ...]:
     """
-    Return slots, numbered within each object: its trainable variables first, as
-    ``Layer.save_own_variables`` has them.
+    Return slots with their numbers in each object, its trainable variables first, as
+    ``Layer.save_own_variables`` numbers them.
     """
     counts: dict[str, int] = {}
     numbers: dict[int, int] = {}
@@ -206,21 +205,21 @@ def _record_of_known(class_name: str, release: str) -> dict[str, Any] | None:
     exact_record = next((record for record in records if release in record["releases"]), None)
     if exact_record is not None or release not in LOADERS:
         return exact_record
-    later = [
+    later_records = [
         name
         for name in LOADERS
         if is_since(name, release) and get(name).family == get(release).family
     ]  # TF 2.1 has layers that were measured in 2.4
     return next(
-        (record for name in later for record in records if name in record["releases"]), None
+        (record for name in later_records for record in records if name in record["releases"]), None
     )
 
 
 @cache
 def _measured_release(release: str) -> str:
     """
-    Return the newest measured release that is no newer than this one; the oldest one for Keras 2.3
-    and older.
+    Return the newest measured release that is not newer than a release; the oldest measured one for
+    Keras 2.3 and older.
     """
     measured_releases: list[str] = data.read("layer_variables")["releases"]
     if release not in LOADERS:
@@ -254,7 +253,7 @@ class LayerBuild:
 
 def variable_shape(class_name: str, slot: VariableSlot, build: LayerBuild) -> Shape | None:
     """
-    Return the shape of a variable of a layer; None if its rank is not known, or the class has no
+    Return the shape of a variable of a layer; None if its rank is unknown, or if the data has no
     expression for it.
     """
     items = _expression(class_name, slot)
@@ -273,8 +272,8 @@ def rank(class_name: str, slot: VariableSlot) -> int | None:
 
 def agree(class_name: str, variables: Iterable[tuple[VariableSlot, Shape]]) -> bool:
     """
-    Return whether some arguments and inputs of a class give all these shapes, as far as the
-    expressions without arguments tell: the rank of each, and equal sizes for equal expressions.
+    Return whether these shapes are possible for some arguments and inputs of a class. Only the
+    ranks, and equal sizes of equal expressions, are compared.
     """
     sizes: dict[str, int | None] = {}
     products: list[tuple[str, int | None]] = []
@@ -295,7 +294,7 @@ def agree(class_name: str, variables: Iterable[tuple[VariableSlot, Shape]]) -> b
 def _known_products(
     products: Iterable[tuple[str, int | None]], sizes: Mapping[str, int | None]
 ) -> Iterable[tuple[int, int | None]]:
-    """Yield the products whose factors are all known, each with the size that is stored."""
+    """Yield the products whose factors are all known, each with the stored size."""
     for item, size in products:
         factors = all_known(
             int(factor) if factor.isdecimal() else sizes.get(factor) for factor in item.split("*")
@@ -305,7 +304,10 @@ def _known_products(
 
 
 def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
-    """Return the items of a shape; those of a cell stand with the layer that makes it."""
+    """
+    Return the items of a shape expression. Those of a cell are in the entry of the layer that
+    creates it.
+    """
     shapes = layer_facts(layer_of_cell(class_name) or class_name).variable_shapes
     scoped = "/".join((*slot.scopes[-1:], slot.name))
     return shapes.get(scoped, shapes.get(slot.name))
@@ -313,8 +315,8 @@ def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
 
 def _sizes(item: str, build: LayerBuild) -> Sequence[int | None] | None:
     """
-    Return several sizes, or a product of numbers, arguments and sizes of inputs, which is not known
-    if a factor is not.
+    Return the sizes of an item: several sizes, or the product of numbers, arguments and input
+    sizes. An unknown factor makes the product unknown.
     """
     if item.startswith(SEVERAL):
         return _SEVERAL_SIZES[item.removeprefix(SEVERAL)](build)
@@ -327,6 +329,10 @@ def _sizes(item: str, build: LayerBuild) -> Sequence[int | None] | None:
 
 
 def _factor(text: str, build: LayerBuild) -> int | None:
+    """
+    Return the value of a factor in a shape expression: a number, an argument or a size; None if
+    unknown.
+    """
     factor = _parsed_factor(text)
     if isinstance(factor, int):
         return factor
@@ -341,7 +347,7 @@ def _factor(text: str, build: LayerBuild) -> int | None:
 
 @cache
 def _parsed_factor(text: str) -> int | tuple[str, str | None]:
-    """Return a number, or the name of an argument or an input with the axis of its size."""
+    """Return a number, or the name of an argument or input with the axis of the size."""
     if text.isdecimal():
         return int(text)
     match = _FACTOR.fullmatch(text)
@@ -368,7 +374,10 @@ def _input_size(
 
 
 def _axes(value: object) -> list[int] | None:
-    """Return the value of an argument that is an axis or several; None if it is neither."""
+    """
+    Return the axes in the value of an argument; None if the value is neither an axis nor a list of
+    axes.
+    """
     return all_known(map(integer, value if isinstance(value, list | tuple) else [value]))
 
 
@@ -385,7 +394,9 @@ def _axis_sizes(build: LayerBuild) -> Sequence[int | None] | None:
 
 
 def _unshared_sizes(build: LayerBuild) -> Sequence[int | None] | None:
-    """Return the sizes of an input without the batch, with 1 for each shared axis."""
+    """
+    Return the sizes of an input without the batch, with 1 for each axis that ``shared_axes`` lists.
+    """
     shape, shared = build.inputs.get(INPUT), _axes(build.config.get("shared_axes") or [])
     if shape is None or shared is None:
         return None
@@ -393,7 +404,10 @@ def _unshared_sizes(build: LayerBuild) -> Sequence[int | None] | None:
 
 
 def _bias_rows(build: LayerBuild) -> Sequence[int | None] | None:
-    """Return the first size of a GRU's bias, which has two rows if the reset gate comes after."""
+    """
+    Return the first size of a GRU's bias, which has two rows if the reset gate is applied after the
+    matrix product.
+    """
     reset_after = build.config.get("reset_after")
     if not isinstance(reset_after, bool):
         return None
@@ -401,7 +415,9 @@ def _bias_rows(build: LayerBuild) -> Sequence[int | None] | None:
 
 
 def _output_sizes(build: LayerBuild) -> Sequence[int | None] | None:
-    """Return the sizes that attention projects its results to: by default those of its queries."""
+    """
+    Return the sizes to which attention projects its results: by default, those of its queries.
+    """
     sizes = build.config.get("output_shape")
     if sizes is None:
         return [_input_size(build.inputs.get("query"), "-1", build.config)]
@@ -410,8 +426,9 @@ def _output_sizes(build: LayerBuild) -> Sequence[int | None] | None:
 
 def _kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     """
-    Return the shape of the kernel of an EinsumDense: of each letter, the size in the output, else
-    in the input (``_analyze_einsum_string`` in keras/src/layers/core/einsum_dense.py).
+    Return the shape of the kernel of an EinsumDense. Each letter has its size in the output, or
+    otherwise its size in the input (``_analyze_einsum_string`` in
+    keras/src/layers/core/einsum_dense.py).
     """
     equation, sizes = equation_of(build.config), _letters(build)
     return None if equation is None else [sizes.get(letter) for letter in equation["kernel"]]
@@ -419,8 +436,8 @@ def _kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
 
 def _equation_bias_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     """
-    Return the shape of the bias of an EinsumDense: the sizes of its letters, and 1 for each letter
-    of the output behind the first of them.
+    Return the shape of the bias of an EinsumDense: the sizes of its letters, and 1 for each later
+    letter of the output.
     """
     equation, sizes = equation_of(build.config), _letters(build)
     axes = build.config.get("bias_axes")
@@ -445,10 +462,11 @@ def _window_counts(build: LayerBuild) -> Sequence[int | None] | None:
 
 def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     """
-    Return the shape of the kernel of a layer that has weights of its own for each window
-    (``build`` in tf_keras/src/layers/locally_connected/locally_connected2d.py): by
-    ``implementation``, a matrix for each window, one weight for each pair of an input and an
-    output, or a list of the weights that are used.
+    Return the shape of the kernel of a locally connected layer, which has separate weights for each
+    window (``build`` in tf_keras/src/layers/locally_connected/locally_connected2d.py).
+
+    ``implementation`` selects a matrix for each window, a weight for each pair of an input and an
+    output, or a weight for each connected pair.
     """
     counts, split = _window_counts(build), split_image(build.config, build.inputs.get(INPUT))
     filters, implementation = (
@@ -469,8 +487,8 @@ def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
 
 def _frequency_counts(build: LayerBuild) -> Sequence[int | None] | None:
     """
-    Return how many frequencies a real Fourier transform has: by default, its length is the smallest
-    power of two that covers a frame (keras/src/layers/preprocessing/stft_spectrogram.py).
+    Return the number of frequencies of a real Fourier transform. Its length is by default the
+    smallest power of two that covers a frame (keras/src/layers/preprocessing/stft_spectrogram.py).
     """
     length = integer(build.config.get("fft_length"))
     frame = integer(build.config.get("frame_length"))

@@ -111,7 +111,7 @@ def _numbers(value: object, count: int) -> list[int] | None:
 
 def _pairs(value: object, count: int) -> list[tuple[int, int]] | None:
     """
-    Return two numbers for each of some axes from an argument, which may have one number for both.
+    Return two numbers for each axis from an argument, which may also have one number for both ends.
     """
     if count == 1 and (numbers := _numbers(value, 2)) is not None:
         return [(numbers[0], numbers[1])]
@@ -232,8 +232,8 @@ def _transposed(config: Config, inputs: Inputs) -> Shape | None:
             for width, step in zip(widths, strides, strict=True)
         ]
         sizes = [
-            None if size is None else size * step + more
-            for size, step, more in zip(split[0], strides, extra, strict=True)
+            None if size is None else size * step + extra_size
+            for size, step, extra_size in zip(split[0], strides, extra, strict=True)
         ]
     return _image(config, inputs, sizes, integer(config.get("filters")))
 
@@ -277,8 +277,8 @@ def _reshaped(config: Config, inputs: Inputs) -> Shape | None:
     sizes = [integer(size) for size in target]
     known = [size for size in sizes if size is not None and size >= 0]
     total = None if shape is None else product(shape[1:])
-    rest = math.prod(known)
-    missing = total // rest if total is not None and rest else None
+    known_size = math.prod(known)
+    missing = total // known_size if total is not None and known_size else None
     batch = shape[0] if shape else None
     return (batch, *(missing if size is None or size < 0 else size for size in sizes))
 
@@ -336,10 +336,10 @@ def _contracted(config: Config, inputs: Inputs) -> Shape | None:
     if equation is None or operand is None or stated is None:
         return None
     known, middle = {**operand[0], **stated}, operand[1]
-    start, ellipsis, rest = equation["output"].partition("...")
+    start, ellipsis, end = equation["output"].partition("...")
     if bool(ellipsis) != (middle is not None):
         return None
-    return (*map(known.get, start), *(middle or ()), *map(known.get, rest))
+    return (*map(known.get, start), *(middle or ()), *map(known.get, end))
 
 
 def equation_of(config: Config) -> re.Match[str] | None:
@@ -360,8 +360,8 @@ def equation_sizes(config: Config, shape: Sizes | None) -> dict[str, int | None]
 
 def _stated_sizes(config: Config, equation: re.Match[str]) -> dict[str, int] | None:
     """
-    Return the sizes that the argument ``output_shape`` says of letters in the output, but for the
-    first letter or the ellipsis, which is the batch; None if it has more sizes than letters.
+    Return the sizes that ``output_shape`` contains for letters of the output. The first letter or
+    the ellipsis, which is the batch, is left out. None if there are more sizes than letters.
     """
     sizes, letters = config.get("output_shape"), equation["output"].replace("...", "")
     listed = list(sizes) if isinstance(sizes, list | tuple) else [sizes]
@@ -373,8 +373,8 @@ def _stated_sizes(config: Config, equation: re.Match[str]) -> dict[str, int] | N
 
 def _aligned(letters: str, shape: Sizes) -> tuple[dict[str, int | None], Sizes | None] | None:
     """
-    Return the size of each letter of an operand, and those of the ellipsis, which is as many axes
-    as are left (None without an ellipsis); None if the operand has another rank.
+    Return the size of each letter of an operand, and the sizes of the axes of the ellipsis (None
+    without an ellipsis); None if the operand has another rank.
     """
     before, ellipsis, after = letters.partition("...")
     if len(before) + len(after) > len(shape) or (not ellipsis and len(before) != len(shape)):

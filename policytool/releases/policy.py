@@ -281,10 +281,10 @@ def policy_from_name(name: str, loss_scale: LossScale | None = None) -> Policy:
 
 def quantized_policy(mode: str, source: str, *, amax_history_length: int | None = None) -> Policy:
     """
-    Return Keras 3's policy for a layer that was quantised in ``mode`` from the policy called
+    Return the policy of a layer of Keras 3 that was quantized in ``mode`` from the policy
     ``source``.
 
-    :raises PolicyNameError: for a mode that no release has, and for a source that is no policy of
+    :raises PolicyNameError: for a mode that no release has, and if ``source`` is not a policy of
         Keras 3.
     """
     quantization = Quantization(mode=mode, source=source, amax_history_length=amax_history_length)
@@ -331,7 +331,7 @@ def lifecycle(policy: Policy) -> Lifecycle:
 
 
 def is_removed(policy: Policy) -> bool:
-    """Return whether the newest release raises for this policy's name."""
+    """Return whether the newest release raises an error for the name of the policy."""
     return lifecycle(policy).removed is not None
 
 

@@ -36,11 +36,10 @@ def parse_name(value: Json, loss_scale: LossScale | None = None) -> Policy:
 
 def parse_keras2(value: Json, loss_scales: dict[str, bool]) -> Policy:
     """
-    Return the policy of a bare name, or of a Keras 2 dict whose class is a key of ``loss_scales``.
+    Return the policy of a bare name, or of a Keras 2 dict.
 
-    The dict's value tells whether that class has a loss scale; where it has and the config leaves
-    it unsaid, it is ``Auto``.
-
+    :param loss_scales: by policy class, whether policies of the class have a loss scale; ``Auto``
+        is the default of those that have one
     :raises SpellingError: for other values.
     """
     if isinstance(value, str):
@@ -102,8 +101,8 @@ def parse_loss_scale(config: dict[str, Json]) -> LossScale:
 
 def render_loss_scale(scale: LossScale | None) -> dict[str, Json]:
     """
-    Return the entries for the loss scale in the config of an experimental policy; empty without an
-    explicit loss scale.
+    Return the config entries for the loss scale of an experimental policy; none without an explicit
+    loss scale.
     """
     match scale:
         case Fixed(value=value):
@@ -122,9 +121,10 @@ def render_loss_scale(scale: LossScale | None) -> dict[str, Json]:
 
 def plain(policy: Policy | PolicyMap, generation: str) -> Policy:
     """
-    Return the policy if every Keras 2 knows its kind.
+    Return the policy unchanged if every Keras 2 release supports its kind.
 
-    :raises SpellingError: for Keras 3's quantised policies, float8 and maps, and for removed names.
+    :raises SpellingError: for quantized policies, float8 policies and policy maps of Keras 3, and
+        for removed names.
     """
     if isinstance(policy, PolicyMap):
         raise SpellingError(
@@ -145,7 +145,7 @@ def plain(policy: Policy | PolicyMap, generation: str) -> Policy:
 
 def without_loss_scale(policy: Policy, generation: str) -> Policy:
     """
-    Return the policy if no loss scale would be lost.
+    Return the policy unchanged if it has no explicit loss scale, which would be lost.
 
     :raises SpellingError: for an explicit loss scale.
     """

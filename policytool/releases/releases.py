@@ -87,7 +87,7 @@ class Release:
 
     @property
     def composites(self) -> Mapping[str, tuple[SubLayer, ...]]:
-        """Class name to the sub-layers that its instances make by themselves."""
+        """The layers that instances of each class create themselves, by class name."""
         return {**self.generation.composites, **self.own_composites}
 
 
@@ -183,7 +183,7 @@ def get(name: str) -> Release:
 
 
 def release_name(name: str) -> str:
-    """Return a release as people write it: ``Keras 3.6`` for ``keras3.6``."""
+    """Return the display name of a release: ``Keras 3.6`` for ``keras3.6``."""
     for library, words in _LIBRARIES:
         if name.startswith(library):
             return (words + name.removeprefix(library)).rstrip()
@@ -202,9 +202,10 @@ def family_of(name: str) -> str:
 
 def library_and_version(versions: Mapping[str, str]) -> tuple[str, str | None]:
     """
-    Return the :attr:`Release.library` of what a child process ran, and its full version.
+    Return the library that a child process ran, as in :attr:`Release.library`, and its full
+    version.
 
-    :param versions: the module of Keras that was imported (``library``), and versions by package
+    :param versions: the imported module of Keras (``library``), and versions by package
     """
     module = versions.get("library", "")
     if module.startswith("tf_keras"):
@@ -257,6 +258,7 @@ def releases_in(ranges: str) -> frozenset[str]:
 
 
 def _range(text: str) -> tuple[str, ...]:
+    """Return the releases of one range, such as ``tf2.1 to tf2.3`` or ``after keras3.6``."""
     first, _, last = text.removeprefix("after ").removesuffix(" on").partition(" to ")
     is_open = text != first and not last
     start = _POSITION[first] + text.startswith("after ")
@@ -272,8 +274,8 @@ _ALIASES: Final = {"keras3": newest(KERAS3).id, "tf_keras": newest(KERAS2).id}
 
 def _releases_between() -> Iterator[tuple[Release, Release]]:
     """
-    Yield each release that was not measured and is newer than one of its family that was, and the
-    newest of these: releases of one library read what older ones read.
+    Yield each release that was not measured, but is newer than a measured release of its family,
+    and the newest of these. Releases of a library read what older ones read.
     """
     before: Release | None = None
     for release in RELEASES:
@@ -320,10 +322,10 @@ def target(name: str) -> str:
 
 def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
     """
-    Return the loader whose files are written for a target's name, and the containers that it takes,
-    the empty tuple where it takes what that loader does.
+    Return the release whose files are written for a name of a target, and the containers that the
+    target reads. An empty tuple means those that the release reads.
 
-    :raises UsageError: for a name that is none.
+    :raises UsageError: for an unknown name.
     """
     if name == TFJS:
         return newest(KERAS2).id, (TFJS,)
@@ -335,21 +337,26 @@ def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
 
 def loaders_of(names: Iterable[str]) -> tuple[str, ...]:
     """
-    Return the releases whose verdicts answer for the names of targets; none for TensorFlow.js,
-    which is no release of Keras.
+    Return the releases whose verdicts answer for names of targets; none for TensorFlow.js, which is
+    not a release of Keras.
 
-    :raises UsageError: for a name that is none.
+    :raises UsageError: for an unknown name.
     """
     return tuple(dict.fromkeys(target_and_containers(name)[0] for name in names if name != TFJS))
 
 
 def running_release(name: str | None) -> str | None:
-    """Return the release that a target's name means if files are written for it as for another."""
+    """
+    Return the release that a target's name means, if its files are written as for another release.
+    """
     return name if name in _BETWEEN or name == TFJS else None
 
 
 def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
-    """Return a sentence for each target that was not measured: what is said of it instead."""
+    """
+    Return a sentence for each target that was not measured, with the release whose results are
+    reported instead.
+    """
     return tuple(
         f"{release_name(name)} has not been tested, so the results are for "
         f"{release_name(_BETWEEN[name].id)}"
@@ -364,7 +371,7 @@ def descriptions() -> tuple[tuple[str, str], ...]:
         (alias, f"the newest tested release: {release_name(loader)}")
         for alias, loader in _ALIASES.items()
     )
-    between = (
+    unmeasured = (
         (
             name,
             f"uses the format of {release_name(before.id)}"
@@ -377,27 +384,27 @@ def descriptions() -> tuple[tuple[str, str], ...]:
         *aliases,
         tfjs,
         *((loader, _words(get(loader))) for loader in reversed(LOADERS)),
-        *between,
+        *unmeasured,
     )
 
 
 def _words(release: Release) -> str:
-    """Return the generation and the file formats of a release in words."""
+    """Return the config generation and the file formats of a release in words."""
     formats = ".keras, HDF5, JSON" if release.formats == ARCHIVES else "HDF5, JSON"
     return f"{release.generation.title}; {formats}"
 
 
 def libraries(loader: str, targets: Iterable[str]) -> tuple[str, ...]:
     """
-    Return the libraries that load a file, each as its newest release: first the library for files
-    of its kind, then the libraries of the targets.
+    Return the newest release of each library to consider: first the library that loads files of
+    this kind, then the libraries of the targets.
     """
     return tuple(dict.fromkeys((loader, *(newest(get(name).family).id for name in targets))))
 
 
 def generation_of(loader: str | None) -> Generation | None:
     """
-    Return the generation whose policy format a release needs; None if the release reads bare names,
-    as the newest releases do.
+    Return the generation whose policy format a release requires; None if the release reads bare
+    names, like the newest releases.
     """
     return None if loader is None or loader in _READ_BARE_NAMES else get(loader).generation

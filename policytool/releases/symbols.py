@@ -28,7 +28,7 @@ def _pure_ops() -> frozenset[str]:
 
 def is_pure_op(name: str) -> bool:
     """
-    Return whether an op is on the list, at any place in a graph and with any inputs and attributes.
+    Return whether an op only computes, at any place in a graph and with any inputs and attributes.
     """
     return name in _pure_ops()
 
@@ -102,7 +102,8 @@ class HarmfulOp:
 
 def is_harmful(module: str, name: str) -> bool:
     """
-    Return whether a config that names this of a module reaches files, the network or Python itself.
+    Return whether a name in a module gives access to files, the network or Python itself, if a
+    config refers to it.
     """
     root = module.partition(".")[0]
     if root == "builtins":
@@ -110,11 +111,11 @@ def is_harmful(module: str, name: str) -> bool:
     if root in _KERAS or module.startswith(_KERAS_IN_TENSORFLOW):
         if module.startswith(_OTHER_KERAS) and not name[:1].islower():
             return True
-        plain = name.rpartition(".")[2]
-        if plain in _refused_functions() or plain in _reviewed("keras_functions"):
+        last_part = name.rpartition(".")[2]
+        if last_part in _refused_functions() or last_part in _reviewed("keras_functions"):
             return True
         parts = f"{module}.{name}".split(".")[:-1]
-        return plain[:1].islower() and any(part in _reviewed("keras_parts") for part in parts)
+        return last_part[:1].islower() and any(part in _reviewed("keras_parts") for part in parts)
     if root == _TENSORFLOW:
         inner = module.removeprefix("tensorflow").removeprefix(".python").removeprefix(".")
         return f"{inner}.{name}".startswith(_reviewed("tensorflow_modules")) or in_tensorflow(
@@ -127,24 +128,24 @@ def is_harmful(module: str, name: str) -> bool:
 
 def in_tensorflow(name: str) -> bool:
     """
-    Return whether a public name of TensorFlow, such as ``io.read_file``, reaches files, the network
-    or Python.
+    Return whether a public name of TensorFlow, such as ``io.read_file``, gives access to files, the
+    network or Python.
     """
-    plain = name.removeprefix("compat.").removeprefix("v1.").removeprefix("v2.")
-    if plain.startswith("keras."):
-        module, _, function = plain.rpartition(".")
+    name_without_version = name.removeprefix("compat.").removeprefix("v1.").removeprefix("v2.")
+    if name_without_version.startswith("keras."):
+        module, _, function = name_without_version.rpartition(".")
         return is_harmful(module, function)
-    if plain.startswith(RAW):
-        return op(plain.removeprefix(RAW)) is not None
-    return plain.startswith(_reviewed("tensorflow")) and not plain.startswith(
-        _reviewed("harmless_tensorflow")
-    )
+    if name_without_version.startswith(RAW):
+        return op(name_without_version.removeprefix(RAW)) is not None
+    return name_without_version.startswith(
+        _reviewed("tensorflow")
+    ) and not name_without_version.startswith(_reviewed("harmless_tensorflow"))
 
 
 def is_foreign(module: str) -> bool:
     """
-    Return whether a module is neither Keras' nor what Keras writes for functions that it knows by
-    name.
+    Return whether a module is outside of Keras, and not one that Keras writes for functions that it
+    finds by name.
     """
     return (
         module != "builtins"
@@ -155,7 +156,7 @@ def is_foreign(module: str) -> bool:
 
 def is_own(registered: str) -> bool:
     """
-    Return whether a name that stands for a registered class is Keras 2's own, which it has of
+    Return whether the registered name of a class is one that Keras 2 itself writes, as for
     optimizers: ``Custom>Adam``.
     """
     return registered in data.read("hazards")["registered"]
@@ -188,13 +189,13 @@ def op(name: str) -> HarmfulOp | None:
 
 @cache
 def _reviewed(group: str) -> tuple[str, ...]:
-    """Return the names, or beginnings of names, of a group of the reviewed exceptions."""
+    """Return the names, or beginnings of names, of a group in the reviewed exceptions."""
     return tuple(data.read("harmful_names")["groups"][group]["names"])
 
 
 @cache
 def _refused_functions() -> frozenset[str]:
-    """Return the names of the functions that Keras refuses to look up in any of its modules."""
+    """Return the names of the functions that Keras does not look up in its modules."""
     return frozenset(name.rpartition(".")[2] for name in data.read("hazards")["refused"])
 
 
@@ -205,8 +206,8 @@ def _standard() -> frozenset[str]:
 
 def is_pure_function(name: str) -> bool:
     """
-    Return whether the name is on the reviewed list of ``data/pure_functions.json``; a name that is
-    not may still be harmless.
+    Return whether a name is in the reviewed list of ``data/pure_functions.json``. Other functions
+    may be harmless too.
     """
     return name in _pure()
 
@@ -219,13 +220,13 @@ def _pure() -> frozenset[str]:
 
 
 def is_class_method(owner: str, name: str) -> bool:
-    """Return whether a release of Keras 2 wraps a class' method as a layer."""
+    """Return whether a Keras 2 release wraps a method of a class as a layer."""
     return name in data.read("pure_functions")["class_methods"].get(owner, ())
 
 
 def is_tensor_attribute(class_name: str, name: str) -> bool:
     """
-    Return whether a release of Keras 2 wraps a property or method of ragged or sparse tensors as a
+    Return whether a Keras 2 release wraps a property or method of ragged or sparse tensors as a
     layer of this class.
     """
     return name in data.read("pure_functions")["instance_attributes"].get(class_name, ())
@@ -266,28 +267,31 @@ _BUILTINS: Final = "builtins"
 
 
 def is_pure_class(name: str) -> bool:
-    """Return whether a class is on the list."""
+    """Return whether a class is in the reviewed list."""
     return name in _classes()
 
 
 def is_pure_class_of(module: str, name: str) -> bool:
     """
-    Return whether a class of a module outside Keras is on the list: TensorFlow's initializers,
-    which models of keras.applications have.
+    Return whether a class in a module outside of Keras is in the reviewed list: initializers of
+    TensorFlow, which models of keras.applications contain.
     """
     return name in data.read("pure_classes")["classes_by_module"].get(module, ())
 
 
 def exclusion_reason(name: str) -> str | None:
-    """Return the reason why a resolvable class is not on the list; None for all other classes."""
+    """
+    Return the reason why a class that can be looked up is not in the reviewed list; None for all
+    other classes.
+    """
     reason: str | None = data.read("pure_classes")["left_out"].get(name)
     return reason
 
 
 def is_pure_name(name: str) -> bool:
     """
-    Return whether a bare name, as Keras 2 has it for activations, initializers and the like, is on
-    the list: ``relu``, ``glorot_uniform``, ``Zeros``.
+    Return whether a bare name is in the reviewed list. Keras 2 writes such names for activations
+    and initializers: ``relu``, ``glorot_uniform``, ``Zeros``.
     """
     return (
         name in _plain_functions()
@@ -297,25 +301,25 @@ def is_pure_name(name: str) -> bool:
 
 
 def is_pure_function_of(module: str | None, name: str) -> bool:
-    """Return whether a function that a config names with its module is on the list."""
+    """Return whether a function in a module is in the reviewed list."""
     if module is None or module == _BUILTINS or is_modelling(module):
         return name in _plain_functions()
     return name in data.read("pure_classes")["functions_by_module"].get(module, ())
 
 
 def is_pure_spec(name: str) -> bool:
-    """Return whether a type of tensors is on the list."""
+    """Return whether a type of tensors is in the reviewed list."""
     return name in data.read("pure_classes")["specs"]
 
 
 def is_modelling(module: str) -> bool:
-    """Return whether a module is of a part of Keras that models are made of."""
+    """Return whether a module is in a part of Keras that contains components of models."""
     for beginning in _KERAS_IN_TENSORFLOW:
         if f"{module}.".startswith(beginning):
             module = f"keras.{f'{module}.'.removeprefix(beginning)}".removesuffix(".")
     root, *parts = module.split(".")
-    rest = [part for part in parts if part not in _BETWEEN]
-    return root in _ROOTS and (not rest or rest[0] in _MODELLING)
+    inner_parts = [part for part in parts if part not in _BETWEEN]
+    return root in _ROOTS and (not inner_parts or inner_parts[0] in _MODELLING)
 
 
 @cache
@@ -335,8 +339,8 @@ def _plain_functions() -> frozenset[str]:
 @cache
 def _lower_names() -> frozenset[str]:
     """
-    Return the classes as bare names spell them without underscores, and the short names that no
-    class has, those of RandomFourierFeatures among them.
+    Return the reviewed classes as bare names without underscores, and the short names without a
+    class, such as those of RandomFourierFeatures.
     """
     groups = data.read("pure_classes")["classes"]
     named = (

@@ -26,8 +26,8 @@ ULP: Final = 64
 
 def is_known(name: str) -> bool:
     """
-    Return whether TensorFlow.js has a class or a function of this name, which it changes to camel
-    case before it looks for it (``toCamelCase`` in utils/generic_utils.ts).
+    Return whether TensorFlow.js has a class or function of this name. It converts the name to camel
+    case before it looks it up (``toCamelCase`` in utils/generic_utils.ts).
     """
     return _UNDERSCORE.sub(lambda match: match[1].upper(), name) in _names()
 
@@ -69,8 +69,8 @@ def objection(class_name: str, config: Mapping[str, object], *, masked: bool) ->
 
 def _has_working_arguments(cases: Facts, layer_arguments: Facts) -> bool:
     """
-    Return whether a layer has the arguments of a case that works, of a class of which the default
-    does not: GRU with ``reset_after=False``.
+    Return whether a layer has the arguments with which a class works whose default fails: GRU with
+    ``reset_after=False``.
     """
     return any(
         behaviour.agrees(case, ULP) and _has_arguments(case, layer_arguments)

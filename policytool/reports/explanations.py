@@ -60,8 +60,8 @@ def headline(explanation: Explanation) -> str:
     if not explanation.matches:
         return "no known error message matches"
     best, *others = explanation.matches
-    more = f"; {len(others)} more" if others else ""
-    return f"{best.entry.id} ({percent(best)}): {best.entry.title}{more}"
+    further = f"; {len(others)} more" if others else ""
+    return f"{best.entry.id} ({percent(best)}): {best.entry.title}{further}"
 
 
 def percent(match: Match) -> str:

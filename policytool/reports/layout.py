@@ -64,8 +64,8 @@ class View:
         Return text that is safe to print. Non-ASCII characters of pages are replaced if the output
         supports only ASCII.
         """
-        cleaned = clean(text)
-        return cleaned if self.unicode or cleaned.isascii() else cleaned.translate(_ASCII)
+        escaped = clean(text)
+        return escaped if self.unicode or escaped.isascii() else escaped.translate(_ASCII)
 
     def paint(self, text: str, style: str) -> str:
         """Return the text in a style; unchanged if colour is off."""

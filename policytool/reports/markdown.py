@@ -73,9 +73,9 @@ def name(text: str) -> str:
 def prose(text: str) -> str:
     """Return a sentence whose plain words are unchanged and whose other words are code."""
     safe = clean(text)
-    begin = _BLOCK.match(safe)
-    if begin:
-        return code(begin[0]) + prose(safe[begin.end() :])
+    block_start = _BLOCK.match(safe)
+    if block_start:
+        return code(block_start[0]) + prose(safe[block_start.end() :])
     pieces = _SPAN.split(safe)  # the pieces with odd indices were between backticks
     return "".join(
         code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" "))
@@ -89,10 +89,11 @@ def row(cells: Sequence[str]) -> str:
 
 
 def _word(word: str) -> str:
+    """Return a word as code if it is a name, without its punctuation."""
     core = word.rstrip(_STOPS)
-    head, opening, rest = core.partition("(")
-    if opening and ")" not in rest:  # the list of arguments continues in the next word
-        text = f"{name(head)}({name(rest)}"
+    head, opening, arguments = core.partition("(")
+    if opening and ")" not in arguments:  # the list of arguments continues in the next word
+        text = f"{name(head)}({name(arguments)}"
     elif core.endswith(")") and not opening:
         text = f"{name(core[:-1])})"
     else:
@@ -162,6 +163,7 @@ def _entries(block: Command | Facts | Listing | Notes) -> Iterator[str]:
 
 
 def _item(item: Item) -> str:
+    """Return an item of a list."""
     label = f"**{item.label}** " if item.label else ""
     return f"{label}{prose(item.text)}" + (f": {code(item.names)}" if item.names else "")
 

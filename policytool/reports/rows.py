@@ -62,11 +62,11 @@ def row_columns(
 
 
 def _field(kind: Type, name: str) -> Field[Any]:
-    key, _, rest = name.partition(".")
+    key, _, inner_name = name.partition(".")
     field = next((field for field in _fields(kind) if field.name == key), None)
     if field is None:
         raise KeyError(name)
-    return _field(field.type, rest) if rest else field
+    return _field(field.type, inner_name) if inner_name else field
 
 
 def _fields(kind: Type) -> Iterator[Field[Any]]:
@@ -102,13 +102,13 @@ def csv_reporter(
     def pieces(value: Value, view: View) -> Iterator[str]:
         import csv  # 3 ms at start
 
-        left = chain(
+        remaining_rows = chain(
             ([column.name for column in columns],),
             ([cell(field) for field in row] for row in rows(value, view)),
         )
-        while some := list(islice(left, _CSV_GROUP)):
+        while group := list(islice(remaining_rows, _CSV_GROUP)):
             text = io.StringIO(newline="")
-            csv.writer(text).writerows(some)
+            csv.writer(text).writerows(group)
             yield text.getvalue()
 
     return streaming_reporter("csv", pieces)
@@ -227,9 +227,9 @@ def parquet_pieces(columns: Sequence[RowColumn], rows: Iterable[Sequence[Any]]) 
     }
     schema = pa.schema([(column.name, types[column.type]) for column in columns])
     file = _Sink()
-    left = iter(rows)
+    remaining_rows = iter(rows)
     with parquet.ParquetWriter(file, schema) as writer:
-        while group := list(islice(left, _PARQUET_GROUP)):
+        while group := list(islice(remaining_rows, _PARQUET_GROUP)):
             values = [
                 [_value(row[index], column.type) for row in group]
                 for index, column in enumerate(columns)

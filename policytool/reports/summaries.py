@@ -135,9 +135,9 @@ def _facts(summary: FleetSummary) -> Iterator[Fact]:
     )
     for (saved, models), policies in savings.items():
         share = f" ({saved / summary.bytes:.0%})" if saved else ""
-        several = f" in {many(models, 'model')}" if saved else ""
+        model_words = f" in {many(models, 'model')}" if saved else ""
         yield Fact(
-            label="saving", text=f"{', '.join(policies)}: {bytes_words(saved)}{share}{several}"
+            label="saving", text=f"{', '.join(policies)}: {bytes_words(saved)}{share}{model_words}"
         )
 
 
@@ -220,8 +220,8 @@ _MODEL_TABLE: Final[Sequence[tuple[Column, Callable[[ModelRecord], Cell]]]] = (
 
 
 def _policies(summary: FleetSummary, most: int | None) -> Section:
-    more = len(summary.policies) - len(summary.policies[:most])
-    sentences = [f"{more:,} more policies are in the JSON report."] if more else []
+    hidden_count = len(summary.policies) - len(summary.policies[:most])
+    sentences = [f"{hidden_count:,} more policies are in the JSON report."] if hidden_count else []
     return fields_section("Policies", _POLICY_TABLE, summary.policies[:most], sentences)
 
 

@@ -73,22 +73,25 @@ def table_lines(table: Table, view: View) -> list[str]:
     lines = list(_lines(table, view))
     order = table.shown
     natural = [_natural(table.columns[index], lines, index) for index in range(len(table.columns))]
-    least = [  # what can move below its row is never shortened
+    minimum_widths = [  # what can move below its row is never shortened
         natural[index]
         if column.is_beneath
         else min(natural[index], max(column.minimum, width_of(column.title)))
         for index, column in enumerate(table.columns)
     ]
-    least[0] = min(natural[0], max(least[0], int(view.width * _LABEL_SHARE)))
-    kept = _fitting_columns(table.columns, order, least, view.width - _INDENT)
-    gap = _gap([least[index] for index in kept], view.width - _INDENT)
+    minimum_widths[0] = min(natural[0], max(minimum_widths[0], int(view.width * _LABEL_SHARE)))
+    kept = _fitting_columns(table.columns, order, minimum_widths, view.width - _INDENT)
+    gap = _gap([minimum_widths[index] for index in kept], view.width - _INDENT)
     room = view.width - _INDENT - gap * (len(kept) - 1)
-    widths = _fit([natural[index] for index in kept], [least[index] for index in kept], room)
+    widths = _fit(
+        [natural[index] for index in kept], [minimum_widths[index] for index in kept], room
+    )
     left_out = [index for index in order if index not in kept and table.columns[index].is_beneath]
     return _table_lines(table, lines, kept, widths, gap, left_out, view)
 
 
 def _lines(table: Table, view: View) -> Iterator[_Line]:
+    """Yield the cells of each row as printable text, with the prefix of its label."""
     guides = _guides([row.depth for row in table.rows], view)
     has_marks = _has_marks(table)
     for row, guide in zip(table.rows, guides, strict=True):
@@ -108,17 +111,17 @@ def _guides(depths: Sequence[int], view: View) -> list[str]:
     """Return the prefix of each label of a tree, which draws its branches."""
     tee, corner, bar, gap = _GUIDES[view.unicode]
     has_next: list[bool] = []
-    following = set[int]()
+    open_depths = set[int]()
     for depth in reversed(depths):
-        has_next.append(depth in following)
-        following = {level for level in following if level <= depth} | {depth}
+        has_next.append(depth in open_depths)
+        open_depths = {level for level in open_depths if level <= depth} | {depth}
     guides = []
     open_guides: list[str] = []
-    for depth, more in zip(depths, reversed(has_next), strict=True):
+    for depth, has_more in zip(depths, reversed(has_next), strict=True):
         del open_guides[max(0, depth - 1) :]
-        guides.append("".join(open_guides) + (tee if more else corner) * bool(depth))
+        guides.append("".join(open_guides) + (tee if has_more else corner) * bool(depth))
         if depth:
-            open_guides.append(bar if more else gap)
+            open_guides.append(bar if has_more else gap)
     return guides
 
 
@@ -136,20 +139,21 @@ def _natural(column: Column, lines: Sequence[_Line], index: int) -> int:
     )
 
 
-def _gap(least: Sequence[int], room: int) -> int:
+def _gap(minimum_widths: Sequence[int], room: int) -> int:
+    """Return the widest gap between columns for which the minimum widths fit."""
     return next(
-        (gap for gap in _GAPS if sum(least) + gap * (len(least) - 1) <= room),
+        (gap for gap in _GAPS if sum(minimum_widths) + gap * (len(minimum_widths) - 1) <= room),
         _GAPS[-1],
     )
 
 
 def _fitting_columns(
-    columns: Sequence[Column], order: Sequence[int], least: Sequence[int], room: int
+    columns: Sequence[Column], order: Sequence[int], minimum_widths: Sequence[int], room: int
 ) -> list[int]:
     """Return the displayed columns: the least important are left out until the others fit."""
     kept = list(order)
     while True:
-        needed = sum(least[index] for index in kept) + _GAPS[0] * (len(kept) - 1)
+        needed = sum(minimum_widths[index] for index in kept) + _GAPS[0] * (len(kept) - 1)
         optional = [index for index in kept if columns[index].priority]
         if needed <= room or not optional:
             return kept
@@ -161,7 +165,7 @@ def _fitting_columns(
         )
 
 
-def _fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _fit(natural: Sequence[int], minimum_widths: Sequence[int], room: int) -> list[int]:
     """
     Return widths whose sum is at most ``room``, but not less than the minimum widths. The widest
     column is narrowed first. If the minimum widths exceed ``room``, the label is narrowed.
@@ -169,9 +173,10 @@ def _fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     widths = list(natural)
     while sum(widths) > room:
         widest = max(
-            range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index])
+            range(len(widths)),
+            key=lambda index: (widths[index] > minimum_widths[index], widths[index]),
         )
-        if widths[widest] <= least[widest]:
+        if widths[widest] <= minimum_widths[widest]:
             widths[0] = max(1, widths[0] - (sum(widths) - room))
             break
         widths[widest] -= 1
@@ -209,8 +214,8 @@ def _table_lines(  # noqa: PLR0917  # what was decided above, step by step
             text = shorten(line.texts[index], width, view, middle=middle)
             cells.append((text, line.tones[index]))
         if label is None:  # its short label would equal another one
-            whole = pieces(line.prefix + line.texts[0], view.width - _INDENT)
-            printed_lines += [margin + view.paint(piece, line.tones[0]) for piece in whole]
+            label_lines = pieces(line.prefix + line.texts[0], view.width - _INDENT)
+            printed_lines += [margin + view.paint(piece, line.tones[0]) for piece in label_lines]
         if label is not None or any(text for text, _ in cells):
             printed_lines.append(margin + _join_cells(cells, widths, gap, view))
         below = "; ".join(line.texts[index] for index in left_out if line.texts[index])
@@ -221,12 +226,12 @@ def _table_lines(  # noqa: PLR0917  # what was decided above, step by step
 
 def _labels(lines: Sequence[_Line], width: int, view: View) -> list[str | None]:
     """Return the labels in a width; None for labels that would be equal to another one."""
-    short = ["" if line.is_spanning else _short_label(line, width, view) for line in lines]
-    by: dict[str, set[str]] = {}
-    for line, label in zip(lines, short, strict=True):
+    short_labels = ["" if line.is_spanning else _short_label(line, width, view) for line in lines]
+    names_by_label: dict[str, set[str]] = {}
+    for line, label in zip(lines, short_labels, strict=True):
         if not line.is_spanning:
-            by.setdefault(label, set()).add(line.prefix + line.texts[0])
-    return [label if len(by.get(label, ())) < 2 else None for label in short]  # noqa: PLR2004
+            names_by_label.setdefault(label, set()).add(line.prefix + line.texts[0])
+    return [label if len(names_by_label.get(label, ())) < 2 else None for label in short_labels]  # noqa: PLR2004
 
 
 def _short_label(line: _Line, width: int, view: View) -> str:
@@ -327,9 +332,9 @@ def _paint_words(words: list[tuple[str, Tone]], view: View) -> str:
 
 def _command(command: Command, view: View) -> list[str]:
     label = f"{command.label}: "
-    whole = layout.command(command.words)
-    if width_of(label + whole) + 2 <= view.width:
-        return [f"  {view.paint(label, Tone.DIM)}{view.paint(whole, Tone.GOOD)}"]
+    one_line = layout.command(command.words)
+    if width_of(label + one_line) + 2 <= view.width:
+        return [f"  {view.paint(label, Tone.DIM)}{view.paint(one_line, Tone.GOOD)}"]
     lines = layout.lines(command.words, view.width - 4)
     return [
         f"  {view.paint(label.rstrip(), Tone.DIM)}",

@@ -128,8 +128,8 @@ def _escape(text: str) -> str:
 
 def family(rule: Rule) -> tuple[str, str]:
     """Return the name and the topic of a rule's family."""
-    name, about, _ = FAMILIES[rule.id[:3]]
-    return name, about
+    name, topic, _ = FAMILIES[rule.id[:3]]
+    return name, topic
 
 
 def anchor(rule: Rule) -> str:
@@ -139,12 +139,12 @@ def anchor(rule: Rule) -> str:
 
 def facts(rule: Rule) -> tuple[str, ...]:
     """Return a rule's severity, family, fix, and the option that it needs, in words."""
-    needs = (f"needs {rule.needs.value}",) if rule.needs else ()
+    need_words = (f"needs {rule.needs.value}",) if rule.needs else ()
     return (
         rule.severity.value,
         family(rule)[0],
         FIXES[rule.fix.value if rule.fix else None],
-        *needs,
+        *need_words,
     )
 
 
@@ -183,12 +183,12 @@ def _text(block: Block) -> str:
 def as_markdown(rule: Rule) -> str:
     """Return the reference of a rule, without its heading, as Markdown without HTML."""
     facts_line = f"*{' · '.join(facts(rule))}*"
-    about = ((block.kind, _block_markdown(block)) for block in blocks(rule.doc))
+    texts_by_kind = ((block.kind, _block_markdown(block)) for block in blocks(rule.doc))
     return (
         _join(
             [
                 (BlockKind.PARAGRAPH, facts_line),
-                *about,
+                *texts_by_kind,
                 (BlockKind.PARAGRAPH, "Example:"),
                 (BlockKind.LITERAL, _fence(rule.example)),
             ]

@@ -94,14 +94,14 @@ def loader_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     """
     if not verdicts:
         return []
-    judged = [(verdict.loader, verdict) for verdict in verdicts]
+    verdict_by_loader = [(verdict.loader, verdict) for verdict in verdicts]
     loading = [verdict.loader for verdict in verdicts if verdict.outcome is Outcome.LOADS]
-    unknown = _by_reason(Outcome.UNKNOWN, judged)
+    unknown = _by_reason(Outcome.UNKNOWN, verdict_by_loader)
     none = [] if unknown else [(LOADS, "none of the tested releases")]
     return [
         *([(LOADS, loader_ranges(loading))] if loading else none),
         *unknown,
-        *_by_reason(Outcome.INCOMPATIBLE, judged),
+        *_by_reason(Outcome.INCOMPATIBLE, verdict_by_loader),
         *training_lines(verdicts),
     ]
 
@@ -119,11 +119,13 @@ def training_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
 
 
 def _by_reason(
-    outcome: Outcome, judged: Sequence[tuple[str, Verdict | PartVerdict]]
+    outcome: Outcome, verdicts: Sequence[tuple[str, Verdict | PartVerdict]]
 ) -> list[tuple[str, str]]:
     """Return a line for each reason of an outcome, with the releases that have it."""
     releases = group_pairs(
-        (verdict.explanation, release) for release, verdict in judged if verdict.outcome is outcome
+        (verdict.explanation, release)
+        for release, verdict in verdicts
+        if verdict.outcome is outcome
     )
     label = OUTCOMES[outcome]
     return [(label, f"{loader_ranges(names)}: {reason}") for reason, names in releases.items()]

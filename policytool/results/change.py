@@ -313,8 +313,8 @@ class Migration(Result):
         from policytool.reports.plans import headline
 
         target = self._target()
-        about = display_path(target) if target is not None else self.path
-        return (about,), headline(self._value)
+        shown_path = display_path(target) if target is not None else self.path
+        return (shown_path,), headline(self._value)
 
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
         from policytool.reports.plans import LayerChange, layer_changes

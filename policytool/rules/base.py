@@ -209,16 +209,16 @@ def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
     that a process builds. Findings that are then equal are numbered in their order. Fingerprints
     are independent of the file name and the message.
     """
-    seen = Counter[tuple[str, str, str]]()
+    counts = Counter[tuple[str, str, str]]()
     digests = []
     for finding in findings:
-        what = (finding.rule, _NUMBER.sub("", finding.path or ""), finding.detail)
+        identity = (finding.rule, _NUMBER.sub("", finding.path or ""), finding.detail)
         digests.append(
             hashlib.sha256(
-                "\0".join((*what, str(seen[what]))).encode("utf-8", "surrogatepass")
+                "\0".join((*identity, str(counts[identity]))).encode("utf-8", "surrogatepass")
             ).hexdigest()[:32]
         )
-        seen[what] += 1
+        counts[identity] += 1
     return tuple(digests)
 
 
@@ -401,13 +401,13 @@ class Rule:
             layer.path: layer for layer in reversed(case.model.layers if observations else ())
         }
         for observation in observations:
-            where = observation.where or ""
-            layer = layers.get(where)
+            place = observation.where or ""
+            layer = layers.get(place)
             yield self.finding(
                 observation.message,
                 path=layer.path if layer is not None else None,
                 address=layer.address if layer is not None else None,
-                detail="" if layer is not None else f"{observation.code}:{where}",
+                detail="" if layer is not None else f"{observation.code}:{place}",
                 severity=severities.get(observation.code),
                 remedy=remedy,
                 advice=advice,

@@ -88,9 +88,11 @@ def _expected_dtypes(loaded: LoadedModel, layer: Layer) -> frozenset[str]:
         or not dtypes.is_float(variable)
     ):
         return frozenset()
-    own = dtype_support.variable_dtypes(loaded.loader, layer.class_name or "", layer.policy)
-    stand_in = {_STAND_IN} if _BFLOAT16 in {variable, *own} else set()
-    return frozenset({variable, *own, *stand_in})
+    class_dtypes = dtype_support.variable_dtypes(
+        loaded.loader, layer.class_name or "", layer.policy
+    )
+    stand_in = {_STAND_IN} if _BFLOAT16 in {variable, *class_dtypes} else set()
+    return frozenset({variable, *class_dtypes, *stand_in})
 
 
 @rule(

@@ -121,7 +121,7 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
     drops it.
     """
     fixable = [finding for finding in findings if finding.remedy is not None]
-    left = {
+    left_out = {
         index: reason
         for index, finding in enumerate(fixable)
         if (reason := _out_of_reach(finding, unsafe=unsafe)) is not None
@@ -130,7 +130,7 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
         (
             finding
             for index, finding in enumerate(fixable)
-            if index in left and finding.remedy is not None and finding.remedy.keep_loss_scale
+            if index in left_out and finding.remedy is not None and finding.remedy.keep_loss_scale
         ),
         None,
     )
@@ -139,20 +139,20 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
             f"it would drop the loss scale that {saving.rule} reports; --unsafe-fixes moves "
             "the loss scale to the optimizer"
         )
-        left = {index: left.get(index, reason) for index in range(len(fixable))}
-    left |= _contradictions(
-        [(index, finding) for index, finding in enumerate(fixable) if index not in left]
+        left_out = {index: left_out.get(index, reason) for index in range(len(fixable))}
+    left_out |= _contradictions(
+        [(index, finding) for index, finding in enumerate(fixable) if index not in left_out]
     )
-    taken = tuple(finding for index, finding in enumerate(fixable) if index not in left)
+    applied = tuple(finding for index, finding in enumerate(fixable) if index not in left_out)
     return Merged(
-        options=_options([finding.remedy for finding in taken if finding.remedy is not None])
-        if taken
+        options=_options([finding.remedy for finding in applied if finding.remedy is not None])
+        if applied
         else None,
-        taken=taken,
+        taken=applied,
         left=tuple(
-            UnfixedFinding(finding=finding, reason=left[index])
+            UnfixedFinding(finding=finding, reason=left_out[index])
             for index, finding in enumerate(fixable)
-            if index in left
+            if index in left_out
         ),
     )
 
@@ -171,17 +171,17 @@ def _contradictions(findings: Iterable[tuple[int, Finding]]) -> dict[int, str]:
     Return the reason for each finding whose remedy sets the same option to another value than the
     remedy of another finding.
     """
-    values_by_thing: defaultdict[str, defaultdict[str, list[tuple[int, Finding]]]] = defaultdict(
+    values_by_option: defaultdict[str, defaultdict[str, list[tuple[int, Finding]]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for index, finding in findings:
-        for thing, value in _asks(finding.remedy):
-            values_by_thing[thing][value].append((index, finding))
+        for option, value in _asks(finding.remedy):
+            values_by_option[option][value].append((index, finding))
     reasons: dict[int, str] = {}
-    for thing, values in values_by_thing.items():
+    for option, values in values_by_option.items():
         if len(values) > 1:
             conflict = " and ".join(
-                f"{thing}{value} ({holders[0][1].rule})" for value, holders in values.items()
+                f"{option}{value} ({holders[0][1].rule})" for value, holders in values.items()
             )
             reasons |= {
                 index: f"the fixes conflict: {conflict}"
@@ -216,14 +216,14 @@ def _together(remedies: Sequence[Remedy]) -> Remedy:
 
 
 def _options(remedies: Sequence[Remedy]) -> Options:
-    together = _together(remedies)
+    merged = _together(remedies)
     return Options(
-        to=together.to,
+        to=merged.to,
         assignments=tuple(
-            Assignment(pattern=path, policy=policy) for path, policy in together.assignments
+            Assignment(pattern=path, policy=policy) for path, policy in merged.assignments
         ),
-        loss_scale=LossScales.KEEP if together.keep_loss_scale else LossScales.DROP,
-        target=together.target,
+        loss_scale=LossScales.KEEP if merged.keep_loss_scale else LossScales.DROP,
+        target=merged.target,
     )
 
 
@@ -235,7 +235,7 @@ def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> 
     edits only policy formats, keeps all stored values, and keeps all information for training.
     """
     before = {verdict.loader: verdict.reason for verdict in plan.loaders_before}
-    lost = next(
+    lost_note = next(
         (
             verdict
             for verdict in plan.loaders_after
@@ -243,10 +243,10 @@ def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> 
         ),
         None,
     )
-    if lost is not None:
+    if lost_note is not None:
         return (
-            f"{release_name(lost.loader)} loads the original, but would fail to load the result: "
-            f"{lost.reason}"
+            f"{release_name(lost_note.loader)} loads the original, but would fail to load the "
+            f"result: {lost_note.reason}"
         )
     if unsafe:
         return None
@@ -288,11 +288,13 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
         return otherwise
     if plan.refusals:
         return f"migrate cannot convert the model: {plan.refusals[0].message}; {otherwise}"
-    left = next(
+    open_reason = next(
         (verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None
     )
-    unknown = f"compatibility of the converted model with {release_name(target)} is unknown: {left}"
-    return unknown if left else None
+    if not open_reason:
+        return None
+    name = release_name(target)
+    return f"compatibility of the converted model with {name} is unknown: {open_reason}"
 
 
 def doubt_advice(case: RuleInput, target: str, name: str, otherwise: str) -> str:

@@ -130,12 +130,14 @@ def removed_policy_name(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
         )
 
 
-def _rename_remedy(name: str, replacement: str, those: list[StoredPolicy]) -> Remedy | None:
+def _rename_remedy(name: str, replacement: str, policies: list[StoredPolicy]) -> Remedy | None:
     if current_name(name) != name:
         return Remedy(fix=Fix.SAFE)
-    if replacement not in RETARGETS or not all(entry.is_layer for entry in those):
+    if replacement not in RETARGETS or not all(entry.is_layer for entry in policies):
         return None
-    return Remedy(fix=Fix.UNSAFE, assignments=tuple((entry.path, replacement) for entry in those))
+    return Remedy(
+        fix=Fix.UNSAFE, assignments=tuple((entry.path, replacement) for entry in policies)
+    )
 
 
 _IMPLICIT_INFER: Final = "_infer"
@@ -183,10 +185,10 @@ def infer_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         )
 
 
-def _infer_support(name: str, those: Sequence[StoredPolicy]) -> tuple[Severity, str]:
-    if name == _IMPLICIT_INFER and all(entry.class_name in _INFER_CLASSES for entry in those):
+def _infer_support(name: str, policies: Sequence[StoredPolicy]) -> tuple[Severity, str]:
+    if name == _IMPLICIT_INFER and all(entry.class_name in _INFER_CLASSES for entry in policies):
         return Severity.WARNING, "TF 2.4 and later and tf_keras can read it, but Keras 3 cannot"
-    if name == _EXPLICIT_INFER and all(entry.class_name == _INFER_CLASSES[0] for entry in those):
+    if name == _EXPLICIT_INFER and all(entry.class_name == _INFER_CLASSES[0] for entry in policies):
         return Severity.ERROR, "only TF 2.1 and 2.2 read it"
     return Severity.ERROR, "no release reads it"
 
@@ -379,9 +381,9 @@ def shared_object_id(case: RuleInput, _options: AuditOptions) -> Iterator[Findin
         return
     for objects in _objects_by_number(loaded).values():
         first = objects[0]
-        unlike = [entry for entry in objects[1:] if entry.value != first.value]
-        what = _object_text(first.value) if unlike else ""
-        others = [entry for entry in unlike if _object_text(entry.value) != what]
+        different = [entry for entry in objects[1:] if entry.value != first.value]
+        first_text = _object_text(first.value) if different else ""
+        others = [entry for entry in different if _object_text(entry.value) != first_text]
         if others:
             yield _shared_id_finding(loaded, first, others)
 
@@ -390,11 +392,14 @@ def _shared_id_finding(
     loaded: LoadedModel, first: NumberedObject, others: list[NumberedObject]
 ) -> Finding:
     other = others[0]
-    more, have = (f" and {len(others) - 1} more", "have") if len(others) > 1 else ("", "has")
+    further_words, verb = (
+        (f" and {len(others) - 1} more", "have") if len(others) > 1 else ("", "has")
+    )
     message = (
-        f"{_describe_object(other.value)} at {policy_place(loaded, other.address)}{more} {have} "
-        f"the same {SHARED_ID} ({first.value[SHARED_ID]}) as {_describe_object(first.value)} at "
-        f"{policy_place(loaded, first.address)}, and releases use only the latter"
+        f"{_describe_object(other.value)} at {policy_place(loaded, other.address)}{further_words} "
+        f"{verb} the same {SHARED_ID} ({first.value[SHARED_ID]}) as "
+        f"{_describe_object(first.value)} at {policy_place(loaded, first.address)}, and releases "
+        "use only the latter"
     )
     policies = all(
         keras_objects.class_of(entry.value) in KERAS2_CLASSES for entry in (first, *others)

@@ -161,9 +161,9 @@ def numbers_out_of_range(
     """Yield each config key with a number that float16 cannot represent, with the rounded value."""
     for key, counts in layer_facts(class_name).cast_arguments.items():
         for value in numbers_in(config.get(key)):
-            becomes = _float16_value(value)
-            if becomes in counts:
-                yield key, value, becomes or ""
+            rounded = _float16_value(value)
+            if rounded in counts:
+                yield key, value, rounded or ""
                 break
 
 

@@ -64,10 +64,10 @@ def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
     target = verdict.loader if generation_of(verdict.loader) is not None else None
     plan = planning.plan(case.loaded, planning.Options(target=target))
     after = next((entry for entry in plan.loaders_after if entry.loader == verdict.loader), None)
-    taken = plan.edits or plan.casts
+    has_edits = plan.edits or plan.casts
     return (
         Remedy(fix=Fix.SAFE, target=target)
-        if taken and not plan.refusals and after is not None and after.reason is None
+        if has_edits and not plan.refusals and after is not None and after.reason is None
         else None
     )
 
@@ -91,8 +91,9 @@ def _further_layers(cause: Cause) -> str:
 
 
 def _join_layers(layers: tuple[str, ...]) -> str:
-    more = len(layers) - _SHOWN_LAYERS
-    return f"{', '.join(layers[:_SHOWN_LAYERS])}{f' and {more} more' if more > 0 else ''}"
+    further_count = len(layers) - _SHOWN_LAYERS
+    further = f" and {further_count} more" if further_count > 0 else ""
+    return f"{', '.join(layers[:_SHOWN_LAYERS])}{further}"
 
 
 def _cause_address(case: RuleInput, cause: Cause) -> Address | None:
@@ -265,18 +266,19 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
     verdicts = case.model.loaders
     if not verdicts or case.loaded is None or any(verdict.reason is None for verdict in verdicts):
         return
-    own = next(verdict for verdict in verdicts if verdict.loader == case.loaded.loader)
-    if any(cause.kind is Obstacle.VARIABLES for cause in own.causes):
+    own_verdict = next(verdict for verdict in verdicts if verdict.loader == case.loaded.loader)
+    if any(cause.kind is Obstacle.VARIABLES for cause in own_verdict.causes):
         return  # PT506 reports it
     cause = next(
-        (cause for cause in own.causes if cause.kind is not Obstacle.POLICY), own.causes[0]
+        (cause for cause in own_verdict.causes if cause.kind is not Obstacle.POLICY),
+        own_verdict.causes[0],
     )
-    remedy = _edit_remedy(case, own)
+    remedy = _edit_remedy(case, own_verdict)
     yield no_compatible_release.finding(
-        f"fails to load in all {len(verdicts)} checked releases; in {release_name(own.loader)}: "
-        f"{cause.reason}{_cause_layers(cause)}",
+        f"fails to load in all {len(verdicts)} checked releases; in "
+        f"{release_name(own_verdict.loader)}: {cause.reason}{_cause_layers(cause)}",
         remedy=remedy,
-        advice=None if remedy else _conversion_advice(case, own.loader),
+        advice=None if remedy else _conversion_advice(case, own_verdict.loader),
     )
 
 
@@ -385,11 +387,11 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     if verdict is None or not verdict.causes or verdict.causes[0].kind is Obstacle.VARIABLES:
         return
     first, *others = verdict.causes
-    more = f"; {len(others)} more cause{'s' if others[1:] else ''}" if others else ""
+    further_words = f"; {len(others)} more cause{'s' if others[1:] else ''}" if others else ""
     is_served = bool(case.model.signatures) and first.kind is Obstacle.CONTAINER
     yield newest_keras_fails.finding(
         f"{release_name(verdict.loader)}, the newest Keras, fails to load the model: {first.reason}"
-        f"{_cause_layers(first)}{more}",
+        f"{_cause_layers(first)}{further_words}",
         severity=Severity.NOTE if is_served else None,
         remedy=_edit_remedy(case, verdict),
         advice=_WITHOUT_CONFIG["savedmodel"] if is_served else None,

@@ -88,8 +88,10 @@ def _half_layers(loaded: LoadedModel, *reasons: str) -> Mapping[int, tuple[int, 
         for index, reason in named.items()
         if reason in reasons and _returns_half(loaded, index)
     }
-    tops = [index for index in sorted(halves) if not halves & set(_enclosing_layers(loaded, index))]
-    return {top: tuple(sorted(halves & set(loaded.below(top)))) for top in tops}
+    outermost = [
+        index for index in sorted(halves) if not halves & set(_enclosing_layers(loaded, index))
+    ]
+    return {top: tuple(sorted(halves & set(loaded.below(top)))) for top in outermost}
 
 
 def _returns_half(loaded: LoadedModel, index: int) -> bool:
@@ -182,12 +184,12 @@ def softmax_not_float32(case: RuleInput, options: AuditOptions) -> Iterator[Find
     softmaxes = _half_layers(loaded, keep.SOFTMAX)
     for index, members in _half_layers(loaded, keep.SOFTMAX, keep.BETWEEN).items():
         layer = loaded.layers[index]
-        what = (
+        consequence = (
             "is a softmax before the output"
             if index in softmaxes
             else "is between a softmax and the output"
         )
-        message = f"{layer.path} {what} and computes in {compute_dtype(loaded, index)}"
+        message = f"{layer.path} {consequence} and computes in {compute_dtype(loaded, index)}"
         yield softmax_not_float32.finding(
             message, path=layer.path, address=layer.address, remedy=float32_remedy(loaded, members)
         )
@@ -352,14 +354,14 @@ def epsilon_underflow(case: RuleInput, options: AuditOptions) -> Iterator[Findin
 
 def _used_epsilon_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
     layer = loaded.layers[index]
-    lost = epsilon <= ROUNDS_TO_ZERO
-    comes = "becomes 0, and a constant input produces NaN" if lost else "loses precision"
+    is_zero = epsilon <= ROUNDS_TO_ZERO
+    effect = "becomes 0, and a constant input produces NaN" if is_zero else "loses precision"
     return epsilon_underflow.finding(
         f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16, where the "
-        f"epsilon {comes}",
+        f"epsilon {effect}",
         path=layer.path,
         address=layer.address,
-        severity=Severity.WARNING if lost else Severity.NOTE,
+        severity=Severity.WARNING if is_zero else Severity.NOTE,
         remedy=float32_remedy(loaded, (index,)),
     )
 
@@ -399,12 +401,12 @@ def _optimizer_epsilon_findings(loaded: LoadedModel) -> Iterator[Finding]:
     ):
         return
     zero = epsilon <= ROUNDS_TO_ZERO or (name == "Adamax" and epsilon <= _ADAMAX_EPSILON)
-    comes = (
+    effect = (
         "a zero gradient produces NaN" if zero else "small gradients change weights far too much"
     )
     message = (
         f"the optimizer {name} adds an epsilon of {epsilon:g} in float16, the variable dtype of "
-        f"{len(halves)} layer{'s' if halves[1:] else ''}: {comes}"
+        f"{len(halves)} layer{'s' if halves[1:] else ''}: {effect}"
     )
     advice = (
         "keep variables in float32 (mixed_float16), or compile the model with a larger "
@@ -436,11 +438,11 @@ def weights_overflow(case: RuleInput, options: AuditOptions) -> Iterator[Finding
     for variable in rounded_variables(case, options):
         layer, counts = variable.layer, variable.counts
         if counts.overflow:
-            become = "becomes" if counts.overflow == 1 else "become"
+            verb = "becomes" if counts.overflow == 1 else "become"
             dtype = compute_dtype(variable.loaded, variable.index)
             message = (
                 f"{layer.path} computes in {dtype}, in which {counts.overflow} of {counts.values} "
-                f"values in {variable.name} {become} infinite"
+                f"values in {variable.name} {verb} infinite"
             )
             yield weights_overflow.finding(
                 message,
@@ -577,14 +579,13 @@ def _tensor_owners(loaded: LoadedModel) -> Mapping[tuple[str, ...], tuple[Layer,
 
 def _unread_finding(case: RuleInput) -> Finding:
     listed = join_first(["/".join(path) for path in case.unread])
-    many = (
+    count_words = (
         "1 stored variable was"
         if len(case.unread) == 1
         else f"{len(case.unread)} stored variables were"
     )
-    message = (
-        f"{many} not read, so the values are unknown ({listed}: {next(iter(case.unread.values()))})"
-    )
+    reason = next(iter(case.unread.values()))
+    message = f"{count_words} not read, so the values are unknown ({listed}: {reason})"
     return nonfinite_weights.finding(message, detail="unread", severity=Severity.NOTE)
 
 
@@ -693,7 +694,7 @@ def half_variables(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 
 def _half_variables_finding(loaded: LoadedModel, dtype: str, indices: list[int]) -> Finding:
     paths = [loaded.layers[index].path for index in indices]
-    keeps = (
+    advice_words = (
         "1 layer trains its variables"
         if len(paths) == 1
         else f"{len(paths)} layers train their variables"
@@ -704,7 +705,7 @@ def _half_variables_finding(loaded: LoadedModel, dtype: str, indices: list[int])
     else:
         remedy = policy_remedy(loaded, indices, mixed)
     return half_variables.finding(
-        f"{keeps} in {dtype}, so small updates are lost ({join_first(paths)})",
+        f"{advice_words} in {dtype}, so small updates are lost ({join_first(paths)})",
         detail=dtype,
         remedy=remedy,
     )
@@ -795,7 +796,7 @@ def _graph_kernel_findings(
 ) -> Iterator[Finding]:
     counts: Counter[tuple[str, str]] = Counter()
     for trace in document.traces:
-        seen: Counter[tuple[str, str]] = Counter()
+        uses: Counter[tuple[str, str]] = Counter()
         for op, count in trace.ops:
             for dtype in op.dtypes:
                 if (
@@ -803,8 +804,8 @@ def _graph_kernel_findings(
                     and op.op not in needed
                     and dtype_support.lacks(op.op, dtype, device.value)
                 ):
-                    seen[op.op, dtype] += count
-        counts |= seen
+                    uses[op.op, dtype] += count
+        counts |= uses
     for (name, dtype), count in sorted(counts.items()):
         times = "once" if count == 1 else f"{count} times"
         message = (
@@ -828,12 +829,12 @@ def _kernel_severity(ops: tuple[str, ...], dtype: str, device: Device) -> Severi
 
 
 def _kernel_text(ops: tuple[str, ...], dtype: str, device: Device) -> str:
-    which = "for which TensorFlow 2.21 has"
+    support_words = "for which TensorFlow 2.21 has"
     if device is Device.CPU:
-        return f"{which} no CPU kernel"
+        return f"{support_words} no CPU kernel"
     if _kernel_severity(ops, dtype, device) is Severity.ERROR:
-        return f"{which} neither a GPU nor a CPU kernel"
-    return f"{which} no GPU kernel, so it runs on the CPU"
+        return f"{support_words} neither a GPU nor a CPU kernel"
+    return f"{support_words} no GPU kernel, so it runs on the CPU"
 
 
 _FLOAT16: Final = "float16"
@@ -865,13 +866,13 @@ def half_on_cpu(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     loaded = judged_model(case, options)
     layers = _float16_layers(loaded) if loaded is not None else []
     if layers and loaded is not None:
-        what = (
+        layer_words = (
             "1 layer with weights computes"
             if len(layers) == 1
             else f"{len(layers)} layers with weights compute"
         )
         yield half_on_cpu.finding(
-            f"{what} in float16, which is slower than float32 on CPUs",
+            f"{layer_words} in float16, which is slower than float32 on CPUs",
             remedy=_cpu_remedy(loaded, layers),
         )
     elif loaded is None and (
@@ -936,10 +937,10 @@ def constant_out_of_range(case: RuleInput, options: AuditOptions) -> Iterator[Fi
     for index, site in enumerate(loaded.sites):
         if compute_dtype(loaded, index) == "float16" and not custom_classes.is_opaque(site):
             layer = loaded.layers[index]
-            for key, value, becomes in numbers_out_of_range(site.class_name, loaded.config(index)):
+            for key, value, rounded in numbers_out_of_range(site.class_name, loaded.config(index)):
                 message = (
                     f"{layer.path} ({site.class_name}) computes in float16 and has a {key} "
-                    f"of {value:g}, which becomes {becomes} in float16"
+                    f"of {value:g}, which becomes {rounded} in float16"
                 )
                 yield constant_out_of_range.finding(
                     message,

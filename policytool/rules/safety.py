@@ -27,13 +27,13 @@ def _hazard_findings(
     for hazard in case.loaded.hazards if case.loaded is not None else ():
         if hazard.harm is harm:
             layer = case.model.layers[hazard.site] if hazard.site is not None else None
-            who = (
+            place_words = (
                 layer.path
                 if layer is not None
                 else f"{hazard.address.part}{hazard.address.pointer}"
             )
             yield declared.finding(
-                f"{who} {hazard.what}",
+                f"{place_words} {hazard.what}",
                 path=layer.path if layer is not None else None,
                 address=hazard.address,
                 detail=hazard.name,
@@ -160,10 +160,10 @@ def custom_code(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             else f"{layer.path if layer is not None else 'the training configuration'} needs"
         )
         message = f"{used} {name}, a custom class or function whose code is not in the file"
-        alone = layer if count == 1 else None
+        only_layer = layer if count == 1 else None
         yield custom_code.finding(
             message,
-            path=alone.path if alone is not None else None,
+            path=only_layer.path if only_layer is not None else None,
             address=layer.address if layer is not None else None,
             detail=name,
             advice="import its code before loading, or pass it in custom_objects",

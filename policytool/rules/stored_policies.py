@@ -121,8 +121,8 @@ def describe_layers(policies: Sequence[StoredPolicy]) -> tuple[str | None, str]:
     paths = list(dict.fromkeys(entry.path for entry in policies))
     if len(paths) == 1:
         return (paths[0] if policies[0].is_layer else None), paths[0]
-    what = "layers" if all(entry.is_layer for entry in policies) else "places"
-    return None, f"{len(paths)} {what} ({join_first(paths)})"
+    noun = "layers" if all(entry.is_layer for entry in policies) else "places"
+    return None, f"{len(paths)} {noun} ({join_first(paths)})"
 
 
 def group_by_name(policies: Sequence[StoredPolicy]) -> Mapping[str, list[StoredPolicy]]:

@@ -53,8 +53,9 @@ def _floats(document: Document) -> Iterator[Tensor]:
             yield tensor
 
 
-def _of(values: Values, tensor: Tensor, narrow: str | None) -> Counts:
+def _of(values: Values, tensor: Tensor, narrow_dtype: str | None) -> Counts:
+    """Return the counts of a tensor's values."""
     return sum(
-        (casting.count(block, tensor.dtype, narrow) for block in values.blocks(tensor)),
+        (casting.count(block, tensor.dtype, narrow_dtype) for block in values.blocks(tensor)),
         casting.Counts(),
     )

@@ -75,10 +75,10 @@ def _computes_in_float16(case: RuleInput) -> bool | None:
         if layer.compute_dtype == "float16" or "float16" in layer.traced_dtypes:
             return True
         site = case.loaded.sites[index]
-        unsaid = layer.compute_dtype is None and (
+        is_unknown = layer.compute_dtype is None and (
             not site.is_model or site.spelled is not Unspelled.ABSENT
         )
-        unknown = unknown or layer.opaque or unsaid
+        unknown = unknown or layer.opaque or is_unknown
     return None if unknown else False
 
 
@@ -126,8 +126,8 @@ def _keep_remedy(loaded: LoadedModel, verdict: LossScaleVerdict) -> Remedy | Non
     if verdict.fate is not Fate.PLAIN or training.scale_to_keep(loaded) is None:
         return None
     kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
-    lost = any(note.code == "loss-scale-lost" for note in kept.notes)
-    return None if lost or kept.refusals else Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
+    is_lost = any(note.code == "loss-scale-lost" for note in kept.notes)
+    return None if is_lost or kept.refusals else Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
 
 
 def _scale_advice(verdict: LossScaleVerdict) -> str:

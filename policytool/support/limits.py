@@ -68,18 +68,19 @@ class Limit:
         most = self.value
         if count <= most:
             return ""
-        enough = max(2 * most, count) if counting else count
+        sufficient_value = max(2 * most, count) if counting else count
         if self.fixed and counting:
-            enough = min(enough, self.default)
-        if self.fixed and (most >= self.default or enough > self.default):
-            way = f", which cannot be raised because it is {self.fixed}"
-        elif self.unit == RATIO or enough <= _FARTHEST * self.default:
-            way = f"; raise the limit with --limit {self.name}={self.amount(enough, gap='')}"
+            sufficient_value = min(sufficient_value, self.default)
+        if self.fixed and (most >= self.default or sufficient_value > self.default):
+            advice = f", which cannot be raised because it is {self.fixed}"
+        elif self.unit == RATIO or sufficient_value <= _FARTHEST * self.default:
+            new_limit = self.amount(sufficient_value, gap="")
+            advice = f"; raise the limit with --limit {self.name}={new_limit}"
         else:
-            way = ""
+            advice = ""
         unit = "" if self.unit == BYTES else f" {self.unit}"
         amount = f"{'at least ' if counting else ''}{self.amount(count)}{unit}"
-        return f"{amount}, above the {self.name} limit of {self.amount(most)}{way}"
+        return f"{amount}, above the {self.name} limit of {self.amount(most)}{advice}"
 
     def amount(self, count: int, gap: str = " ") -> str:
         """

@@ -59,9 +59,9 @@ class SpilledValues(Sequence[Value], Generic[Value]):
 
                 self._file = tempfile.TemporaryFile(prefix="policytool-", buffering=0)  # noqa: SIM115  # it is open as long as this value
             self._file.seek(self._places[-1])
-            left = line
-            while left:  # a disk that is nearly full takes a part
-                left = left[self._file.write(left) :]
+            remaining = line
+            while remaining:  # a disk that is nearly full takes a part
+                remaining = remaining[self._file.write(remaining) :]
         except OSError as error:
             raise ReportError(
                 f"the temporary file for results cannot be written: {error.strerror or error}; "

@@ -38,8 +38,9 @@ class Budget:
 
     def spend(self, count: int, walk: str) -> None:
         """
-        Add ``count`` steps of a walk.
+        Add ``count`` steps.
 
+        :param walk: what the steps visit, for the message
         :raises ModelFileError: if the limit is exceeded, now and at every later step.
         """
         self.counts[walk] += count
@@ -55,10 +56,10 @@ _CURRENT: ContextVar[Budget] = ContextVar("policytool.support.steps")
 @contextmanager
 def budget(path: str) -> Iterator[Budget]:
     """
-    Let walks spend from the budget of a file, which reports show as ``path``.
+    Let the steps of a block count against the budget of a file, which reports show as ``path``.
 
-    Within the budget of the same file, it is that budget which goes on; within the budget of
-    another file, that one rests meanwhile.
+    Inside a block of the same file, its budget continues. Inside a block of another file, the other
+    budget pauses meanwhile.
     """
     outer = _CURRENT.get(None)
     if outer is not None and outer.path == path:
@@ -73,12 +74,11 @@ def budget(path: str) -> Iterator[Budget]:
 
 def spend(count: int, *, walk: str) -> None:
     """
-    Spend steps from the budget of the current file; without one, nothing is counted.
+    Spend steps from the budget of the current file; without one, nothing is counted. Call it once
+    for many nodes before they are visited, not for each of them.
 
-    Call it once for many nodes, before they are visited, instead of once for each of them.
-
-    :param walk: what is walked over, such as ``"calls of layers"``
-    :raises ModelFileError: with :data:`CODE`, if the file needs more steps than the limit.
+    :param walk: what the steps visit, such as ``"calls of layers"``
+    :raises ModelFileError: with the code of the limit, if the budget is spent.
     """
     current = _CURRENT.get(None)
     if current is not None:

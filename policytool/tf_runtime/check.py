@@ -70,10 +70,10 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
     )
     total: Any = None
     for batch in fed.all:
-        plain = function(batch)
+        float32_outputs = function(batch)
         with devices.tf32(tf):
             coarse = function(batch)
-        vectors = compared(plain, coarse).numpy()
+        vectors = compared(float32_outputs, coarse).numpy()
         total = (
             vectors
             if total is None
@@ -184,10 +184,12 @@ class DeviceRun:
                 "notes": [],
             }
         with self.tf.device(self.device):
-            finer = self._tf32(about)
-            calls = [self._call(row, measured, finer) for row in self.pair.rows]
-            for output, whole in zip(calls[-1]["outputs"], self.pair.outputs_of_all_rows(measured)):
-                output.update(whole)
+            tf32_errors = self._tf32(about)
+            calls = [self._call(row, measured, tf32_errors) for row in self.pair.rows]
+            for output, all_rows in zip(
+                calls[-1]["outputs"], self.pair.outputs_of_all_rows(measured)
+            ):
+                output.update(all_rows)
             traces = self.pair.traces()
             for call, row, trace in zip(calls, self.pair.rows, traces):
                 call["trace"] = {**trace, **_nonfinite_inputs(row.trace, measured)}
@@ -202,7 +204,7 @@ class DeviceRun:
                 "notes": self.notes,
             }
 
-    def _call(self, row: Row, measured: Measured, finer: Any) -> dict[str, Any]:
+    def _call(self, row: Row, measured: Measured, tf32_errors: Any) -> dict[str, Any]:
         """Return the measurements of one call of a layer."""
         layer = row.candidate.layer
         outputs = [
@@ -212,7 +214,7 @@ class DeviceRun:
                 "dtype_candidate": candidate,
                 "accumulated": _errors_json(measured, row.accumulated[place]),
                 "isolated": _errors_json(measured, _number_at(row.isolated, place)),
-                "tf32": finer.get((row.reference.key, place)),
+                "tf32": tf32_errors.get((row.reference.key, place)),
                 **_split(row.trace, place, measured),
                 "exponents": _histogram(measured, _number_at(row.exponents, place)),
             }
@@ -273,10 +275,10 @@ class DeviceRun:
         Return the changes by TF32 to each output of the reference's calls; empty if they were not
         requested, or if the device has no TF32.
         """
-        why = devices.without_tf32(self.tf, about) if self.job["tf32"] else None
-        if why is not None:
-            self.notes.append({"code": "tf32", "message": why})
-        if why is not None or not self.job["tf32"]:
+        reason = devices.without_tf32(self.tf, about) if self.job["tf32"] else None
+        if reason is not None:
+            self.notes.append({"code": "tf32", "message": reason})
+        if reason is not None or not self.job["tf32"]:
             return {}
         self.step("running the reference with TF32")
         return measure_tf32(self.libraries[0], self.reference, self.fed)
@@ -448,9 +450,11 @@ def _run_models(
 
     with devices.unoptimized(sides.tf):
         compared = devices.side_by_side(
-            list(chosen), prepare, lambda _, running: (running, running.compare())
+            list(chosen), prepare, lambda _, device_run: (device_run, device_run.compare())
         )
-    return [running.to_json(measured, chosen[running.device]) for running, measured in compared]
+    return [
+        device_run.to_json(measured, chosen[device_run.device]) for device_run, measured in compared
+    ]
 
 
 def _run_graphs(
@@ -488,10 +492,10 @@ def _run_graphs(
             )
         notes += [
             {
-                "code": why["code"],
-                "message": "signature {} was not run: {}".format(signature, why["message"]),
+                "code": reason["code"],
+                "message": "signature {} was not run: {}".format(signature, reason["message"]),
             }
-            for signature, why in refused
+            for signature, reason in refused
         ]
         notes += [
             {"code": "environment", "message": sentence} for sentence in measurement["ignored"]

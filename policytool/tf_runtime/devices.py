@@ -79,8 +79,11 @@ def soft_placement(tf: Any) -> Any:
 
     The setting applies to the whole process, so it must be changed outside of threads.
     """
-    get, change = tf.config.get_soft_device_placement, tf.config.set_soft_device_placement
-    return _change_setting(get, change, value=True)
+    get_setting, set_setting = (
+        tf.config.get_soft_device_placement,
+        tf.config.set_soft_device_placement,
+    )
+    return _change_setting(get_setting, set_setting, value=True)
 
 
 def unoptimized(tf: Any) -> Any:
@@ -116,21 +119,24 @@ def tf32(tf: Any) -> Any:
     The setting applies to the whole process, and would also affect other threads.
     """
     config = tf.config.experimental
-    get, change = config.tensor_float_32_execution_enabled, config.enable_tensor_float_32_execution
-    return _change_setting(get, change, value=True)
+    get_setting, set_setting = (
+        config.tensor_float_32_execution_enabled,
+        config.enable_tensor_float_32_execution,
+    )
+    return _change_setting(get_setting, set_setting, value=True)
 
 
 @contextlib.contextmanager
 def _change_setting(
-    get: Callable[[], Any], change: Callable[[Any], None], value: Any
+    get_setting: Callable[[], Any], set_setting: Callable[[Any], None], value: Any
 ) -> Iterator[None]:
     """Change a setting of the process within the context."""
-    before = get()
-    change(value)
+    before = get_setting()
+    set_setting(value)
     try:
         yield
     finally:
-        change(before)
+        set_setting(before)
 
 
 def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
@@ -240,7 +246,7 @@ def short_name(name: str) -> str:
 
 
 def _divide(tf: Any, count: int) -> None:
-    make = (
+    configuration = (
         getattr(tf.config, "LogicalDeviceConfiguration", None)
         or tf.config.experimental.VirtualDeviceConfiguration
     )
@@ -248,12 +254,12 @@ def _divide(tf: Any, count: int) -> None:
         getattr(tf.config, "set_logical_device_configuration", None)
         or tf.config.experimental.set_virtual_device_configuration
     )
-    divide(tf.config.list_physical_devices("CPU")[0], [make()] * count)
+    divide(tf.config.list_physical_devices("CPU")[0], [configuration()] * count)
 
 
 def _set_determinism(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
-    has = hasattr(tf.config.experimental, "enable_op_determinism")
-    if deterministic and not has:
+    has_setting = hasattr(tf.config.experimental, "enable_op_determinism")
+    if deterministic and not has_setting:
         raise Refused(
             "deterministic",
             (
@@ -263,7 +269,7 @@ def _set_determinism(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a
     if deterministic:
         tf.random.set_seed(1)
         tf.config.experimental.enable_op_determinism()
-    elif has:
+    elif has_setting:
         from tensorflow.python.framework import config
 
         getattr(config, "disable_op_determinism", int)()  # not public, so it may be gone
@@ -336,12 +342,12 @@ def _device_memory(number: int) -> int | None:
     except OSError:  # a GPU of another maker
         return None
     device, size = ctypes.c_int(), ctypes.c_size_t()
-    done = (
+    completed = (
         cuda.cuInit(0) == 0
         and cuda.cuDeviceGet(ctypes.byref(device), number) == 0
         and cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
     )
-    return size.value if done else None
+    return size.value if completed else None
 
 
 TRACING = threading.RLock()
@@ -402,9 +408,12 @@ def _done(prepare: Callable[[str], Any], device: str) -> Any:
 def _error_of_device(device: str, error: BaseException) -> Refused:
     if isinstance(error, Refused):
         return Refused(error.code, "{}: {}".format(short_name(device), error))
-    lacked = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    lacked_memory = (
+        isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    )
     return Refused(
-        "memory" if lacked else "failed", "{}: {}".format(short_name(device), sentence(error))
+        "memory" if lacked_memory else "failed",
+        "{}: {}".format(short_name(device), sentence(error)),
     )
 
 

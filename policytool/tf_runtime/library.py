@@ -81,8 +81,8 @@ _NODES = ("[[{{node ", "[[node ")
 
 def sentence(error: BaseException) -> str:
     """Return the class and the relevant line of an error."""
-    plain = _COLOURS.sub("", str(error))
-    cause = _cause([line.strip() for line in plain.splitlines() if line.strip()])
+    without_colors = _COLOURS.sub("", str(error))
+    cause = _cause([line.strip() for line in without_colors.splitlines() if line.strip()])
     return type(error).__name__ + (": " + cause[:300] if cause else "")
 
 
@@ -251,9 +251,9 @@ class Library:
             for key, value in definitions.items():
                 self.custom.update(value if isinstance(value, dict) else {key: value})
         for name in (*class_names, *needed):
-            short = name.rpartition(">")[2]
-            if name not in self.custom and short in self.custom:
-                self.custom[name] = self.custom[short]
+            class_name = name.rpartition(">")[2]
+            if name not in self.custom and class_name in self.custom:
+                self.custom[name] = self.custom[class_name]
         registered = getattr(
             self.keras.utils, "get_registered_object", lambda _: None
         )  # what a module registers is in none of its own names
@@ -444,12 +444,12 @@ def child_layers(layer: Any) -> list[Any]:
 
 def paths(model: Any) -> list[tuple[str, Any]]:
     """Return every layer once with its path, names from the root down, the model itself first."""
-    seen: set[int] = set()
+    visited: set[int] = set()
 
     def walk(layer: Any, path: tuple[str, ...]) -> list[tuple[str, Any]]:
-        if id(layer) in seen:
+        if id(layer) in visited:
             return []
-        seen.add(id(layer))
+        visited.add(id(layer))
         own_path = (*path, str(layer.name).replace("/", "~1"))
         return [
             ("/".join(own_path), layer),
@@ -501,7 +501,8 @@ def _named_attributes(module: ModuleType, names: Sequence[str]) -> dict[str, Any
     imports.
     """
     attributes = {
-        short: getattr(module, short, None) for short in (name.rpartition(">")[2] for name in names)
+        attribute: getattr(module, attribute, None)
+        for attribute in (name.rpartition(">")[2] for name in names)
     }
     return {
         name: value

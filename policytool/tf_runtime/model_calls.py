@@ -186,8 +186,8 @@ def _orders(
     Yield the possible orders of a signature's inputs as the model's inputs: by name first, then
     every order that their dtypes and ranks allow.
     """
-    own = [str(getattr(tensor, "name", "")).partition(":")[0] for tensor in model_inputs]
-    for listed in (list(getattr(model, "input_names", None) or []), own):
+    own_names = [str(getattr(tensor, "name", "")).partition(":")[0] for tensor in model_inputs]
+    for listed in (list(getattr(model, "input_names", None) or []), own_names):
         if sorted(listed) == sorted(names):
             yield listed
     for order in itertools.islice(itertools.permutations(names), _MANY):
@@ -249,14 +249,14 @@ def _are_close(signature_output: Any, model_output: Any, bound: float) -> bool:
     first, second = first.astype("float64"), second.astype("float64")
     finite = np.isfinite(first) & np.isfinite(second)
     largest = float(np.abs(first[finite]).max()) if finite.any() else 0.0
-    same = (np.isnan(first) == np.isnan(second)) & (np.isfinite(first) == np.isfinite(second))
-    return bool(same.all() and (np.abs(first[finite] - second[finite]) <= bound * largest).all())
+    agree = (np.isnan(first) == np.isnan(second)) & (np.isfinite(first) == np.isfinite(second))
+    return bool(agree.all() and (np.abs(first[finite] - second[finite]) <= bound * largest).all())
 
 
-def _not_model_call(name: str, why: str) -> Refused:
+def _not_model_call(name: str, reason: str) -> Refused:
     message = (
         "signature {} does not match the model's call ({}) and cannot be traced in another dtype, "
         "because the file does not contain its code; export the model again with that code, or "
         "without this signature"
     )
-    return Refused("foreign-signature", message.format(name, why))
+    return Refused("foreign-signature", message.format(name, reason))

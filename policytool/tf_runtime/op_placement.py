@@ -102,6 +102,9 @@ class _Search:
         }
 
     def _within(self, name: str) -> list[tuple[str, Any]]:
+        """
+        Return the nodes without a kernel in a function of the graph, each function searched once.
+        """
         if name not in self._found:
             self._found[name] = []  # a function that calls itself is searched once
             self._found[name] = [
@@ -163,7 +166,7 @@ class _Kernels:
         dtype; if every dtype is supported by some kernel, any dtype of the node.
         """
         kernels = self._of(node, kind)
-        own = {
+        dtypes_of_node = {
             name: _values(value, "type")
             for name, value in sorted(node.attr.items())
             if _values(value, "type")
@@ -176,17 +179,18 @@ class _Kernels:
                 if attribute == name
                 for number in numbers
             }
-            for name in own
+            for name in dtypes_of_node
         }
         refused = [
             number
-            for name, numbers in own.items()
+            for name, numbers in dtypes_of_node.items()
             for number in numbers
             if allowed[name] and number not in allowed[name]
         ]
         dtypes = [
             self._tf.as_dtype(number)
-            for number in refused or [number for numbers in own.values() for number in numbers]
+            for number in refused
+            or [number for numbers in dtypes_of_node.values() for number in numbers]
         ]
         return next(
             (dtype.name for dtype in sorted(dtypes, key=lambda dtype: not dtype.is_floating)), None

@@ -182,16 +182,16 @@ class _Predictor:
         Return the inputs of a call: from the file of an earlier run if there is one, else drawn and
         saved.
         """
-        like: Sequence[Mapping[str, str]] | None = call["inputs"]
+        expected_inputs: Sequence[Mapping[str, str]] | None = call["inputs"]
         file = os.path.join(self.job["inputs"], "inputs.{}.npz".format(call["number"]))
         options = {
-            "file": file if like is not None else None,
-            "save": file if like is None else None,
+            "file": file if expected_inputs is not None else None,
+            "save": file if expected_inputs is None else None,
             "batches": BATCHES,
             "batch_size": self.job["batch_size"],
             "seed": SEED,
             "pads_every_way": True,
-            "like": like,
+            "like": expected_inputs,
         }
         try:
             if call["signature"] is None:

@@ -131,6 +131,7 @@ class Checkpoint:
                     self._assign(restored, key, variable)
 
     def _fits(self, key: str, variable: Any) -> bool:
+        """Return whether the checkpoint has a value of a variable's shape under a key."""
         return key in self.dtypes and list(variable.shape) == list(self.shapes[key])
 
     def _assign(self, restored: Restored, key: str, variable: Any) -> None:
@@ -234,9 +235,11 @@ def _round_to_odd(array: Any) -> Any:
 
 def unrestored_names(model: Any, restored: Restored) -> Iterator[str]:
     """Yield the names of the model's variables without a restored value."""
-    taken = {id(getattr(variable, "_variable", variable)) for variable in restored.taken.values()}
+    restored_ids = {
+        id(getattr(variable, "_variable", variable)) for variable in restored.taken.values()
+    }
     for variable in model.variables:
-        if id(getattr(variable, "_variable", variable)) not in taken:
+        if id(getattr(variable, "_variable", variable)) not in restored_ids:
             yield str(variable.name)
 
 
@@ -463,12 +466,12 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
                 _join_first(missing)
             ),
         )
-    lost = [key for key in restored.left if not _is_bookkeeping(key)]
-    if lost:
+    lost_keys = [key for key in restored.left if not _is_bookkeeping(key)]
+    if lost_keys:
         raise Refused(
             "not-restored",
             "the rebuilt model has no variable for {}, which the file contains".format(
-                _join_first(lost)
+                _join_first(lost_keys)
             ),
         )
     for _, layer in paths(model):

@@ -167,13 +167,13 @@ def _patterns(entry: Mapping[str, Any], expressions: Mapping[str, str]) -> Itera
     """Yield the patterns of an entry, the most specific first."""
     for specificity in Specificity:
         for pattern in entry.get(specificity.name.lower(), ()):
-            regex, needs = (
+            regex, required = (
                 (pattern, "") if isinstance(pattern, str) else (pattern["regex"], pattern["needs"])
             )
             yield Pattern(
                 regex=re.compile(_expanded(regex, expressions)),
                 specificity=specificity,
-                needs=_expanded(needs, expressions),
+                needs=_expanded(required, expressions),
             )
 
 
@@ -260,10 +260,14 @@ class Message:
 
 def plain_lines(text: str) -> list[str]:
     """Return the lines of a text without colors; escaped line breaks in a log are line breaks."""
-    plain = _ESCAPES.sub("", text)
-    if "\n" not in plain.strip() and "\\n" in plain and "Traceback (most" in plain:
-        plain = plain.replace("\\n", "\n").replace('\\"', '"')
-    return plain.splitlines()
+    without_escapes = _ESCAPES.sub("", text)
+    if (
+        "\n" not in without_escapes.strip()
+        and "\\n" in without_escapes
+        and "Traceback (most" in without_escapes
+    ):
+        without_escapes = without_escapes.replace("\\n", "\n").replace('\\"', '"')
+    return without_escapes.splitlines()
 
 
 def messages(lines: list[str]) -> list[Message]:
@@ -281,8 +285,8 @@ def messages(lines: list[str]) -> list[Message]:
 def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
     """Yield the lines of each message, and whether the message begins with an exception."""
     raised, group, in_frame = False, list[tuple[int, str]](), False
-    for number, whole in enumerate(lines, 1):
-        line = whole[:_LONGEST]
+    for number, raw_line in enumerate(lines, 1):
+        line = raw_line[:_LONGEST]
         starts = _RAISED.search(line[:400]) is not None
         is_frame = not starts and (_FRAME.search(line) is not None)
         ends = starts or is_frame or _HEADER.search(line) is not None
@@ -296,9 +300,9 @@ def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]
         if in_frame:  # the source line below a frame
             in_frame = _MARK.match(line) is not None
             continue
-        plain = _SPACES.sub(" ", line)
-        if plain.strip() and not _MARK.match(line):
-            group.append((number, plain))
+        line = _SPACES.sub(" ", line)
+        if line.strip() and not _MARK.match(line):
+            group.append((number, line))
     if group:
         yield raised, group
 
@@ -359,7 +363,7 @@ def explain_text(text: str) -> Explanation:
     if not any(line.strip() for line in lines):
         raise UsageError("the error message is empty; paste a message or a whole traceback")
     all_messages = messages(lines)
-    whole = "\n".join(lines)
+    full_text = "\n".join(lines)
     places = [
         _Place(message=message, texts=message.joined_lines(), weight=weight)
         for message, weight in zip(all_messages, _weights(all_messages), strict=True)
@@ -367,7 +371,7 @@ def explain_text(text: str) -> Explanation:
     best = [
         match
         for entry in entries()
-        if (match := _best_match(entry, places, whole, lines)) is not None
+        if (match := _best_match(entry, places, full_text, lines)) is not None
     ]
     best.sort(key=lambda match: (-match.confidence, -match.line))
     return Explanation(matches=tuple(_worth_showing(best))[:MOST])
@@ -396,7 +400,7 @@ def _weights(messages: Sequence[Message]) -> list[float]:
 
 
 def _best_match(
-    entry: Entry, places: Sequence[_Place], whole: str, lines: Sequence[str]
+    entry: Entry, places: Sequence[_Place], full_text: str, lines: Sequence[str]
 ) -> Match | None:
     """Return the match of an entry with the highest confidence; the last of equal matches."""
     best: tuple[float, int] | None = None
@@ -406,7 +410,7 @@ def _best_match(
             for place in places
             if (line := _first_line(pattern, place)) is not None
         ]
-        if hits and re.search(pattern.needs, whole):
+        if hits and re.search(pattern.needs, full_text):
             best = max(hits if best is None else [best, *hits])
     if best is None:
         return None

@@ -285,7 +285,7 @@ class LimitArguments(Arguments):
 
 
 def as_path(value: StrPath | None) -> Path | None:
-    """Return a path; None for None."""
+    """Return a text as a path; None for None."""
     return Path(value) if value is not None else None
 
 

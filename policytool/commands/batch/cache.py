@@ -223,10 +223,14 @@ class CachedResults(Generic[Item, Request, Result]):
         self._task = task
         self._caching = caching
         self._read = task.readers().result
-        own = {limits.CACHE_BYTES.name}
-        counted = {name: value for name, value in limits.overrides().items() if name not in own}
-        about = [VERSION, _code(), task.module, sorted(counted.items()), request]
-        self._about = hashlib.sha256(codec.encode(about).encode())
+        irrelevant_limits = {limits.CACHE_BYTES.name}
+        counted = {
+            name: value
+            for name, value in limits.overrides().items()
+            if name not in irrelevant_limits
+        }
+        identity = [VERSION, _code(), task.module, sorted(counted.items()), request]
+        self._about = hashlib.sha256(codec.encode(identity).encode())
 
     def entry(self, item: Item) -> CacheEntry:
         """Return the cache entry of an item."""
@@ -272,6 +276,7 @@ class CachedResults(Generic[Item, Request, Result]):
         self._cache.found += hits
 
     def _key(self, item: Item, identity: InputIdentity) -> str:
+        """Return the name of an entry: a hash of everything that the result depends on."""
         hashed = self._about.copy()
         hashed.update(codec.encode([item, self._task.shown(item), identity.text]).encode())
         return hashed.hexdigest()

@@ -181,7 +181,7 @@ class Cluster:
         self, lines: Sequence[bytes], numbers: range, earlier: frozenset[int] = frozenset()
     ) -> Future[bytes]:
         """Submit lines as a task that starts when the tasks of the ``earlier`` lines are done."""
-        waiting = [
+        dependencies = [
             future for task_numbers, future in self._futures if earlier.intersection(task_numbers)
         ]
         future: Future[bytes] = self._client.submit(
@@ -190,7 +190,7 @@ class Cluster:
             os.getcwd(),  # noqa: PTH109  # a text
             self._head,
             [lines[number] for number in numbers],
-            waiting,
+            dependencies,
             pure=False,
         )
         return future

@@ -108,6 +108,7 @@ def cause(error: Exception) -> str:
 
 
 def _code(error: Exception) -> str:
+    """Return the code of a failure for an exception."""
     match error:
         case UsageError():
             return USAGE

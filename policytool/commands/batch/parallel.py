@@ -74,15 +74,16 @@ class ResultsOfCopies(ExitStack, Generic[Item, Request, Result]):
     def write(self, result: Result | Failure) -> None:
         """Write the next result to the file, from which the original reads it."""
         if self._file is not None:
-            left = encode_outcome(result) + b"\n"
-            while left:
-                left = left[self._file.write(left) :]
+            remaining = encode_outcome(result) + b"\n"
+            while remaining:
+                remaining = remaining[self._file.write(remaining) :]
 
     def add(self, failure: Failure) -> bool:
         """
-        Add the results of a copy that crashed, and the failure of the item that it was processing.
+        Add the results that a crashed copy of this process wrote, and then the failure of the item
+        that it was processing.
 
-        Return whether there is such an item; if not, the copy crashed after the last item.
+        Return False if the copy had processed all items, so that the failure belongs to none.
         """
         if self._file is not None:
             read = self._task.readers().result
@@ -106,18 +107,18 @@ def predecessors_of(places: Sequence[Iterable[AnyPath]]) -> list[frozenset[int]]
     :param places: the files and directories that each task reads or writes
     """
     last: dict[AnyPath, int] = {}
-    within: defaultdict[AnyPath, set[int]] = defaultdict(set)
+    tasks_below: defaultdict[AnyPath, set[int]] = defaultdict(set)
     predecessors = []
-    for number, own in enumerate(places):
+    for number, task_places in enumerate(places):
         earlier = set[int]()
-        for place in own:
+        for place in task_places:
             earlier |= {
                 last[ancestor] for ancestor in (place, *place.parents) if ancestor in last
-            } | within.get(place, set())
-        for place in own:
+            } | tasks_below.get(place, set())
+        for place in task_places:
             last[place] = number
             for parent in place.parents:
-                within[parent].add(number)
+                tasks_below[parent].add(number)
         predecessors.append(frozenset(earlier))
     return predecessors
 
@@ -243,8 +244,8 @@ def run_serially(
 ) -> Iterator[Result | Failure]:
     """
     Yield the result of ``attempt`` for each item, run in a copy of this process if one can be
-    created. If the copy crashes on an item, ``task`` provides the message, and another copy
-    continues.
+    created. If the copy crashes on an item, that item fails with the message of ``task``, and
+    another copy continues.
 
     :raises UsageError: if ``attempt`` raises it for the only item.
     :raises ModelFileError: if a copy crashes after the last item.
@@ -252,16 +253,18 @@ def run_serially(
     with ResultsOfCopies(task, len(items)) as results:
         while len(results.known) < len(items):
             try:
-                lost = crash_guard.split()
+                crashed_item = crash_guard.split()
             except KeyboardInterrupt:  # the copy may have been killed before it removed its drafts
                 _remove_drafts(task, items, request)
                 raise
-            if lost is None:
+            if crashed_item is None:
                 break
             _remove_drafts(task, items, request)
-            failure = Failure(path=lost.path, code=lost.code, message=lost.message)
+            failure = Failure(
+                path=crashed_item.path, code=crashed_item.code, message=crashed_item.message
+            )
             if not results.add(failure):
-                raise ModelFileError(lost.path, lost.code, lost.message)
+                raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
         yield from results.known
         for item in items[len(results.known) :]:
             interrupts.check()

@@ -64,9 +64,9 @@ def _queue_lines(stream: BinaryIO, lines: SimpleQueue[bytes]) -> None:
 
 def _write_line(stream: BinaryIO, line: bytes) -> None:
     """Write a whole line, in several pieces if the pipe is full."""
-    rest = memoryview(line + b"\n")
-    while rest:
-        rest = rest[stream.write(rest) :]
+    remaining = memoryview(line + b"\n")
+    while remaining:
+        remaining = remaining[stream.write(remaining) :]
 
 
 if __name__ == "__main__":

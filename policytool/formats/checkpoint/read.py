@@ -56,8 +56,8 @@ def read(probe: Probe) -> Document:
         raise probe.failure(*_no_index(probe))
     try:
         bundle = open_bundle(prefix(probe))
-        lacking = tuple(bundle.lacking())
-        weights, others = name_entries(bundle.entries, _objects(bundle, lacking))
+        shard_errors = tuple(bundle.lacking())
+        weights, others = name_entries(bundle.entries, _objects(bundle, shard_errors))
     except BundleError as error:
         raise probe.failure(error.code, error.message) from error
     return Document(
@@ -67,7 +67,7 @@ def read(probe: Probe) -> Document:
         tensors=tuple(_tensor(path, bundle, key) for key, path in weights.items()),
         state=tuple(_tensor(tuple(key.split("/")), bundle, key) for key in others),
         observations=tuple(
-            Observation(code=error.code, message=error.message) for error in lacking
+            Observation(code=error.code, message=error.message) for error in shard_errors
         ),
     )
 
@@ -84,7 +84,7 @@ def _tensor(path: tuple[str, ...], bundle: Bundle, key: str) -> Tensor:
     return Tensor(path=path, shape=entry.shape, dtype=entry.dtype, key=key)
 
 
-def _objects(bundle: Bundle, lacking: tuple[BundleError, ...]) -> ObjectGraph | None:
+def _objects(bundle: Bundle, shard_errors: tuple[BundleError, ...]) -> ObjectGraph | None:
     """
     Return the object graph. Return None if it cannot be read and shards are missing, because the
     index is still useful.
@@ -92,7 +92,7 @@ def _objects(bundle: Bundle, lacking: tuple[BundleError, ...]) -> ObjectGraph | 
     try:
         return bundle.objects()
     except BundleError:
-        if not lacking:
+        if not shard_errors:
             raise
         return None
 
@@ -208,10 +208,10 @@ def _names_from_objects(
             for attribute in graph.nodes[number].attributes
             if attribute.key in entries and attribute.name != _CONFIG
         )
-    uses = Counter(attribute.full_name for _, attribute in attributes_by_key.values())
+    name_counts = Counter(attribute.full_name for _, attribute in attributes_by_key.values())
     return {
         key: tuple(attribute.full_name.split("/"))
-        if uses[attribute.full_name] == 1 and "/" in attribute.full_name
+        if name_counts[attribute.full_name] == 1 and "/" in attribute.full_name
         else _path(places, number, attribute)
         for key, (number, attribute) in attributes_by_key.items()
     }
@@ -224,8 +224,8 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
     """
     names = [] if attribute.name == VALUE else [attribute.name]
     while number != _ROOT:
-        number, own = places[number]
-        names[:0] = own
+        number, name = places[number]
+        names[:0] = name
         check_limit(limits.OBJECT_DEPTH, len(names), "nests objects to a depth of", counting=True)
     return tuple(names) or (attribute.name,)
 
@@ -256,9 +256,9 @@ def _places(graph: ObjectGraph) -> dict[int, _Place]:
             elif child not in passed:
                 passed.add(child)
                 last.extend(
-                    (inner, (number, (name, of)))
-                    for of, inner in graph.nodes[child].children
-                    if of == _TRAINED
+                    (inner, (number, (name, child_number)))
+                    for child_number, inner in graph.nodes[child].children
+                    if child_number == _TRAINED
                 )
     return places
 

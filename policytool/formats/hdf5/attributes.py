@@ -52,7 +52,7 @@ def is_plain(kind: h5t.TypeID) -> bool:
             return other in _PLAIN
 
 
-def refuse_references(kind: h5t.TypeID, where: str) -> None:
+def refuse_references(kind: h5t.TypeID, subject: str) -> None:
     """
     Reject references, which would be invalid in a new file.
 
@@ -61,7 +61,7 @@ def refuse_references(kind: h5t.TypeID, where: str) -> None:
     if kind.detect_class(h5t.REFERENCE):
         raise WriteError(
             "not-rewritable",
-            f"{where} contains HDF5 references, which Keras never writes and which cannot "
+            f"{subject} contains HDF5 references, which Keras never writes and which cannot "
             "be copied to a new file",
         )
 
@@ -116,9 +116,9 @@ def freeze(value: Any) -> object:  # noqa: ANN401  # whatever HDF5 holds
     )
 
 
-def copy(source: Object, target: Object, without: Container[bytes] = ()) -> None:
-    """Copy the attributes of an object, except those in ``without``."""
-    for name in (name for name in names(source) if name not in without):
+def copy(source: Object, target: Object, excluded: Container[bytes] = ()) -> None:
+    """Copy the attributes of an object, except those in ``excluded``."""
+    for name in (name for name in names(source) if name not in excluded):
         attribute = h5a.open(source, name)
         kind = attribute.get_type()
         refuse_references(kind, f"the attribute {name.decode('utf-8', 'replace')}")

@@ -225,8 +225,8 @@ def cover(shape: Sequence[int], step: Sequence[int]) -> Iterator[Slab]:
         yield (
             start,
             tuple(
-                min(width, size - begin)
-                for begin, size, width in zip(start, shape, step, strict=True)
+                min(width, size - first)
+                for first, size, width in zip(start, shape, step, strict=True)
             ),
         )
 
@@ -372,6 +372,7 @@ class Hdf5Values:
         return tuple(sorted(tensors, key=self._rank))
 
     def _rank(self, tensor: Tensor) -> int:
+        """Return the position of a tensor in the names that its group lists."""
         for end in range(1, len(tensor.path)):
             rank = self._order(tensor.path[:end]).get("/".join(tensor.path[end:]))
             if rank is not None:

@@ -76,10 +76,10 @@ def check(root: h5g.GroupID, attributes: Attributes) -> None:
     :raises WriteError: if a group is missing, or has a different attribute.
     """
     for path, values in attributes:
-        where = "/".join(flat(path)) or "/"
+        group_path = "/".join(flat(path)) or "/"
         group = group_at(root, flat(path))
         if group is None:
-            raise difference_error(where)
+            raise difference_error(group_path)
         for name, value in values.items():
             expected = value.encode() if isinstance(value, str) else value
             require_same(
@@ -89,7 +89,7 @@ def check(root: h5g.GroupID, attributes: Attributes) -> None:
                     else stored_text(group, name.encode())
                 )
                 == expected,
-                f"the attribute {name} of {where}",
+                f"the attribute {name} of {group_path}",
             )
 
 
@@ -164,14 +164,14 @@ def variable(
     if kind:
         dataset.attrs[_DTYPE] = placement.dtype
     total: Counts | None = None
-    done = 0
+    value_count = 0
     for block, counts in _values.stored_blocks(placement, values):
-        if done + block.size <= math.prod(
+        if value_count + block.size <= math.prod(
             placement.shape
         ):  # if there are too many values, the last block reports it
-            _write(dataset, done, block.view(kind) if kind else block)
+            _write(dataset, value_count, block.view(kind) if kind else block)
         opened.storage.check()
-        done += block.size
+        value_count += block.size
         total = (total or Counts()) + counts if counts is not None else total
     return total
 
@@ -199,7 +199,7 @@ def boxes(
 def _write(dataset: h5py.Dataset, start: int, block: np.ndarray[Any, Any]) -> None:
     """Write values from the ``start``-th on."""
     kind = dataset.id.get_type() if block.dtype.kind == "V" else None
-    for begin, shape in boxes(dataset.shape, start, block.size):
+    for corner, shape in boxes(dataset.shape, start, block.size):
         count = math.prod(shape)
         piece, block = np.ascontiguousarray(block[:count]).reshape(shape), block[count:]
-        dataset.id.write(*spaces(dataset.id, (begin, shape)), piece, mtype=kind)
+        dataset.id.write(*spaces(dataset.id, (corner, shape)), piece, mtype=kind)

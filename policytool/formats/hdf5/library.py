@@ -123,7 +123,7 @@ class Contents:
 
 @contextmanager
 def open_checked(
-    probe: Probe, source: AnyPath | SeekableStream, what: str = ""
+    probe: Probe, source: AnyPath | SeekableStream, member: str = ""
 ) -> Iterator[h5py.File]:
     """
     Open HDF5 for reading, without file locks.
@@ -131,15 +131,15 @@ def open_checked(
     :raises ModelFileError: if it is truncated or damaged.
     """
     with crash_guard.limited_memory():
-        file = open_file(probe, source, what)
+        file = open_file(probe, source, member)
         try:
             yield file
         except TextsError as error:
-            raise probe.failure("h5-limit", f"{_subject(what)}{error}") from error
+            raise probe.failure("h5-limit", f"{_subject(member)}{error}") from error
         except DAMAGE as error:
             raise probe.failure(
                 "damaged-h5",
-                f"{_subject(what)}is a damaged HDF5 file ({reason(error)}); copy or download it "
+                f"{_subject(member)}is a damaged HDF5 file ({reason(error)}); copy or download it "
                 "again",
             ) from error
         finally:
@@ -154,7 +154,7 @@ def close(file: h5py.File | BinaryIO) -> None:
         file.close()
 
 
-def open_file(probe: Probe, source: AnyPath | SeekableStream, what: str = "") -> h5py.File:
+def open_file(probe: Probe, source: AnyPath | SeekableStream, member: str = "") -> h5py.File:
     """
     Return HDF5 opened for reading, without file locks; the caller closes it.
 
@@ -175,13 +175,13 @@ def open_file(probe: Probe, source: AnyPath | SeekableStream, what: str = "") ->
             raise probe.failure(
                 "truncated",
                 (
-                    f"{_subject(what)}is truncated: it has {match[1]} bytes, but its header "
+                    f"{_subject(member)}is truncated: it has {match[1]} bytes, but its header "
                     f"declares {match[2]}; copy or download it again"
                 ),
             ) from error
         raise probe.failure(
             "damaged-h5",
-            f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it "
+            f"{_subject(member)}cannot be opened as HDF5 ({reason(error)}); copy or download it "
             "again",
         ) from error
 
@@ -207,12 +207,12 @@ def _open_path(path: Path) -> h5py.File:
         return file
 
 
-def _subject(what: str) -> str:
+def _subject(member: str) -> str:
     """
     Return the beginning of a message about a member; empty for the file itself, whose messages
     begin with a verb after the path.
     """
-    return f"{what} " if what else ""
+    return f"{member} " if member else ""
 
 
 def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
@@ -519,7 +519,7 @@ def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:
 
 
 def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) -> Observation:
-    where = "/".join(path)
+    parent_path = "/".join(path)
     word = _LINKS.get(kind, "user-defined")
     target = ""
     if kind in _LINKS:
@@ -531,8 +531,8 @@ def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) ->
     article = "an" if word == "external" else "a"
     return Observation(
         code=f"{word}-link",
-        message=f"{where} is {article} {word} link{target}; it was not followed",
-        where=where,
+        message=f"{parent_path} is {article} {word} link{target}; it was not followed",
+        where=parent_path,
     )
 
 
@@ -550,17 +550,17 @@ def _tensor(
 
 
 def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> None:
-    where = "/".join(path)
+    dataset_path = "/".join(path)
     plist = dataset.get_create_plist()
     if plist.get_layout() == h5d.VIRTUAL:
         contents.observations.append(
             Observation(
                 code="virtual-dataset",
                 message=(
-                    f"{where} is a virtual dataset whose values are stored elsewhere; it was "
-                    "not read"
+                    f"{dataset_path} is a virtual dataset whose values are stored elsewhere; it "
+                    "was not read"
                 ),
-                where=where,
+                where=dataset_path,
             )
         )
     elif plist.get_external_count():
@@ -568,15 +568,18 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
         contents.observations.append(
             Observation(
                 code="external-storage",
-                message=f"{where} stores its values in another file, {target}, which was not "
+                message=f"{dataset_path} stores its values in another file, {target}, which was "
+                "not "
                 "opened",
-                where=where,
+                where=dataset_path,
             )
         )
     elif (expansion := _unstored_message(dataset)) is not None:
         contents.observations.append(
             Observation(
-                code="unstored-values", message=f"{where} {expansion}; it was not read", where=where
+                code="unstored-values",
+                message=f"{dataset_path} {expansion}; it was not read",
+                where=dataset_path,
             )
         )
 

@@ -156,8 +156,8 @@ def _list_observations(
 
 
 def _names(paths: Sequence[str]) -> str:
-    more = len(paths) - 1
-    return f"{paths[0]}{f' and {more} more' if more else ''}"
+    hidden_count = len(paths) - 1
+    return f"{paths[0]}{f' and {hidden_count} more' if hidden_count else ''}"
 
 
 def stored_state(contents: Contents) -> tuple[Tensor, ...]:
@@ -206,8 +206,10 @@ def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor,
 
 def _rank(name: str) -> int:
     """Return the position of a variable of this name among the variables of a layer."""
-    plain = name.removesuffix(":0")
-    return USUAL_VARIABLES.index(plain) if plain in USUAL_VARIABLES else len(USUAL_VARIABLES)
+    base_name = name.removesuffix(":0")
+    return (
+        USUAL_VARIABLES.index(base_name) if base_name in USUAL_VARIABLES else len(USUAL_VARIABLES)
+    )
 
 
 def _weights_document(

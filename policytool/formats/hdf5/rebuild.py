@@ -72,7 +72,7 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     if properties.get_layout() == h5d.CHUNKED:
         properties.set_chunk(properties.get_chunk())  # forgets the size of the old type
     dataset = h5d.create(group, name, kind, space, dcpl=properties)
-    attributes.copy(source, dataset, without={DTYPE_ATTRIBUTE})
+    attributes.copy(source, dataset, excluded={DTYPE_ATTRIBUTE})
     if cast.after == casting.BFLOAT16:
         h5py.Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = cast.after
     counts = Counts()
@@ -164,33 +164,35 @@ def check_cast(source: h5d.DatasetID, cast: Cast) -> None:
 
     :raises WriteError: if it has another dtype, stores its values elsewhere, or is too large.
     """
-    where = "/".join(cast.tensor)
+    dataset_path = "/".join(cast.tensor)
     dtype = stored_dtype(source)
     if dtype != cast.before:
         raise WriteError(
             "source-changed",
-            f"stores {where} as {dtype or 'another type'}, but the plan expects "
+            f"stores {dataset_path} as {dtype or 'another type'}, but the plan expects "
             f"{cast.before}; run again with --preview",
         )
     if cast.after not in casting.DTYPES or (cast.through or cast.after) not in casting.DTYPES:
         raise WriteError(
             "not-rewritable",
-            f"{where} cannot be cast to {cast.through or cast.after}: only floats can be cast",
+            f"{dataset_path} cannot be cast to {cast.through or cast.after}: only floats can be "
+            "cast",
         )
     properties = source.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
         raise WriteError(
-            "not-rewritable", f"{where} stores its values in another file, which was not read"
+            "not-rewritable",
+            f"{dataset_path} stores its values in another file, which was not read",
         )
     if excess := _hdf5.inflation(source):
-        raise WriteError("not-rewritable", f"{where} was not read: its {excess}")
+        raise WriteError("not-rewritable", f"{dataset_path} was not read: its {excess}")
     if (
         properties.get_layout() == h5d.CHUNKED
         and math.prod(properties.get_chunk()) > _LARGEST_CHUNK
     ):
         raise WriteError(
             "not-rewritable",
-            f"{where} has chunks of {math.prod(properties.get_chunk())} values; the "
+            f"{dataset_path} has chunks of {math.prod(properties.get_chunk())} values; the "
             f"maximum is {_LARGEST_CHUNK}",
         )
 
@@ -240,11 +242,11 @@ def _type(dtype: str) -> h5t.TypeID:
 
 
 def _write(dataset: h5d.DatasetID, block: Slab, values: np.ndarray[Any, Any]) -> None:
-    plain = np.ascontiguousarray(values).reshape(values.shape)
-    is_bfloat16 = plain.dtype == casting.DTYPES[casting.BFLOAT16]
+    contiguous = np.ascontiguousarray(values).reshape(values.shape)
+    is_bfloat16 = contiguous.dtype == casting.DTYPES[casting.BFLOAT16]
     dataset.write(
         *datasets.spaces(dataset, block),
-        plain.view("V2") if is_bfloat16 else plain,
+        contiguous.view("V2") if is_bfloat16 else contiguous,
         mtype=dataset.get_type() if is_bfloat16 else None,
     )
 
@@ -331,7 +333,7 @@ class _Work:
         texts = {
             name.encode(): value.encode("utf-8") for name, value in self._changes.texts.items()
         }
-        attributes.copy(self._old, self._new, without=texts)
+        attributes.copy(self._old, self._new, excluded=texts)
         for name, value in texts.items():
             attributes.copy_text(self._old, self._new, name, value)
         pending: list[tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]] = [
@@ -411,12 +413,12 @@ class _Work:
     def _copy_dataset(
         self, dataset: h5d.DatasetID, group: h5g.GroupID, name: bytes, link: Link | None = None
     ) -> None:
-        where = name.decode("utf-8", "replace")
+        dataset_name = name.decode("utf-8", "replace")
         cast = self._casts.get(object_address(dataset))
         if cast is not None:
             self.counts[cast.tensor] = cast_into(dataset, group, name, cast)
             return
-        attributes.refuse_references(dataset.get_type(), where)
+        attributes.refuse_references(dataset.get_type(), dataset_name)
         h5o.copy(dataset, b".", group, name, **({} if link is None else {"lcpl": link.properties}))
 
     def _group(self, path: tuple[str, ...]) -> h5g.GroupID:
@@ -430,9 +432,11 @@ class _Work:
             if group.links.exists(name):
                 group = h5g.open(group, name)
                 continue
-            like = group_at(self._old, path[:depth])
-            child = h5g.create(group, name, gcpl=None if like is None else like.get_create_plist())
-            if like is not None:
-                attributes.copy(like, child)
+            old_group = group_at(self._old, path[:depth])
+            child = h5g.create(
+                group, name, gcpl=None if old_group is None else old_group.get_create_plist()
+            )
+            if old_group is not None:
+                attributes.copy(old_group, child)
             group = child
         return group

@@ -83,7 +83,7 @@ class _Comparison:
     def root(self, old: h5g.GroupID, new: h5g.GroupID, changes: Rebuild) -> None:
         """Compare everything except the groups that are rebuilt."""
         texts = {name.encode(): value.encode("utf-8") for name, value in changes.texts.items()}
-        self._attributes(old, new, (), without=texts)
+        self._attributes(old, new, (), excluded=texts)
         for name, value in texts.items():
             require_same(
                 h5a.exists(new, name)
@@ -114,45 +114,49 @@ class _Comparison:
             if old_group is not None and new_group is not None:
                 self._attributes(old_group, new_group, tuple(step.encode() for step in path))
         for slot in slots:
-            new_dataset, where = (
+            new_dataset, slot_path = (
                 dataset_at(new, slot.tensor),
                 tuple(step.encode() for step in slot.tensor),
             )
             if new_dataset is None:
-                raise difference_error(path_text(where))
+                raise difference_error(path_text(slot_path))
             if slot.source is None:
                 require_same(
                     is_scalar(new_dataset, slot.dtype or "float32", slot.value or 0.0),
-                    path_text(where),
+                    path_text(slot_path),
                 )
             elif (dataset := dataset_at(old, slot.source)) is not None:
-                self._dataset(dataset, new_dataset, where)
+                self._dataset(dataset, new_dataset, slot_path)
 
     def _group(
         self,
         old: h5g.GroupID,
         new: h5g.GroupID,
         path: tuple[bytes, ...],
-        without: Collection[bytes],
+        excluded: Collection[bytes],
     ) -> Iterator[Pair]:
         """Compare two groups, and yield the pairs of their subgroups."""
-        ones, others = (
-            {link.name: link for link in links_of(group) if link.name not in without}
+        old_links, new_links = (
+            {link.name: link for link in links_of(group) if link.name not in excluded}
             for group in (old, new)
         )
-        require_same(ones == others, path_text(path))
-        for link in ones.values():
-            where = (*path, link.name)
+        require_same(old_links == new_links, path_text(path))
+        for link in old_links.values():
+            child_path = (*path, link.name)
             if link.kind == h5l.TYPE_HARD:
-                yield from self._object(old, new, where)
+                yield from self._object(old, new, child_path)
             elif link.kind in {h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL} and old.links.get_val(
                 link.name
             ) != new.links.get_val(link.name):
-                raise difference_error(path_text(where))
+                raise difference_error(path_text(child_path))
 
     def _object(
         self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
     ) -> Iterator[Pair]:
+        """
+        Compare two objects, and yield them with their path if they are groups. An object that was
+        compared before must be linked at the same places in both files.
+        """
         old_address, new_address = object_address(old, path[-1]), object_address(new, path[-1])
         if old_address in self._seen or new_address in self._met:
             require_same(self._seen.get(old_address) == new_address, path_text(path))
@@ -175,22 +179,24 @@ class _Comparison:
         old: attributes.Object,
         new: attributes.Object,
         path: tuple[bytes, ...],
-        without: Collection[bytes] = (),
+        excluded: Collection[bytes] = (),
     ) -> None:
-        ones, others = (
-            {name for name in attributes.names(item) if name not in without} for item in (old, new)
+        """Compare the attributes of two objects."""
+        old_names, new_names = (
+            {name for name in attributes.names(item) if name not in excluded} for item in (old, new)
         )
-        require_same(ones == others, f"the attributes of {path_text(path)}")
-        for name in ones:
+        require_same(old_names == new_names, f"the attributes of {path_text(path)}")
+        for name in old_names:
             require_same(
                 attributes.same_attribute(h5a.open(old, name), h5a.open(new, name)),
                 f"the attribute {name.decode('utf-8', 'replace')} of {path_text(path)}",
             )
 
     def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
+        """Compare two datasets, whose values may differ only by a planned cast."""
         cast = self._casts.get(object_address(old))
         if cast is not None:
-            self._attributes(old, new, path, without={DTYPE_ATTRIBUTE})
+            self._attributes(old, new, path, excluded={DTYPE_ATTRIBUTE})
             require_same(is_cast(old, new, cast), path_text(path))
             return
         self._attributes(old, new, path)
@@ -272,11 +278,11 @@ def _contiguous(dataset: h5d.DatasetID, storage: Storage) -> Range | None:
 
 
 def _same_chunks(old: Placed, new: Placed) -> bool:
-    ones, others = _chunks(old[0]), _chunks(new[0])
-    return ones.keys() == others.keys() and all(
-        mask == others[place][0]
-        and same_ranges(_range(old, start, size), _range(new, *others[place][1:]))
-        for place, (mask, start, size) in ones.items()
+    old_chunks, new_chunks = _chunks(old[0]), _chunks(new[0])
+    return old_chunks.keys() == new_chunks.keys() and all(
+        mask == new_chunks[place][0]
+        and same_ranges(_range(old, start, size), _range(new, *new_chunks[place][1:]))
+        for place, (mask, start, size) in old_chunks.items()
     )
 
 

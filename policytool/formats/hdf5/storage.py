@@ -115,6 +115,7 @@ class Storage:
         return size
 
     def _attempt(self, change: Callable[..., object], *arguments: object) -> None:
+        """Make a change unless an earlier one failed, and keep the exception for :meth:`check`."""
         if self.failure is None:
             try:
                 change(*arguments)
@@ -292,7 +293,7 @@ def wipe(draft: Path, name: bytes, text: bytes) -> None:
 def _places(descriptor: int, text: bytes) -> Iterator[int]:
     """Yield the positions of the text, the likely ones first."""
     size = os.fstat(descriptor).st_size
-    seen: set[int] = set()
+    yielded: set[int] = set()
     with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as view:
         for start, end in (
             (0, _NEAR + len(text)),
@@ -301,7 +302,7 @@ def _places(descriptor: int, text: bytes) -> Iterator[int]:
         ):
             place = view.find(text, start, end)
             while place >= 0:
-                if place not in seen:
-                    seen.add(place)
+                if place not in yielded:
+                    yielded.add(place)
                     yield place
                 place = view.find(text, place + 1, end)

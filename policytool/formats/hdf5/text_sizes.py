@@ -115,23 +115,23 @@ def _messages(read: PositionedRead, start: int, address: int) -> Iterator[_Messa
     :raises ValueError: for a header with an unsupported version, and for too large a header.
     """
     head = read(64, start + address)
-    make, part = _new_make(address, head) if head[:4] == b"OHDR" else _old_make(address, head)
-    parts, left = [part], _MOST
+    layout, part = _new_make(address, head) if head[:4] == b"OHDR" else _old_make(address, head)
+    parts, remaining = [part], _MOST
     while parts:
         place, size = parts.pop()
-        left -= size
-        if left < 0:
+        remaining -= size
+        if remaining < 0:
             raise ValueError(size)
         data = read(size, start + place)
         position = 0
-        while position + make.head.size + make.extra <= len(data):
-            kind, length, flags = make.head.unpack_from(data, position)
-            position += make.head.size + make.extra
+        while position + layout.head.size + layout.extra <= len(data):
+            kind, length, flags = layout.head.unpack_from(data, position)
+            position += layout.head.size + layout.extra
             body = data[position : position + length]
             position += length
             if kind == _CONTINUATION_TYPE:
-                place, whole = _CONTINUATION.unpack_from(body)
-                parts.append((place + make.before, whole - make.before - make.behind))
+                place, part_size = _CONTINUATION.unpack_from(body)
+                parts.append((place + layout.before, part_size - layout.before - layout.behind))
             yield kind, flags, body
 
 

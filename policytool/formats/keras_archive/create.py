@@ -44,7 +44,7 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
     with atomic.Draft.beside(draft) as weights:
         placements = (("/", placement) for placement in _placements(content))
         counts = _hdf5.write_variables(weights.path, _attributes(content), placements, values)
-        with draft.open("r+b") as out, zipfile.ZipFile(out, "w") as archive:
+        with draft.open("r+b") as stream, zipfile.ZipFile(stream, "w") as archive:
             archive.writestr(zipfile.ZipInfo(METADATA), ascii_json(_metadata(content)))
             archive.writestr(zipfile.ZipInfo(CONFIG), ascii_json(content.config))
             _archive.add_file(archive, zipfile.ZipInfo(_WEIGHTS), weights.path)

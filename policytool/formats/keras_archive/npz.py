@@ -66,14 +66,14 @@ class Arrays:
     """
 
 
-def read_arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
+def read_arrays(probe: Probe, stream: IO[bytes], member: str) -> Arrays:
     """
     Return the arrays of a file, with their stored paths.
 
     :raises ModelFileError: for a zip that cannot be read, or exceeds a limit.
     """
     file_arrays = Arrays()
-    for name, head in _heads(probe, stream, what):
+    for name, head in _heads(probe, stream, member):
         try:
             array = _array(name, head)
         except _UNREADABLE:
@@ -100,32 +100,32 @@ def observations(
     :param files: the arrays of each file, with its name
     :param read_by_keras: whether Keras reads these files, because there are no other weights
     """
-    for what in sorted({name for name, _ in files}) if read_by_keras else ():
+    for file_name in sorted({name for name, _ in files}) if read_by_keras else ():
         yield Observation(
             code="npz-weights",
-            message=f"the weights are in {what}, which Keras 3.10 and later and tf_keras 2.21 "
+            message=f"the weights are in {file_name}, which Keras 3.10 and later and tf_keras 2.21 "
             "cannot load",
-            where=what,
+            where=file_name,
         )
-    for what, file_arrays in files:
+    for file_name, file_arrays in files:
         if file_arrays.pickles:
-            first, more = file_arrays.pickles[0], len(file_arrays.pickles) - 1
+            first, further_count = file_arrays.pickles[0], len(file_arrays.pickles) - 1
             names = (
-                f"member {first}{f' and {more} more' if more else ''}"
+                f"member {first}{f' and {further_count} more' if further_count else ''}"
                 if first
                 else "the file as a whole"
             )
             yield Observation(
                 code="pickled-weights",
                 message=(
-                    f"{what} contains Python pickles ({names}), whose code runs when they are "
+                    f"{file_name} contains Python pickles ({names}), whose code runs when they are "
                     "unpickled"
                 ),
-                where=what,
+                where=file_name,
             )
 
 
-def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, bytes]]:
+def _heads(probe: Probe, stream: IO[bytes], member: str) -> Iterator[tuple[str, bytes]]:
     """
     Yield the name and the first bytes of each array. For a file that is not a zip, yield an empty
     name and its first bytes, or those of a pickle if ``numpy.load`` would unpickle it.
@@ -137,16 +137,16 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
     stream.seek(0)
     with zipfile.ZipFile(stream) as inner:
         infos = inner.infolist()
-        probe.check_limit(limits.ZIP_MEMBERS, len(infos), "zip-limit", f"has a {what} of")
+        probe.check_limit(limits.ZIP_MEMBERS, len(infos), "zip-limit", f"has a {member} of")
         for info in infos:
             if info.compress_type not in _READ:
                 raise probe.failure(
                     "zip-unsupported",
-                    f"has a {what} that cannot be read: {info.filename} uses a compression method "
-                    "that NumPy never writes",
+                    f"has a {member} that cannot be read: {info.filename} uses a compression "
+                    "method that NumPy never writes",
                 )
-            with inner.open(info) as member:
-                yield info.filename, member.read(_HEADER)
+            with inner.open(info) as array_file:
+                yield info.filename, array_file.read(_HEADER)
 
 
 def _array(name: str, head: bytes) -> Tensor | None:

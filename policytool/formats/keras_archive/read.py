@@ -133,14 +133,16 @@ class Window(SeekableStream):
     h5py over ``zipfile``'s own file object reads from the member's start again at each backward
     seek.
 
-    :param least: the minimum number of bytes per read
+    :param minimum: the minimum number of bytes per read
     """
 
-    def __init__(self, read: PositionedRead, offset: int, size: int, *, least: int = BLOCK) -> None:
+    def __init__(
+        self, read: PositionedRead, offset: int, size: int, *, minimum: int = BLOCK
+    ) -> None:
         super().__init__(size)
         self._read = read
         self._offset = offset
-        self._least = least
+        self._minimum = minimum
         self._block = b""
         self._block_start = 0
 
@@ -157,7 +159,7 @@ class Window(SeekableStream):
         if start < 0 or end > len(self._block):
             self._block_start = self._position
             self._block = self._read(
-                min(max(len(buffer), self._least), max(0, self._size - self._position)),
+                min(max(len(buffer), self._minimum), max(0, self._size - self._position)),
                 self._offset + self._position,
             )
             start, end = 0, len(buffer)
@@ -320,13 +322,17 @@ def _members(
     members = {info.filename: info for info in infos}
     if CONFIG not in members:
         known = next(
-            (what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)),
+            (
+                format_name
+                for end, format_name in _FOREIGN.items()
+                if any(name.endswith(end) for name in members)
+            ),
             "a zip archive",
         )
-        some = ", ".join(list(members)[:4]) or "nothing"
+        listed_names = ", ".join(list(members)[:4]) or "nothing"
         raise probe.failure(
             "no-config",
-            f"is {known} without {CONFIG} (it contains {some}); expected a .keras model",
+            f"is {known} without {CONFIG} (it contains {listed_names}); expected a .keras model",
         )
     observations += [
         Observation(
@@ -395,19 +401,19 @@ def _inflate_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[
     packed = copy(info)
     packed.compress_type, packed.file_size = _STORED, info.compress_size
     packed.CRC = None  # type: ignore[assignment]  # the checksum of the compressed bytes is unknown
-    unpacking, left, checksum = bz2.BZ2Decompressor(), info.file_size, 0
+    unpacking, remaining, checksum = bz2.BZ2Decompressor(), info.file_size, 0
     with archive.open(packed) as stream:
-        while left and not unpacking.eof:
+        while remaining and not unpacking.eof:
             data = stream.read(_LITTLE) if unpacking.needs_input else b""
             if unpacking.needs_input and not data:
                 break
             try:
-                block = unpacking.decompress(data, min(left, _BLOCK))
+                block = unpacking.decompress(data, min(remaining, _BLOCK))
             except OSError as error:
                 raise BadZipFile(f"{info.filename} is not bzip2: {error}") from error
-            left, checksum = left - len(block), zlib.crc32(block, checksum)
+            remaining, checksum = remaining - len(block), zlib.crc32(block, checksum)
             yield block
-    if left or checksum != info.CRC:
+    if remaining or checksum != info.CRC:
         raise BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
 
 
@@ -463,7 +469,10 @@ def weights_source(
             )
         # for a remote file, unneeded bytes would cost requests
         yield Window(
-            read, start, info.file_size, least=(0 if isinstance(probe.path, RemotePath) else BLOCK)
+            read,
+            start,
+            info.file_size,
+            minimum=(0 if isinstance(probe.path, RemotePath) else BLOCK),
         )
         return
     import tempfile

@@ -103,10 +103,10 @@ def copy_member(
     stream.flush()
     start = archive.start_dir
     atomic.copy_bytes(region.descriptor, stream.fileno(), region.size, start=region.start, to=start)
-    moved = copy.copy(info)
-    moved.header_offset = start
-    archive.filelist.append(moved)
-    archive.NameToInfo[moved.filename] = moved
+    new_info = copy.copy(info)
+    new_info.header_offset = start
+    archive.filelist.append(new_info)
+    archive.NameToInfo[new_info.filename] = new_info
     archive.start_dir = start + region.size
     stream.seek(archive.start_dir)
 
@@ -127,12 +127,12 @@ def plain_extra(info: zipfile.ZipInfo) -> bytes:
     """
     Return a member's extra fields without the sizes of large members, which depend on its offset.
     """
-    kept, rest = b"", info.extra
-    while len(rest) >= _EXTRA.size:
-        kind, length = _EXTRA.unpack_from(rest)
-        field, rest = rest[: _EXTRA.size + length], rest[_EXTRA.size + length :]
+    kept, remaining = b"", info.extra
+    while len(remaining) >= _EXTRA.size:
+        kind, length = _EXTRA.unpack_from(remaining)
+        field, remaining = remaining[: _EXTRA.size + length], remaining[_EXTRA.size + length :]
         kept += b"" if kind == _ZIP64 else field
-    return kept + rest
+    return kept + remaining
 
 
 def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
@@ -276,8 +276,8 @@ class ArchiveChange:
         """Write the changed archive into an empty draft."""
         with (
             open_archive(source) as (stream, archive),
-            draft.open("r+b") as out,
-            zipfile.ZipFile(out, "w") as new_archive,
+            draft.open("r+b") as new_stream,
+            zipfile.ZipFile(new_stream, "w") as new_archive,
         ):
             old = _Source(source, archive, draft)
             new_texts, rebuilds = old.texts(self.changes), old.rebuilds(self.changes)
@@ -294,7 +294,7 @@ class ArchiveChange:
                 elif info.filename in rebuilds:
                     counts |= _rebuild_member(old, info, new_archive, rebuilds[info.filename])
                 else:
-                    copy_member(new_archive, out, info, regions[info.header_offset])
+                    copy_member(new_archive, new_stream, info, regions[info.header_offset])
                 by_index[index] = new_archive.filelist[-1]
             new_archive.filelist[:] = [by_index[index] for index in sorted(by_index)]
         return counts

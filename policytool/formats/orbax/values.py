@@ -160,6 +160,7 @@ class ArrayReader:
         return base64.b64decode(answer["values"])
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request to the process that reads arrays, and return its answer."""
         self._send(json.dumps(request).encode())
         while not (lines := self._child.receive()):
             if lines is None:

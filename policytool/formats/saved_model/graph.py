@@ -300,13 +300,13 @@ def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
 def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator[_Node]:
     """Yield the nodes of the main graph from which the outputs are computed."""
     pending = [output.partition(":")[0] for output in outputs]
-    seen = set()
+    visited = set()
     while pending:
         name = pending.pop()
         node = main.get(name)
-        if node is None or name in seen:
+        if node is None or name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         yield node
         pending += node.inputs
 

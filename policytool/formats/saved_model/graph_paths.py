@@ -111,14 +111,14 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
             where="saved_model.pb",
         )
     for name in dict.fromkeys(_Paths(graph, bodies).misplaced_ops()):
-        where = (
+        address = (
             "a file path that comes from neither the saver nor an asset"
             if symbols.path_inputs(name)
             else "an attribute that can contain a file name"
         )
         yield Observation(
             code=OP_PATH,
-            message=f"the graph contains the op {name} with {where}",
+            message=f"the graph contains the op {name} with {address}",
             where="saved_model.pb",
         )
 
@@ -144,9 +144,9 @@ class _Run:
 
     functions: frozenset[str]
 
-    def run(self, within: str, name: str) -> bool:
+    def run(self, function: str, name: str) -> bool:
         """Return whether a node runs."""
-        return name in self.nodes if within == MAIN else within in self.functions
+        return name in self.nodes if function == MAIN else function in self.functions
 
 
 @dataclass
@@ -161,7 +161,7 @@ class _Paths:
     def misplaced_ops(self) -> Iterator[str]:
         """Yield the ops with paths, or with attributes that name files, of the model's choice."""
         watched = symbols.placed_ops()
-        for within, body in self.bodies.items():
+        for function, body in self.bodies.items():
             for node in (
                 node
                 for node, raw in zip(body.messages, map(_OP, body.messages), strict=True)
@@ -175,15 +175,15 @@ class _Paths:
                 if positions:
                     inputs = inputs_of(node)
                     kind = _Kind.ASSET if op in _TABLES else _Kind.SAVER
-                    needs = [
-                        (within, inputs[position], kind)
+                    path_needs = [
+                        (function, inputs[position], kind)
                         for position in positions
                         if position < len(inputs)
                     ]
                     if (
-                        len(needs) < len(positions)
-                        or not self._are_paths(needs)
-                        or self._runs_at_wrong_time(within, node, op)
+                        len(path_needs) < len(positions)
+                        or not self._are_paths(path_needs)
+                        or self._runs_at_wrong_time(function, node, op)
                     ):
                         yield op
                 elif allowed and not all(
@@ -191,7 +191,7 @@ class _Paths:
                 ):
                     yield op
 
-    def _runs_at_wrong_time(self, within: str, node: Any, op: str) -> bool:
+    def _runs_at_wrong_time(self, function: str, node: Any, op: str) -> bool:
         """
         Return whether a saver's op may run when no loader fills in its path, or may write to the
         path that a loader reads: in a signature, while the model is initialised or restored, or in
@@ -201,10 +201,10 @@ class _Paths:
             return False
         name = text(node.name)
         return (
-            within in self._callable
-            or self._serving.run(within, name)
-            or self._initializing.run(within, name)
-            or (op in _WRITING and self._restoring.run(within, name))
+            function in self._callable
+            or self._serving.run(function, name)
+            or self._initializing.run(function, name)
+            or (op in _WRITING and self._restoring.run(function, name))
         )
 
     def _are_paths(self, needs: list[_Need]) -> bool:
@@ -433,13 +433,13 @@ class _Paths:
         """The calls of each function, by its name."""
         calls_by_function: dict[str, list[_Call]] = {}
         calling = symbols.calling_ops() | {name.encode() for name in self.bodies}
-        for within, body in self.bodies.items():
+        for function, body in self.bodies.items():
             for node in (
                 node
                 for node, raw in zip(body.messages, map(_OP, body.messages), strict=True)
                 if raw in calling
             ):
-                call = _Call(within, text(node.name), text(node.op), inputs_of(node))
+                call = _Call(function, text(node.name), text(node.op), inputs_of(node))
                 for called in {*functions_of(node), call.op} & self.bodies.keys():
                     calls_by_function.setdefault(called, []).append(call)
         return calls_by_function
@@ -537,15 +537,16 @@ class _Paths:
         return frozenset(reached_functions - {MAIN})
 
     def _ancestors(self, roots: Iterable[str]) -> frozenset[str]:
+        """Return the nodes of the main graph that some nodes depend on, including these nodes."""
         nodes = self.bodies[MAIN].nodes
         pending = list(roots)
-        seen: set[str] = set()
+        visited: set[str] = set()
         while pending:
             name = pending.pop().removeprefix("^").partition(":")[0]
-            if name in nodes and name not in seen:
-                seen.add(name)
+            if name in nodes and name not in visited:
+                visited.add(name)
                 pending += map(text, nodes[name].inputs)
-        return frozenset(seen)
+        return frozenset(visited)
 
 
 def _variable_names(node: Any) -> frozenset[str]:

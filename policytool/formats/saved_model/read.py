@@ -179,29 +179,29 @@ def _missing_files(probe: Probe) -> Iterator[Observation]:
     their number.
     """
     folder, name = probe.path / CHECKPOINT[0], CHECKPOINT[1]
-    present = opening.names(folder) if opening.is_directory(folder) else frozenset()
+    existing_names = opening.names(folder) if opening.is_directory(folder) else frozenset()
     counts = {
         int(match[1])
-        for entry in present
+        for entry in existing_names
         if (match := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
     }
     # only the first missing shard of each set, because names may claim any number of shards
-    lacking = [
+    missing_names = [
         shard
         for shard in (
-            next((shard for shard in _shards(count) if shard not in present), None)
+            next((shard for shard in _shards(count) if shard not in existing_names), None)
             for count in counts or {1}
         )
         if shard is not None
     ]
-    if f"{name}.index" not in present:
-        lacking.append(f"{name}.index")
-    if lacking:
+    if f"{name}.index" not in existing_names:
+        missing_names.append(f"{name}.index")
+    if missing_names:
         yield Observation(
             code=MISSING,
             message=(
-                f"{CHECKPOINT[0]}/{min(lacking)} is missing, so the model has no values for its "
-                "variables and cannot be loaded"
+                f"{CHECKPOINT[0]}/{min(missing_names)} is missing, so the model has no values for "
+                "its variables and cannot be loaded"
             ),
             where=CHECKPOINT[0],
         )
@@ -417,12 +417,12 @@ def _ops(
     op_names: set[bytes] = set()
     for graph in graphs:
         message = definition if graph is served else _definition(probe, graph)
-        own = set(map(_OP, message.nodes))
+        main_ops = set(map(_OP, message.nodes))
         for function in message.library.functions:
-            own.update(map(_OP, function.nodes))
-        if not own.isdisjoint(symbols.placed_ops()):
+            main_ops.update(map(_OP, function.nodes))
+        if not main_ops.isdisjoint(symbols.placed_ops()):
             observations += graph_paths.observe_ops(graph, message)
-        op_names |= own.difference(
+        op_names |= main_ops.difference(
             function.signature.name for function in message.library.functions
         )
     return frozenset(map(text, op_names))

@@ -78,21 +78,25 @@ class MetadataChange(FileChange):
             opening.regular_file(source) as source_descriptor,
             atomic.open_descriptor(draft, os.O_WRONLY) as draft_descriptor,
         ):
-            position = to = 0
+            position = new_position = 0
             for splice in changes:
                 atomic.copy_bytes(
                     source_descriptor,
                     draft_descriptor,
                     splice.start - position,
                     start=position,
-                    to=to,
+                    to=new_position,
                 )
-                to += splice.start - position
-                atomic.write_all(draft_descriptor, splice.new, to)
-                to += len(splice.new)
+                new_position += splice.start - position
+                atomic.write_all(draft_descriptor, splice.new, new_position)
+                new_position += len(splice.new)
                 position = splice.end
             atomic.copy_bytes(
-                source_descriptor, draft_descriptor, size - position, start=position, to=to
+                source_descriptor,
+                draft_descriptor,
+                size - position,
+                start=position,
+                to=new_position,
             )
         return {}
 
@@ -119,27 +123,27 @@ class MetadataChange(FileChange):
             opening.regular_file(source) as source_descriptor,
             opening.regular_file(draft) as draft_descriptor,
         ):
-            grown = 0
-            around = [
+            growth = 0
+            enclosing = [
                 (0, 0, b""),
                 *((splice.start, splice.end, splice.new) for splice in changes),
                 (size, size, b""),
             ]
-            for (_, start, _), (end, after, new) in pairwise(around):
+            for (_, start, _), (end, after, new) in pairwise(enclosing):
                 require_same(
                     same_ranges(
                         Range(descriptor=source_descriptor, start=start, size=end - start),
-                        Range(descriptor=draft_descriptor, start=start + grown, size=end - start),
+                        Range(descriptor=draft_descriptor, start=start + growth, size=end - start),
                     ),
                     f"{self.file} between bytes {start} and {end}",
                 )
                 require_same(
-                    os.pread(draft_descriptor, len(new), end + grown) == new,
+                    os.pread(draft_descriptor, len(new), end + growth) == new,
                     f"{self.file} at byte {end}",
                 )
-                grown += len(new) - (after - end)
+                growth += len(new) - (after - end)
             require_same(
-                os.fstat(draft_descriptor).st_size == size + grown, f"the size of {self.file}"
+                os.fstat(draft_descriptor).st_size == size + growth, f"the size of {self.file}"
             )
 
 
@@ -163,6 +167,7 @@ def _map_file(path: Path) -> Iterator[memoryview]:
 
 
 def _texts(data: memoryview, file: str) -> Mapping[str, str]:
+    """Return the metadata of each part as text."""
     texts_by_part = {}
     for part, chain in _places(data, file).items():
         try:
@@ -176,6 +181,7 @@ def _texts(data: memoryview, file: str) -> Mapping[str, str]:
 
 
 def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
+    """Return the splices that replace the edited metadata in a file."""
     places = _places(data, file)
     new = edit_texts(_texts(data, file), edits)
     changes = protobuf_splice.splices(
@@ -189,6 +195,7 @@ def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]
 
 
 def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
+    """Return, for each part, the spans of its metadata and of the fields around it."""
     try:
         return dict(_in_graph(data) if file == GRAPH else _in_metadata(data))
     except protobuf_splice.WireError as error:
@@ -213,15 +220,15 @@ def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
 
 
 def _in_metadata(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
-    seen = set[int]()
+    numbers = set[int]()
     for node in protobuf_splice.spans(data, _NODES):
         number = 0
         for field in protobuf_splice.fields(data, node.start, node.end):
             if field.number == _NODE_ID and field.span is None:
                 number = field.value
-        if number in seen:
+        if number in numbers:
             raise protobuf_splice.WireError(f"node {number} occurs twice")
-        seen.add(number)
+        numbers.add(number)
         metadata = protobuf_splice.single_span(data, _NODE_METADATA, node)
         if metadata is not None:
             yield f"{KERAS}#{number}", (node, metadata)

@@ -248,13 +248,13 @@ def once_per_network(
     def find_or_derive(network: Network, *arguments: *Arguments) -> Result:
         pending = [network] if arguments not in results(network) else []
         while pending:
-            inside = [
+            nested_networks = [
                 unit.network
                 for unit in pending[-1].units
                 if unit.network is not None and arguments not in results(unit.network)
             ]
-            pending += inside
-            if not inside:
+            pending += nested_networks
+            if not nested_networks:
                 last = pending.pop()
                 if arguments not in results(last):  # two units may have one network
                     results(last)[arguments] = derive(last, *arguments)
@@ -389,8 +389,8 @@ def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
             return map_units(value, change)
         case list():
             items = [_mapped_value(item, change) for item in value]
-            same = all(after is before for after, before in zip(items, value, strict=True))
-            return value if same else items
+            is_unchanged = all(after is before for after, before in zip(items, value, strict=True))
+            return value if is_unchanged else items
         case dict():
             changed = _changed_items(value, change)
             return {**value, **changed} if changed else value

@@ -83,10 +83,10 @@ def unmeasured_classes(root: Unit, context: ConversionContext) -> tuple[str, ...
     """
     unmeasured: dict[str, dict[str, None]] = {}
     for unit in _layers(root):
-        own = _unmeasured_arguments(unit, context)
-        if own != ():
+        arguments = _unmeasured_arguments(unit, context)
+        if arguments != ():
             name = f"the custom class {unit.class_name}" if unit.custom else unit.class_name
-            unmeasured.setdefault(name, {}).update(dict.fromkeys(own or ()))
+            unmeasured.setdefault(name, {}).update(dict.fromkeys(arguments or ()))
     return tuple(
         f"{name} with {' and '.join(arguments)}" if arguments else name
         for name, arguments in sorted(unmeasured.items())
@@ -255,9 +255,13 @@ def _check_tfjs(options: Options, container: str | None) -> None:
 
 def _is_unread(loaded: LoadedModel, options: Options) -> bool:
     """Return whether the target does not read the model's container and the plan cannot keep it."""
-    own = _CONTAINERS.get(loaded.document.format)
+    container = _CONTAINERS.get(loaded.document.format)
     written_there = {release.id for release in loaded.origins} == {options.running}
-    return bool(options.containers and own) and own not in options.containers and not written_there
+    return (
+        bool(options.containers and container)
+        and container not in options.containers
+        and not written_there
+    )
 
 
 def _is_left_open(edited: Plan, loaded: LoadedModel, target: str) -> bool:
@@ -274,10 +278,10 @@ def _is_left_open(edited: Plan, loaded: LoadedModel, target: str) -> bool:
         return False
     if loaded.is_saved_object:
         return any(doubt.class_name in layer_classes.builtin_classes() for doubt in doubts)
-    misread = any(loaded.document.tensors or ()) or loaded.origins[-1].id == _MISCOUNTING
+    may_be_misread = any(loaded.document.tensors or ()) or loaded.origins[-1].id == _MISCOUNTING
     return (
         loaded.is_keras3
-        and misread
+        and may_be_misread
         and any(doubt.kind is Obstacle.MODEL and doubt.layers for doubt in doubts)
     )
 
@@ -309,24 +313,28 @@ def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | Non
     return edited if refused is None and not untrained else None
 
 
-def _containers(loaded: LoadedModel, target: str, taken: tuple[str, ...]) -> tuple[str, ...]:
+def _containers(loaded: LoadedModel, target: str, readable: tuple[str, ...]) -> tuple[str, ...]:
     """
     Return the containers to try, in order of preference: for Keras 3 the ``.keras`` archive, which
     it writes by default, and for Keras 2 the container of the file.
     """
-    if taken == (TFJS,):
-        return taken
+    if readable == (TFJS,):
+        return readable
     if loaded.document.format in _CONFIG_ALONE:
         return ("json",)
-    own = _CONTAINERS.get(loaded.document.format, "h5")
-    order = dict.fromkeys(("keras" if get(target).family == KERAS3 else own, "h5", "keras"))
+    source_container = _CONTAINERS.get(loaded.document.format, "h5")
+    order = dict.fromkeys(
+        ("keras" if get(target).family == KERAS3 else source_container, "h5", "keras")
+    )
     known = {
         container
         for container in order
         if container != "keras" or Target(loader=target, container=container).reads_archives
     }
     return tuple(
-        container for container in order if container in known and (not taken or container in taken)
+        container
+        for container in order
+        if container in known and (not readable or container in readable)
     )
 
 
@@ -335,12 +343,12 @@ def _conversion_plan(
 ) -> Plan:
     """Return the plan that writes a new file, in the first container that the target supports."""
     # the target builds a SavedModel's layers from their configs, as a re-export does
-    plain = replace(
+    default_options = replace(
         options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
     )
     if containers == (TFJS,):  # it computes in float32 with any policy
-        plain = replace(plain, to=_FLOAT32, include_exceptions=True)
-    base = planning.draft(loaded, plain)
+        default_options = replace(default_options, to=_FLOAT32, include_exceptions=True)
+    base = planning.draft(loaded, default_options)
     targets = [
         Target(loader=target, container=container, running=options.running)
         for container in containers
@@ -349,7 +357,7 @@ def _conversion_plan(
     is_edited = any(
         edit.kind is not EditKind.FORMAT or not targets[0].reads_bare_names for edit in base.edits
     )
-    after = _load_edited(loaded, plain) if is_edited else loaded
+    after = _load_edited(loaded, default_options) if is_edited else loaded
     attempts = (_attempt(after, options, each, base.casts) for each in targets)
     first = next(attempts)
     chosen = (
@@ -414,23 +422,27 @@ class _Attempt:
 
 def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
     """Return the reason why a file has no weights to convert; None if it has all weights."""
-    own = loaded.document.format
-    if own in _CONFIG_ALONE:
+    source_format = loaded.document.format
+    if source_format in _CONFIG_ALONE:
         return (
-            f"contains no weights ({TITLES[own]}), but {TITLES[target.container]} requires them; "
-            "use -o NAME.json, or convert a model with weights"
+            f"contains no weights ({TITLES[source_format]}), but {TITLES[target.container]} "
+            "requires them; use -o NAME.json, or convert a model with weights"
         )
-    if own == TFJS and any(entry.code == QUANTIZED for entry in loaded.document.observations):
+    if source_format == TFJS and any(
+        entry.code == QUANTIZED for entry in loaded.document.observations
+    ):
         return (
             "contains quantized weights, which migrate does not convert; convert the model with "
             "tensorflowjs_converter --input_format=tfjs_layers_model --output_format=keras"
         )
-    if own != "savedmodel":
+    if source_format != "savedmodel":
         return None
     from policytool.formats.saved_model.read import MISSING  # the reader of graphs
 
-    lost = (entry.message for entry in loaded.document.observations if entry.code == MISSING)
-    return next(lost, None)
+    missing_messages = (
+        entry.message for entry in loaded.document.observations if entry.code == MISSING
+    )
+    return next(missing_messages, None)
 
 
 def _attempt(
@@ -445,10 +457,13 @@ def _attempt(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
     content = Content(container=target.container, config=None)
-    proven: tuple[tuple[str, Proof], ...] = ()
+    class_proofs: tuple[tuple[str, Proof], ...] = ()
     unmeasured: tuple[str, ...] = ()
-    if target.container != "json" and (lacking := _lacking_weights(loaded, target)) is not None:
-        log.refuse("no-weights", None, lacking)
+    if (
+        target.container != "json"
+        and (missing_reason := _lacking_weights(loaded, target)) is not None
+    ):
+        log.refuse("no-weights", None, missing_reason)
     elif target.container != "json":
         for refusal in planning.unloadable(loaded.loaders):
             log.refuse(refusal.code, None, refusal.message)
@@ -457,8 +472,8 @@ def _attempt(
         return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     try:
         root = decoding.decode(loaded)
-        proven = proofs(root, context)
-        unmeasured = unmeasured_classes(root, context) if proven else ()
+        class_proofs = proofs(root, context)
+        unmeasured = unmeasured_classes(root, context) if class_proofs else ()
         root = rewrite_model(root, context)
         content = _content(root, context, casts)
     except LimitError as error:
@@ -469,7 +484,7 @@ def _attempt(
         target=target.id,
         content=content,
         changes=tuple(log.changes),
-        proofs=proven,
+        proofs=class_proofs,
         unmeasured=unmeasured,
     )
     if log.refusals:

@@ -70,12 +70,14 @@ def from_keras3(network: Network) -> Network:
         ),
     )
     used = used_calls(network)
-    over = {
+    renumbered = {
         unit.name: max(used[unit.name]) + 1 - max(len(unit.calls), 1)
         for unit in network.units
         if unit.name in used
     }
-    return rewire(network, lambda reference: _less(reference, max(over.get(reference.layer, 0), 0)))
+    return rewire(
+        network, lambda reference: _less(reference, max(renumbered.get(reference.layer, 0), 0))
+    )
 
 
 @once_per_network
@@ -97,6 +99,7 @@ def _less(reference: Reference, first: int) -> Reference:
 
 
 def _first(numbers: set[int], unit: Unit) -> int:
+    """Return the number of the first call of a unit, from the numbers that references use."""
     if unit.role is not Role.MODEL or 0 in numbers:
         return 0
     return 1 if max(numbers) >= len(unit.calls) else int(has_graph(unit))
@@ -308,8 +311,10 @@ class _Reader:
             return Network(
                 units=tuple(self.unit(entry, f"{pointer}/{place}") for place, entry in entries)
             )
-        if stuck := inbound_nodes.uncallable_layers(config):
-            raise SpellingError(f"a model in the file has {inbound_nodes.describe_stuck(stuck)}")
+        if uncallable := inbound_nodes.uncallable_layers(config):
+            raise SpellingError(
+                f"a model in the file has {inbound_nodes.describe_stuck(uncallable)}"
+            )
         source = self._model_calls(config, site)
         if not (_are_tensors(source.inputs) and _are_tensors(source.outputs)):
             raise SpellingError(
@@ -347,9 +352,9 @@ def _is_custom(class_name: str, registered: str | None, module: str | None) -> b
     """Return whether a class is custom."""
     if registered is not None and ">" in registered and not registered.startswith("Keras>"):
         return True
-    own = (
+    is_own = (
         class_name in layer_classes.builtin_classes()
         or class_name in MODEL_CLASSES
         or layer_facts(class_name).is_op_layer
     )
-    return not own or (module is not None and module.split(".", 1)[0] not in KERAS_PACKAGES)
+    return not is_own or (module is not None and module.split(".", 1)[0] not in KERAS_PACKAGES)

@@ -94,8 +94,10 @@ def keras2_nodes(unit: Unit, offsets: Mapping[str, int]) -> list[Json]:
             key: _keras2_argument(item, offsets) for key, item in call.kwargs.items()
         }
         first = _written_first(call.args[0], kwargs, offsets)
-        alone = isinstance(call.args[0], Reference | Constant)
-        inbound_nodes.append([first] if alone and not keeps_structure(unit.class_name) else first)
+        is_single = isinstance(call.args[0], Reference | Constant)
+        inbound_nodes.append(
+            [first] if is_single and not keeps_structure(unit.class_name) else first
+        )
     return inbound_nodes
 
 
@@ -384,6 +386,7 @@ class _Writer:
             return None
 
     def _value(self, unit: Unit, value: Value) -> Json:
+        """Return a value of a config in the form of the target."""
         match value:
             case Unit():
                 return self.unit(value, network=None)
@@ -398,6 +401,7 @@ class _Writer:
         return value
 
     def _thing(self, unit: Unit, thing: SerializedObject) -> Json:
+        """Return a serialized object, such as an initializer, in the form of the target."""
         config: Json = (
             thing.config
             if isinstance(thing.config, str | None)
@@ -435,6 +439,7 @@ def keep_known(root: Unit, target: Target, log: Log) -> Unit:
     """
 
     def change(unit: Unit) -> Unit:
+        """Remove the keys of one unit that the target does not accept."""
         config = {key: _value(unit, value, target, log) for key, value in unit.config.items()}
         kind, class_name = known_arguments.LAYERS, unit.class_name
         is_layer = unit.role is Role.LAYER and not unit.custom
@@ -483,20 +488,20 @@ class _Judge:
         )
         if objection is None:
             return accepted_config
-        what = (
+        object_words = (
             f"{unit.path} ({unit.class_name})"
             if class_name == unit.class_name
             else f"{class_name} of {unit.path}"
         )
         if objection.missing:
-            log.refuse("class", unit, f"{what}: {target.name} has no {class_name}")
+            log.refuse("class", unit, f"{object_words}: {target.name} has no {class_name}")
             return accepted_config
         if objection.broken:
             log.refuse(
                 "class",
                 unit,
-                f"{what}: {target.name} cannot load a {class_name}, even from files that it wrote "
-                "itself",
+                f"{object_words}: {target.name} cannot load a {class_name}, even from files that "
+                "it wrote itself",
             )
             return accepted_config
         for key in objection.refused:
@@ -514,17 +519,19 @@ class _Judge:
                 log.refuse(
                     "argument",
                     unit,
-                    f"{what} sets {key} to {display_value(_json(value))}, which {target.name} "
-                    "cannot represent",
+                    f"{object_words} sets {key} to {display_value(_json(value))}, which "
+                    f"{target.name} cannot represent",
                 )
         for key, text in objection.values:
             log.refuse(
                 "argument",
                 unit,
-                f"{what} sets {key} to {text}, which {target.name} does not support",
+                f"{object_words} sets {key} to {text}, which {target.name} does not support",
             )
         for key in objection.lacking:
-            log.refuse("argument", unit, f"{what} has no {key}, which {target.name} requires")
+            log.refuse(
+                "argument", unit, f"{object_words} has no {key}, which {target.name} requires"
+            )
         return accepted_config
 
 

@@ -144,12 +144,12 @@ class _Reading:
         return [(reference, node) for reference, node in nodes if node is not None]
 
     def _inputs(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> list[Edge]:
-        taken = self._nodes(inbound(call))
-        parents = [node for _, node in taken]
-        cast = [node for tensor, node in taken if self._is_cast(unit, tensor)]
+        input_nodes = self._nodes(inbound(call))
+        parents = [node for _, node in input_nodes]
+        cast = [node for tensor, node in input_nodes if self._is_cast(unit, tensor)]
         has_ops = self._since(_OP_SINCE)
         entering = [
-            node for tensor, node in taken if has_ops and self._is_cast_inside(unit, tensor)
+            node for tensor, node in input_nodes if has_ops and self._is_cast_inside(unit, tensor)
         ]
         edges: list[Edge] = []
         if has_ops and not self._since(_NOTED_BEFORE):
@@ -160,13 +160,13 @@ class _Reading:
             and len(parents) == len(list(tensors(call.args[:1])))
             and "mask" not in call.kwargs
         ):
-            bare = (
+            is_uncast = (
                 len(call.args) == 1
                 and isinstance(call.args[0], Reference)
                 and not call.kwargs
                 and not cast
             )
-            if bare or not self._since(_NOTED_BEFORE):
+            if is_uncast or not self._since(_NOTED_BEFORE):
                 kept = [node for node in parents if not (self._loses_masks and node in cast)]
                 edges += [_mask_edge(parent) for parent in _masked(kept, masks)]
         return edges
@@ -197,12 +197,12 @@ class _Reading:
     def _mask(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> _Mask:
         """Return the inputs of the mask of a call's output."""
         arguments = named_arguments(unit, call)
-        taken = self._nodes(input_tensors(unit, arguments))
-        if not taken or unit.role is not Role.LAYER:
+        input_nodes = self._nodes(input_tensors(unit, arguments))
+        if not input_nodes or unit.role is not Role.LAYER:
             return None
         has_ops = self._since(_OP_SINCE)
-        casts = {node: int(has_ops and self._is_cast(unit, tensor)) for tensor, node in taken}
-        parents = [parent for _, parent in taken]
+        casts = {node: int(has_ops and self._is_cast(unit, tensor)) for tensor, node in input_nodes}
+        parents = [parent for _, parent in input_nodes]
         facts = layer_facts(unit.class_name)
         if facts.masks_values(unit.config):
             first = parents[0]
@@ -283,7 +283,7 @@ def order_layers(root: Unit, target: Target) -> Unit:
 
 
 def order(
-    network: Network, further: ImplicitEdges = _NONE, *, by_name: bool = True
+    network: Network, implicit: ImplicitEdges = _NONE, *, by_name: bool = True
 ) -> tuple[Unit, ...]:
     """
     Return the units of a functional network in the order of the loaded model's ``layers``.
@@ -292,21 +292,21 @@ def order(
     output come last, in their own order: Keras 2 appends them (``connect_ancillary_layers``) and
     Keras 3 drops them, so they do not affect the positions of the others.
 
-    :param further: the edges that the loading release adds between calls
+    :param implicit: the edges that the loading release adds between calls
     :param by_name: whether a call's keyword arguments are sorted
     """
     graph = connect_calls(network, by_name=by_name)
-    finished, met = graph.walk()
-    depths = _depths(graph, finished, further)[1]
+    finished, first_visits = graph.walk()
+    depths = _depths(graph, finished, implicit)[1]
     names = [
         name
         for name in dict.fromkeys(reference.layer for reference in tensors(network.inputs))
         if name not in depths and name in network.by_name
     ]
     for name in names:
-        depths[name], met[name] = 0, _NOT_MET
+        depths[name], first_visits[name] = 0, _NOT_MET
     ordered_names = sorted(
-        depths, key=lambda name: (-depths[name], met[name])
+        depths, key=lambda name: (-depths[name], first_visits[name])
     )  # stable, as Keras' own sorting is
     return (
         *(network.unit(name) for name in ordered_names),
@@ -322,7 +322,7 @@ def calls_in_order(network: Network) -> list[Node]:
 
 
 def _depths(
-    graph: CallGraph, finished: Sequence[Node], further: ImplicitEdges
+    graph: CallGraph, finished: Sequence[Node], implicit: ImplicitEdges
 ) -> tuple[dict[Node, int], dict[str, int]]:
     """Return the depth of each call, and of each unit, that leads to an output."""
     nodes: dict[Node, int] = {}
@@ -341,7 +341,7 @@ def _depths(
         nodes[node] = units[node[0]] = depth
         for parent in graph.parents(node):
             nodes[parent] = max(depth + 1, nodes.get(parent, 0))
-        push_down(further.calls.get(node, ()), depth + 1)
+        push_down(implicit.calls.get(node, ()), depth + 1)
         if node in masks:  # all users of the mask, as of the call's output, were visited before
-            push_down(further.masks[node], masks[node])
+            push_down(implicit.masks[node], masks[node])
     return nodes, units

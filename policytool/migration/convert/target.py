@@ -125,7 +125,7 @@ class Target:
     def says_modules(self) -> bool:
         """
         Whether serialized objects have ``module`` and ``registered_name``: in archives of all
-        releases, and in all files of TF 2.13 and later; TensorFlow.js does not support them.
+        releases, and in all files of TF 2.13 and later. TensorFlow.js does not support them.
         """
         return self.container == "keras" or (self.since("tf2.15") and not self.is_tfjs)
 

@@ -121,13 +121,13 @@ def _call_dtypes(
 def called_class(unit: Unit, measured_in: str | None = None) -> CalledClass:
     """Return the parts of a unit that determine its result dtypes; see :func:`network_dtypes`."""
     policy = unit.config.get("dtype")
-    follows = isinstance(policy, Policy) and policy.compute_dtype is None
+    has_open_policy = isinstance(policy, Policy) and policy.compute_dtype is None
     return CalledClass(
         class_name=unit.class_name,
         config=unit.config,
         module=module_of(unit) if unit.role is Role.OPERATION else None,
         custom=unit.custom,
-        compute_dtype=None if follows else compute_dtype(unit) or _FLOATX,
+        compute_dtype=None if has_open_policy else compute_dtype(unit) or _FLOATX,
         variable_dtype=policy.variable_dtype if isinstance(policy, Policy) else None,
         policy=policy.name if isinstance(policy, Policy) else None,
         measured_in=measured_in,
@@ -172,7 +172,8 @@ def config_shape(unit: Unit) -> Value:
 
 def says_all_sizes(root: Unit) -> bool:
     """
-    Return whether all inputs of a model and its nested models have fixed sizes except the batch.
+    Return whether all inputs of a model and of its nested models have fixed sizes, except for the
+    batch.
     """
     shapes = [config_shape(unit) for unit in walk(root) if unit.class_name == INPUT_CLASS]
     return bool(shapes) and all(
@@ -200,14 +201,14 @@ def _output_sizes(network: Network, data_format: str) -> TensorValues[Sizes]:
         if node[0] == BEFORE_CHAIN.layer:
             return (Sizes.UNKNOWN,)
         unit = network.unit(node[0])
-        taken = _input_sizes(node, network, known, data_format)
+        input_sizes = _input_sizes(node, network, known, data_format)
         if unit.network is None or not unit.network.units:
-            return (Sizes.UNKNOWN if _may_size(unit) else taken,)
+            return (Sizes.UNKNOWN if _may_size(unit) else input_sizes,)
         inner = _output_sizes(unit.network, data_format)
-        inside = (inner.of(output) or Sizes.UNKNOWN for output in exits(unit.network))
+        inner_sizes = (inner.of(output) or Sizes.UNKNOWN for output in exits(unit.network))
         # a nested model is built for the inputs of its call
-        built = Sizes.OPEN_INSIDE if taken is Sizes.UNKNOWN else taken
-        return (*(built if sizes is Sizes.OPEN else sizes for sizes in inside), Sizes.UNKNOWN)
+        built = Sizes.OPEN_INSIDE if input_sizes is Sizes.UNKNOWN else input_sizes
+        return (*(built if sizes is Sizes.OPEN else sizes for sizes in inner_sizes), Sizes.UNKNOWN)
 
     return follow(call_graph(network), transfer, walk="sizes of images")
 

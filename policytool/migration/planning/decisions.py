@@ -110,15 +110,15 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
                     )
                 for index in matching_layers:
                     matched.setdefault(index, []).append(assignment)
-    for index, several in matched.items():
+    for index, matched_patterns in matched.items():
         if index not in exact:
-            if len({candidate.pattern for candidate in several}) > 1:
-                patterns = " and ".join(repr(candidate.pattern) for candidate in several)
+            if len({candidate.pattern for candidate in matched_patterns}) > 1:
+                patterns = " and ".join(repr(candidate.pattern) for candidate in matched_patterns)
                 raise UsageError(
                     f"{loaded.layers[index].path} of {loaded.document.path} matches two patterns, "
                     f"{patterns}; use its exact path instead"
                 )
-            exact[index] = several[0]
+            exact[index] = matched_patterns[0]
     return dict(sorted(exact.items()))
 
 
@@ -259,8 +259,8 @@ def _decide_followers(loaded: LoadedModel, options: Options, decisions: Decision
         ):
             continue
         if isinstance(loaded.own_policies.get(index), PolicyMap):
-            stays = kept.get(index) if _follows(loaded, index, options, decisions) else None
-            _decide_map(loaded, index, target, stays, decisions)
+            keep_reason = kept.get(index) if _follows(loaded, index, options, decisions) else None
+            _decide_map(loaded, index, target, keep_reason, decisions)
         elif _follows(loaded, index, options, decisions):
             _decide_follower(loaded, index, target, kept.get(index), decisions)
 
@@ -318,6 +318,10 @@ def _decide_map(
 def _entry(
     loaded: LoadedModel, index: int, entry: Policy | None, target: Policy, decisions: Decisions
 ) -> Policy | None:
+    """
+    Return the new policy of one entry of a policy map; entries with another policy than the base
+    policy are unchanged.
+    """
     if entry is None:
         return None
     name = entry.quantization.source if entry.quantization else entry.name
@@ -416,9 +420,13 @@ def _join_sublayers(loaded: LoadedModel, decisions: Decisions) -> None:
     the created layers.
     """
     for index, maker in loaded.makers.items():
-        own, decided = decisions.by_site.get(index), decisions.by_site.get(maker)
+        own_decision, decided = decisions.by_site.get(index), decisions.by_site.get(maker)
         path, owner = loaded.layers[index].path, loaded.layers[maker].path
-        if own is not None and own.by_user and (decided is None or decided.policy != own.policy):
+        if (
+            own_decision is not None
+            and own_decision.by_user
+            and (decided is None or decided.policy != own_decision.policy)
+        ):
             decisions.refusals.append(
                 Refusal(
                     code="no-dtype",

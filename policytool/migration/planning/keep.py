@@ -97,13 +97,13 @@ class _OriginSearch:
         self.followed[model] = False  # stop if a model contains itself
         graph = self.loaded.graphs[model]
         pending = list(reversed(self._ends(graph)))
-        seen: set[Node] = set()
+        visited: set[Node] = set()
         has_input = False
         while pending:
             call = pending.pop()
-            if call in seen:
+            if call in visited:
                 continue
-            seen.add(call)
+            visited.add(call)
             node, sources = graph.nodes[call[0]], self._sources(graph, call)
             if node.site is not None and self.loaded.is_input(node.site):
                 has_input = True
@@ -127,7 +127,7 @@ class _OriginSearch:
         """
         if node.site is None or self.loaded.is_input(node.site):
             return False
-        inside: list[int] = []
+        inner_sites: list[int] = []
         for index in self.loaded.below(node.site):
             site = self.loaded.sites[index]
             if site.class_name in MODEL_CLASSES:
@@ -136,8 +136,8 @@ class _OriginSearch:
                     index == node.site or not custom_classes.is_opaque(self.loaded.sites[node.site])
                 )
                 break
-            inside.append(index)
-        (self.shaping if shapes else self.computing).update(dict.fromkeys(inside))
+            inner_sites.append(index)
+        (self.shaping if shapes else self.computing).update(dict.fromkeys(inner_sites))
         return shapes
 
     def _is_shaping(self, node: GraphNode) -> bool:
@@ -161,13 +161,13 @@ class _OriginSearch:
         the result of another such operation: in a residual model, every layer feeds the last sum.
         """
         pending = list(reversed(sources))
-        seen: set[Node] = set()
+        visited: set[Node] = set()
         operands: list[Node] = []
         while pending:
             call = pending.pop()
-            if call in seen:
+            if call in visited:
                 continue
-            seen.add(call)
+            visited.add(call)
             before = self._sources(graph, call)
             steps.spend(1 + len(before), walk="operands")
             if not self._is_operation(graph.nodes[call[0]]):
@@ -191,7 +191,9 @@ class _OriginSearch:
         if not node.calls:  # in a Sequential
             return self._calls(graph, ((parent, 0) for parent in node.parents))
         calls = node.calls if number == _ANY_CALL else node.calls[number : number + 1]
-        return self._calls(graph, (taken for call in calls for taken in _nodes(call_tensors(call))))
+        return self._calls(
+            graph, (source for call in calls for source in _nodes(call_tensors(call)))
+        )
 
     def _calls(self, graph: Graph, references: Iterable[Node]) -> list[Node]:
         """
@@ -248,12 +250,12 @@ def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterato
     Yield the layers that produce the tensors of these nodes: the nodes themselves, or the layers
     before them if the nodes are operations that do not cast.
     """
-    pending, seen = list(reversed(names)), set[str]()
+    pending, visited = list(reversed(names)), set[str]()
     while pending:
         name = pending.pop()
-        if name in seen or name not in graph.nodes:
+        if name in visited or name not in graph.nodes:
             continue
-        seen.add(name)
+        visited.add(name)
         node = graph.nodes[name]
         if node.site is None or layer_facts(loaded.sites[node.site].class_name).is_op_layer:
             pending += () if decides_dtype(node) else reversed(node.parents)
@@ -405,10 +407,12 @@ def identifier_layers(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[
         for node in graph.nodes.values():
             lookup = search.lookup_in(node)
             if lookup is not None:
-                between, from_floats, sources = _carriers(loaded, graph, node.name)
+                layers_between, from_floats, sources = _carriers(loaded, graph, node.name)
                 wrappers = search.wrappers(node)
                 for index in (
-                    (*between, *wrappers, *(sources if inputs else ())) if from_floats else ()
+                    (*layers_between, *wrappers, *(sources if inputs else ()))
+                    if from_floats
+                    else ()
                 ):
                     yield index, lookup
 
@@ -474,23 +478,23 @@ def _carriers(loaded: LoadedModel, graph: Graph, name: str) -> tuple[list[int], 
     Return the weightless layers between inputs and a node, whether any of these inputs may get
     floats, and the inputs that may.
     """
-    pending, seen = list(graph.nodes[name].parents), set[str]()
-    between: list[int] = []
+    pending, visited = list(graph.nodes[name].parents), set[str]()
+    layers_between: list[int] = []
     sources: list[int] = []
     from_floats = not pending  # the first layer of a Sequential gets the input
     while pending:
         parent = pending.pop()
-        if parent in seen or parent not in graph.nodes:
+        if parent in visited or parent not in graph.nodes:
             continue
-        seen.add(parent)
+        visited.add(parent)
         index = graph.nodes[parent].site
         if index is not None and loaded.is_input(index):
             sources += [index] if float_inputs(loaded, index) else []
         elif index is None or not (loaded.has_weights(index) or loaded.children[index]):
-            between += [index] if index is not None else []
+            layers_between += [index] if index is not None else []
             pending += graph.nodes[parent].parents
             from_floats |= not graph.nodes[parent].parents
-    return between, from_floats or bool(sources), sources
+    return layers_between, from_floats or bool(sources), sources
 
 
 KEEP_RULES: Final[tuple[Callable[[LoadedModel, Policy], Iterator[tuple[int, str]]], ...]] = (

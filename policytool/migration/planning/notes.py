@@ -102,10 +102,10 @@ def _cast(
 ) -> Cast | None:
     name = tensor.path[-1].removesuffix(":0")
     policy = decisions.by_site[owner].policy
-    own = dtype_support.variable_dtype(
+    class_dtype = dtype_support.variable_dtype(
         loaded.loader, loaded.sites[index].class_name, policy.name, name
     )
-    variable = own or decisions.variable_dtype(loaded, owner) or tensor.dtype
+    variable = class_dtype or decisions.variable_dtype(loaded, owner) or tensor.dtype
     stored = _STAND_IN if variable == _BFLOAT16 and not reads_bfloat16(loaded) else variable
     if stored == tensor.dtype or stored not in CASTABLE:
         return None
@@ -253,7 +253,7 @@ def _about_inputs(
     compute = target_policy.compute_dtype
     if compute is None or dtypes.itemsize(compute) <= _SIXTEEN_BITS:
         return
-    narrow = [
+    half_inputs = [
         layer
         for index, layer in enumerate(loaded.layers)
         if loaded.is_input(index)
@@ -261,16 +261,16 @@ def _about_inputs(
         and dtypes.is_float(layer.compute_dtype)
         and dtypes.itemsize(str(layer.compute_dtype)) <= _SIXTEEN_BITS
     ]
-    if narrow:
-        stay = "1 input stays in" if len(narrow) == 1 else f"{len(narrow)} inputs stay in"
+    if half_inputs:
+        stay = "1 input stays in" if len(half_inputs) == 1 else f"{len(half_inputs)} inputs stay in"
         yield Note(
             severity=NoteSeverity.NOTE,
             code="inputs-kept",
             message=(
-                f"{stay} {narrow[0].compute_dtype} "
-                f"({join_first([layer.path for layer in narrow])}), so input values are rounded "
-                f"to this dtype before the first layer; use --set 'PATH={compute}' to change an "
-                "input"
+                f"{stay} {half_inputs[0].compute_dtype} "
+                f"({join_first([layer.path for layer in half_inputs])}), so input values are "
+                f"rounded to this dtype before the first layer; use --set 'PATH={compute}' to "
+                "change an input"
             ),
         )
 
@@ -281,19 +281,19 @@ def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
         for index, layer in enumerate(loaded.layers)
         if layer.policy is None and not loaded.sites[index].is_model
     ]
-    unsaid = [layer.path for index, layer in layers if loaded.has_weights(index)]
-    if unsaid:
+    undeclared = [layer.path for index, layer in layers if loaded.has_weights(index)]
+    if undeclared:
         layers_say = (
             "1 layer with weights has"
-            if len(unsaid) == 1
-            else f"{len(unsaid)} layers with weights have"
+            if len(undeclared) == 1
+            else f"{len(undeclared)} layers with weights have"
         )
         yield Note(
             severity=NoteSeverity.WARNING,
             code="policy-unsaid",
             message=(
-                f"{layers_say} no policy in the file ({join_first(unsaid)}), so the global policy "
-                "applies before and after the change"
+                f"{layers_say} no policy in the file ({join_first(undeclared)}), so the global "
+                "policy applies before and after the change"
             ),
         )
 
@@ -306,13 +306,13 @@ def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
     for root, config in loaded.configs:
         for steps in policies_elsewhere(config):
             place = Address.below(root, *steps).pointer
-            where = f"{root.part} {place}" if loaded.is_saved_object else place
+            policy_place = f"{root.part} {place}" if loaded.is_saved_object else place
             yield Note(
                 severity=NoteSeverity.WARNING,
                 code="policy-elsewhere",
                 message=(
-                    f"a custom class stores a Keras 2 policy dict at {where}; it is left unchanged "
-                    "because only the class defines its meaning"
+                    f"a custom class stores a Keras 2 policy dict at {policy_place}; it is left "
+                    "unchanged because only the class defines its meaning"
                 ),
             )
 

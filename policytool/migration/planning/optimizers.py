@@ -218,16 +218,18 @@ def move_state(
         return ()
     if wraps:
         state = first_wrapper_state(scale_of(after)) if dialect.keras3 else ()
-        own = [
+        wrapper_slots = [
             StateSlot(tensor=(*OUTER, str(number)), dtype=dtype, value=value)
             for number, (dtype, value) in enumerate(state)
         ]
         outer_slots = [
-            StateSlot(tensor=(*OUTER, str(len(own) + number)), source=(*OUTER, str(number)))
+            StateSlot(
+                tensor=(*OUTER, str(len(wrapper_slots) + number)), source=(*OUTER, str(number))
+            )
             for number in outer
         ]
         return (
-            *own,
+            *wrapper_slots,
             *outer_slots,
             *(
                 StateSlot(tensor=(*INNER, str(number)), source=(*OUTER, str(number)))
@@ -249,7 +251,10 @@ def notes(
     state: tuple[StateSlot, ...] | None,
 ) -> tuple[Note, ...]:
     """Return the notes about how releases restore the state if the wrapper changes."""
-    was, will = optimizer_config.is_wrapped(before), optimizer_config.is_wrapped(after)
+    was_wrapped, will_be_wrapped = (
+        optimizer_config.is_wrapped(before),
+        optimizer_config.is_wrapped(after),
+    )
     name = optimizer_config.class_of(after)
     state_notes = []
     if state == ():
@@ -263,9 +268,9 @@ def notes(
                 ),
             )
         )
-    if loaded.document.format == "h5" and not dialect.keras3 and was != will:
-        state_notes.append(_about_hdf5(before, wraps=will))
-    if loaded.is_saved_object and was != will:
+    if loaded.document.format == "h5" and not dialect.keras3 and was_wrapped != will_be_wrapped:
+        state_notes.append(_about_hdf5(before, wraps=will_be_wrapped))
+    if loaded.is_saved_object and was_wrapped != will_be_wrapped:
         state_notes.append(
             Note(
                 severity=NoteSeverity.NOTE,

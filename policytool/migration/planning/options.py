@@ -112,8 +112,10 @@ def checked_policy(name: str, option: str) -> str:
             f"{option} {name} uses a policy name that {life.removed} removed; use "
             f"{life.replacement} instead. {option} supports {valid}"
         )
-    what = "is not a dtype that layers support" if dtypes.is_float(name) else "is not a float dtype"
-    raise UsageError(f"{option} {name} {what}; {option} supports {valid}")
+    reason = (
+        "is not a dtype that layers support" if dtypes.is_float(name) else "is not a float dtype"
+    )
+    raise UsageError(f"{option} {name} {reason}; {option} supports {valid}")
 
 
 def assignment(text: str) -> Assignment:

@@ -89,10 +89,10 @@ def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) 
     Return the edits that write every decision and update outdated policy formats; refusals are
     added to the decisions.
     """
-    speller = PolicyWriter(loaded=loaded, target=target)
+    writer = PolicyWriter(loaded=loaded, target=target)
     edits_by_address: dict[Address, Edit] = {}
     for index, decision in sorted(decisions.by_site.items()):
-        _add_decision(speller, index, decision, edits_by_address, decisions)
+        _add_decision(writer, index, decision, edits_by_address, decisions)
     decided = {address for index in decisions.by_site for address in loaded.addresses[index]}
     for address, edit, refusal in _format_changes(
         loaded, target.id if target is not None else None
@@ -114,23 +114,23 @@ def _format_changes(
 ) -> tuple[tuple[Address, Edit | None, Refusal | None], ...]:
     """Return the format edits and refusals of all dtype values in the file."""
     target = next((generation for generation in GENERATIONS if generation.id == target_id), None)
-    speller = PolicyWriter(loaded=loaded, target=target)
+    writer = PolicyWriter(loaded=loaded, target=target)
     return tuple(
         (address, *outcome)
         for address, value in loaded.dtypes
-        if (outcome := _format_edit(speller, address, value)) != (None, None)
+        if (outcome := _format_edit(writer, address, value)) != (None, None)
     )
 
 
 def _add_decision(
-    speller: PolicyWriter,
+    writer: PolicyWriter,
     index: int,
     decision: Decision,
     edits_by_address: dict[Address, Edit],
     decisions: Decisions,
 ) -> None:
     """Add an edit for every place in the file that stores a layer's policy."""
-    loaded, new_policy = speller.loaded, decision.policy
+    loaded, new_policy = writer.loaded, decision.policy
     site, layer = loaded.sites[index], loaded.layers[index]
     changes = _policy_differs(loaded.own_policies.get(index), new_policy, layer.policy) or (
         isinstance(site.spelled, Unspelled) and decisions.changes_any_layer(loaded)
@@ -139,7 +139,7 @@ def _add_decision(
         before = loaded.value_at(address)
         try:
             if not loaded.is_input(index):
-                after = speller.policy_value(new_policy, before)
+                after = writer.policy_value(new_policy, before)
             else:  # the dtype of the input tensor, which is never a policy dict
                 after = (
                     new_policy.name
@@ -151,7 +151,7 @@ def _add_decision(
                 Refusal(code="not-writable", message=f"{layer.path}: {error}", path=layer.path)
             )
             return
-        if before == after or (not changes and not _is_outdated(before) and speller.target is None):
+        if before == after or (not changes and not _is_outdated(before) and writer.target is None):
             continue
         edit = Edit(
             kind=EditKind.NUMERICS if changes else EditKind.FORMAT,
@@ -214,28 +214,28 @@ def _is_outdated(value: Json | Unspelled) -> bool:
 
 
 def _format_edit(
-    speller: PolicyWriter, address: Address, value: Json
+    writer: PolicyWriter, address: Address, value: Json
 ) -> tuple[Edit | None, Refusal | None]:
     """
     Return the edit for a policy format that is outdated or that the target writes differently, or
     the refusal if there is no such edit.
     """
-    if not _is_outdated(value) and speller.target is None:
+    if not _is_outdated(value) and writer.target is None:
         return None, None
-    path = owner(speller.loaded, address)
+    path = owner(writer.loaded, address)
     try:
-        stored_policy = generations.parse(value, speller.loaded.generation)
+        stored_policy = generations.parse(value, writer.loaded.generation)
         current_policy = _current_policy(stored_policy)
         if current_policy is None:
             return None, _removed_policy_refusal(stored_policy, path, address.pointer)
-        after = speller.policy_value(current_policy, value)
+        after = writer.policy_value(current_policy, value)
     except SpellingError as error:
-        if speller.target is None or not _is_policy(speller.loaded, address):
+        if writer.target is None or not _is_policy(writer.loaded, address):
             return None, None
         return None, Refusal(
             code="not-writable", message=f"{path or address.pointer}: {error}", path=path
         )
-    if after == value or (speller.target is not None and not _is_policy(speller.loaded, address)):
+    if after == value or (writer.target is not None and not _is_policy(writer.loaded, address)):
         return None, None
     edit = Edit(
         kind=EditKind.FORMAT,
@@ -243,14 +243,14 @@ def _format_edit(
         path=path,
         before=value,
         after=after,
-        reason=_reason(value, speller),
+        reason=_reason(value, writer),
     )
     return edit, None
 
 
-def _reason(value: Json, speller: PolicyWriter) -> str:
-    if speller.target is not None:
-        return f"{speller.target.title} writes this format"
+def _reason(value: Json, writer: PolicyWriter) -> str:
+    if writer.target is not None:
+        return f"{writer.target.title} writes this format"
     if isinstance(value, str):
         life = policy.lifecycle(policy.policy_from_name(value))
         return f"{life.removed} removed this policy name"
@@ -294,20 +294,20 @@ def owner(loaded: LoadedModel, address: Address) -> str | None:
 
 
 def _removed_policy_refusal(removed: Policy | PolicyMap, path: str | None, place: str) -> Refusal:
-    where = path or place
+    subject = path or place
     name = removed.name
     if isinstance(removed, Policy) and removed.quantization:
-        how = f"Keras 3.3 removed it; choose a policy with --set '{where}=POLICY'"
+        advice = f"Keras 3.3 removed it; choose a policy with --set '{subject}=POLICY'"
     elif isinstance(removed, Policy) and removed.compute_dtype is not None:
-        how = (
+        advice = (
             f"no current policy computes in {removed.compute_dtype} with {removed.variable_dtype} "
-            f"variables; choose a policy with --set '{where}=POLICY'"
+            f"variables; choose a policy with --set '{subject}=POLICY'"
         )
     else:
-        how = (
+        advice = (
             "it uses the dtype of its first input, which the file does not contain; choose a "
-            f"policy with --set '{where}=float32', or use a pattern for several layers"
+            f"policy with --set '{subject}=float32', or use a pattern for several layers"
         )
     return Refusal(
-        code=NEEDS_DECISION, message=f"{where} has the policy {name!r}: {how}", path=path
+        code=NEEDS_DECISION, message=f"{subject} has the policy {name!r}: {advice}", path=path
     )

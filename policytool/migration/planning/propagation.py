@@ -69,17 +69,18 @@ def node_def_edits(
     config = node.config
     if len(old) != 1 or len(new) != 1 or old == new:
         return
-    (was,), (will,) = old, new
+    (old_dtype,), (new_dtype,) = old, new
     for name in _INPUT_TYPES:
-        if node_def_type(config, name) == ENUMS.get(was):
+        if node_def_type(config, name) == ENUMS.get(old_dtype):
             if config.get("constants") and not _are_whole(config["constants"]):
                 path = loaded.layers[node.site].path if node.site is not None else node.name
                 decisions.refusals.append(
                     Refusal(
                         code="op-constants",
                         message=(
-                            f"{path} has constants of dtype {was}, but its inputs would become "
-                            f"{will}; keep the preceding layers in {was} with --set"
+                            f"{path} has constants of dtype {old_dtype}, but its inputs would "
+                            f"become {new_dtype}; keep the preceding layers in {old_dtype} with "
+                            "--set"
                         ),
                         path=path,
                     )
@@ -92,9 +93,10 @@ def node_def_edits(
                         part=address.part, pointer=f"{address.pointer}/node_def/attr/{name}/type"
                     ),
                     path=loaded.layers[node.site].path if node.site is not None else None,
-                    before=ENUMS[was],
-                    after=ENUMS[will],
-                    reason=f"the op was stored with {was} inputs, but its inputs are now {will}",
+                    before=ENUMS[old_dtype],
+                    after=ENUMS[new_dtype],
+                    reason=f"the op was stored with {old_dtype} inputs, but its inputs are now "
+                    f"{new_dtype}",
                 )
 
 
@@ -139,8 +141,8 @@ def cast_edits(
     computed = {
         dtype for site in sites if (dtype := decisions.compute_dtype(loaded, site)) is not None
     }
-    will = max(sorted(computed), key=dtypes.itemsize) if computed else written
-    if isinstance(written, str) and will is not None and will != written:
+    new_dtype = max(sorted(computed), key=dtypes.itemsize) if computed else written
+    if isinstance(written, str) and new_dtype is not None and new_dtype != written:
         yield Edit(
             kind=EditKind.NUMERICS,
             address=Address(
@@ -148,7 +150,7 @@ def cast_edits(
             ),
             path=None,
             before=written,
-            after=will,
+            after=new_dtype,
             reason=f"the cast {node.name} uses the dtype of the layers that follow it",
         )
 
@@ -212,9 +214,11 @@ class _Dtypes:
             known = result_dtype(node, dtype_of)
             if known is not None:
                 return known
-            taken = frozenset[str]().union(*map(made_by, node.parents)) & _FLOATS
+            input_dtypes_of_node = frozenset[str]().union(*map(made_by, node.parents)) & _FLOATS
             return (
-                frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken
+                frozenset({_widest(input_dtypes_of_node)})
+                if node.site is None and len(input_dtypes_of_node) > 1
+                else input_dtypes_of_node
             )  # Keras 3 promotes
         # in a damaged file, a model may contain itself
         if node.site in self.loaded.graphs and self.flows.get(node.site, {}) is not None:
@@ -351,19 +355,19 @@ def _conflicts_at(
     loaded: LoadedModel, graph: Graph, node: GraphNode, old: Flow, new: Flow
 ) -> Iterator[_Conflict]:
     """Yield the conflict at a node, as :func:`_conflicts` does."""
-    met = _meeting_dtypes(loaded, node, new)
+    met_dtypes = _meeting_dtypes(loaded, node, new)
     if (
-        len(met) > 1
-        and met != _meeting_dtypes(loaded, node, old)
-        and not has_kernels_for(node, met)
+        len(met_dtypes) > 1
+        and met_dtypes != _meeting_dtypes(loaded, node, old)
+        and not has_kernels_for(node, met_dtypes)
     ):
-        narrow = [
+        narrow_dtypes = [
             name
             for name in _joined_parents(loaded, node)[0]
-            if new.get(name, frozenset()) & met - {_widest(met)}
+            if new.get(name, frozenset()) & met_dtypes - {_widest(met_dtypes)}
         ]
-        names = [name for parent in narrow for name in makers(loaded, graph, (parent,))]
-        yield node, met, names
+        names = [name for parent in narrow_dtypes for name in makers(loaded, graph, (parent,))]
+        yield node, met_dtypes, names
 
 
 def _widen_conflicts(after: _Dtypes, graph: Graph) -> bool:
@@ -379,8 +383,8 @@ def _widen_conflicts(after: _Dtypes, graph: Graph) -> bool:
     before = dict(decisions.by_site)
     pending = deque(_conflicts(loaded, graph, old, new))
     while pending:
-        node, met, producers = pending.popleft()
-        if _widest(met) != _CONSTANT:
+        node, met_dtypes, producers = pending.popleft()
+        if _widest(met_dtypes) != _CONSTANT:
             continue
         for name in producers:
             producer = graph.nodes[name]
@@ -395,8 +399,9 @@ def _widen_conflicts(after: _Dtypes, graph: Graph) -> bool:
     return decisions.by_site != before
 
 
-def _widest(met: frozenset[str]) -> str:
-    largest = max(met, key=dtypes.itemsize)
+def _widest(met_dtypes: frozenset[str]) -> str:
+    """Return the widest of some dtypes, at least float32."""
+    largest = max(met_dtypes, key=dtypes.itemsize)
     return "float32" if dtypes.itemsize(largest) < dtypes.itemsize("float32") else largest
 
 
@@ -434,7 +439,7 @@ def _widen(loaded: LoadedModel, producer: GraphNode, op: GraphNode, decisions: D
 
 
 def _refusal(
-    loaded: LoadedModel, graph: Graph, node: GraphNode, met: frozenset[str], names: list[str]
+    loaded: LoadedModel, graph: Graph, node: GraphNode, met_dtypes: frozenset[str], names: list[str]
 ) -> Refusal:
     path = loaded.layers[node.site].path if node.site is not None else node.name
     paths = [
@@ -442,13 +447,16 @@ def _refusal(
         for name in dict.fromkeys(names)
         if (site := graph.nodes[name].site) is not None
     ]
-    own = node.site is not None and not layer_facts(loaded.sites[node.site].class_name).is_op_layer
-    suggested = path if own else next(iter(paths), path)
+    is_own_layer = (
+        node.site is not None and not layer_facts(loaded.sites[node.site].class_name).is_op_layer
+    )
+    suggested = path if is_own_layer else next(iter(paths), path)
     return Refusal(
         code="mixed-inputs",
         message=(
-            f"{path} does not cast its inputs, which would be {' and '.join(sorted(met))}; set the "
-            f"policies of the preceding layers, for example with --set '{suggested}=float32'"
+            f"{path} does not cast its inputs, which would be {' and '.join(sorted(met_dtypes))}; "
+            "set the policies of the preceding layers, for example with --set "
+            f"'{suggested}=float32'"
         ),
         path=path,
     )

@@ -85,14 +85,14 @@ def _mode(tensors: Sequence[Tensor], unquantized: int, expected: Shape | None) -
     :param unquantized: the number of variables without quantization
     :param expected: the shape of the kernel without quantization
     """
-    kernel, more = tensors[0], len(tensors) - unquantized
-    if more == _FLOAT8_VARIABLES and kernel.dtype != _INTEGER:
+    kernel, added_count = tensors[0], len(tensors) - unquantized
+    if added_count == _FLOAT8_VARIABLES and kernel.dtype != _INTEGER:
         return "float8"
     if kernel.dtype != _INTEGER or kernel.shape is None:
         return None
-    if more == 1 and expected is not None and None not in expected:
+    if added_count == 1 and expected is not None and None not in expected:
         return "int8" if kernel.shape == tuple(expected) else "int4"
-    if more == _BLOCK_VARIABLES:
+    if added_count == _BLOCK_VARIABLES:
         groups, rows = tensors[-2].shape, tensors[-1].shape
         if groups and rows and groups[0] == -(-rows[0] // _BLOCK):
             return f"int4/{_BLOCK}"

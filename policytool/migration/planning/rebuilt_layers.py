@@ -78,9 +78,12 @@ def loaders(
     used = {
         name for layer in layers for name in custom_classes.activations(layer.get("activation"))
     }
-    later = {name: first for name, first in custom_classes.first_built().items() if name in used}
+    first_release_by_class = {
+        name: first for name, first in custom_classes.first_built().items() if name in used
+    }
     return tuple(
-        _with_reason(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts
+        _with_reason(verdict, _revives_more(verdict.loader, first_release_by_class))
+        for verdict in verdicts
     )
 
 
@@ -95,10 +98,12 @@ def _with_reason(verdict: Verdict, reason: str | None) -> Verdict:
     )
 
 
-def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
+def _revives_more(loader: str, first_release_by_class: Mapping[str, str]) -> str | None:
     if loader in REVIVING:
         return REVIVES_ALL
-    unknown = sorted(name for name, first in later.items() if not is_since(loader, first))
+    unknown = sorted(
+        name for name, first in first_release_by_class.items() if not is_since(loader, first)
+    )
     return (
         (
             f"the release does not have the activation {unknown[0]}, so it restores the layer "
@@ -134,9 +139,9 @@ def _revival_reason(loaded: LoadedModel, index: int) -> str | None:
         if (
             inner != index
             and inner not in loaded.makers
-            and (why := _revival_reason(loaded, inner)) is not None
+            and (reason := _revival_reason(loaded, inner)) is not None
         ):
-            return f"contains {loaded.layers[inner].path}, which {why}"
+            return f"contains {loaded.layers[inner].path}, which {reason}"
     return None
 
 
@@ -218,14 +223,14 @@ def _revival_refusals(loaded: LoadedModel, affected: list[int]) -> Iterator[Refu
             continue
         reported_holders.add(holder)
         path, layer = loaded.layers[holder].path, loaded.layers[index].path
-        what = path if holder == index else f"{path} (with {layer})"
+        layer_words = path if holder == index else f"{path} (with {layer})"
         message = (
             f"{path} is a Lambda, whose bytecode runs only in the Python version that saved it, "
             f"and other versions restore it from its traces; {_RETRACE}, or exclude it with --set"
             if loaded.sites[holder].class_name == "Lambda"
             else (
-                f"{path} {_revival_reason(loaded, holder)}. Without its code, {what} is restored "
-                f"from its traces and computes as before; {_RETRACE}"
+                f"{path} {_revival_reason(loaded, holder)}. Without its code, {layer_words} is "
+                f"restored from its traces and computes as before; {_RETRACE}"
                 f"{_keep_suggestion(loaded, holder)}"
             )
         )
@@ -267,25 +272,29 @@ def _input_refusals(
         propagation.input_dtypes(loaded, Decisions()),
         propagation.input_dtypes(loaded, decisions),
     )
-    for index, taken in after.items():
+    for index, dtypes_after in after.items():
         casts = (
             loaded.sites[index].autocast is not False
             and loaded.layers[index].compute_dtype is not None
         )
         if (
             not casts
-            and taken != before.get(index, taken)
+            and dtypes_after != before.get(index, dtypes_after)
             and index not in affected
             and is_revived(loaded, index)
         ):
             path = loaded.layers[index].path
-            now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
+            words_before, words_after = (
+                " and ".join(sorted(before.get(index, ()))),
+                " and ".join(sorted(dtypes_after)),
+            )
             yield Refusal(
                 code="revived-from-traces",
                 message=(
                     f"{path} {_revival_reason(loaded, index)}. Without its code, {path} is "
-                    f"restored from its traces for {now} inputs, but it would receive {then}; keep "
-                    f"the preceding layers in {now} with --set, or {_RETRACE}"
+                    f"restored from its traces for {words_before} inputs, but it would receive "
+                    f"{words_after}; keep the preceding layers in {words_before} with --set, or "
+                    f"{_RETRACE}"
                 ),
                 path=path,
             )
@@ -360,15 +369,15 @@ def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
             if loaded.sites[child].attribute in _PARTS and loaded.sites[child].sub_policy is None
         ]
         both = layer_facts(site.class_name).wraps == "directions"
-        joined = below if both else [index, *below] if below else []
-        before = {loaded.layers[part].compute_dtype for part in joined}
-        after = {decisions.compute_dtype(loaded, part) for part in joined}
+        joined_layers = below if both else [index, *below] if below else []
+        before = {loaded.layers[part].compute_dtype for part in joined_layers}
+        after = {decisions.compute_dtype(loaded, part) for part in joined_layers}
         configs = {
-            loaded.sites[part].address for part in joined
+            loaded.sites[part].address for part in joined_layers
         }  # both directions may have the same config
-        if len(after) > 1 and after != before and len(configs) == len(joined):
+        if len(after) > 1 and after != before and len(configs) == len(joined_layers):
             path = loaded.layers[index].path
-            parts = " and ".join(loaded.layers[part].path for part in joined)
+            parts = " and ".join(loaded.layers[part].path for part in joined_layers)
             yield Refusal(
                 code="one-unit",
                 message=(

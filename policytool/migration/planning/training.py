@@ -195,10 +195,10 @@ def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
             layers=scaled,
         )
     others = optimizer.loss_scale
-    same = Fate.UNSCALED if scale is None else Fate.SAME
+    fate_without_change = Fate.UNSCALED if scale is None else Fate.SAME
     differs = Fate.PLAIN if others is None else Fate.OTHER
     return LossScaleVerdict(
-        fate=same if scale == others else differs,
+        fate=fate_without_change if scale == others else differs,
         policy=policy.name,
         scale=scale,
         others=others,
@@ -217,11 +217,11 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     scale_verdict = verdict(loaded)
     if scale_verdict is None:
         return ()
-    severity, code, what = NoteSeverity.NOTE, _DROPPED, scale_verdict.what
+    severity, code, dropped_words = NoteSeverity.NOTE, _DROPPED, scale_verdict.what
     scale = scale_text(scale_verdict.scale)
     if scale_verdict.fate is Fate.INERT:
         code = "ineffective-loss-scale"
-        message = f"{what} are dropped; {scale_verdict.consequence}"
+        message = f"{dropped_words} are dropped; {scale_verdict.consequence}"
     elif leaves is not None:
         message = f"the policy's loss scale ({scale}) is dropped because {leaves} does not need one"
     elif kept:
@@ -234,7 +234,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
             Fate.UNCOMPILED: f"; before compile(), add {scale_verdict.line}",
         }.get(scale_verdict.fate, "")
         joint = ", and" if advice else ";"
-        message = f"{what} is dropped{joint} {scale_verdict.consequence}{advice}"
+        message = f"{dropped_words} is dropped{joint} {scale_verdict.consequence}{advice}"
     return (Note(severity=severity, code=code, message=message),)
 
 
@@ -330,11 +330,13 @@ def plan(
     :param target: the generation whose policy format is written, if ``--target`` names one
     """
     place = optimizer_config.optimizer_place(loaded.document)
-    keep = scale_to_keep(loaded) if options.loss_scale is LossScales.KEEP and respells else None
+    kept_scale = (
+        scale_to_keep(loaded) if options.loss_scale is LossScales.KEEP and respells else None
+    )
     retargeted = options.to is not None and base != options.to and changes
     leaves = retargeted and base == SCALED and options.optimizer is Optimizers.FOLLOW
     scale_notes = (
-        notes(loaded, kept=keep is not None, leaves=str(options.to) if leaves else None)
+        notes(loaded, kept=kept_scale is not None, leaves=str(options.to) if leaves else None)
         if respells
         else ()
     )
@@ -345,8 +347,8 @@ def plan(
     dialect = _dialect(loaded)
     if not dialect.keras3 and target != _LEGACY_TARGETS:
         _modernise(work)
-    if keep is not None:
-        _wrap(work, keep, dialect, "--keep loss-scale")
+    if kept_scale is not None:
+        _wrap(work, kept_scale, dialect, "--keep loss-scale")
     if not leaves and _lost_its_wrapper(loaded, before, dialect):
         _fix_wrapper(work, dialect, keep=options.loss_scale is LossScales.KEEP)
     if retargeted and options.optimizer is Optimizers.FOLLOW:
@@ -359,12 +361,12 @@ def plan(
                 message="the saved optimizer is unchanged because of --keep optimizer",
             )
         )
-    moved = state.move_state(loaded, dialect, before, work.value, leaves_scaled=leaves)
+    moved_state = state.move_state(loaded, dialect, before, work.value, leaves_scaled=leaves)
     if retargeted and options.to == "bfloat16":
         work.notes += state.about_bfloat16(loaded, dialect, work.value)
-    work.notes += state.notes(loaded, dialect, before, work.value, moved)
+    work.notes += state.notes(loaded, dialect, before, work.value, moved_state)
     if work.value == before:
-        return Training(state=moved, notes=tuple(work.notes))
+        return Training(state=moved_state, notes=tuple(work.notes))
     edit = Edit(
         kind=work.kind,
         address=address,
@@ -375,7 +377,7 @@ def plan(
     )
     return Training(
         edits=(edit, *_copies(loaded, edit, before, work.value)),
-        state=moved,
+        state=moved_state,
         notes=tuple(work.notes),
     )
 
@@ -388,22 +390,23 @@ def _copies(loaded: LoadedModel, edit: Edit, before: Json, after: Json) -> Itera
     for node in loaded.document.nodes.values():
         if node.part == edit.address.part and node.other_part is not None:
             address = replace(edit.address, part=node.other_part)
-            other, bare = (
+            other, without_numbers = (
                 loaded.value_at(address),
                 jsontext.without(before, keras_objects.SHARED_ID),
             )
             if other == before:
                 yield replace(edit, address=address)
-            elif other == bare:
+            elif other == without_numbers:
                 yield replace(
                     edit,
                     address=address,
-                    before=bare,
+                    before=without_numbers,
                     after=jsontext.without(after, keras_objects.SHARED_ID),
                 )
 
 
 def _modernise(work: _Work) -> None:
+    """Write the loss-scaling wrapper in its newest format, or add a note if that is impossible."""
     try:
         work.change(
             optimizers.modernize(work.value),
@@ -459,6 +462,7 @@ def _fix_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
 
 
 def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) -> None:
+    """Add a loss scale to the optimizer unless it has one."""
     if optimizer_config.is_wrapped(work.value) or optimizers.has_factor(work.value):
         return
     try:

@@ -73,17 +73,18 @@ class ExpectedVariable:
             return False
         if self.class_name in _GATES and self.slot.name == "bias":
             return _is_converted_bias(self.shape, stored.shape)
-        turned = (
+        transposed = (
             tuple(stored.shape[axis] for axis in _TURN)
             if len(stored.shape) == len(_TURN)
             else stored.shape
         )
-        return self.class_name in _TRANSPOSED and _fits(self.shape, turned)
+        return self.class_name in _TRANSPOSED and _fits(self.shape, transposed)
 
 
 def _fits(expected: Shape, stored: tuple[int, ...]) -> bool:
+    """Return whether a stored shape agrees with the known sizes of an expected one."""
     return len(expected) == len(stored) and all(
-        size in (None, actual) for size, actual in zip(expected, stored, strict=True)
+        size in (None, stored_size) for size, stored_size in zip(expected, stored, strict=True)
     )
 
 
@@ -119,22 +120,22 @@ class LayerVariables:
 
 
 def archive_reason(
-    site: Site, variables: LayerVariables, found: Mapping[str, Tensor], *, is_lora: bool
+    site: Site, variables: LayerVariables, stored_by_path: Mapping[str, Tensor], *, is_lora: bool
 ) -> str | None:
     """Return the reason why a layer cannot be restored from its groups in an archive, or None."""
-    places = group_pairs((place.rpartition("/")[0], place) for place in found)
+    places = group_pairs((place.rpartition("/")[0], place) for place in stored_by_path)
     for item in variables.expected:
-        tensor = found.get(item.place)
+        tensor = stored_by_path.get(item.place)
         if tensor is None:
-            return _missing(site, item, len(found))
+            return _missing(site, item, len(stored_by_path))
         is_first = not variables.more or item.slot.name in _FIRST
         if is_first and not item.accepts(tensor, keras2=False):
             return _different(site, item, tensor)
     for item in variables.added:
-        tensor = found.get(item.place)
+        tensor = stored_by_path.get(item.place)
         if tensor is not None and not item.accepts(tensor, keras2=False):
             return _different(site, item, tensor)
-    pairs = [(item, found[item.place]) for item in variables.expected]
+    pairs = [(item, stored_by_path[item.place]) for item in variables.expected]
     if variables.more == 0 and not _agrees(pairs, keras2=False):
         return _disagreement(site)
     expected_groups = {item.place.rpartition("/")[0] for item in variables.expected}
@@ -145,7 +146,7 @@ def archive_reason(
     return None
 
 
-def path_reason(site: Site, found: Mapping[str, Tensor]) -> str | None:
+def path_reason(site: Site, stored_by_path: Mapping[str, Tensor]) -> str | None:
     """
     Return the reason why a release does not find the variables of a layer in an Orbax checkpoint,
     or None.
@@ -154,7 +155,7 @@ def path_reason(site: Site, found: Mapping[str, Tensor]) -> str | None:
     others. It builds each layer when it reads its config, so that paths begin with the name of the
     layer, and not with that of a model or a wrapper around it.
     """
-    for tensor in found.values():
+    for tensor in stored_by_path.values():
         if tensor.path[0] != site.name and site.name in tensor.path:
             path = "/".join(tensor.path[tensor.path.index(site.name) :])
             return (
@@ -164,30 +165,32 @@ def path_reason(site: Site, found: Mapping[str, Tensor]) -> str | None:
     return None
 
 
-def named_reason(site: Site, variables: LayerVariables, found: Mapping[str, Tensor]) -> str | None:
+def named_reason(
+    site: Site, variables: LayerVariables, stored_by_name: Mapping[str, Tensor]
+) -> str | None:
     """Return the reason why a layer cannot be restored by the names of its variables, or None."""
-    if variables.expected and not found:
+    if variables.expected and not stored_by_name:
         return f"{site.class_name} {site.name} has no stored variables"
     for item in (*variables.expected, *variables.added):
         name = item.slot.name if not item.quantizes else item.name
-        stored = found.get("/".join((*item.slot.within, name)))
+        stored = stored_by_name.get("/".join((*item.slot.within, name)))
         if stored is not None and not item.accepts(stored, keras2=False):
             return _different(site, item, stored)
     return None
 
 
 def hdf5_reason(
-    site: Site, variables: LayerVariables, found: Sequence[Tensor], *, keras2: bool
+    site: Site, variables: LayerVariables, stored_tensors: Sequence[Tensor], *, keras2: bool
 ) -> str | None:
     """Return the reason why a layer cannot be restored from its group in HDF5, or None."""
     if variables.count is None:
-        missing = variables.expected and not found
+        missing = variables.expected and not stored_tensors
         return _count_reason(site, len(variables.expected), 0) if missing else None
-    if variables.count != len(found):
-        return _count_reason(site, variables.count, len(found))
+    if variables.count != len(stored_tensors):
+        return _count_reason(site, variables.count, len(stored_tensors))
     if variables.more:
         return None
-    pairs = list(zip(variables.expected, found, strict=True))
+    pairs = list(zip(variables.expected, stored_tensors, strict=True))
     different = next(
         ((item, tensor) for item, tensor in pairs if not item.accepts(tensor, keras2=keras2)),
         None,
@@ -195,7 +198,7 @@ def hdf5_reason(
     if different is None:
         is_certain = variables.is_ordered and not _agrees(pairs, keras2=keras2)
         return _disagreement(site) if is_certain else None
-    if not variables.is_ordered and not _cannot_match(variables, found, keras2):
+    if not variables.is_ordered and not _cannot_match(variables, stored_tensors, keras2):
         return None
     return _different(site, *different)
 
@@ -216,9 +219,13 @@ def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -
     return all(agree(class_name, shapes) for (_, class_name), shapes in by_owner.items())
 
 
-def _cannot_match(variables: LayerVariables, found: Sequence[Tensor], keras2: bool) -> bool:  # noqa: FBT001
+def _cannot_match(
+    variables: LayerVariables,
+    stored_tensors: Sequence[Tensor],
+    keras2: bool,  # noqa: FBT001
+) -> bool:
     """Return whether some variable has no counterpart in any order."""
-    shapes = Counter(tensor.shape for tensor in found)
+    shapes = Counter(tensor.shape for tensor in stored_tensors)
     needed = Counter(
         item.shape
         for item in variables.expected
@@ -229,7 +236,8 @@ def _cannot_match(variables: LayerVariables, found: Sequence[Tensor], keras2: bo
         for shape, count in needed.items()
         if not keras2
     ) or not all(
-        any(item.accepts(tensor, keras2=keras2) for item in variables.expected) for tensor in found
+        any(item.accepts(tensor, keras2=keras2) for item in variables.expected)
+        for tensor in stored_tensors
     )
 
 

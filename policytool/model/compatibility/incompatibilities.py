@@ -93,14 +93,14 @@ class Incompatibility:
 
 
 def _row(
-    kind: Obstacle, formats: str, releases: str, reason: str, shows: Callable[[Evidence], bool]
+    kind: Obstacle, formats: str, releases: str, reason: str, applies: Callable[[Evidence], bool]
 ) -> Incompatibility:
     return Incompatibility(
         kind=kind,
         formats=frozenset(formats.split()),
         releases=releases_in(releases),
         reason=reason,
-        shows=shows,
+        shows=applies,
     )
 
 

@@ -80,11 +80,11 @@ def of(
     groups: Sequence[ObjectGroup],
 ) -> tuple[Doubt, ...]:
     """Return the doubts about loading a model."""
-    about = [doubt for group in groups for doubt in _about(evidence.document, group)]
+    group_doubts = [doubt for group in groups for doubt in _about(evidence.document, group)]
     return (
         *_export(evidence.document),
         *_untried_release(origins),
-        *_merge((*about, *_axes(evidence, sites))),
+        *_merge((*group_doubts, *_axes(evidence, sites))),
         *_deep(evidence.traits),
         *_operations(evidence.document, evidence.traits),
         *_op_layers(origins, sites),
@@ -98,6 +98,7 @@ def of(
 
 
 def _export(document: Document) -> Iterator[Doubt]:
+    """Yield a doubt about a SavedModel that was exported for serving."""
     if document.format == "savedmodel" and (document.config_part is None or not document.nodes):
         reason = (
             "exported for serving: in Keras 2, load_model either fails or returns only the "
@@ -107,6 +108,7 @@ def _export(document: Document) -> Iterator[Doubt]:
 
 
 def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
+    """Yield a doubt about a graph that may exceed the recursion limit of Python."""
     if traits.depth > _WALKED:
         reason = (
             f"its graph is {traits.depth:,} calls deep, which exceeds Python's default recursion "
@@ -163,7 +165,7 @@ def _op_layers(origins: Sequence[Release], sites: Sequence[Site]) -> Iterator[Do
     )
     for (class_name, called), paths in layers.items():
         is_op = layer_facts(class_name).wrapped_op == "node_def"
-        lacking = {
+        missing_functions = {
             loader
             for loader in _KERAS2.intersection(LOADERS)
             if not (_is_later(loader, origins) if is_op else _resolves(loader, called))
@@ -172,8 +174,8 @@ def _op_layers(origins: Sequence[Release], sites: Sequence[Site]) -> Iterator[Do
         cause = Cause(
             kind=Obstacle.CLASS, reason=reason, layers=tuple(paths), class_name=class_name
         )
-        if lacking:
-            yield Doubt(cause=cause, loaders=frozenset(lacking))
+        if missing_functions:
+            yield Doubt(cause=cause, loaders=frozenset(missing_functions))
 
 
 def _called_operation(site: Site) -> str:
@@ -204,6 +206,7 @@ def _finds_function(loader: str, name: str) -> bool:
 
 
 def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
+    """Yield a doubt about policies that need calibration."""
     if not _CALIBRATED.isdisjoint(traits.policy_classes):
         yield Doubt(
             cause=Cause(
@@ -323,8 +326,8 @@ def _axis(
     """
     if axis == _LAST or (isinstance(axis, list) and len(axis) == 1):
         return
-    several = not isinstance(axis, int)
-    if several or axis in inner:
+    is_list = not isinstance(axis, int)
+    if is_list or axis in inner:
         reason = (
             f"the axis {json.dumps(axis)} of {class_name} is ignored when the model is "
             "read from HDF5, and the last axis is used instead"
@@ -332,7 +335,7 @@ def _axis(
         cause = Cause(
             kind=Obstacle.KEY, reason=reason, layers=layers, class_name=class_name, keys=("axis",)
         )
-        yield Doubt(cause=cause, loaders=_KERAS3 if several else _BEFORE_AXES)
+        yield Doubt(cause=cause, loaders=_KERAS3 if is_list else _BEFORE_AXES)
 
 
 def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
@@ -360,13 +363,14 @@ def _about_bytecode(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
         yield _class(group, "a Lambda depends on a function whose code is not in the file")
         return
     checking, others = _CHECKING_BYTECODE.get(document.format, frozenset()), frozenset(LOADERS)
-    for loaders, need in ((checking, "needs safe_mode=False and "), (others - checking, "")):
+    for loaders, requirement in ((checking, "needs safe_mode=False and "), (others - checking, "")):
         if loaders:
-            reason = f"a Lambda contains bytecode, which {need}depends on the Python version"
+            reason = f"a Lambda contains bytecode, which {requirement}depends on the Python version"
             yield replace(_class(group, reason), loaders=loaders)
 
 
 def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
+    """Yield the doubts about a group of equal layers."""
     name = group.class_name
     if group.custom:
         yield _class(group, f"{name} is a custom class, so the result depends on its code")
@@ -401,10 +405,11 @@ def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
             )
         unknown = known_arguments.unknown_keys(group.kind, name, tuple(group.config))
         if unknown:
-            more = len(unknown) - _SHOWN
+            further_count = len(unknown) - _SHOWN
+            further = f" and {further_count} more" if further_count > 0 else ""
             reason = (
                 f"{name} has the key{'s' if len(unknown) > 1 else ''} "
-                f"{', '.join(unknown[:_SHOWN])}{f' and {more} more' if more > 0 else ''}, "
+                f"{', '.join(unknown[:_SHOWN])}{further}, "
                 "which no known release writes"
             )
             yield Doubt(
@@ -419,6 +424,7 @@ def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
 
 
 def _class(group: ObjectGroup, reason: str) -> Doubt:
+    """Return a doubt about a class."""
     return Doubt(
         cause=Cause(
             kind=Obstacle.CLASS,

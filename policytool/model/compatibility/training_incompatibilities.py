@@ -129,14 +129,14 @@ def _row(
     formats: str,
     releases: str,
     reason: str,
-    shows: Callable[[TrainingEvidence], bool],
+    applies: Callable[[TrainingEvidence], bool],
     advice: str = _RECOMPILE,
 ) -> TrainingRow:
     return TrainingRow(
         formats=frozenset(formats.split()),
         releases=releases_in(releases),
         reason=reason,
-        shows=shows,
+        shows=applies,
         advice=advice,
     )
 

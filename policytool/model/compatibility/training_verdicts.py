@@ -91,9 +91,11 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
         return PartVerdict(
             reason=f"{missing.words} cannot be found by its name in this file format"
         )
-    own = next((entry for entry in objects if entry.is_own), None)
-    if own is not None:
-        return PartVerdict(doubt=f"{own.words} is custom and must be passed in custom_objects")
+    custom_entry = next((entry for entry in objects if entry.is_own), None)
+    if custom_entry is not None:
+        return PartVerdict(
+            doubt=f"{custom_entry.words} is custom and must be passed in custom_objects"
+        )
     return PartVerdict(
         reason=optimizer_state.refusal(evidence, loader), doubt=_unknown_optimizer_doubt(evidence)
     )
@@ -101,7 +103,7 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
 
 def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
     """
-    Return the class of the optimizer if the release does not have it, but another has. Rows judge
+    Return the class of the optimizer if another release has it, but not this one. Rows decide about
     registered names such as ``Custom>Adam``.
     """
     name = keras_objects.class_of(optimizer_config.unwrap(evidence.optimizer))
@@ -128,13 +130,13 @@ def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
     """
     if not isinstance(evidence.configuration, dict):
         return
-    seen: set[LossOrMetric] = set()
+    yielded: set[LossOrMetric] = set()
     for key, kind in _KEYS.items():
         for name, is_class in _names(evidence.configuration.get(key)):
             entry = LossOrMetric(kind=kind, name=name, is_class=is_class)
             is_by_shape = kind == known_arguments.METRICS and name in known_arguments.BY_SHAPE
-            if entry not in seen and not is_by_shape:
-                seen.add(entry)
+            if entry not in yielded and not is_by_shape:
+                yielded.add(entry)
                 yield entry
 
 

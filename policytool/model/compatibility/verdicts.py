@@ -64,7 +64,9 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
         traits=traits,
         releases=frozenset(release.id for release in origins),
     )
-    showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
+    matching_rows = [
+        row for row in REFUSALS if document.format in row.formats and row.shows(evidence)
+    ]
     groups = serialized_objects.objects(placed.sites)
     open_questions = doubts.of(evidence, origins, placed.sites, groups)
     compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
@@ -74,7 +76,7 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
         if not group.custom and known_arguments.is_known(group.kind, group.class_name)
     ]
     loader_verdicts = [
-        _with_variables(_verdict(loader, evidence, showing, built_in, open_questions), stored)
+        _with_variables(_verdict(loader, evidence, matching_rows, built_in, open_questions), stored)
         for loader in LOADERS
     ]
     if compiled is None:
@@ -85,11 +87,13 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
 def _verdict(
     loader: str,
     evidence: Evidence,
-    showing: Sequence[Incompatibility],
+    matching_rows: Sequence[Incompatibility],
     built_in: Sequence[tuple[ObjectGroup, Mapping[str, known_arguments.Objection]]],
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
-    causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
+    causes = [
+        Cause(kind=row.kind, reason=row.reason) for row in matching_rows if loader in row.releases
+    ]
     if family_of(loader) == KERAS3:
         causes += [
             Cause(kind=Obstacle.CLASS, reason=f"no release known to policytool has {part}")
@@ -97,13 +101,13 @@ def _verdict(
         ]
         causes += _later_modes(loader, evidence.traits.quantization_modes)
     objections = tuple(_objections(loader, built_in))
-    left = [
+    unanswered = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
     ]
     if evidence.document.format == "savedmodel":
         # a release may restore layers that it cannot build from their traces, but it always builds
         # models itself
-        left += [
+        unanswered += [
             replace(cause, reason=f"{cause.reason}, but may be restored from its traces")
             for cause in objections
             if cause.class_name not in MODEL_CLASSES
@@ -121,7 +125,7 @@ def _verdict(
         loader=loader,
         reason=causes[0].reason if causes else None,
         causes=tuple(causes),
-        doubts=tuple(left),
+        doubts=tuple(unanswered),
     )
 
 

@@ -65,7 +65,7 @@ def of(document: Document, entries: Mapping[Address, int]) -> tuple[Hazard, ...]
     for part, value in document.parts.items():
         for inner, steps, site in _dicts(value, owners.get(part)):
             module = inner.get("module")
-            for harm, name, what in find(inner):
+            for harm, name, description in find(inner):
                 if harm is Harm.CUSTOM and document.nodes and _may_be_function(inner, name):
                     harm = Harm.UNKNOWN  # noqa: PLW2901  # what it is in this document
                 custom = harm is Harm.CUSTOM
@@ -84,7 +84,7 @@ def of(document: Document, entries: Mapping[Address, int]) -> tuple[Hazard, ...]
                 hazards[key] = Hazard(
                     harm=harm,
                     name=name,
-                    what=what,
+                    what=description,
                     address=Address.below(Address(part=part, pointer=""), *steps),
                     site=site,
                     module=imported,

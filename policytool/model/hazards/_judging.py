@@ -269,9 +269,9 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
     if (
         isinstance(config, dict)
         and "output_layers" in config
-        and (stuck := inbound_nodes.uncallable_layers(config))
+        and (uncallable := inbound_nodes.uncallable_layers(config))
     ):
-        yield Harm.ENDLESS, "graph", f"has {inbound_nodes.describe_stuck(stuck)}"
+        yield Harm.ENDLESS, "graph", f"has {inbound_nodes.describe_stuck(uncallable)}"
 
 
 def _find_in_object(
@@ -442,20 +442,21 @@ def _find_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts
     """Yield the hazard of a class that is not known to only compute."""
     module, registered = value.get("module") or None, value.get("registered_name")
     name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
-    own = registered if isinstance(registered, str) else class_name
+    looked_up_name = registered if isinstance(registered, str) else class_name
     is_judged_by_call = name == LAMBDA or layer_facts(name).is_op_layer
     if isinstance(module, str) and (
         is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")
     ):
-        yield from _find_foreign_class(value, module, name, own)
+        yield from _find_foreign_class(value, module, name, looked_up_name)
     elif ">" in name or (
-        public_class_name(own) != public_class_name(class_name) and not is_own(own)
+        public_class_name(looked_up_name) != public_class_name(class_name)
+        and not is_own(looked_up_name)
     ):
-        yield Harm.CUSTOM, own, f"needs {own}, a registered custom object"
+        yield Harm.CUSTOM, looked_up_name, f"needs {looked_up_name}, a registered custom object"
     elif not is_judged_by_call and (reason := symbols.exclusion_reason(name)):
         yield Harm.UNKNOWN, name, f"uses the class {name}, which {reason}"
     elif not (is_judged_by_call or symbols.is_pure_class(name)):
-        yield Harm.CUSTOM, own, f"needs {own}, which is not a Keras class"
+        yield Harm.CUSTOM, looked_up_name, f"needs {looked_up_name}, which is not a Keras class"
     elif isinstance(module, str) and not symbols.is_modelling(module):
         yield (
             Harm.UNKNOWN,
@@ -465,29 +466,39 @@ def _find_class(value: dict[str, Json], class_name: str) -> Iterator[HazardParts
 
 
 def _find_foreign_class(
-    value: dict[str, Json], module: str, name: str, own: str
+    value: dict[str, Json], module: str, name: str, registered_name: str
 ) -> Iterator[HazardParts]:
     """
     Yield the hazard of a class in a module outside Keras, which a release imports unless the class
     is registered under its name.
     """
-    full = short(f"{module}.{name}")
+    qualified_name = short(f"{module}.{name}")
     if is_harmful(module, name):
-        yield Harm.NAMED, f"{module}.{name}", f"refers to {full}, which does not belong in a model"
+        yield (
+            Harm.NAMED,
+            f"{module}.{name}",
+            f"refers to {qualified_name}, which does not belong in a model",
+        )
     elif name.startswith("__"):
         yield (
             Harm.UNKNOWN,
             f"{module}.{name}",
-            (f"uses the serialization marker {full} with a module, which no release does"),
+            (
+                f"uses the serialization marker {qualified_name} with a module, which no release "
+                "does"
+            ),
         )
     elif not symbols.is_pure_class_of(module, name):
         if isinstance(value.get("registered_name", ""), str):
-            yield Harm.CUSTOM, own, f"needs {name} from {module}"
+            yield Harm.CUSTOM, registered_name, f"needs {name} from {module}"
         else:
             yield (
                 Harm.UNKNOWN,
                 f"{module}.{name}",
-                (f"refers to {full} without a registered name, so loading imports the module"),
+                (
+                    f"refers to {qualified_name} without a registered name, so loading imports "
+                    "the module"
+                ),
             )
 
 

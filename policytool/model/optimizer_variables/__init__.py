@@ -133,7 +133,7 @@ def _state_in_archive(
     if not variables:
         return None
     is_wrapped = loaded.is_keras3 and INNER in groups
-    own = groups.get(OUTER, {}) if is_wrapped else {}
+    wrapper_variables = groups.get(OUTER, {}) if is_wrapped else {}
     expected_positions = positions(
         optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=is_wrapped
     )
@@ -142,7 +142,7 @@ def _state_in_archive(
         [variables[number] for number in sorted(variables)],
         expected_positions,
         trainable,
-        own=[own[number] for number in sorted(own)][:OWN],
+        own=[wrapper_variables[number] for number in sorted(wrapper_variables)][:OWN],
     )
 
 
@@ -183,12 +183,12 @@ def _state_of_keras3(
     """
     stored = loaded.document.state
     has_own = len(stored) > OWN and stored[OWN - 1].path[-1] == _LAST_OWN
-    own = stored[: OWN * has_own]
+    own_variables = stored[: OWN * has_own]
     expected_positions = positions(
         optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=has_own
     )
     state = _state_by_position(
-        optimizer, stored[len(own) :], expected_positions, trainable, own=own
+        optimizer, stored[len(own_variables) :], expected_positions, trainable, own=own_variables
     )
     for (weight, kind), tensor in state.slots.items():
         name = "_".join(("", *"/".join(tensor.path[1:]).split("/")))
@@ -222,12 +222,12 @@ def _state_of_standalone(
         if position.weight is not None
     ]
     stored, count = loaded.document.state, len(trainable)
-    more = len(stored) - len(expected_positions)
-    if optimizer.class_name == _WITH_UNUSED and more > count:
+    surplus_count = len(stored) - len(expected_positions)
+    if optimizer.class_name == _WITH_UNUSED and surplus_count > count:
         unused = stored[len(stored) - count :]
         if all(tensor.shape == (1,) for tensor in unused):
-            stored, more = stored[: len(stored) - count], more - count
-    head = [Position(ITERATIONS), Position(SCHEDULE)][: max(more, 0)]
+            stored, surplus_count = stored[: len(stored) - count], surplus_count - count
+    head = [Position(ITERATIONS), Position(SCHEDULE)][: max(surplus_count, 0)]
     return _state_by_position(optimizer, stored, [*head, *expected_positions], trainable)
 
 
@@ -247,11 +247,13 @@ def _state_by_position(
             f"{len(trainable)} trainable weights"
         )
     placed = list(zip(expected_positions, stored, strict=True))
-    once = {position.kind: tensor for position, tensor in placed if position.weight is None}
+    single_variables = {
+        position.kind: tensor for position, tensor in placed if position.weight is None
+    }
     return OptimizerState(
-        iterations=once.get(ITERATIONS),
-        rate=once.get(RATE),
-        schedule=once.get(SCHEDULE),
+        iterations=single_variables.get(ITERATIONS),
+        rate=single_variables.get(RATE),
+        schedule=single_variables.get(SCHEDULE),
         slots={
             (trainable[position.weight], position.kind): tensor
             for position, tensor in placed
@@ -267,9 +269,9 @@ def _state_by_name(
     """Return the state in HDF5 of tf.keras, whose variable names contain those of the weights."""
     by_end: dict[Path, list[Tensor]] = {}
     for tensor in stored:
-        plain = tuple(part.removesuffix(":0") for part in tensor.path if part != _STORED)
-        for start in range(len(plain)):
-            by_end.setdefault(plain[start:], []).append(tensor)
+        plain_path = tuple(part.removesuffix(":0") for part in tensor.path if part != _STORED)
+        for start in range(len(plain_path)):
+            by_end.setdefault(plain_path[start:], []).append(tensor)
     steps = [tensor for tensor in stored if tensor.path[-1].removesuffix(":0") in _STEPS]
     if len(steps) != 1:
         raise UnmappedError("no variable could be identified as the step count")
@@ -294,6 +296,7 @@ def _state_by_name(
 
 
 def _end(style: Style, slot: SlotKind, name: Path) -> Path:
+    """Return the end of a variable's name: the slot after or before the name of the weight."""
     called = str(slot.name(style))
     return (*name, called) if style is Style.OLD else (called, *name)
 

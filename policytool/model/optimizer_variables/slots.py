@@ -172,6 +172,7 @@ def slot_blocks(optimizer: StyledOptimizer) -> tuple[tuple[SlotKind, ...], ...]:
 
 
 def _keeps(optimizer: StyledOptimizer, slot: SlotKind) -> bool:
+    """Return whether an optimizer with this config creates a slot."""
     if slot.name(optimizer.style) is None:
         return False
     if slot.needs is None or (
@@ -214,6 +215,7 @@ def positions(
 def _positions(
     optimizer: StyledOptimizer, weights: Sequence[Shape], release: str, *, is_wrapped: bool
 ) -> Iterator[Position]:
+    """Yield the variables of an optimizer without its wrapper, in the order of a release."""
     yield Position(ITERATIONS)
     if has_rate(optimizer):
         yield Position(RATE)

@@ -256,10 +256,10 @@ def _visit_directions(walk: _Walk, config: dict[str, Json], entry: Address, inde
                     prefix=prefix,
                 ),
             )
-    rest: dict[str, Json] = {
+    shared_config: dict[str, Json] = {
         key: item for key, item in config.items() if key not in {"layer", "backward_layer"}
     }
-    _visit_children(walk, rest, entry, index)
+    _visit_children(walk, shared_config, entry, index)
 
 
 def _layers_below(
@@ -307,9 +307,9 @@ def _add_sub_layers(walk: _Walk, class_name: str, index: int) -> None:
     Add the layers that a built-in layer creates, except those whose name already exists below it.
     """
     owner = walk.sites[index]
-    taken = {site.name for site in walk.sites[index + 1 :] if site.parent == index}
+    existing_names = {site.name for site in walk.sites[index + 1 :] if site.parent == index}
     for sub in walk.composites.get(class_name, ()):
-        if sub.name not in taken:
+        if sub.name not in existing_names:
             walk.sites.append(
                 Site(
                     names=(*owner.names, sub.name),

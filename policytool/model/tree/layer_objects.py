@@ -115,18 +115,18 @@ def _config_objects(
     places: Counter[tuple[int | None, str, str]] = Counter()
     for position, site in enumerate(inner):
         if position:
-            like = site.parent, site.name, site.attribute
+            key = site.parent, site.name, site.attribute
             parent = sites.get(site.parent) if site.parent is not None else None
-            child = below.child(parent, site, places[like])
-            places[like] += 1
+            child = below.child(parent, site, places[key])
+            places[key] += 1
             if child is None:
                 continue
             sites[position] = child
-        says = site.address is not None and isinstance(site.spelled, str | dict)
+        has_dtype = site.address is not None and isinstance(site.spelled, str | dict)
         yield LayerObject(
             entry=site.entry,
             site=sites[position],
-            policies=(site.address,) if says and site.address is not None else (),
+            policies=(site.address,) if has_dtype and site.address is not None else (),
         )
 
 
@@ -185,6 +185,7 @@ def _kind(site: Site) -> str:
 
 
 def _stands(metadata: Mapping[str, Json], steps: tuple[str, ...]) -> bool:
+    """Return whether the metadata has a policy at these steps."""
     value: Json = dict(metadata)
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None

@@ -179,19 +179,19 @@ def _layer_edges(walk: _Walk, node: ObjectNode) -> Iterator[tuple[str, ObjectNod
         child = document.nodes.get(listed[position])
         if child is not None and _is_layer(document, child):
             yield LAYERS, child
-    seen = {node.id, *listed.values()}
+    visited = {node.id, *listed.values()}
     pending = [
         (label, child)
         for label, child in reversed(node.children)
-        if label not in BOOKKEEPING and child not in seen
+        if label not in BOOKKEEPING and child not in visited
     ]
     pending.sort(key=lambda edge: edge[0] not in _LAST)  # stable; the loop pops from the end
     while pending:
         label, number = pending.pop()
         child = document.nodes.get(number)
-        if child is None or number in seen:
+        if child is None or number in visited:
             continue
-        seen.add(number)
+        visited.add(number)
         if _is_layer(document, child):
             yield label, child
         elif number in walk.holders:

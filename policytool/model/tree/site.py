@@ -183,7 +183,7 @@ def with_shared_places(
         ) or limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
             raise LimitError(f"if every use of a layer is counted, the model has {excess}")
         inherited = tuple((*names, site.name) for names in above)
-        own = frozenset(site.also_at) if inherited else frozenset()
-        new = tuple(names for names in inherited if names not in own)
+        own_places = frozenset(site.also_at) if inherited else frozenset()
+        new = tuple(names for names in inherited if names not in own_places)
         result.append(replace(site, also_at=(*site.also_at, *new)) if new else site)
     return tuple(result)

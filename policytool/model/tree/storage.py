@@ -103,14 +103,20 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     else:
         owned = {}
     tensors = {index: tuple(tensor for _, tensor in pairs) for index, pairs in owned.items()}
-    once = {index: _distinct_variables(pairs, sites[index]) for index, pairs in owned.items()}
+    distinct_variables = {
+        index: _distinct_variables(pairs, sites[index]) for index, pairs in owned.items()
+    }
     return Placed(
         sites=sites,
         variables={
-            index: tuple(variable for variable, _ in pairs) for index, pairs in once.items()
+            index: tuple(variable for variable, _ in pairs)
+            for index, pairs in distinct_variables.items()
         },
         tensors=tensors,
-        sources={index: tuple(tensor for _, tensor in pairs) for index, pairs in once.items()},
+        sources={
+            index: tuple(tensor for _, tensor in pairs)
+            for index, pairs in distinct_variables.items()
+        },
     )
 
 
@@ -283,12 +289,12 @@ def _owner_below(below: _Below, index: int, name: str) -> int:
         inner = below.inner(index)
         if len(inner) != 1:
             return index
-        own = (
+        is_own_variable = (
             sites[inner[0]].attribute == "layer"
             and layer_facts(sites[index].class_name).wraps != "steps"
             and name not in USUAL_VARIABLES
         )
-        if own:
+        if is_own_variable:
             return index
         index = inner[0]
 
@@ -469,23 +475,23 @@ def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
     Assign variables in a SavedModel: to the deepest layer whose node contains the variable,
     directly or in a list or dict.
     """
-    taken: set[int] = set()
+    yielded: set[int] = set()
     return group_pairs(
         (index, (_variable(variable, label), variable))
         for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names))
-        for label, variable in _variable_edges(document, sites[index].node or 0, taken)
+        for label, variable in _variable_edges(document, sites[index].node or 0, yielded)
     )
 
 
 def _variable_edges(
-    document: Document, start: int, taken: set[int]
+    document: Document, start: int, yielded: set[int]
 ) -> Iterator[tuple[str, Tensor]]:
     """
     Yield the variables of a node with the attribute of each; the bookkeeping lists of Keras are
     skipped.
 
-    :param taken: the variables, lists and dicts that were already yielded for other nodes; those of
-        this node are added
+    :param yielded: the variables, lists and dicts that were already yielded for other nodes; those
+        of this node are added
     :raises LimitError: if the total length of the attributes exceeds the limit for paths.
     """
     pending = [
@@ -497,13 +503,13 @@ def _variable_edges(
     while pending:
         label, number = pending.pop()
         node = document.nodes.get(number)
-        if node is None or number == start or number in taken:
+        if node is None or number == start or number in yielded:
             continue
         if node.variable is not None:
-            taken.add(number)
+            yielded.add(number)
             yield label, node.variable
         elif node.identifier in CONTAINERS:
-            taken.add(number)
+            yielded.add(number)
             for inner, child in reversed(node.children):
                 pending.append((f"{label}/{inner}", child))
                 characters += len(pending[-1][0])

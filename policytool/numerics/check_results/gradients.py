@@ -270,8 +270,11 @@ def _recorded_scale(record: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
 
 def _reductions(names: Sequence[str], row: Sequence[float]) -> GradientReductions:
     """Return the reductions in a row of numbers with these names; counts become integers."""
-    whole = {field.name for field in fields(GradientReductions) if isinstance(field.default, int)}
+    count_names = {
+        field.name for field in fields(GradientReductions) if isinstance(field.default, int)
+    }
     values: dict[str, Any] = {
-        name: int(value) if name in whole else value for name, value in zip(names, row, strict=True)
+        name: int(value) if name in count_names else value
+        for name, value in zip(names, row, strict=True)
     }
     return GradientReductions(**values)

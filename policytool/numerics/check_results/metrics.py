@@ -200,12 +200,12 @@ def _has_finite_pairs(reductions: TensorReductions) -> bool:
     """
     Return whether any pair of values is finite on both sides, or the tensor has no elements.
     """
-    apart = (
+    nonfinite_count = (
         (reductions.nan_reference or 0)
         + (reductions.infinite_reference or 0)
         + (reductions.overflowed or 0)
     )
-    return reductions.elements > apart or not reductions.elements
+    return reductions.elements > nonfinite_count or not reductions.elements
 
 
 def _sums(reductions: TensorReductions) -> tuple[float, float, float] | tuple[None, None, None]:
@@ -220,21 +220,23 @@ def _sums(reductions: TensorReductions) -> tuple[float, float, float] | tuple[No
     )
     if error is None or reference is None or candidate is None or not _has_finite_pairs(reductions):
         return None, None, None
-    lost = error == 0 and bool(reductions.largest_error)
+    is_lost = error == 0 and bool(reductions.largest_error)
     return (
         (None, None, None)
-        if lost or not all(map(math.isfinite, (error, reference, candidate)))
+        if is_lost or not all(map(math.isfinite, (error, reference, candidate)))
         else (error, reference, candidate)
     )
 
 
 def _relative(error: float | None, reference: float | None) -> float | None:
+    """Return the root of an error divided by that of the reference, from their sums of squares."""
     if error is None or reference is None:
         return None
     return math.sqrt(error) / math.sqrt(reference) if reference else math.inf if error else 0.0
 
 
 def _snr(error: float | None, reference: float | None) -> float | None:
+    """Return the signal-to-noise ratio in dB from sums of squares."""
     if error is None or reference is None:
         return None
     if not error:

@@ -200,11 +200,17 @@ def proposals(
     neighboring layers.
     """
     run, choices = _failed_run(check), Choices(paths=paths)
-    blamed = origins.propose(run, choices)
+    charged_layers = origins.propose(run, choices)
     by_rule = frozenset(rules)
-    more = blamed | origins.neighbours(run, blamed, choices) if blamed else blamed
+    with_neighbours = (
+        charged_layers | origins.neighbours(run, charged_layers, choices)
+        if charged_layers
+        else charged_layers
+    )
     yield from dict.fromkeys(
-        proposal for proposal in (blamed, by_rule, blamed | by_rule, more) if proposal
+        proposal
+        for proposal in (charged_layers, by_rule, charged_layers | by_rule, with_neighbours)
+        if proposal
     )
 
 

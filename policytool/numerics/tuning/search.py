@@ -163,9 +163,9 @@ class Search:
         The passing trial with the fewest layers, preferably one that also passes on the validation
         inputs; None if no trial passes.
         """
-        passing = self._passing()
-        valid = [trial for trial in passing if self._is_valid(trial)]
-        return min(valid or passing, key=self._rank, default=None)
+        passing_trials = self._passing()
+        valid = [trial for trial in passing_trials if self._is_valid(trial)]
+        return min(valid or passing_trials, key=self._rank, default=None)
 
     @property
     def _smallest(self) -> Trial | None:
@@ -203,6 +203,7 @@ class Search:
         return all(trial is not None and not self._passes(trial) for trial in removals)
 
     def _find(self) -> Ending:
+        """Search a minimal set, and return why the search ended."""
         self.is_minimum = False
         if self._passes_with(frozenset()):
             self.is_minimum = True
@@ -258,11 +259,11 @@ class Search:
         )
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
         sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
-        failing, passing = 0, len(sets)
+        failing_count, passing_count = 0, len(sets)
         count = 1
-        while count < passing and not self._passes_with(sets[count]):
-            failing, count = count, count * 2
-        self._bisect(sets, failing, min(passing, count))
+        while count < passing_count and not self._passes_with(sets[count]):
+            failing_count, count = count, count * 2
+        self._bisect(sets, failing_count, min(passing_count, count))
 
     def _keep_ends(self) -> None:
         """
@@ -314,9 +315,9 @@ class Search:
         """Return a set without the groups that it does not need to pass."""
         if not groups:
             return kept
-        rest = kept - _union(groups)
-        if self._passes_with(rest):
-            return rest
+        smaller_set = kept - _union(groups)
+        if self._passes_with(smaller_set):
+            return smaller_set
         if len(groups) == 1:
             return kept
         half = (len(groups) + 1) // 2
@@ -346,14 +347,16 @@ class Search:
         order = self.hints.candidates
         if len(order) > _FEW:
             return
-        alone = {path: self.excess(self.trials(self._everything - {path})) for path in order}
-        self._losses.update(alone)
-        needed = frozenset(path for path in order if alone[path] > 1)
+        excess_by_layer = {
+            path: self.excess(self.trials(self._everything - {path})) for path in order
+        }
+        self._losses.update(excess_by_layer)
+        needed = frozenset(path for path in order if excess_by_layer[path] > 1)
         before, was_cut = None, False
         while before != self._smallest_passing() and not was_cut:
             before = self._smallest_passing()
             for misses, (kept, expected) in enumerate(
-                self._untried_sets(needed, len(before) - 1, alone)
+                self._untried_sets(needed, len(before) - 1, excess_by_layer)
             ):
                 was_cut = expected > _HOPELESS or misses == _MISSES
                 if was_cut or self._passes_with(kept):
@@ -362,20 +365,26 @@ class Search:
         self.is_minimum = not was_cut
 
     def _untried_sets(
-        self, needed: Kept, size: int, alone: Mapping[str, float]
+        self, needed: Kept, size: int, excess_by_layer: Mapping[str, float]
     ) -> Iterator[tuple[Kept, float]]:
         """
-        Yield the sets of a size that may pass and were not tried, each with its expected excess,
-        smallest first.
+        Yield the sets of a size that may pass and were not tried, the most promising first.
+
+        A set has the needed layers and some other candidates. Its expected excess adds up that of
+        the candidates that it converts, each measured separately, like independent errors.
+
+        :param excess_by_layer: the excess if only this candidate is converted
         """
         others = [path for path in self.hints.candidates if path not in needed]
         if size < len(needed):
             return
         sets = [
-            needed | frozenset(more) for more in itertools.combinations(others, size - len(needed))
+            needed | frozenset(added_layers)
+            for added_layers in itertools.combinations(others, size - len(needed))
         ]
         expected = {
-            kept: math.hypot(*(alone[path] for path in others if path not in kept)) for kept in sets
+            kept: math.hypot(*(excess_by_layer[path] for path in others if path not in kept))
+            for kept in sets
         }
         for kept in sorted(
             sets, key=lambda layer_set: (expected[layer_set], self._places(layer_set))
@@ -391,15 +400,16 @@ class Search:
 
     def _groups(self, kept: Kept) -> list[Kept]:
         """Return the layers of a set in groups, in the order of the model."""
-        left = set(kept)
+        remaining = set(kept)
         groups: list[Kept] = []
         for group in (*self.hints.groups, *(frozenset({path}) for path in self.hints.candidates)):
-            if part := frozenset(group & left):
+            if part := frozenset(group & remaining):
                 groups.append(part)
-                left -= part
+                remaining -= part
         return sorted(groups, key=self._places)
 
     def _by_need(self, kept: Kept) -> list[str]:
+        """Return the layers of a set, the least needed first."""
         return sorted(kept, key=lambda path: self._need(frozenset({path})))
 
     def _need(self, group: Kept) -> tuple[float, ...]:
@@ -407,9 +417,11 @@ class Search:
         return (self._loss(group), *self._places(group))
 
     def _loss(self, group: Kept) -> float:
+        """Return the largest loss of the layers in a group."""
         return max((self._losses[path] for path in group), default=0.0)
 
     def _places(self, kept: Kept) -> tuple[int, ...]:
+        """Return the positions of layers in the model, as a sort key."""
         return tuple(sorted(self._place[path] for path in kept))
 
 

@@ -135,20 +135,20 @@ def _metrics(record: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | 
 _NUMBERED: Final = re.compile(r"(.*?)(?:_([0-9]{1,18}))?", re.DOTALL)
 
 
-def file_paths(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, str]:
+def file_paths(running_layers: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, str]:
     """
     Return the path in the file for each layer path of a running model, if the two differ.
 
     Layers with the same parent are paired by class and by name without number, in the order of the
     numbers. If their counts differ, they keep their names.
 
-    :param running: every layer that was called, the model itself last
+    :param running_layers: every layer that was called, the model itself last
     :param stored: every layer of the file, the model itself first
     """
-    if not running or not stored:
+    if not running_layers or not stored:
         return {}
-    root, stored_root = running[-1][0], stored[0][0]
-    classes = dict(running)
+    root, stored_root = running_layers[-1][0], stored[0][0]
+    classes = dict(running_layers)
     paths = dict.fromkeys(  # the paths of outer layers come first
         prefix for path in classes for prefix in accumulate(path.split("/"), "{}/{}".format)
     )
@@ -186,12 +186,12 @@ def _by_parent(layers: Iterable[Named]) -> defaultdict[str, list[Named]]:
     return children
 
 
-def _names(running: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, str]:
+def _names(running_layers: Sequence[Named], stored: Sequence[Named]) -> Mapping[str, str]:
     """Return the stored name for each name in the running model, if the two differ."""
     stored_groups = _groups(stored)
     return {
         name: other
-        for key, names in _groups(running).items()
+        for key, names in _groups(running_layers).items()
         if len(names) == len(others := stored_groups.get(key, [])) and set(names) != set(others)
         for name, other in zip(names, others, strict=True)
     }

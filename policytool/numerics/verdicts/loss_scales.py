@@ -71,12 +71,17 @@ class GradientLoss:
 
     @property
     def matters(self) -> bool:
-        """Whether the scale has an effect of at least :data:`MATTERS`, without overflow."""
+        """
+        Whether the scale keeps at least the share :data:`MATTERS` of the nonzero elements from
+        underflow, or reduces the relative error by at least :data:`MATTERS`, without an overflow.
+        """
         if self.scaled.overflow:
             return False
-        won = self.without.underflow - self.scaled.underflow
-        straighter = self.without.relative_error - self.scaled.relative_error
-        return (won > 0 and won >= MATTERS * self.without.nonzero) or straighter >= MATTERS
+        recovered = self.without.underflow - self.scaled.underflow
+        error_reduction = self.without.relative_error - self.scaled.relative_error
+        return (
+            recovered > 0 and recovered >= MATTERS * self.without.nonzero
+        ) or error_reduction >= MATTERS
 
     @property
     def weight(self) -> tuple[float, float]:
@@ -122,8 +127,8 @@ def loss_scale_decision(grads: Gradients) -> LossScaleDecision:
             suggested=None,
             sentences=(_not_finite(grads, none), *_circumstances(grads)),
         )
-    losing = _gradient_losses(grads, none, best)
-    suggested = _suggestion(*grads.workable) if losing or none.total.overflow else None
+    gradient_losses = _gradient_losses(grads, none, best)
+    suggested = _suggestion(*grads.workable) if gradient_losses or none.total.overflow else None
     recorded = grads.at(grads.recorded_scale)
     matters = recorded is not None and bool(_gradient_losses(grads, none, recorded))
     needed = (
@@ -135,10 +140,10 @@ def loss_scale_decision(grads: Gradients) -> LossScaleDecision:
         need=ScaleNeed.NONE if suggested is None else ScaleNeed.SCALE,
         matters=matters,
         suggested=suggested,
-        losing=tuple(loss.path for loss in losing if loss.path),
+        losing=tuple(loss.path for loss in gradient_losses if loss.path),
         sentences=(
             _about_recorded(grads, none),
-            needed + ("" if matters else _worst(losing)),
+            needed + ("" if matters else _worst(gradient_losses)),
             _about_dynamic(grads),
             *_circumstances(grads),
         ),
@@ -152,10 +157,10 @@ def _gradient_losses(grads: Gradients, none: Trial, scaled: Trial) -> tuple[Grad
     """
     if scaled.total.overflow:
         return ()
-    every = GradientLoss(path="", without=none.total, scaled=scaled.total)
+    total_loss = GradientLoss(path="", without=none.total, scaled=scaled.total)
     single = [
-        GradientLoss(path=variable.path, without=without, scaled=other)
-        for variable, without, other in zip(
+        GradientLoss(path=variable.path, without=reductions_without, scaled=other)
+        for variable, reductions_without, other in zip(
             grads.variables, none.variables, scaled.variables, strict=True
         )
     ]
@@ -163,7 +168,7 @@ def _gradient_losses(grads: Gradients, none: Trial, scaled: Trial) -> tuple[Grad
         (loss for loss in single if loss.matters),
         key=lambda loss: (-loss.weight[0], -loss.weight[1], loss.path),
     )
-    return (every, *worst) if every.matters else tuple(worst)
+    return (total_loss, *worst) if total_loss.matters else tuple(worst)
 
 
 def _suggestion(lowest: float, highest: float) -> float:
@@ -195,10 +200,10 @@ def _about_recorded(grads: Gradients, none: Trial) -> str:
     """Return a sentence with the measured effect of dropping the recorded loss scale."""
     if grads.recorded is None:
         return "the file records no loss scale"
-    what = f"the recorded loss scale ({scale_text(grads.recorded)})"
+    scale_words = f"the recorded loss scale ({scale_text(grads.recorded)})"
     scaled = grads.at(grads.recorded_scale)
     if scaled is None:
-        return f"{what} never reaches a value with finite gradients"
+        return f"{scale_words} never reaches a value with finite gradients"
     with_it = scaled.total
     if with_it.overflow:
         ending = (
@@ -207,30 +212,30 @@ def _about_recorded(grads: Gradients, none: Trial) -> str:
             else ", so dropping it is correct"
         )
         return (
-            f"with {what}, {_share(with_it.overflow, with_it.elements)} of the gradient elements "
-            f"overflow{ending}"
+            f"with {scale_words}, {_share(with_it.overflow, with_it.elements)} of the gradient "
+            f"elements overflow{ending}"
         )
-    without = _share(none.total.underflow, none.total.nonzero)
+    lost_without_scale = _share(none.total.underflow, none.total.nonzero)
     shares = (
-        f"{without} of the gradient elements underflow without it, "
+        f"{lost_without_scale} of the gradient elements underflow without it, "
         f"{_share(with_it.underflow, with_it.nonzero)} with it"
     )
-    losing = _gradient_losses(grads, none, scaled)
+    gradient_losses = _gradient_losses(grads, none, scaled)
     return (
-        f"dropping {what} matters: {shares}{_worst(losing)}"
-        if losing
-        else f"dropping {what} does not matter: {shares}"
+        f"dropping {scale_words} matters: {shares}{_worst(gradient_losses)}"
+        if gradient_losses
+        else f"dropping {scale_words} does not matter: {shares}"
     )
 
 
-def _worst(losing: tuple[GradientLoss, ...]) -> str:
+def _worst(gradient_losses: tuple[GradientLoss, ...]) -> str:
     """Return the most affected variables, as a part of a sentence."""
     named = [
         (
             f"{loss.path} {_share(loss.without.underflow, loss.without.nonzero)} (error "
             f"{loss.without.relative_error:.2g} instead of {loss.scaled.relative_error:.2g})"
         )
-        for loss in losing
+        for loss in gradient_losses
         if loss.path
     ]
     return f"; most affected: {join_first(named)}" if named else ""
@@ -238,11 +243,11 @@ def _worst(losing: tuple[GradientLoss, ...]) -> str:
 
 def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggested: float) -> str:
     """Return a sentence with the loss scales that work, if the model needs a loss scale."""
-    without, scaled, (lowest, highest) = none.total, best.total, workable
+    unscaled, scaled, (lowest, highest) = none.total, best.total, workable
     problem = (
-        f"{_share(without.overflow, without.elements)} of the gradient elements overflow"
-        if without.overflow
-        else f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow"
+        f"{_share(unscaled.overflow, unscaled.elements)} of the gradient elements overflow"
+        if unscaled.overflow
+        else f"{_share(unscaled.underflow, unscaled.nonzero)} of the gradient elements underflow"
     )
     return (
         f"{problem} without a loss scale, and {_share(scaled.underflow, scaled.nonzero)} underflow "
@@ -252,9 +257,9 @@ def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggest
 
 
 def _about_no_need(none: Trial, best: Trial) -> str:
-    without, scaled = none.total, best.total
+    unscaled, scaled = none.total, best.total
     return (
-        f"no loss scale is needed: {_share(without.underflow, without.nonzero)} of the gradient "
+        f"no loss scale is needed: {_share(unscaled.underflow, unscaled.nonzero)} of the gradient "
         f"elements underflow without one, {_share(scaled.underflow, scaled.nonzero)} with "
         f"{_number(best.scale)}, the highest scale without overflow"
     )
@@ -274,7 +279,7 @@ def _about_dynamic(grads: Gradients) -> str:
         else "immediately"
     )
     trial = grads.at(rule.scale)
-    lost = (
+    skipped_words = (
         (
             f", where {_share(trial.total.underflow, trial.total.nonzero)} of the gradient "
             "elements underflow"
@@ -285,7 +290,7 @@ def _about_dynamic(grads: Gradients) -> str:
     origin = (
         "as recorded" if isinstance(grads.recorded, Dynamic) else f"from {_number(rule.initial)}"
     )
-    return f"dynamic scaling {origin} settles at {_number(rule.scale)} {skipped}{lost}"
+    return f"dynamic scaling {origin} settles at {_number(rule.scale)} {skipped}{skipped_words}"
 
 
 def _circumstances(grads: Gradients) -> Iterator[str]:

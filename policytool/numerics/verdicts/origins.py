@@ -82,17 +82,21 @@ def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
         return run
     places = {call.place: number for number, call in enumerate(diagnosis.calls)}
     calls = [call for call in run.calls if call.place in places]
-    now = {places[call.place]: number for number, call in enumerate(calls)}
+    number_in_run = {places[call.place]: number for number, call in enumerate(calls)}
     return replace(
         run,
         calls=tuple(
-            replace(call, trace=_renumbered_trace(diagnosis, call, places, now)) for call in calls
+            replace(call, trace=_renumbered_trace(diagnosis, call, places, number_in_run))
+            for call in calls
         ),
     )
 
 
 def _renumbered_trace(
-    diagnosis: CheckRun, call: LayerCall, places: Mapping[str, int], now: Mapping[int, int]
+    diagnosis: CheckRun,
+    call: LayerCall,
+    places: Mapping[str, int],
+    number_in_run: Mapping[int, int],
 ) -> CallTrace | None:
     """Return the trace of a call from a diagnosis, with the numbers of the calls in this run."""
     trace = diagnosis.calls[places[call.place]].trace
@@ -100,8 +104,10 @@ def _renumbered_trace(
         return None
     return replace(
         trace,
-        within=now.get(trace.within) if trace.within is not None else None,
-        producers=tuple(now[number] for number in trace.producers if number in now),
+        within=number_in_run.get(trace.within) if trace.within is not None else None,
+        producers=tuple(
+            number_in_run[number] for number in trace.producers if number in number_in_run
+        ),
         gets_nonfinite=False,
     )
 
@@ -156,9 +162,9 @@ def _nonfinite(run: CheckRun) -> Iterator[Charge]:
     for place, enters in _events(run.calls):
         call = run.calls[place]
         if enters and call.trace is not None and call.trace.gets_nonfinite:
-            within = call.trace.within
-            if within is not None:  # otherwise, an input of the model contains it
-                yield Charge(call=within, blame=Blame.NONFINITE, in_code=True)
+            enclosing = call.trace.within
+            if enclosing is not None:  # otherwise, an input of the model contains it
+                yield Charge(call=enclosing, blame=Blame.NONFINITE, in_code=True)
             return
         if not enters and any(
             tolerances.is_newly_nonfinite(output.accumulated) for output in call.outputs
@@ -171,8 +177,8 @@ def _events(calls: Sequence[LayerCall]) -> Iterator[tuple[int, bool]]:
     """Yield the beginning (True) and the end (False) of each call, in the order of the model."""
     inner: dict[int | None, list[int]] = {}
     for place, call in enumerate(calls):
-        within = call.trace.within if call.trace is not None else None
-        inner.setdefault(within, []).append(place)
+        enclosing = call.trace.within if call.trace is not None else None
+        inner.setdefault(enclosing, []).append(place)
     pending = [(place, True) for place in reversed(_by_start(calls, inner.get(None, [])))]
     while pending:
         place, enters = pending.pop()
@@ -194,29 +200,34 @@ def _errors(run: CheckRun) -> Iterator[Charge]:
     Yield the calls whose own error is above their tolerance, and the calls whose rounding causes
     such an error in a later call.
     """
-    judged = {
+    tolerance_by_place = {
         judgement.path: judgement.tolerance
         for judgement in run.verdict.judgements
         if judgement.about is JudgementSubject.LAYER
     }
-    own = {
+    own_errors = {
         place
         for place, call in enumerate(run.calls)
-        if not call.is_model and own_error(call) > _tolerance(call, judged)
+        if not call.is_model and own_error(call) > _tolerance(call, tolerance_by_place)
     }
-    holders = {outer for place in own for outer in _enclosing_calls(run.calls, place)}
+    holders = {outer for place in own_errors for outer in _enclosing_calls(run.calls, place)}
     for place, call in enumerate(run.calls):
         if place in holders or call.is_model:
             continue
-        if place in own:
+        if place in own_errors:
             yield Charge(call=place, blame=Blame.ERROR, in_code=call.children > 0)
-        elif _rounding_error(call) > _tolerance(call, judged):
+        elif _rounding_error(call) > _tolerance(call, tolerance_by_place):
             for producer in rounding_producers(run.calls, place):
                 yield Charge(call=producer, blame=Blame.ROUNDING, seen_in=place)
 
 
-def _tolerance(call: LayerCall, judged: dict[str, float]) -> float:
-    return judged[call.place] if call.place in judged else tolerances.layer_tolerance(call)
+def _tolerance(call: LayerCall, tolerance_by_place: dict[str, float]) -> float:
+    """Return the tolerance of a call: that of the verdict, or else the default for its layer."""
+    return (
+        tolerance_by_place[call.place]
+        if call.place in tolerance_by_place
+        else tolerances.layer_tolerance(call)
+    )
 
 
 def _enclosing_calls(calls: Sequence[LayerCall], place: int) -> Iterator[int]:
@@ -237,6 +248,7 @@ def _rounding_error(call: LayerCall) -> float:
 
 
 def _error(metrics: Metrics | None) -> float:
+    """Return the relative error; infinity for an overflow, and 0 without a measurement."""
     if metrics is None:
         return 0.0
     return math.inf if metrics.overflow else metrics.relative or 0.0
@@ -304,22 +316,25 @@ def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
     errors from rounded inputs, and layers that cast outputs of these layers to infinity.
     """
     layers: set[str] = set()
-    blamed = charges(run)
-    receivers = _overflow_receivers(run, {charge.call for charge in blamed})
-    for charge in blamed:
+    charged_calls = charges(run)
+    receivers = _overflow_receivers(run, {charge.call for charge in charged_calls})
+    for charge in charged_calls:
         layers |= deciding_layers(run, charge.call, choices)
-    for place in (*receivers, *(charge.seen_in for charge in blamed if charge.seen_in is not None)):
+    for place in (
+        *receivers,
+        *(charge.seen_in for charge in charged_calls if charge.seen_in is not None),
+    ):
         layers |= deciding_layers(run, place, choices, producers=False)
     return frozenset(layers)
 
 
-def _overflow_receivers(run: CheckRun, blamed: set[int]) -> Iterator[int]:
+def _overflow_receivers(run: CheckRun, charged_calls: set[int]) -> Iterator[int]:
     """Yield the calls whose dtype cannot represent the inputs that blamed calls compute."""
     for place, call in enumerate(run.calls):
         if (
             not call.is_model
             and math.isinf(_rounding_error(call))
-            and not blamed.isdisjoint(rounding_producers(run.calls, place))
+            and not charged_calls.isdisjoint(rounding_producers(run.calls, place))
         ):
             yield place
 
@@ -334,13 +349,13 @@ def deciding_layers(
     :param producers: whether to follow the inputs of ops
     """
     layers: set[str] = set()
-    seen: set[int] = set()
+    visited: set[int] = set()
     pending = [place]
     while pending:
         number = pending.pop()
-        if number in seen:
+        if number in visited:
             continue
-        seen.add(number)
+        visited.add(number)
         call, owner = run.calls[number], _owner(run.calls, number)
         chosen = choices.unit(owner.path)
         if chosen and not owner.is_model:
@@ -352,15 +367,17 @@ def deciding_layers(
 
 def _owner(calls: Sequence[LayerCall], place: int) -> LayerCall:
     """Return the outermost layer call, other than a model, that contains a call or is the call."""
-    around = takewhile(lambda outer: not calls[outer].is_model, _enclosing_calls(calls, place))
-    return calls[[place, *around][-1]]
+    enclosing_layers = takewhile(
+        lambda outer: not calls[outer].is_model, _enclosing_calls(calls, place)
+    )
+    return calls[[place, *enclosing_layers][-1]]
 
 
 def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozenset[str]:
     """Return the layers that compute the inputs of kept layers, or receive their outputs."""
-    inside = set(kept)
+    kept_layers = set(kept)
     member = [
-        bool(deciding_layers(run, place, choices) & inside) for place in range(len(run.calls))
+        bool(deciding_layers(run, place, choices) & kept_layers) for place in range(len(run.calls))
     ]
     layers: set[str] = set()
     for place, call in enumerate(run.calls):
@@ -369,7 +386,7 @@ def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozense
                 layers |= deciding_layers(run, producer, choices)
             if member[producer]:
                 layers |= deciding_layers(run, place, choices)
-    return frozenset(layers - inside)
+    return frozenset(layers - kept_layers)
 
 
 def units_by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:

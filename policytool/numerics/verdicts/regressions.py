@@ -199,9 +199,9 @@ def _earlier_finding(name: str, holder: Mapping[str, Json]) -> Finding:
     )
 
 
-def _object(value: Json, what: str) -> Mapping[str, Json]:
+def _object(value: Json, subject: str) -> Mapping[str, Json]:
     if not isinstance(value, dict):
-        raise _UnsupportedReport(f"{what} is not an object")
+        raise _UnsupportedReport(f"{subject} is not an object")
     return value
 
 
@@ -290,18 +290,18 @@ def _matching_run(run: CheckRun, earlier: EarlierCheck) -> EarlierRun | None:
 
 def _compare_run(run: CheckRun, earlier: EarlierRun) -> Comparison:
     """Return the comparison of a run with an earlier run, by the places that both have."""
-    now, before = _findings(run), earlier.findings
-    both = [place for place in now if place in before]
-    changes = [(place, _change(before[place], now[place])) for place in both]
+    findings, earlier_findings = _findings(run), earlier.findings
+    both = [place for place in findings if place in earlier_findings]
+    changes = [(place, _change(earlier_findings[place], findings[place])) for place in both]
     differences = [
         Difference(
             device=run.device.name,
             signature=run.signature,
             about=place[0],
-            path=now[place].name,
-            before=before[place].error,
-            now=now[place].error,
-            allowed=now[place].tolerance,
+            path=findings[place].name,
+            before=earlier_findings[place].error,
+            now=findings[place].error,
+            allowed=findings[place].tolerance,
             change=change,
         )
         for place, change in changes
@@ -312,8 +312,10 @@ def _compare_run(run: CheckRun, earlier: EarlierRun) -> Comparison:
         file="",
         paired=len(both),
         differences=(*metrics, *differences),
-        only_before=tuple(before[place].name for place in before if place not in now),
-        only_now=tuple(now[place].name for place in now if place not in before),
+        only_before=tuple(
+            earlier_findings[place].name for place in earlier_findings if place not in findings
+        ),
+        only_now=tuple(findings[place].name for place in findings if place not in earlier_findings),
         notes=tuple(_notes(run, earlier)),
     )
 
@@ -335,14 +337,15 @@ def _findings(run: CheckRun) -> Mapping[Place, Finding]:
     }
 
 
-def _change(before: Finding, now: Finding) -> Change | None:
-    if now.is_missed and not before.is_missed:
+def _change(earlier_finding: Finding, finding: Finding) -> Change | None:
+    """Return how the error of a layer or output changed since the earlier check."""
+    if finding.is_missed and not earlier_finding.is_missed:
         return Change.EXCEEDS
-    if _is_larger(now, before):
+    if _is_larger(finding, earlier_finding):
         return Change.GREW
-    if before.is_missed and not now.is_missed:
+    if earlier_finding.is_missed and not finding.is_missed:
         return Change.WITHIN
-    return Change.SHRANK if _is_larger(before, now) else None
+    return Change.SHRANK if _is_larger(earlier_finding, finding) else None
 
 
 def _is_larger(finding: Finding, other: Finding) -> bool:
@@ -357,11 +360,13 @@ def _metric(run: CheckRun, earlier: EarlierRun) -> Iterator[Difference]:
     metric, before = run.verdict.metric, earlier.metric
     if metric is None or before is None or before.name != metric.name:
         return
-    now, allowed, higher = metric.worst.candidate, metric.worst.max_drop, metric.higher_is_better
+    value, allowed, higher = metric.worst.candidate, metric.worst.max_drop, metric.higher_is_better
     change = None
-    if not math.isnan(before.candidate) and is_worse(before.candidate, now, allowed, higher=higher):
+    if not math.isnan(before.candidate) and is_worse(
+        before.candidate, value, allowed, higher=higher
+    ):
         change = Change.WORSE
-    elif not math.isnan(now) and is_worse(now, before.candidate, allowed, higher=higher):
+    elif not math.isnan(value) and is_worse(value, before.candidate, allowed, higher=higher):
         change = Change.BETTER
     if change is not None:
         yield Difference(
@@ -370,7 +375,7 @@ def _metric(run: CheckRun, earlier: EarlierRun) -> Iterator[Difference]:
             about=Subject.METRIC,
             path=metric.name,
             before=before.candidate,
-            now=now,
+            now=value,
             allowed=allowed,
             change=change,
         )

@@ -116,13 +116,13 @@ def samples_needed(samples: int, upper: Callable[[float], float], most: float) -
 
     :param upper: returns the upper bound if the number of samples is multiplied by a factor
     """
-    low, high = 1.0, _MOST_TIMES
-    if upper(high) > most:
+    lower, upper_times = 1.0, _MOST_TIMES
+    if upper(upper_times) > most:
         return None
-    while high > low * _NEAR:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if upper(middle) <= most else (middle, high)
-    return math.ceil(samples * high)
+    while upper_times > lower * _NEAR:
+        middle = math.sqrt(lower * upper_times)
+        lower, upper_times = (lower, middle) if upper(middle) <= most else (middle, upper_times)
+    return math.ceil(samples * upper_times)
 
 
 def least_samples(share: float) -> int:
@@ -262,12 +262,12 @@ def answer_outputs(
         if output.changes is None:
             continue
         facts = OutputFacts(shape=output.shape, activation=output.activation, loss=losses.get(name))
-        possible = (
+        readings = (
             (frozenset({rule.kinds[name]}),)
             if name in rule.kinds
             else possible_readings(facts, output.changes)
         )
-        answered = answer_output(name, output.changes, possible, rule.max_change)
+        answered = answer_output(name, output.changes, readings, rule.max_change)
         answers.append(
             _with_metric_answer(answered, labelled[name]) if name in labelled else answered
         )
@@ -301,8 +301,10 @@ def _with_metric_answer(output_answer: OutputAnswer, metric: OutputMetric) -> Ou
         and metric.drop is not None
         and metric.drop <= metric.max_drop
     )
-    why = Open.FEW if is_few else Open.BETWEEN if metric_answer is Answer.UNDECIDED else None
-    return replace(output_answer, answer=metric_answer, why=why, labels=metric)
+    open_reason = (
+        Open.FEW if is_few else Open.BETWEEN if metric_answer is Answer.UNDECIDED else None
+    )
+    return replace(output_answer, answer=metric_answer, why=open_reason, labels=metric)
 
 
 def _metric_answer(metric: OutputMetric) -> Answer:
@@ -326,12 +328,12 @@ def _as_undecided(output_answer: OutputAnswer) -> OutputAnswer:
 def answer_output(
     name: str,
     changes: OutputChanges,
-    possible: Sequence[Reading],
+    readings: Sequence[Reading],
     max_change: float = MAX_CHANGE,
 ) -> OutputAnswer:
     """Return the answer of one output, from the changes of its values."""
-    why = None if changes.spoiled else _undecidable_reason(changes)
-    judged = [
+    open_reason = None if changes.spoiled else _undecidable_reason(changes)
+    answers_by_reading = [
         sorted(
             (
                 answer
@@ -341,11 +343,11 @@ def answer_output(
             ),
             key=_rank,
         )
-        for reading in (possible if why is None and not changes.spoiled else ())
+        for reading in (readings if open_reason is None and not changes.spoiled else ())
     ]
-    judged = [ranked for ranked in judged if ranked]
-    answers = {ranked[0].answer for ranked in judged}
-    kind_answers = sorted((answer for ranked in judged for answer in ranked), key=_rank)
+    answers_by_reading = [ranked for ranked in answers_by_reading if ranked]
+    answers = {ranked[0].answer for ranked in answers_by_reading}
+    kind_answers = sorted((answer for ranked in answers_by_reading for answer in ranked), key=_rank)
     if not kind_answers:
         return OutputAnswer(
             name=name,
@@ -353,7 +355,7 @@ def answer_output(
             kinds=(),
             samples=changes.samples,
             spoiled=changes.spoiled,
-            why=None if changes.spoiled else why or Open.UNFIT,
+            why=None if changes.spoiled else open_reason or Open.UNFIT,
         )
     is_split = len(answers) > 1 and Answer.NOT_SAFE in answers and not _is_unrelated(kind_answers)
     return OutputAnswer(
@@ -493,9 +495,9 @@ def _number_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
     spreading = [channel.spread for channel in changes.channels if _has_spread(channel)]
     if not spreading:
         return []
-    usual = sum(spreading) / len(spreading)  # for channels that are constant in the reference
+    mean_spread = sum(spreading) / len(spreading)  # for channels that are constant in the reference
     channels = {
-        place: channel if _has_spread(channel) else replace(channel, spread=usual)
+        place: channel if _has_spread(channel) else replace(channel, spread=mean_spread)
         for place, channel in enumerate(changes.channels)
     }
 
@@ -513,8 +515,8 @@ def _number_answers(changes: OutputChanges, most: float) -> list[KindAnswer]:
             scaled_errors[place], upper=max(error.upper for error in scaled_errors.values())
         )
 
-    judged = _answer_change(OutputKind.REGRESSION, change_of, changes.compared, most)
-    return [judged if len(changes.channels) == 1 else replace(judged, channel=place)]
+    kind_answer = _answer_change(OutputKind.REGRESSION, change_of, changes.compared, most)
+    return [kind_answer if len(changes.channels) == 1 else replace(kind_answer, channel=place)]
 
 
 def _has_spread(channel: ChannelErrors) -> bool:

@@ -180,16 +180,18 @@ def _bounds(output_json: Mapping[str, Any], *, higher: bool) -> tuple[float, flo
     known = [
         block_drop for block_drop in drops if block_drop is not None and math.isfinite(block_drop)
     ]
-    whole = drop(output_json["reference"], output_json["candidate"], higher=higher)
-    if whole is not None and math.isinf(whole):
-        return whole, whole
-    if len(known) < _BLOCKS or len(known) < len(drops) or whole is None:
+    total_drop = drop(output_json["reference"], output_json["candidate"], higher=higher)
+    if total_drop is not None and math.isinf(total_drop):
+        return total_drop, total_drop
+    if len(known) < _BLOCKS or len(known) < len(drops) or total_drop is None:
         return None
     mean = sum(known) / len(known)
     squares = sum((block_drop - mean) ** 2 for block_drop in known)
     margin = _T * math.sqrt((len(known) - 1) / len(known) * squares)
     scale = 1.0 if higher else abs(output_json["reference"])
-    return whole - margin, max(whole + margin, safety.UNSEEN * scale / output_json["rows"])
+    return total_drop - margin, max(
+        total_drop + margin, safety.UNSEEN * scale / output_json["rows"]
+    )
 
 
 def _rank(metric: OutputMetric) -> tuple[bool, float]:

@@ -112,8 +112,11 @@ class Tolerances:
                 f"--tolerance {matching[0].pattern} and {matching[1].pattern} both match "
                 f"{name}; make one of them more specific"
             )
-        plain = [tolerance.value for tolerance in self.given if tolerance.pattern is None]
-        return next((tolerance.value for tolerance in matching), plain[-1] if plain else None)
+        default_values = [tolerance.value for tolerance in self.given if tolerance.pattern is None]
+        return next(
+            (tolerance.value for tolerance in matching),
+            default_values[-1] if default_values else None,
+        )
 
     def check(self, names: Iterable[str]) -> None:
         """
@@ -216,22 +219,22 @@ def _outputs(
     for output in outputs:
         if output.accumulated is not None:
             name = output.name or ""
-            judged = _judgement(
+            judgement = _judgement(
                 JudgementSubject.OUTPUT,
                 name,
                 [output.accumulated],
                 given_tolerances.of(name),
                 default,
             )
-            yield _with_comparability(judged, output)
+            yield _with_comparability(judgement, output)
 
 
-def _with_comparability(judged: Judgement, output: CheckedOutput) -> Judgement:
+def _with_comparability(judgement: Judgement, output: CheckedOutput) -> Judgement:
     """Return the judgement of an output, with the reason if the output is not comparable."""
-    why = _not_comparable(output)
-    is_nothing = why is NotComparable.NOT_FINITE
+    reason = _not_comparable(output)
+    is_nothing = reason is NotComparable.NOT_FINITE
     return replace(
-        judged, ruling=Ruling.NOTHING if is_nothing else judged.ruling, not_comparable=why
+        judgement, ruling=Ruling.NOTHING if is_nothing else judgement.ruling, not_comparable=reason
     )
 
 
@@ -267,27 +270,29 @@ def _layers(
     its accumulated error is enough.
     """
     for call in calls:
-        alone = [output.isolated for output in call.outputs if output.isolated is not None]
+        isolated_errors = [
+            output.isolated for output in call.outputs if output.isolated is not None
+        ]
         if call is first:
-            alone = alone or [
+            isolated_errors = isolated_errors or [
                 output.accumulated for output in call.outputs if output.accumulated is not None
             ]
-        if alone:
-            judged = _judgement(
+        if isolated_errors:
+            judgement = _judgement(
                 JudgementSubject.LAYER,
                 call.place,
-                alone,
+                isolated_errors,
                 given_tolerances.of(call.path),
                 layer_tolerance(call),
             )
-            differs = not (judged.given or call.inputs) and any(
-                metrics.differing for metrics in alone
+            differs = not (judgement.given or call.inputs) and any(
+                metrics.differing for metrics in isolated_errors
             )
-            yield replace(judged, ruling=Ruling.DIFFERING) if differs else judged
+            yield replace(judgement, ruling=Ruling.DIFFERING) if differs else judgement
 
 
 def _judgement(
-    about: JudgementSubject,
+    subject: JudgementSubject,
     path: str,
     all_metrics: Sequence[Metrics],
     given_tolerance: float | None,
@@ -307,7 +312,7 @@ def _judgement(
     is_missed = error is not None and error > tolerance
     ruling = Ruling.MISSED if is_missed else Ruling.PASSED
     return Judgement(
-        about=about,
+        about=subject,
         path=path,
         ruling=Ruling.NOT_FINITE if any(map(is_newly_nonfinite, all_metrics)) else ruling,
         error=error,

@@ -64,30 +64,30 @@ def remarks(output: CheckedOutput, *, far: bool) -> Iterator[str]:
 
     :param far: whether to include the two values that are farthest apart.
     """
-    every = measurements(output)
-    spoiled = next((metrics for metrics in every if metrics.overflow), None)
-    if spoiled is not None:
-        yield from _not_finite(spoiled)
+    all_metrics = measurements(output)
+    overflowing = next((metrics for metrics in all_metrics if metrics.overflow), None)
+    if overflowing is not None:
+        yield from _not_finite(overflowing)
         yield from overflow_reasons(
-            (metrics.largest_reference for metrics in every), output.dtype_candidate
+            (metrics.largest_reference for metrics in all_metrics), output.dtype_candidate
         )
-    pair = next((metrics.pair for metrics in every if metrics.pair is not None), ())
-    ends = [figure(value) for value in pair] if far and spoiled is None else []
+    pair = next((metrics.pair for metrics in all_metrics if metrics.pair is not None), ())
+    ends = [figure(value) for value in pair] if far and overflowing is None else []
     if len(set(ends)) > 1:
         yield ARROW.join(ends)
     for word, shares in (
-        ("subnormal", [metrics.subnormal for metrics in every]),
-        ("flushed", [metrics.flushed for metrics in every]),
+        ("subnormal", [metrics.subnormal for metrics in all_metrics]),
+        ("flushed", [metrics.flushed for metrics in all_metrics]),
     ):
-        lost = _first_measured(shares, 0.0)
-        if lost >= _LEAST:
-            yield f"{share(lost)} {word}"
-    headroom = _first_measured((metrics.headroom for metrics in every), HEADROOM)
-    if headroom < HEADROOM and spoiled is None:
+        zero_share = _first_measured(shares, 0.0)
+        if zero_share >= _LEAST:
+            yield f"{share(zero_share)} {word}"
+    headroom = _first_measured((metrics.headroom for metrics in all_metrics), HEADROOM)
+    if headroom < HEADROOM and overflowing is None:
         yield f"headroom {figure(headroom)}x"
-    differing = _first_measured((metrics.differing for metrics in every), 0)
+    differing = _first_measured((metrics.differing for metrics in all_metrics), 0)
     if differing:
-        yield f"{differing:,} of {every[0].elements:,} values differ"
+        yield f"{differing:,} of {all_metrics[0].elements:,} values differ"
 
 
 def _not_finite(metrics: Metrics) -> Iterator[str]:
@@ -169,8 +169,10 @@ class MeasuredCall:
     @property
     def order(self) -> tuple[bool, bool, float, float, float]:
         """The sort key of the row; the worst rows have the largest keys."""
-        judged = self.judgement is not None and (self.is_missed or self.judgement.error is not None)
-        above = excess(self.judgement) if judged and self.judgement is not None else 0.0
+        is_judged = self.judgement is not None and (
+            self.is_missed or self.judgement.error is not None
+        )
+        above = excess(self.judgement) if is_judged and self.judgement is not None else 0.0
         return (
             bool(self.mark),
             self.is_missed,
@@ -203,7 +205,7 @@ def calls_by_error(run: CheckRun) -> list[MeasuredCall]:
     Return every call with its judgement, the worst first; equally bad calls in the order of the
     model.
     """
-    judged = {
+    judgement_by_call = {
         judgement.path: judgement
         for judgement in run.verdict.judgements
         if judgement.about is JudgementSubject.LAYER
@@ -216,7 +218,7 @@ def calls_by_error(run: CheckRun) -> list[MeasuredCall]:
     calls = [
         MeasuredCall(
             call=call,
-            judgement=judged.get(call.place),
+            judgement=judgement_by_call.get(call.place),
             mark=mark if call.place == first else "",
         )
         for call in run.calls
@@ -238,7 +240,7 @@ def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     )
     if not visible_calls:
         return
-    more, missed = (
+    hidden_count, missed_count = (
         len(measured_calls) - len(visible_calls),
         sum(measured.is_missed for measured in measured_calls)
         - sum(measured.is_missed for measured in visible_calls),
@@ -247,15 +249,19 @@ def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
         "layers, worst first",
         _layer_fields(visible_calls),
         visible_calls,
-        [_left(more, missed)] if more else [],
+        [_left(hidden_count, missed_count)] if hidden_count else [],
         attrgetter("is_missed"),
     )
 
 
-def _left(more: int, missed: int) -> str:
+def _left(hidden_count: int, missed_count: int) -> str:
     """Return the number of calls that are not displayed."""
-    too_far = f", {missed:,} of which have larger errors than rounding explains" if missed else ""
-    return f"{many(more, 'more call')} not shown{too_far}; use -v to show all"
+    too_far = (
+        f", {missed_count:,} of which have larger errors than rounding explains"
+        if missed_count
+        else ""
+    )
+    return f"{many(hidden_count, 'more call')} not shown{too_far}; use -v to show all"
 
 
 def _layer_fields(
@@ -331,8 +337,10 @@ def output_section(run: CheckRun) -> Iterator[Section]:
         for judgement in run.verdict.judgements
         if judgement.about is JudgementSubject.OUTPUT
     }
-    judged = [(output, judgements.get(output.name or "")) for output in run.outputs]
-    yield fields_section("outputs", _output_fields(judged), judged, is_missed=_is_missed)
+    judged_outputs = [(output, judgements.get(output.name or "")) for output in run.outputs]
+    yield fields_section(
+        "outputs", _output_fields(judged_outputs), judged_outputs, is_missed=_is_missed
+    )
 
 
 def _output_fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
@@ -380,7 +388,7 @@ def _is_missed(pair: Judged) -> bool:
 def _output_remarks(pair: Judged) -> str:
     output, judgement = pair
     kind = judgement.not_comparable if judgement is not None else None
-    own = [
+    own_remarks = [
         *([f"not comparable: {kind.value}"] if kind is not None else []),
     ]
-    return "; ".join([*own, *remarks(output, far=_is_missed(pair))])
+    return "; ".join([*own_remarks, *remarks(output, far=_is_missed(pair))])

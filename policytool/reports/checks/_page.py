@@ -89,9 +89,12 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
     yield from _other_backends(check)
     if not run.missing:
         yield from input_caveats(run.inputs)
-    lost = list(_nonfinite_sentences(run))
-    if lost:
-        yield (f"{join_first(lost)} are NaN or infinite in the reference and were not compared")
+    nonfinite_sentences = list(_nonfinite_sentences(run))
+    if nonfinite_sentences:
+        yield (
+            f"{join_first(nonfinite_sentences)} are NaN or infinite in the reference and were not "
+            "compared"
+        )
     yield from side_caveats(check.reference, check.candidate)
     if not run.missing:
         yield from device_caveats(run.device)
@@ -159,13 +162,13 @@ def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
     """Yield, for each output, how many values of the reference are not finite."""
     for output in run.outputs:
         metrics = output.accumulated
-        lost = (
+        value_counts = (
             sum(counts[0] for counts in (metrics.nan, metrics.infinite) if counts is not None)
             if metrics is not None
             else 0
         )
-        if metrics is not None and lost:
-            yield f"{lost:,} of {metrics.elements:,} values of output {(output.name or '')}"
+        if metrics is not None and value_counts:
+            yield f"{value_counts:,} of {metrics.elements:,} values of output {(output.name or '')}"
 
 
 _SCOPE_REASONS: Final = 3
@@ -198,8 +201,8 @@ def kept_reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
     ops = _ops(kept)
     lists = {op: graph_ops.amp_list(op, graph_rewrite.dtype) for op in ops}
     listed = [
-        f"{_ops_and_verb([op for op in ops if lists[op] == name])} {what}"
-        for name, what in _LISTED
+        f"{_ops_and_verb([op for op in ops if lists[op] == name])} {description}"
+        for name, description in _LISTED
         if name in lists.values()
     ]
     if listed:
@@ -208,14 +211,15 @@ def kept_reason(graph_rewrite: GraphRewrite, kept: KeptScope) -> str:
 
 
 def _text(by_reason: dict[str, list[str]]) -> str:
+    """Return scopes in float32 by reason, the most frequent reasons first."""
     ranked_reasons = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     reason_texts = [
-        f"{join_first(scopes)} ({why})" for why, scopes in ranked_reasons[:_SCOPE_REASONS]
+        f"{join_first(scopes)} ({reason})" for reason, scopes in ranked_reasons[:_SCOPE_REASONS]
     ]
-    more = sum(len(scopes) for _, scopes in ranked_reasons[_SCOPE_REASONS:])
+    further_count = sum(len(scopes) for _, scopes in ranked_reasons[_SCOPE_REASONS:])
     return (
         f"{many(sum(map(len, by_reason.values())), 'layer')} in float32: {'; '.join(reason_texts)}"
-        f"{f'; {more} more for other reasons' if more else ''}"
+        f"{f'; {further_count} more for other reasons' if further_count else ''}"
     )
 
 
@@ -304,11 +308,9 @@ def _kept_layers(side: CheckSide) -> str:
     reason_texts = [
         f"{_names_with_reason(side, reason)}" for reason, _ in reasons.most_common(_REASONS)
     ]
-    more = sum(count for _, count in reasons.most_common()[_REASONS:])
-    return (
-        f"{many(len(side.kept), 'layer')}: "
-        f"{'; '.join(reason_texts)}{f'; {more} more for other reasons' if more else ''}"
-    )
+    further_count = sum(count for _, count in reasons.most_common()[_REASONS:])
+    further = f"; {further_count} more for other reasons" if further_count else ""
+    return f"{many(len(side.kept), 'layer')}: {'; '.join(reason_texts)}{further}"
 
 
 def _names_with_reason(side: CheckSide, reason: str) -> str:
@@ -362,8 +364,9 @@ def input_words(feed: CheckInputs) -> str:
         f"of {feed.batch_size:,}"
     )
     input_texts = [_input(check_input) for check_input in feed.inputs[:_INPUTS]]
-    left = len(feed.inputs) - len(input_texts)
-    return f"{kind}, {size}: {'; '.join([*input_texts, *([f'{left} more'] if left else [])])}"
+    hidden_count = len(feed.inputs) - len(input_texts)
+    further = [f"{hidden_count} more"] if hidden_count else []
+    return f"{kind}, {size}: {'; '.join([*input_texts, *further])}"
 
 
 def _input(check_input: CheckInput) -> str:
@@ -374,8 +377,8 @@ def shape(sizes: tuple[int | None, ...] | None) -> str:
     """Return a shape as Python writes it, with a question mark for unknown sizes."""
     if sizes is None:
         return "?"
-    inside = ", ".join("None" if size is None else str(size) for size in sizes)
-    return f"({inside},)" if len(sizes) == 1 else f"({inside})"
+    size_texts = ", ".join("None" if size is None else str(size) for size in sizes)
+    return f"({size_texts},)" if len(sizes) == 1 else f"({size_texts})"
 
 
 _TONES: Final = {
@@ -394,11 +397,11 @@ def page(checks: Checks, view: View) -> Page:
 
 def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
     everything = checks.everything
-    several = len(check.runs) > 1
+    has_several_runs = len(check.runs) > 1
     yield from _verdict(check)
     if left_open := caveats(check):
         yield Section(title="caveats", blocks=(Notes(texts=tuple(left_open)),))
-    if several:
+    if has_several_runs:
         yield _facts(side_facts(check))
     else:
         yield _facts([*side_facts(check), *(fact for run in check.runs for fact in run_facts(run))])
@@ -406,7 +409,7 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
     for run in check.runs:
         parts: list[Block] = list(charts(run)) if view.is_searchable else []
         parts += sections(run, everything=everything or view.is_searchable)
-        if several:
+        if has_several_runs:
             yield Section(title=place(run), blocks=(_facts(run_facts(run)), *parts))
         else:
             yield from parts
@@ -503,7 +506,10 @@ def _largest(call: LayerCall, side: Callable[[CheckedOutput], Metrics | None]) -
 
 
 def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float], Spread]:
-    """Return the shares above and below the range of the candidate's dtype, and the histogram."""
+    """
+    Return the shares of values above and below the range of the candidate's dtype, and the
+    histogram.
+    """
     dtype, counts = output.dtype_candidate, output.exponents or ()
     low, high = NORMAL_EXPONENTS.get(dtype, NORMAL_EXPONENTS["float32"])
     counted = sum(count for _, count in counts)

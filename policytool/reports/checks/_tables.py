@@ -68,7 +68,7 @@ def _kernel_table(
         )
         for (layer, op, dtype, in_float32), count in visible_counts
     ]
-    more = len(counts) - len(visible_counts)
+    hidden_count = len(counts) - len(visible_counts)
     return table_section(
         title=title,
         columns=(
@@ -79,7 +79,7 @@ def _kernel_table(
         ),
         rows=tuple(rows),
         sentences=(
-            *([f"{more:,} more not shown; use -v to show all"] if more else []),
+            *([f"{hidden_count:,} more not shown; use -v to show all"] if hidden_count else []),
             *([_STAYS] if any(kernel.in_float32 for kernel in missing_kernels) else []),
         ),
     )
@@ -113,12 +113,12 @@ def timing(run: CheckRun) -> Iterator[Section]:
 
 
 def _timing_cells(name: str, measured_timing: Timing) -> Row:
-    times = (measured_timing.latency, *measured_timing.spread)
+    seconds = (measured_timing.latency, *measured_timing.spread)
     memory = "" if measured_timing.peak_memory is None else bytes_words(measured_timing.peak_memory)
     return Row(
         cells=(
             Cell(text=name),
-            *(Cell(text=_seconds(duration)) for duration in times),
+            *(Cell(text=_seconds(duration)) for duration in seconds),
             Cell(text=figure(measured_timing.throughput)),
             Cell(text=memory),
         )
@@ -128,14 +128,14 @@ def _timing_cells(name: str, measured_timing: Timing) -> Row:
 def _ratio(reference: Timing, candidate: Timing) -> Row:
     """Return the ratios of the candidate's numbers to the reference's."""
     tone = Tone.GOOD if candidate.latency < reference.latency else Tone.BAD
-    times = (
+    ratios = (
         Cell(text=_times(candidate.latency, reference.latency), tone=tone),
         Cell(text=""),
         Cell(text=""),
     )
     rate = Cell(text=_times(candidate.throughput, reference.throughput), tone=tone)
     memory = Cell(text=_times(candidate.peak_memory, reference.peak_memory))
-    return Row(cells=(Cell(text="candidate / reference"), *times, rate, memory))
+    return Row(cells=(Cell(text="candidate / reference"), *ratios, rate, memory))
 
 
 def _times(value: float | None, of: float | None) -> str:
@@ -184,12 +184,12 @@ def _scales(gradients: Gradients) -> list[tuple[str, Trial]]:
             (gradients.dynamic.scale, "dynamic"),
         )
     )
-    tried = [
+    trials = [
         (", ".join(names), gradients.at(scale))
         for scale, names in labels.items()
         if scale is not None
     ]
-    return [(label, trial) for label, trial in tried if trial is not None]
+    return [(label, trial) for label, trial in trials if trial is not None]
 
 
 def _number(scale: float) -> str:
@@ -199,12 +199,12 @@ def _number(scale: float) -> str:
 
 def _scale_cells(label: str, trial: Trial) -> tuple[Cell, ...]:
     total = trial.total
-    lost = Tone.BAD if total.overflow else Tone.MIXED if total.underflow else Tone.PLAIN
+    tone = Tone.BAD if total.overflow else Tone.MIXED if total.underflow else Tone.PLAIN
     return (
         Cell(text=label),
         Cell(text=_number(trial.scale)),
-        Cell(text=share(total.underflow_share), tone=lost if total.underflow else Tone.PLAIN),
-        Cell(text=share(total.overflow_share), tone=lost if total.overflow else Tone.PLAIN),
+        Cell(text=share(total.underflow_share), tone=tone if total.underflow else Tone.PLAIN),
+        Cell(text=share(total.overflow_share), tone=tone if total.overflow else Tone.PLAIN),
         Cell(text=share(total.subnormal_share)),
         Cell(text=figure(total.relative_error)),
         Cell(text=figure(trial.loss)),
@@ -241,7 +241,7 @@ def _variables(gradients: Gradients, scales: list[tuple[str, Trial]]) -> Iterato
         )
         for place in lossy[:_VARIABLES]
     ]
-    more = len(lossy) - len(rows)
+    hidden_count = len(lossy) - len(rows)
     yield table_section(
         title="lost elements by variable",
         columns=(
@@ -250,8 +250,8 @@ def _variables(gradients: Gradients, scales: list[tuple[str, Trial]]) -> Iterato
             *(Column(title=label, minimum=9) for label, _ in scales),
         ),
         rows=tuple(rows),
-        sentences=(f"{more:,} more {'variables' if more > 1 else 'variable'} with lost elements",)
-        if more
+        sentences=(f"{many(hidden_count, 'more variable')} with lost elements",)
+        if hidden_count
         else (),
     )
 
@@ -259,9 +259,11 @@ def _variables(gradients: Gradients, scales: list[tuple[str, Trial]]) -> Iterato
 def _lost_shares(trial: Trial, place: int) -> str:
     """Return the share of a gradient that underflows, and the share that overflows if any does."""
     variable = trial.variables[place]
-    over = f"{share(variable.overflow_share)} over" if variable.overflow else ""
-    under = share(variable.underflow_share) if variable.underflow or not over else ""
-    return ", ".join(part for part in (under, over) if part)
+    overflow_text = f"{share(variable.overflow_share)} over" if variable.overflow else ""
+    underflow_text = (
+        share(variable.underflow_share) if variable.underflow or not overflow_text else ""
+    )
+    return ", ".join(part for part in (underflow_text, overflow_text) if part)
 
 
 _METRIC_WIDTH: Final = 9
@@ -275,8 +277,8 @@ def metric_sentence(task_metric: TaskMetric) -> str:
     text = change_words(f"metric {task_metric.name}{of_output}", worst)
     if worst.drop is None or worst.drop <= 0:
         return text
-    better = "" if task_metric.higher_is_better else "; lower is better"
-    return f"{text} (allowed {figure(worst.max_drop)}{better})"
+    direction_words = "" if task_metric.higher_is_better else "; lower is better"
+    return f"{text} (allowed {figure(worst.max_drop)}{direction_words})"
 
 
 def change_words(name: str, output_metric: OutputMetric) -> str:
@@ -298,7 +300,7 @@ def metric_section(run: CheckRun) -> Iterator[Section]:
     task_metric = run.verdict.metric
     if task_metric is None:
         return
-    better = "higher" if task_metric.higher_is_better else "lower"
+    better_direction = "higher" if task_metric.higher_is_better else "lower"
     yield table_section(
         f"metric {task_metric.name}",
         (
@@ -309,7 +311,7 @@ def metric_section(run: CheckRun) -> Iterator[Section]:
             ),
         ),
         [_metric_row(output_metric) for output_metric in task_metric.outputs],
-        [f"{better} values are better"],
+        [f"{better_direction} values are better"],
     )
 
 
@@ -348,15 +350,17 @@ _WORDS: Final = {
 
 def comparison_sentence(comparison: Comparison) -> str:
     """Return a sentence on regressions since the earlier check."""
-    worse = comparison.regressions
-    if not worse:
+    regressions = comparison.regressions
+    if not regressions:
         return f"no regression compared with {comparison.file}"
-    first = worse[0]
-    before, now = (_difference_value(first, value) for value in (first.before, first.now))
-    which = "" if len(worse) == 1 else "the first one, "
+    first = regressions[0]
+    value_before, value_now = (
+        _difference_value(first, value) for value in (first.before, first.now)
+    )
+    first_words = "" if len(regressions) == 1 else "the first one, "
     return (
-        f"{many(len(worse), 'regression')} compared with {comparison.file}: {which}"
-        f"{first.about.value} {first.path} ({before} before, {now} now)"
+        f"{many(len(regressions), 'regression')} compared with {comparison.file}: {first_words}"
+        f"{first.about.value} {first.path} ({value_before} before, {value_now} now)"
     )
 
 
@@ -368,7 +372,7 @@ def comparison_section(check: Check, *, everything: bool) -> Iterator[Section]:
     visible_differences = (
         earlier_comparison.differences if everything else earlier_comparison.differences[:_ROWS]
     )
-    several = (
+    has_several_runs = (
         len(
             {
                 (difference.device, difference.signature)
@@ -377,19 +381,22 @@ def comparison_section(check: Check, *, everything: bool) -> Iterator[Section]:
         )
         > 1
     )
-    titles = [*(["run"] if several else []), "before", "now", "allowed", "change"]
+    titles = [*(["run"] if has_several_runs else []), "before", "now", "allowed", "change"]
     yield table_section(
         f"compared with {earlier_comparison.file}",
         (
             Column(title="output, layer or metric", minimum=20, is_name=True),
             *(Column(title=title, minimum=NUMBER) for title in titles),
         ),
-        [_difference_row(difference, several=several) for difference in visible_differences],
+        [
+            _difference_row(difference, has_several_runs=has_several_runs)
+            for difference in visible_differences
+        ],
         [*_sentences(earlier_comparison, len(visible_differences))],
     )
 
 
-def _difference_row(difference: Difference, *, several: bool) -> Row:
+def _difference_row(difference: Difference, *, has_several_runs: bool) -> Row:
     tone = Tone.BAD if difference.is_regression else Tone.GOOD
     run = [
         Cell(
@@ -401,7 +408,7 @@ def _difference_row(difference: Difference, *, several: bool) -> Row:
     return Row(
         cells=(
             Cell(text=difference.path, tone=Tone.BAD if difference.is_regression else Tone.PLAIN),
-            *(run if several else []),
+            *(run if has_several_runs else []),
             Cell(text=_difference_value(difference, difference.before)),
             Cell(text=_difference_value(difference, difference.now)),
             Cell(text=figure(difference.allowed)),
@@ -416,15 +423,15 @@ def _sentences(comparison: Comparison, visible_count: int) -> Iterator[str]:
     changed = sum(difference.about is not Subject.METRIC for difference in comparison.differences)
     yield f"{count} compared, {comparison.paired - changed:,} without a large change"
     if len(comparison.differences) > visible_count:
-        more = many(len(comparison.differences) - visible_count, "more change")
-        yield f"{more} not shown; use -v to show all"
-    for names, which in (
+        hidden_words = many(len(comparison.differences) - visible_count, "more change")
+        yield f"{hidden_words} not shown; use -v to show all"
+    for names, condition in (
         (comparison.only_before, "the earlier check"),
         (comparison.only_now, "this check"),
     ):
         if names:
             listed = join_first([short(name) for name in names])
-            yield f"only in {which}: {listed}"
+            yield f"only in {condition}: {listed}"
     yield from comparison.notes
 
 

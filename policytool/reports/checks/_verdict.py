@@ -48,6 +48,7 @@ def migrate_command(path: str, options: Options) -> tuple[str, ...]:
 
 
 def _words(options: Options) -> Iterator[str]:
+    """Yield the options of ``migrate`` that make the candidate."""
     if options.to is not None:
         yield from ("--to", options.to)
     if options.include_exceptions:
@@ -94,25 +95,26 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     :param limits: values close to the limit of a dtype, now or with larger inputs
     """
     answer = run.answer
-    where = f" in {check.candidate.policy}" if check.candidate.policy else ""
+    policy_words = f" in {check.candidate.policy}" if check.candidate.policy else ""
     if check.is_equal:
         count = max((output_answer.samples for output_answer in run.answers), default=0)
-        on = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
-        return f"Equal within float32 rounding on {on}"
+        input_words = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
+        return f"Equal within float32 rounding on {input_words}"
     if not run.is_on_data:
-        seen = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
-        return f"{WORDS[answer]}{where}: not tested on your data; {'; '.join([*seen, *limits])}"
+        evidence = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
+        remarks = "; ".join([*evidence, *limits])
+        return f"{WORDS[answer]}{policy_words}: not tested on your data; {remarks}"
     deciding = max(run.answers, key=_weight, default=None)
     if deciding is None:
-        return f"{WORDS[answer]}{where}: the model has no output"
+        return f"{WORDS[answer]}{policy_words}: the model has no output"
     rows = f" on these {many(deciding.samples, 'row')}" if answer is Answer.SAFE else ""
-    several = f"in output {deciding.name}, " if len(run.answers) > 1 else ""
+    output_words = f"in output {deciding.name}, " if len(run.answers) > 1 else ""
     metric = run.verdict.metric.name if run.verdict.metric is not None else ""
     reasons = [
-        f"{several}{answer_reason(deciding, metric)}",
+        f"{output_words}{answer_reason(deciding, metric)}",
         *(limits if answer is Answer.SAFE else findings),
     ]
-    return f"{WORDS[answer]}{where}{rows}: {'; '.join(reasons)}"
+    return f"{WORDS[answer]}{policy_words}{rows}: {'; '.join(reasons)}"
 
 
 def _blind_outputs(run: CheckRun) -> Iterator[str]:
@@ -123,6 +125,10 @@ def _blind_outputs(run: CheckRun) -> Iterator[str]:
 
 
 def _only_rounding(run: CheckRun) -> str:
+    """
+    Return a sentence part about an answer without evidence: the largest error on synthetic inputs,
+    which rounding explains.
+    """
     errors = [
         output.accumulated.relative for output in run.outputs if output.accumulated is not None
     ]
@@ -184,17 +190,17 @@ def _kind_words(result: KindAnswer, answer: Answer) -> str:
     if counted is None and not change.upper:
         return "no value changes"
     if counted is None:
-        where = f" in channel {result.channel}" if result.channel is not None else ""
+        channel_words = f" in channel {result.channel}" if result.channel is not None else ""
         size = _share(change.value)
         size = size if change.value >= _TIMES else f"{size} of"
-        text = _SIZED[result.kind].format(size) + where
+        text = _SIZED[result.kind].format(size) + channel_words
     elif not change.value:
         text = f"no {counted[0]}"
     else:
-        of = (
+        share_words = (
             "" if answer is Answer.SAFE else f"{result.samples:,} "
         )  # which the sentence names already
-        text = f"{_share(change.value)} of {of}{counted[1]}"
+        text = f"{_share(change.value)} of {share_words}{counted[1]}"
     if answer is Answer.NOT_SAFE:
         return f"{text} (at least {_share(change.lower)}, {CONFIDENCE})"
     if answer is Answer.SAFE:
@@ -242,9 +248,9 @@ def unfit_sentence(check: Check) -> str:
         )
     else:
         kept = f"no set of float32 layers {'was found' if search.exhausted else 'is enough'}"
-    suits = f"; {search.policy} does" if search.policy is not None else ""
+    suggestion = f"; {search.policy} does" if search.policy is not None else ""
     policy = check.candidate.policy or "the policy"
-    return f"{policy} does not suit this model ({kept}){suits}"
+    return f"{policy} does not suit this model ({kept}){suggestion}"
 
 
 def advice(check: Check) -> Iterator[str]:
@@ -335,9 +341,9 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
         [
             judgement
             for judgement in verdict.missed
-            if judgement.about is about and judgement.not_comparable is None
+            if judgement.about is subject and judgement.not_comparable is None
         ]
-        for about in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
+        for subject in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
     )
     if outputs:
         yield _describe_missed(outputs, len(_about(verdict, JudgementSubject.OUTPUT)), "outputs")
@@ -355,8 +361,8 @@ def _causes(run: CheckRun) -> Iterator[str]:
         yield origin(run, run.origin)
     elif run.verdict.first_not_finite is not None:
         reasons = "; ".join(_overflow_reasons(run, run.verdict.first_not_finite))
-        where = f"NaN or infinity first appears in layer {run.verdict.first_not_finite}"
-        yield f"{where} ({reasons})" if reasons else where
+        first_words = f"NaN or infinity first appears in layer {run.verdict.first_not_finite}"
+        yield f"{first_words} ({reasons})" if reasons else first_words
 
 
 def _describe_missed(
@@ -379,8 +385,8 @@ def origin(run: CheckRun, cause: Origin) -> str:
         return f"NaN or infinity originates in layer {layer} of the reference"
     if cause.nonfinite:
         known = "; ".join([cause.class_name, *_overflow_reasons(run, cause.path)])
-        where = "in the code of" if cause.in_code else "in layer"
-        return f"NaN or infinity originates {where} {cause.path} ({known})"
+        place_words = "in the code of" if cause.in_code else "in layer"
+        return f"NaN or infinity originates {place_words} {cause.path} ({known})"
     if cause.seen_in is not None:
         return (
             f"the error originates in the rounding of the output of layer {layer}, which layer "
@@ -419,8 +425,8 @@ def _margins(run: CheckRun) -> Iterator[str]:
         headroom, dtype, path = min(lows)
         used = f"{figure(100 / headroom)}% of" if headroom >= 1 else f"{figure(1 / headroom)} times"
         rows = run.inputs.layer_rows
-        where = f"{path} (measured in {many(rows, 'row')})" if rows is not None else path
-        yield f"largest value {used} {dtype}'s limit, in {where}"
+        place_words = f"{path} (measured in {many(rows, 'row')})" if rows is not None else path
+        yield f"largest value {used} {dtype}'s limit, in {place_words}"
     if losses:
         flushed, path = max(losses)
         yield f"{share(flushed)} of the values of layer {path} become zero"
@@ -436,11 +442,12 @@ def _probe(run: CheckRun) -> Iterator[str]:
         )
 
 
-def _about(verdict: CheckVerdict, about: JudgementSubject) -> list[Judgement]:
-    return [judgement for judgement in verdict.judgements if judgement.about is about]
+def _about(verdict: CheckVerdict, subject: JudgementSubject) -> list[Judgement]:
+    return [judgement for judgement in verdict.judgements if judgement.about is subject]
 
 
 def _error(judgement: Judgement) -> str:
+    """Return an error as the end of a sentence whose subject is the output or layer."""
     if judgement.ruling is Ruling.NOT_FINITE:
         return "contains NaN or infinity, but the reference does not"
     if judgement.ruling is Ruling.DIFFERING:

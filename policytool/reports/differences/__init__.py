@@ -108,12 +108,15 @@ def headline(comparison: Comparison) -> str:
     else:
         counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
         verb = "differs" if differing == 1 else "differ"
-        what = ", ".join(
+        count_words = ", ".join(
             f"{counts[group]} {_COUNTED[group][counts[group] != 1]}"
             for group in range(len(_COUNTED))
             if counts[group]
         )
-        parts.append(f"{differing} of {_many(total, 'layer')} {verb}{': ' if what else ''}{what}")
+        parts.append(
+            f"{differing} of {_many(total, 'layer')} "
+            f"{verb}{': ' if count_words else ''}{count_words}"
+        )
     parts += _about_variables(comparison.variables)
     if comparison.optimizer is not None and comparison.optimizer.differs:
         parts.append("the optimizer differs")
@@ -219,17 +222,17 @@ def rows_of(
     Yield the rows of each entry. If many entries have the same differences, only the first has
     rows, and the number of the others follows.
     """
-    counts = Counter(cells for _, cells in named_cells)
+    counts = Counter(rows for _, rows in named_cells)
     printed: set[tuple[Cells, ...]] = set()
-    for name, several in named_cells:
-        many = counts[several] >= _ALIKE and not everything
-        if many and several in printed:
+    for name, rows in named_cells:
+        is_repeated = counts[rows] >= _ALIKE and not everything
+        if is_repeated and rows in printed:
             continue
-        printed.add(several)
-        for number, cells in enumerate(several):
+        printed.add(rows)
+        for number, cells in enumerate(rows):
             yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
-        if many:
-            text = f"  and {counts[several] - 1} more with the same differences"
+        if is_repeated:
+            text = f"  and {counts[rows] - 1} more with the same differences"
             blank = Cell(text="")
             yield Row(
                 cells=(Cell(text=text, tone=Tone.DIM, is_code=False), blank, blank, blank),
@@ -238,16 +241,17 @@ def rows_of(
 
 
 def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
+    """Yield the rows of a layer."""
     if layer.presence is not Presence.BOTH:
         variables_text = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
-        only = f"{layer.class_name or 'no class'}{variables_text}"
+        description = f"{layer.class_name or 'no class'}{variables_text}"
         in_a = layer.presence is Presence.A
         side = layer.presence.value.upper()
-        what = f"only in {side}" if layer.listed else f"listed only in {side}"
+        presence_words = f"only in {side}" if layer.listed else f"listed only in {side}"
         yield (
-            Cell(text=what),
-            Cell(text=only if in_a else "", tone=Tone.BAD),
-            Cell(text="" if in_a else only, tone=Tone.GOOD),
+            Cell(text=presence_words),
+            Cell(text=description if in_a else "", tone=Tone.BAD),
+            Cell(text="" if in_a else description, tone=Tone.GOOD),
         )
         return
     changes: Sequence[ValueChange] = layer.changes
@@ -267,6 +271,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
 
 
 def _section(section: Section, *, everything: bool) -> Iterator[Cells]:
+    """Yield the rows of the optimizer or of a signature."""
     if section.presence is not Presence.BOTH:
         in_a = section.presence is Presence.A
         yield (
@@ -289,13 +294,13 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
         change.aspect is Aspect.POLICY and not change.is_format_only for change in changes
     )
     for change in changes:
-        follows = change.aspect in {Aspect.COMPUTE, Aspect.VARIABLE} and has_policy
-        if everything or not (change.is_format_only or follows):
-            what = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
+        follows_policy = change.aspect in {Aspect.COMPUTE, Aspect.VARIABLE} and has_policy
+        if everything or not (change.is_format_only or follows_policy):
+            aspect_words = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
             named = (
-                f"{what} {change.key}".strip()
+                f"{aspect_words} {change.key}".strip()
                 if change.key and change.aspect is not Aspect.POLICY
-                else what
+                else aspect_words
             )
             tone = (
                 Tone.DIM
@@ -345,11 +350,11 @@ def _values_cell(variable: VariablePair) -> Cell:
             tone=Tone.BAD if variable.differs else Tone.DIM,
         )
     text, tone = _verdict(variable.values)
-    same = variable.a is not None and (variable.a.dtype, variable.a.shape) == (
+    has_same_type = variable.a is not None and (variable.a.dtype, variable.a.shape) == (
         variable.b.dtype,
         variable.b.shape,
     )
-    stored = "" if same else _variable_words(variable.b)
+    stored = "" if has_same_type else _variable_words(variable.b)
     return Cell(
         text=": ".join(part for part in (stored, text if variable.a is not None else "") if part),
         tone=tone if variable.a is not None else Tone.GOOD,
@@ -362,12 +367,12 @@ def _verdict(values: ValueComparison) -> tuple[str, Tone]:
         case ComparisonVerdict.EQUAL:
             return "equal bytes", Tone.DIM
         case ComparisonVerdict.ROUNDED:
-            which = {
+            rounded_words = {
                 Presence.A: "A is B rounded",
                 Presence.B: "B is A rounded",
                 Presence.BOTH: "equal values",
             }
-            return which[values.rounded or Presence.BOTH], Tone.MIXED
+            return rounded_words[values.rounded or Presence.BOTH], Tone.MIXED
         case ComparisonVerdict.NOT_COMPARED:
             return f"not compared: {values.reason or ''}", Tone.DIM
         case ComparisonVerdict.DIFFERENT:

@@ -97,11 +97,13 @@ def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
     Return the findings of a model by rule and severity, the most severe first; within a severity,
     in the order of the findings.
     """
-    by = group_pairs(((finding.rule, finding.severity), finding) for finding in audited.findings)
+    findings_by_rule = group_pairs(
+        ((finding.rule, finding.severity), finding) for finding in audited.findings
+    )
     rules = rules_of(audit)
     finding_groups = [
         FindingGroup(rule=rules[rule], severity=severity, findings=tuple(findings))
-        for (rule, severity), findings in by.items()
+        for (rule, severity), findings in findings_by_rule.items()
     ]
     return sorted(finding_groups, key=lambda group: group.severity.rank)
 
@@ -116,10 +118,10 @@ def layer_message(finding: Finding) -> str:
 
 def paths_by_message(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
     """Return each message about layers, with the paths of the layers that have it."""
-    by = group_pairs((layer_message(finding), finding.path) for finding in findings)
+    paths_by_text = group_pairs((layer_message(finding), finding.path) for finding in findings)
     return [
         (text, tuple(path for path in dict.fromkeys(paths) if path is not None))
-        for text, paths in by.items()
+        for text, paths in paths_by_text.items()
     ]
 
 
@@ -128,7 +130,7 @@ def remedies(findings: Iterable[Finding]) -> list[Remedy]:
     Return the remedies of findings, each once. Remedies that set policies of different layers are
     merged; the result re-exports the model if one of them does.
     """
-    by = group_pairs(
+    remedies_by_kind = group_pairs(
         (
             replace(remedy, assignments=(), retrace=remedy.retrace and not remedy.assignments),
             remedy,
@@ -136,7 +138,7 @@ def remedies(findings: Iterable[Finding]) -> list[Remedy]:
         for finding in findings
         if (remedy := finding.remedy) is not None
     )
-    return [_merge_remedies(remedies) for remedies in by.values()]
+    return [_merge_remedies(remedies) for remedies in remedies_by_kind.values()]
 
 
 def _merge_remedies(remedies: Sequence[Remedy]) -> Remedy:
@@ -189,8 +191,8 @@ def fix_sentences(audited: Audited, finding: Finding) -> str:
     for command in audited.commands if finding.severity is not Severity.NOTE else ():
         if command.fix is not None and finding.rule not in command.leaves:
             words = layout.command(migrate_words(audited.path, command.arguments or ()))
-            what = "this" if command.leaves else "the model"
-            sentence = f"`{words}` fixes {what} ({_effects(command.fix, command)})."
+            subject = "this" if command.leaves else "the model"
+            sentence = f"`{words}` fixes {subject} ({_effects(command.fix, command)})."
             by_target.setdefault(command.target, sentence)
     sentences = list(by_target.values())
     if finding.advice is not None:
@@ -216,11 +218,11 @@ def places(findings: Iterable[Finding]) -> str:
 
 def totals(audit: Audit) -> Totals:
     """Return the numbers of models, findings, fixes and failures."""
-    clean = suppressed = 0
+    clean_count = suppressed = 0
     severities = Counter[Severity]()
     fixes, within_reach = Counter[Fix](), Counter[Fix]()
     for audited in audit.audited:
-        clean += not audited.findings
+        clean_count += not audited.findings
         suppressed += len(audited.suppressed)
         severities.update(finding.severity for finding in audited.findings)
         remedies = [finding.remedy for finding in audited.findings if finding.remedy is not None]
@@ -228,7 +230,7 @@ def totals(audit: Audit) -> Totals:
         within_reach.update(remedy.fix for remedy in remedies if not remedy.retrace)
     return Totals(
         models=len(audit.audited),
-        clean=clean,
+        clean=clean_count,
         severities={severity: severities[severity] for severity in Severity},
         fixes={fix: fixes[fix] for fix in Fix},
         within_reach={fix: within_reach[fix] for fix in Fix},
@@ -244,11 +246,11 @@ def summary(audit: Audit) -> str:
     if count.models:
         finding_counts = _severity_words(count.severities)
         failing = count.models - count.clean
-        several = f" in {many(failing, 'model')}" if finding_counts and count.models > 1 else ""
+        model_words = f" in {many(failing, 'model')}" if finding_counts and count.models > 1 else ""
         checked_for = _releases(audit)
         sentences.append(
             f"Checked {many(count.models, 'model')}{checked_for}: "
-            f"{finding_counts or 'no findings'}{several}"
+            f"{finding_counts or 'no findings'}{model_words}"
         )
     safe, unsafe = count.within_reach[Fix.SAFE], count.within_reach[Fix.UNSAFE]
     if safe or unsafe:
@@ -294,14 +296,17 @@ _SHOWN: Final = 8
 
 def page(audit: Audit, view: View) -> Page:
     """Return the page; models without anything to report are only in the totals."""
-    done = {fixed.path: fixed for fixed in audit.fixed}
+    fixed_by_path = {fixed.path: fixed for fixed in audit.fixed}
     visible_models = [
         audited
         for audited in audit.audited
-        if audited.findings or audited.path in done or (audited.suppressed and view.suppressed)
+        if audited.findings
+        or audited.path in fixed_by_path
+        or (audited.suppressed and view.suppressed)
     ]
     models = [
-        tuple(_model(audit, audited, done.get(audited.path), view)) for audited in visible_models
+        tuple(_model(audit, audited, fixed_by_path.get(audited.path), view))
+        for audited in visible_models
     ]
     failures = failure_facts(audit.failures)
     text = summary(audit)
@@ -318,7 +323,9 @@ def _worst(audited_models: Iterable[Audited]) -> Severity | None:
     return min(severities, key=lambda severity: severity.rank, default=None)
 
 
-def _model(audit: Audit, audited: Audited, done: FixedModel | None, view: View) -> Iterator[Block]:
+def _model(
+    audit: Audit, audited: Audited, fixed_model: FixedModel | None, view: View
+) -> Iterator[Block]:
     worst = _worst([audited])
     yield Verdict.whole(
         subject=audited.path,
@@ -335,21 +342,21 @@ def _model(audit: Audit, audited: Audited, done: FixedModel | None, view: View) 
         yield Facts(facts=reasons)
     if view.suppressed and audited.suppressed:
         yield Facts(facts=tuple(_suppressed_facts(audited.suppressed)))
-    if done is not None and (facts := tuple(_fixes(done))):
+    if fixed_model is not None and (facts := tuple(_fixes(fixed_model))):
         yield Facts(facts=facts)
 
 
 def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
     label = f"{group.rule.id} {group.severity.value}"
     tone = TONES[group.severity]
-    whole = {layer_message(finding): finding.message for finding in group.findings}
+    full_messages = {layer_message(finding): finding.message for finding in group.findings}
     for text, paths in paths_by_message(group.findings):
-        several = len(paths) > 1
+        has_several_paths = len(paths) > 1
         yield Item(
             label=label,
             tone=tone,
-            text=_of_several(text, len(paths)) if several else whole[text],
-            names=join_and_count(paths, most) if several else "",
+            text=_of_several(text, len(paths)) if has_several_paths else full_messages[text],
+            names=join_and_count(paths, most) if has_several_paths else "",
         )
     for text in advice(group.findings):
         yield Item(label="", tone=Tone.PLAIN, text=f"hint: {text}", names="")
@@ -362,28 +369,32 @@ def _of_several(text: str, count: int) -> str:
 
 def _suppressed_facts(suppressed_findings: Iterable[Suppressed]) -> Iterator[Fact]:
     """Yield the suppressed findings by rule and reason."""
-    by = group_pairs(
+    paths_by_reason = group_pairs(
         (
             (suppressed.finding.rule, suppressed.by, suppressed.reason),
             suppressed.finding.path or suppressed.finding.message,
         )
         for suppressed in suppressed_findings
     )
-    for (rule, by_what, reason), where in by.items():
-        why = reason if by_what in reason else f"{by_what}{': ' if reason else ''}{reason}"
+    for (rule, by_what, reason), paths in paths_by_reason.items():
+        reason_words = reason if by_what in reason else f"{by_what}{': ' if reason else ''}{reason}"
         yield Fact(
             label=f"{rule} suppressed",
-            text=f"{', '.join(dict.fromkeys(where))} ({why})",
+            text=f"{', '.join(dict.fromkeys(paths))} ({reason_words})",
             tone=Tone.DIM,
         )
 
 
-def _fixes(done: FixedModel) -> Iterator[Fact]:
+def _fixes(fixed_model: FixedModel) -> Iterator[Fact]:
     """Yield the fixed findings, the others with their reasons, and the lost information."""
-    for rule, findings in group_pairs((finding.rule, finding) for finding in done.gone).items():
-        yield Fact(label=f"{rule} {OUTCOMES[done.outcome]}", text=places(findings), tone=Tone.GOOD)
+    for rule, findings in group_pairs(
+        (finding.rule, finding) for finding in fixed_model.gone
+    ).items():
+        yield Fact(
+            label=f"{rule} {OUTCOMES[fixed_model.outcome]}", text=places(findings), tone=Tone.GOOD
+        )
     unfixed = group_pairs(
-        ((entry.finding.rule, entry.reason), entry.finding) for entry in done.left
+        ((entry.finding.rule, entry.reason), entry.finding) for entry in fixed_model.left
     )
     for (rule, reason), findings in unfixed.items():
         yield Fact(
@@ -391,9 +402,11 @@ def _fixes(done: FixedModel) -> Iterator[Fact]:
             text=f"{places(findings)}: {reason}",
             tone=Tone.CAUTION,
         )
-    yield from (Fact(label="warning", text=text, tone=Tone.CAUTION) for text in done.warnings)
-    if done.backup is not None:
-        yield Fact(label="original", text=f"kept in {done.backup}", tone=Tone.DIM)
+    yield from (
+        Fact(label="warning", text=text, tone=Tone.CAUTION) for text in fixed_model.warnings
+    )
+    if fixed_model.backup is not None:
+        yield Fact(label="original", text=f"kept in {fixed_model.backup}", tone=Tone.DIM)
 
 
 _MOST: Final = 20
@@ -423,9 +436,9 @@ def charts(audit: Audit) -> Iterator[Bars]:
 
 def _chart(title: str, counts: Mapping[str, int], worst: Mapping[str, Severity]) -> Bars:
     ranked_counts = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    more = len(ranked_counts) - _MOST
+    hidden_count = len(ranked_counts) - _MOST
     return Bars(
-        title=title + (f" (the first {_MOST} of {len(ranked_counts)})" if more > 0 else ""),
+        title=title + (f" (the first {_MOST} of {len(ranked_counts)})" if hidden_count > 0 else ""),
         bars=tuple(
             Bar(label=name, value=count, text=f"{count:,}", tone=TONES[worst[name]])
             for name, count in ranked_counts[:_MOST]

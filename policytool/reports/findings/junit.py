@@ -73,9 +73,9 @@ def _suites(audit: Audit, view: View) -> Iterator[ET.Element]:
 
 def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> ET.Element:
     suite = _empty(audited.path)
-    seen = Counter[str]()
+    name_counts = Counter[str]()
     for finding in audited.findings:
-        case = _case(suite, finding, seen)
+        case = _case(suite, finding, name_counts)
         text = (
             f"{finding.message}.",
             plain(rules[finding.rule].summary),
@@ -87,7 +87,7 @@ def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> 
             _child(case, "failure", *text, type=finding.severity.value, message=finding.message)
     for suppressed_finding in audited.suppressed if suppressed else ():
         _child(
-            _case(suite, suppressed_finding.finding, seen),
+            _case(suite, suppressed_finding.finding, name_counts),
             "skipped",
             f"{suppressed_finding.finding.message}.",
             type=suppressed_finding.by,
@@ -113,15 +113,15 @@ def _empty(path: str) -> ET.Element:
     return ET.Element("testsuite", name=clean(path), file=clean(path))
 
 
-def _case(suite: ET.Element, finding: Finding, seen: Counter[str]) -> ET.Element:
+def _case(suite: ET.Element, finding: Finding, name_counts: Counter[str]) -> ET.Element:
     """Add a test with a name that is unique in the suite."""
     name = " ".join(filter(None, (finding.rule, finding.path, finding.detail)))
-    seen[name] += 1
+    name_counts[name] += 1
     return _child(
         suite,
         "testcase",
         classname=suite.get("name", ""),
-        name=name if seen[name] == 1 else f"{name} #{seen[name]}",
+        name=name if name_counts[name] == 1 else f"{name} #{name_counts[name]}",
     )
 
 

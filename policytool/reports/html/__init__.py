@@ -133,14 +133,18 @@ def curves(chart: Curves) -> DrawnCurves:
         curve.label: [_largest(curve.values[index] for index in group) for group in groups]
         for curve in chart.curves
     }
-    low, high = _decades([value for values in points.values() for value in values])
+    lowest_power, highest_power = _decades(
+        [value for values in points.values() for value in values]
+    )
     step = WIDTH / max(1, len(groups))
     return DrawnCurves(
         width=WIDTH,
         height=HEIGHT,
-        ticks=_ticks(low, high),
+        ticks=_ticks(lowest_power, highest_power),
         curves=tuple(
-            DrawnCurve(label=label, number=number, path=_path(values, step, low, high))
+            DrawnCurve(
+                label=label, number=number, path=_path(values, step, lowest_power, highest_power)
+            )
             for number, (label, values) in enumerate(points.items())
         ),
         places=tuple(
@@ -163,20 +167,22 @@ def _decades(values: Sequence[float | None]) -> tuple[int, int]:
     plotted_values = [
         value for value in values if value is not None and value > 0 and not math.isinf(value)
     ]
-    low = math.floor(math.log10(min(plotted_values, default=1.0)))
-    high = math.ceil(math.log10(max(plotted_values, default=1.0)))
-    return low, max(high, low + _LEAST_DECADES)
+    lowest = math.floor(math.log10(min(plotted_values, default=1.0)))
+    highest = math.ceil(math.log10(max(plotted_values, default=1.0)))
+    return lowest, max(highest, lowest + _LEAST_DECADES)
 
 
-def _height(value: float, low: int, high: int) -> float:
+def _height(value: float, lowest_power: int, highest_power: int) -> float:
     if value <= 0:
         return HEIGHT
     if math.isinf(value):
         return 0.0
-    return round(HEIGHT * (high - math.log10(value)) / (high - low), 1)
+    return round(HEIGHT * (highest_power - math.log10(value)) / (highest_power - lowest_power), 1)
 
 
-def _path(values: Sequence[float | None], step: float, low: int, high: int) -> str:
+def _path(
+    values: Sequence[float | None], step: float, lowest_power: int, highest_power: int
+) -> str:
     """Return the commands of a path, with gaps if values are missing."""
     words: list[str] = []
     is_down = False
@@ -184,7 +190,7 @@ def _path(values: Sequence[float | None], step: float, low: int, high: int) -> s
         if value is None or math.isnan(value):
             is_down = False
             continue
-        x, y = (at + 0.5) * step, _height(value, low, high)
+        x, y = (at + 0.5) * step, _height(value, lowest_power, highest_power)
         words.append(f"{'L' if is_down else 'M'}{x:.1f} {y}")
         if not is_down:  # a point by itself is seen, too
             words.append(f"h{min(_DOT, step / 2):.1f}")
@@ -226,21 +232,25 @@ class DrawnProfile(NamedTuple):
 
 def profile(chart: Profile) -> DrawnProfile:
     """Return the positions of the points; infinite values are at the top."""
-    low, high = _decades([chart.limit, *(point.value for point in chart.points)])
+    lowest_power, highest_power = _decades([chart.limit, *(point.value for point in chart.points)])
     points = tuple(
-        DrawnPoint(point=point, x=_percent(point.share), y=_height(point.value, low, high))
+        DrawnPoint(
+            point=point,
+            x=_percent(point.share),
+            y=_height(point.value, lowest_power, highest_power),
+        )
         for point in sorted(chart.points, key=lambda point: point.share)
     )
     return DrawnProfile(
         width=WIDTH,
         height=HEIGHT,
-        ticks=_ticks(low, high),
+        ticks=_ticks(lowest_power, highest_power),
         shares=tuple((_percent(part / 4), f"{25 * part}%") for part in range(5)),
         path="L".join(
             f"{drawn_point.x * WIDTH / 100:.1f} {drawn_point.y}" for drawn_point in points
         ),
         points=points,
-        limit=_height(chart.limit, low, high),
+        limit=_height(chart.limit, lowest_power, highest_power),
     )
 
 
@@ -249,10 +259,15 @@ def _percent(share: float) -> float:
     return round(_INSET + (100 - 2 * _INSET) * share, 2)
 
 
-def _ticks(low: int, high: int) -> tuple[Tick, ...]:
+def _ticks(lowest_power: int, highest_power: int) -> tuple[Tick, ...]:
     return tuple(
-        Tick(y=round(HEIGHT * (high - power) / (high - low), 1), text=f"1e{power}")
-        for power in range(low, high + 1, max(1, (high - low) // 6))
+        Tick(
+            y=round(HEIGHT * (highest_power - power) / (highest_power - lowest_power), 1),
+            text=f"1e{power}",
+        )
+        for power in range(
+            lowest_power, highest_power + 1, max(1, (highest_power - lowest_power) // 6)
+        )
     )
 
 
@@ -414,8 +429,8 @@ _NAME_CHARACTERS: Final = 60
 def render(page: Page, title: str) -> str:
     """Return a page as an HTML document; ``title`` names the command."""
     subjects = [subject for group in page.groups if (subject := _subject(group))]
-    whole = f"{title}: {subjects[0]}" if len(subjects) == 1 else title
-    return _document("page.html", title=whole, heading=title, page=page)
+    full_title = f"{title}: {subjects[0]}" if len(subjects) == 1 else title
+    return _document("page.html", title=full_title, heading=title, page=page)
 
 
 def render_directory(page: Page, title: str) -> Mapping[str, str]:

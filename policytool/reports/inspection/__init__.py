@@ -105,42 +105,45 @@ def declared_dtypes(model: Model) -> Declared:
     )
 
 
-def contradiction(by: Declared, signature: Signature) -> str | None:
+def contradiction(declared: Declared, signature: Signature) -> str | None:
     """
-    Return how a signature contradicts its layers; None if it does not, if its graph was not read,
-    or if no layer declares a dtype.
+    Return how a signature contradicts its layers, as a part of a sentence; None if it does not, or
+    if its graph was not read.
 
-    It does if layers with variables declare a 16-bit dtype that no op computes in, or if ops
-    compute in a 16-bit dtype that no layer declares.
+    It does if layers with variables declare a 16-bit dtype in which no op computes, or if ops
+    compute in a 16-bit dtype that no layer declares. If no layer declares a dtype, nothing is
+    compared.
     """
     computed = signature.compute_dtypes
-    if not computed or not by.by_any:
+    if not computed or not declared.by_any:
         return None
     unmet = [
-        dtype for dtype in _HALVES if dtype in by.by_layers_with_variables and dtype not in computed
+        dtype
+        for dtype in _HALVES
+        if dtype in declared.by_layers_with_variables and dtype not in computed
     ]
-    unsaid = [dtype for dtype in _HALVES if dtype in computed and dtype not in by.by_any]
+    undeclared = [dtype for dtype in _HALVES if dtype in computed and dtype not in declared.by_any]
     clauses = [f"layers declare {' and '.join(unmet)}"] * bool(unmet) + [
-        f"no layer declares {' or '.join(unsaid)}"
-    ] * bool(unsaid)
+        f"no layer declares {' or '.join(undeclared)}"
+    ] * bool(undeclared)
     return " and ".join(clauses) or None
 
 
-def computes_words(by: Declared, signature: Signature) -> str:
+def computes_words(declared: Declared, signature: Signature) -> str:
     """
-    Return what a signature computes in, and what contradicts it; nothing where its graph was not
-    read.
+    Return the dtypes in which a signature computes, and any contradiction; empty if its graph was
+    not read.
     """
-    return f"computes {_in_words(by, signature)}" if signature.compute_dtypes else ""
+    return f"computes {_in_words(declared, signature)}" if signature.compute_dtypes else ""
 
 
 def contradictions(model: Model) -> list[str]:
     """Return a sentence for each way in which signatures contradict the layers."""
-    by = declared_dtypes(model)
+    declared = declared_dtypes(model)
     names_by_words = group_pairs(
-        (_in_words(by, signature), signature.name)
+        (_in_words(declared, signature), signature.name)
         for signature in model.signatures
-        if contradiction(by, signature)
+        if contradiction(declared, signature)
     )
     return [
         (
@@ -153,8 +156,8 @@ def contradictions(model: Model) -> list[str]:
 
 def ops_words(ops: Sequence[TracedOp]) -> str:
     """
-    Return ops by the list of mixed precision that contains them: ``allow 12 MatMul float32, 3
-    Conv2D float32; deny 1 Softmax float32``.
+    Return ops by their list of automatic mixed precision: ``allow 12 MatMul float32, 3 Conv2D
+    float32; deny 1 Softmax float32``.
     """
     grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
     return "; ".join(
@@ -162,8 +165,8 @@ def ops_words(ops: Sequence[TracedOp]) -> str:
     )
 
 
-def _in_words(by: Declared, signature: Signature) -> str:
-    conflict = contradiction(by, signature)
+def _in_words(declared: Declared, signature: Signature) -> str:
+    conflict = contradiction(declared, signature)
     *others, last = signature.compute_dtypes
     dtypes_said = f"{', '.join(others)} and {last}" if others else last
     return f"in {dtypes_said}" + (f", although {conflict}" if conflict else "")
@@ -176,8 +179,8 @@ def _compute_dtypes(layers: Iterable[Layer]) -> frozenset[str]:
 def _kinds(ops: Iterable[TracedOp]) -> str:
     ordered = sorted(ops, key=lambda op: (-op.count, op.op, op.dtype))
     kind_texts = [f"{op.count} {op.op} {op.dtype}" for op in ordered[:_KINDS]]
-    rest = sum(op.count for op in ordered[_KINDS:])
-    return ", ".join([*kind_texts, f"{rest} others"] if rest else kind_texts)
+    further_count = sum(op.count for op in ordered[_KINDS:])
+    return ", ".join([*kind_texts, f"{further_count} others"] if further_count else kind_texts)
 
 
 _TONES: Final = {LOADS: Tone.GOOD}
@@ -239,8 +242,8 @@ def _model(
 
 def _verdict(model: Model) -> Verdict:
     """
-    Return the answer to whether the model can be used: code that runs when it is loaded, what
-    serves it, the releases that load it, and why current ones do not.
+    Return the answer to whether the model can be used: code that runs when it is loaded, the
+    programs that serve it, the releases that load it, and why current ones do not.
     """
     current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
     warning, serving = _code_warning(model), _serving(model)
@@ -270,8 +273,8 @@ def _code_warning(model: Model) -> str:
     """Return the advice not to load a model that contains code; nothing without code."""
     pickles = [entry.message for entry in model.observations if entry.code == _PICKLED]
     clauses = [*pickles, *model.executed_code]
-    more = f"; {many(len(clauses) - 1, 'more cause')}" if clauses[1:] else ""
-    return f"do not load it unless you trust its author: {clauses[0]}{more}" if clauses else ""
+    further = f"; {many(len(clauses) - 1, 'more cause')}" if clauses[1:] else ""
+    return f"do not load it unless you trust its author: {clauses[0]}{further}" if clauses else ""
 
 
 _PICKLED: Final = "pickled-weights"
@@ -281,15 +284,17 @@ _SERVING: Final = "serving_default"
 
 
 def _serving(model: Model) -> str:
-    """Return a signature of a SavedModel, and what runs it; nothing for other models."""
+    """
+    Return a signature of a SavedModel, and the programs that run it; nothing for other models.
+    """
     if not model.signatures:
         return ""
     first = min(model.signatures, key=lambda signature: signature.name != _SERVING)
-    more = len(model.signatures) - 1
-    others = f" and {more} more" if more else ""
+    further_count = len(model.signatures) - 1
+    others = f" and {further_count} more" if further_count else ""
     return (
-        f"{'signatures' if more else 'signature'} {signature_words(first)}{others} for TF Serving, "
-        "tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
+        f"{'signatures' if further_count else 'signature'} {signature_words(first)}{others} for "
+        "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
     )
 
 
@@ -306,9 +311,9 @@ def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
         yield from (Fact(label=label, text=text) for label, text in training_lines(current))
     if optimizer := _optimizer_words(model):
         yield Fact(label="optimizer", text=optimizer)
-    by, alone = declared_dtypes(model), is_stored_alone(model.layers)
+    declared, stored_alone = declared_dtypes(model), is_stored_alone(model.layers)
     for signature in model.signatures:
-        yield from _signature(signature, by, ops=alone)
+        yield from _signature(signature, declared, ops=stored_alone)
 
 
 def origin(model: Model) -> list[str]:
@@ -341,14 +346,15 @@ def _optimizer_words(model: Model) -> str | None:
 
 def totals(model: Model) -> tuple[str, str]:
     """
-    Return how many layers have which policy, and how many parameters are stored in how many bytes.
+    Return the number of layers with each policy, and the number and the size of the stored
+    parameters.
     """
     summary = model.summary
     counts = ", ".join(
         f"{count} {name}"
         for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0]))
     )
-    without = summary.layers - sum(summary.policies.values())
+    unset_count = summary.layers - sum(summary.policies.values())
     unknown = not summary.parameters and any(
         observation.code == _PICKLED for observation in model.observations
     )
@@ -356,20 +362,20 @@ def totals(model: Model) -> tuple[str, str]:
         f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, "
         f"{bytes_words(summary.bytes)} stored"
     )
-    rest = f", {without} without a policy" if counts and without else ""
+    unset_words = f", {unset_count} without a policy" if counts and unset_count else ""
     return (
         (
             f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: "
-            f"{counts or 'no policy'}{rest}"
+            f"{counts or 'no policy'}{unset_words}"
         ),
         "number of parameters unknown" if unknown else stored,
     )
 
 
-def _signature(signature: Signature, by: Declared, *, ops: bool) -> Iterator[Fact]:
+def _signature(signature: Signature, declared: Declared, *, ops: bool) -> Iterator[Fact]:
     yield Fact(label="signature", text=signature_words(signature))
-    if computes := computes_words(by, signature):
-        tone = Tone.BAD if contradiction(by, signature) else Tone.DIM
+    if computes := computes_words(declared, signature):
+        tone = Tone.BAD if contradiction(declared, signature) else Tone.DIM
         yield Fact(label="", text=computes, tone=tone)
     if signature.ops and ops:
         yield Fact(label="", text=ops_words(signature.ops), tone=Tone.DIM)
@@ -427,12 +433,14 @@ def _layers(model: Model) -> str:
     if len(counts) == 1:
         return f"{layers}, {counts[0][0]}"
     named = ", ".join(f"{count} {policy}" for policy, count in counts[:_SHOWN])
-    more = len(counts) - _SHOWN
-    return f"{layers}: {named}" + (f" and {more} more policies" if more > 0 else "")
+    further_count = len(counts) - _SHOWN
+    return f"{layers}: {named}" + (
+        f" and {further_count} more policies" if further_count > 0 else ""
+    )
 
 
 def charts(layers: Sequence[Layer]) -> Iterator[Bars]:
-    """Yield the charts, but for those without a bar."""
+    """Yield the charts that have a bar."""
     computing = Counter(
         dtype_words(layer, layer.compute_dtype) for layer in layers if layer.class_name is not None
     )

@@ -36,8 +36,8 @@ _PART: Final = re.compile(r"(?<![^\W_])[^\W_]++(?=[_.-])")
 
 def is_stored_alone(layers: Sequence[Layer]) -> bool:
     """
-    Return whether the file says no more of its layers than their variables and ops: weights, and
-    graphs without Keras' metadata.
+    Return whether the file contains only variables and ops of layers, as weights and graphs without
+    Keras metadata do.
     """
     return all(layer.class_name is None for layer in layers)
 
@@ -46,9 +46,9 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, sizes: bool, whole:
     """
     Return the table of layers.
 
-    :param variables: whether each variable has its own row
+    :param variables: whether each variable has a row
     :param sizes: whether layers have output shapes and numbers of parameters
-    :param whole: whether to show equal blocks as well
+    :param whole: whether to include blocks that are equal to an earlier one
     """
     fields = (
         STORED_TABLE
@@ -137,57 +137,59 @@ def _nodes(layers: Sequence[Layer], fields: Sequence[Field[Layer]]) -> list[_Nod
 
 def _labels(nodes: Sequence[_Node]) -> list[str]:
     """
-    Return each node's name below what holds it, with as much of the path before it as it takes to
-    tell it from the others.
+    Return the label of each node: its name below its parent, with as much of its path as makes it
+    unique.
     """
     lengths = [node.below for node in nodes]
     labels = ["/".join(node.parts[-length:]) for node, length in zip(nodes, lengths, strict=True)]
     while True:
         counts = Counter(labels)
-        twice = [
+        ambiguous = [
             index
             for index, label in enumerate(labels)
             if counts[label] > 1 and lengths[index] < len(nodes[index].parts)
         ]
-        if not twice:
+        if not ambiguous:
             return labels
-        for index in twice:
+        for index in ambiguous:
             lengths[index] += 1
             labels[index] = "/".join(nodes[index].parts[-lengths[index] :])
 
 
 def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_TreeEntry]:
     """
-    Yield the nodes, with one row for neighbouring blocks that are like an earlier one.
+    Yield the nodes, with one row for neighboring blocks that equal an earlier block.
 
     :param level: how many numbers the names of these nodes have in common
     """
     pending: _TreeEntry | None = None
-    seen: dict[tuple[object, ...], str] = {}
+    name_by_signature: dict[tuple[object, ...], str] = {}
     for block in _blocks(nodes, level):
         name = _block_name(block, level)
-        own = _signature(block, name)
-        like = seen.get(own) if len(block) > 1 else None
-        if like is None:
+        signature = _signature(block, name)
+        equal_block = name_by_signature.get(signature) if len(block) > 1 else None
+        if equal_block is None:
             if pending is not None:
                 yield pending
                 pending = None
-            seen[own] = name
+            name_by_signature[signature] = name
             yield from _block_rows(block, level)
             continue
         first = name
         if pending is not None:
-            if pending.like == like:
+            if pending.like == equal_block:
                 first = pending.names[0]
             else:
                 yield pending
-        pending = _TreeEntry(node=block[0], names=(first, name), like=like, layers=len(block))
+        pending = _TreeEntry(
+            node=block[0], names=(first, name), like=equal_block, layers=len(block)
+        )
     if pending is not None:
         yield pending
 
 
 def _block_rows(block: Sequence[_Node], level: int) -> Iterator[_TreeEntry]:
-    """Yield the rows of a block that is shown, in which blocks may be alike in turn."""
+    """Yield the rows of a block that is shown; its inner blocks may also equal earlier ones."""
     if len(block) == 1:
         yield _TreeEntry(node=block[0])
     elif _is_run(block):
@@ -198,7 +200,7 @@ def _block_rows(block: Sequence[_Node], level: int) -> Iterator[_TreeEntry]:
 
 
 def _blocks(nodes: Sequence[_Node], level: int) -> Iterator[Sequence[_Node]]:
-    """Divide siblings, each with what it holds, into blocks."""
+    """Divide siblings, each with the nodes below it, into blocks."""
     depth = nodes[0].depth if nodes else 0
     starts = [index for index, node in enumerate(nodes) if node.depth <= depth]
     ends = [*starts[1:], len(nodes)]
@@ -233,7 +235,9 @@ def _prefix(name: str, level: int) -> str:
 
 
 def _is_run(block: Sequence[_Node]) -> bool:
-    """Return whether a block is neighbours, and no layer with those in it."""
+    """
+    Return whether a block consists of neighboring layers, and is not a layer with the layers in it.
+    """
     return len(block) > 1 and block[1].depth == block[0].depth
 
 
@@ -257,9 +261,9 @@ def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
 
 def _like_row(entry: _TreeEntry, columns: int) -> Row:
     first, last = entry.names
-    several = first != last
-    count = f"{entry.layers} layers{' each' if several else ''}"
-    text = f"{f'{first} to {last}' if several else first}: like {entry.like} ({count})"
+    is_range = first != last
+    count = f"{entry.layers} layers{' each' if is_range else ''}"
+    text = f"{f'{first} to {last}' if is_range else first}: like {entry.like} ({count})"
     return Row(
         depth=entry.node.depth,
         cells=(Cell(text=text, tone=Tone.DIM), *(Cell(text="") for _ in range(columns - 1))),

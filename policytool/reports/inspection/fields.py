@@ -67,7 +67,7 @@ GLOBAL: Final = "(global)"
 
 
 def dtype_words(layer: Layer, name: str | None) -> str:
-    """Return a dtype of a layer, or who decides if the file has none."""
+    """Return a dtype of a layer; if the file has none, what determines it."""
     return name or (GLOBAL if layer.source is Source.GLOBAL else "?")
 
 
@@ -96,15 +96,13 @@ def _dtype_source_cell(layer: Layer) -> Cell:
 
 def is_traced_otherwise(layer: Layer) -> bool:
     """
-    Return whether a layer has traced ops and none of them has the dtype that its policy declares to
-    compute in.
-
-    Models compute nothing themselves, and the ops of op layers have their inputs' dtypes whatever
-    the policy says.
+    Return whether a layer has traced ops, none of which has the compute dtype of its policy. Models
+    compute nothing themselves, and the ops of op layers have the dtypes of their inputs, so both
+    are left out.
     """
-    judged = layer.class_name not in MODEL_CLASSES and not layer.opaque
+    is_judged = layer.class_name not in MODEL_CLASSES and not layer.opaque
     return (
-        judged
+        is_judged
         and bool(layer.traced_dtypes)
         and dtypes.is_float(layer.compute_dtype)
         and layer.compute_dtype not in layer.traced_dtypes
@@ -137,7 +135,7 @@ def _is_stored_otherwise(layer: Layer) -> bool:
 
 
 def stored_dtypes(layer: Layer) -> list[str]:
-    """Return the dtypes that the layer's variables are stored in."""
+    """Return the dtypes in which the layer's variables are stored."""
     return list(dict.fromkeys(variable.dtype for variable in layer.variables))
 
 

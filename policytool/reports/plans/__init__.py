@@ -176,8 +176,10 @@ def _storage(migration: Migration) -> str:
             if migration.target is not None and plan.format not in _TENSORLESS and not plan.refusals
             else ""
         )
-    ways = Counter(f"{cast.before} to {cast.after}" for cast in plan.casts)
-    text = converted or "cast " + ", ".join(f"{count} from {way}" for way, count in ways.items())
+    cast_counts = Counter(f"{cast.before} to {cast.after}" for cast in plan.casts)
+    text = converted or "cast " + ", ".join(
+        f"{count} from {cast_words}" for cast_words, count in cast_counts.items()
+    )
     counts = list(migration.counts.values())
     for word, number in (
         ("overflow", sum(count.overflow for count in counts)),
@@ -194,10 +196,10 @@ def _releases(migration: Migration) -> Iterator[Fact]:
     plan = migration.plan
     if plan.conversion is not None:  # the verdict names the release that it is for
         target = plan.conversion.target
-        own = [verdict for verdict in plan.loaders_after if verdict.loader == target]
+        target_verdicts = [verdict for verdict in plan.loaders_after if verdict.loader == target]
         yield from (
             Fact(label=label, text=text, tone=Tone.CAUTION)
-            for label, text in loader_lines(own)
+            for label, text in loader_lines(target_verdicts)
             if label in {UNKNOWN, COMPILE}
         )
         return
@@ -219,8 +221,8 @@ def _by_reason(plan: Plan, migration: Migration) -> Iterator[Fact]:
     before = {verdict.loader for verdict in plan.loaders_before if verdict.reason is None}
     after = {verdict.loader: verdict.reason for verdict in plan.loaders_after}
     failing = [(reason, loader) for loader, reason in after.items() if reason is not None]
-    lost = group_pairs((reason, loader) for reason, loader in failing if loader in before)
-    for reason, loaders in lost.items():
+    lost_by_reason = group_pairs((reason, loader) for reason, loader in failing if loader in before)
+    for reason, loaders in lost_by_reason.items():
         yield Fact(
             label="now fails in",
             text=f"{loader_ranges(loaders)}: {reason}{_hint(migration, loaders[-1], reason)}",
@@ -320,11 +322,11 @@ def _verdict(migration: Migration) -> Verdict:
         case Status.MISSED:
             compared = migration.comparison
             are_equal = compared is not None and compared.missed == compared.retyped
-            what = "the dtypes of outputs" if are_equal else "predictions"
+            subject = "the dtypes of outputs" if are_equal else "predictions"
             return Verdict.whole(
                 subject=plan.path,
                 text=(
-                    f"nothing was written because {what} differ; the original is unchanged. "
+                    f"nothing was written because {subject} differ; the original is unchanged. "
                     "Use --no-verify to write the result without the comparison"
                 ),
                 tone=Tone.BAD,

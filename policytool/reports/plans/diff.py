@@ -175,8 +175,8 @@ def _words(edit: Edit, value: Json | Absent) -> str:
             )
             return f"{class_name} {parsed.name}" + (f", loss scale {scale}" if scale else "")
         inner = config.get("inner_optimizer", config.get("optimizer"))
-        within = keras_objects.class_of(inner) if isinstance(inner, dict) else inner
-        return f"{class_name}({within})" if within else class_name
+        inner_class = keras_objects.class_of(inner) if isinstance(inner, dict) else inner
+        return f"{class_name}({inner_class})" if inner_class else class_name
     return value if isinstance(value, str) else repr(value)
 
 
@@ -218,16 +218,16 @@ def conversion_facts(
     variables = f" with {many(len(content.placements), 'variable')}" if content.placements else ""
     state = f" and {many(len(content.state), 'optimizer variable')}" if content.state else ""
     yield Fact(label="format", text=f"{container}{variables}{state}")
-    proven = sorted({name for name, proof in conversion.proofs if proof is Proof.PROVEN})
-    if proven:
-        text = f"{join_first(proven, 8)}: predictions of both libraries were identical"
+    proven_classes = sorted({name for name, proof in conversion.proofs if proof is Proof.PROVEN})
+    if proven_classes:
+        text = f"{join_first(proven_classes, 8)}: predictions of both libraries were identical"
         yield Fact(label="tested", text=text)
     if conversion.unmeasured and not is_verified:
         text = f"no measurement covers {join_first(conversion.unmeasured, 8)}"
         yield Fact(label="untested", text=text, tone=Tone.CAUTION)
     if matching:
-        among = measured_releases(family_of(conversion.target))
-        yield Fact(label="same in", text=loader_ranges(matching, among))
+        measured = measured_releases(family_of(conversion.target))
+        yield Fact(label="same in", text=loader_ranges(matching, measured))
 
 
 def stored_values_words(conversion: Conversion) -> str:
@@ -235,16 +235,16 @@ def stored_values_words(conversion: Conversion) -> str:
     Return the effect on stored values: the number of unchanged variables, and the changes of the
     others.
     """
-    every = (*conversion.content.placements, *conversion.content.state)
-    ways = Counter(_value_change(placement) for placement in every)
-    same = ways.pop("", 0)
-    if not every:
+    placements = (*conversion.content.placements, *conversion.content.state)
+    change_counts = Counter(_value_change(placement) for placement in placements)
+    unchanged_count = change_counts.pop("", 0)
+    if not placements:
         return ""
-    if not ways:
+    if not change_counts:
         return "all stored values are unchanged"
     return (
-        f"{same} of {len(every)} variables are unchanged; "
-        f"{', '.join(f'{count} {way}' for way, count in ways.items())}"
+        f"{unchanged_count} of {len(placements)} variables are unchanged; "
+        f"{', '.join(f'{count} {change}' for change, count in change_counts.items())}"
     )
 
 
@@ -324,18 +324,22 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
         holder, key = place(marked, edit.address.pointer)
         holder[key] = f"{_MARK}{position}"
     runs: list[_Change] = []
-    same: list[str] = []
+    unchanged_lines: list[str] = []
     escaped = json.dumps(_MARK)[1:-1]
     for line in json.dumps(marked, indent=2, ensure_ascii=False).splitlines():
         head, mark, tail = line.partition(f'"{escaped}')
         if not mark:
-            same.append(line)
+            unchanged_lines.append(line)
             continue
         number, _, comma = tail.partition('"')
         edit = edits[int(number)]
-        if edit.before is ABSENT and same and not comma:  # the key before it gets a comma
-            last = same.pop()
-            runs.append(_Change(before=tuple(same), after=tuple(same), same=True))
+        if (
+            edit.before is ABSENT and unchanged_lines and not comma
+        ):  # the key before it gets a comma
+            last = unchanged_lines.pop()
+            runs.append(
+                _Change(before=tuple(unchanged_lines), after=tuple(unchanged_lines), same=True)
+            )
             runs.append(
                 _Change(
                     before=(last.removesuffix(","),),
@@ -344,10 +348,12 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
                 )
             )
         else:
-            runs.append(_Change(before=tuple(same), after=tuple(same), same=True))
+            runs.append(
+                _Change(before=tuple(unchanged_lines), after=tuple(unchanged_lines), same=True)
+            )
             runs += _line_changes(_lines(head, edit.before, comma), _lines(head, edit.after, comma))
-        same = []
-    return [*runs, _Change(before=tuple(same), after=tuple(same), same=True)]
+        unchanged_lines = []
+    return [*runs, _Change(before=tuple(unchanged_lines), after=tuple(unchanged_lines), same=True)]
 
 
 def _line_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[_Change]:
@@ -360,8 +366,8 @@ def _lines(head: str, value: Json | Absent, comma: str) -> tuple[str, ...]:
     if value is ABSENT:
         return ()
     indent = " " * (len(head) - len(head.lstrip()))
-    first, *rest = json.dumps(value, indent=2, ensure_ascii=False).splitlines()
-    lines = [head + first, *(indent + line for line in rest)]
+    first, *further_lines = json.dumps(value, indent=2, ensure_ascii=False).splitlines()
+    lines = [head + first, *(indent + line for line in further_lines)]
     return (*lines[:-1], lines[-1] + comma)
 
 

@@ -106,11 +106,11 @@ def _agreement(comparison: PredictionComparison) -> str:
     releases = _releases(comparison)
     both = len(releases) > 1
     rows = f"{comparison.samples} row{'' if comparison.samples == 1 else 's'}"
-    who = " and ".join(releases)
+    release_words = " and ".join(releases)
     if comparison.tolerance and not comparison.keeps_dtypes:  # dtypes change on purpose
-        return f"predictions of {who} agree within the tolerance for {rows}"
+        return f"predictions of {release_words} agree within the tolerance for {rows}"
     verb, files = ("make", "") if both else ("makes", " with both files")
-    return f"{who} {verb} the same predictions{files} for {rows}"
+    return f"{release_words} {verb} the same predictions{files} for {rows}"
 
 
 def _releases(comparison: PredictionComparison) -> list[str]:

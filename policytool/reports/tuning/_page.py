@@ -105,11 +105,11 @@ def _layer_section(
     sentences: Sequence[str] = (),
 ) -> Iterator[Section]:
     """Yield a table of layers with these columns; nothing without layers."""
-    more = len(layers) - len(layers[:most])
-    hint = f"{many(more, 'more layer')} not shown; use -v to show all"
+    hidden_count = len(layers) - len(layers[:most])
+    hint = f"{many(hidden_count, 'more layer')} not shown; use -v to show all"
     if layers:
         yield fields_section(
-            title, layer_fields, layers[:most], [*sentences, *([hint] if more else [])]
+            title, layer_fields, layers[:most], [*sentences, *([hint] if hidden_count else [])]
         )
 
 
@@ -156,14 +156,14 @@ def _kept_fields(tuning: Tuning) -> Iterator[Field]:
 
 def _converted_fields(tuning: Tuning) -> Iterator[Field]:
     trials = {frozenset(trial.kept): trial for trial in tuning.trials}
-    every = frozenset(layer.path for layer in tuning.layers)
+    paths = frozenset(layer.path for layer in tuning.layers)
     yield from _names(Tone.PLAIN)
     yield Column(title="own error", minimum=_NUMBER), _own_error
     yield Column(title="headroom", minimum=8), _headroom
     yield (
         Column(title="converted by itself", minimum=_NUMBER, priority=2),
         lambda layer: (
-            _excess(layer.excess_by_itself, trials.get(every - {layer.path})) or Cell(text="")
+            _excess(layer.excess_by_itself, trials.get(paths - {layer.path})) or Cell(text="")
         ),
     )
     yield (
@@ -373,9 +373,9 @@ def _chosen_rows(tuning: Tuning, points: Sequence[CurvePoint]) -> list[CurvePoin
         return list(points)
     last = len(points) - 1
     chosen = [at for at, point in enumerate(points) if _is_chosen(tuning, point)]
-    near = [other for at in chosen for other in (at, at + 1, at - 1) if 0 <= other <= last]
-    spread = [round(step * last / (_ROWS - 1)) for step in range(_ROWS)]
-    order = list(dict.fromkeys([0, last, *near, *spread]))
+    neighbours = [other for at in chosen for other in (at, at + 1, at - 1) if 0 <= other <= last]
+    even_rows = [round(step * last / (_ROWS - 1)) for step in range(_ROWS)]
+    order = list(dict.fromkeys([0, last, *neighbours, *even_rows]))
     return [points[at] for at in sorted(order[:_ROWS])]
 
 
@@ -426,8 +426,10 @@ def facts(tuning: Tuning) -> Iterator[Fact]:
 def _policy(tuning: Tuning) -> str:
     if not tuning.passed:
         return f"{tuning.policy} for up to {many(len(tuning.layers), 'layer')}"
-    ruled = sum(layer.rule is not None for layer in tuning.converted)
-    by_rule = f", including {ruled:,} that migrate keeps in float32 by default" if ruled else ""
+    rule_count = sum(layer.rule is not None for layer in tuning.converted)
+    by_rule = (
+        f", including {rule_count:,} that migrate keeps in float32 by default" if rule_count else ""
+    )
     return (
         f"{tuning.policy} for {len(tuning.converted):,} of {many(len(tuning.layers), 'layer')}"
         f"{by_rule}"
@@ -436,8 +438,8 @@ def _policy(tuning: Tuning) -> str:
 
 def _reference(tuning: Tuning) -> Iterator[str]:
     yield f"the same model in {tuning.reference.policy or 'its own policies'}"
-    _, *more = checks.side_words(tuning.reference)
-    yield from more
+    _, *further_words = checks.side_words(tuning.reference)
+    yield from further_words
 
 
 def _validation(tuning: Tuning) -> str:
@@ -485,17 +487,17 @@ def _describe_ending(tuning: Tuning) -> str:
 
 
 def _minimality(tuning: Tuning) -> str:
-    tried = (
+    trial_words = (
         "the objective is not met if the layer in float32 is converted"
         if len(tuning.kept) == 1
         else "the objective is not met if any one of the float32 layers is converted"
     )
     if tuning.is_minimum:
         return (
-            f"{tried}; no smaller set meets it, if additional layers in float32 never increase "
-            "the error"
+            f"{trial_words}; no smaller set meets it, if additional layers in float32 never "
+            "increase the error"
         )
-    return f"{tried} (each was tried); a smaller set of other layers may exist"
+    return f"{trial_words} (each was tried); a smaller set of other layers may exist"
 
 
 _SAME: Final = frozenset({Split.NONE, Split.USED})

@@ -166,13 +166,19 @@ def _metric_goal(tuning: Tuning, goal: MetricOptions) -> str:
 
 
 def _tolerance_words(tolerances: Tolerances) -> str:
-    plain = [tolerance.value for tolerance in tolerances.given if tolerance.pattern is None]
+    default_values = [
+        tolerance.value for tolerance in tolerances.given if tolerance.pattern is None
+    ]
     named = [tolerance for tolerance in tolerances.given if tolerance.pattern is not None]
     if not named:
-        allowed = f"at most {figure(plain[-1])}" if plain else "within the default tolerance"
+        allowed = (
+            f"at most {figure(default_values[-1])}"
+            if default_values
+            else "within the default tolerance"
+        )
         return f"relative error of each output {allowed}"
     parts = [f"{figure(tolerance.value)} for {tolerance.pattern}" for tolerance in named]
-    others = figure(plain[-1]) if plain else "the default tolerance"
+    others = figure(default_values[-1]) if default_values else "the default tolerance"
     return f"relative error at most {', '.join(parts)}, and {others} for the other outputs"
 
 
@@ -203,12 +209,12 @@ def _outcome(tuning: Tuning) -> str:
     if tuning.best is not None:
         return f"{_best_set_words(tuning, tuning.best)}; {trials}"
     if tuning.ending is Ending.IMPOSSIBLE:
-        missed = (
+        missed_words = (
             "the outputs exceed the tolerance"
             if is_error_only(tuning.objective)
             else "the objective is not met"
         )
-        return f"{missed} even with every layer in float32{_closest(tuning, ': ')}; {trials}"
+        return f"{missed_words} even with every layer in float32{_closest(tuning, ': ')}; {trials}"
     sentence = _no_set_words(tuning, trials)
     return sentence + _closest(tuning, "; the closest set: ")
 

@@ -127,7 +127,9 @@ def unused_words(select: Iterable[Selector], options: AuditOptions) -> tuple[str
     for word in select:
         needs = {rule.needs for rule in rules.RULES if rule.id in word.rules and word.text != ALL}
         missing = sorted(
-            need.value for need in needs if need is not None and not rules.is_met(need, options)
+            option.value
+            for option in needs
+            if option is not None and not rules.is_met(option, options)
         )
         if missing and len(missing) == len(needs):
             silent.append(f"{word.text} was skipped: it needs {' or '.join(missing)}")

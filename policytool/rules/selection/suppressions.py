@@ -69,13 +69,13 @@ class PathPattern:
     def _parts(self) -> tuple[str, str]:
         """Return the prefix of matching paths, and the regular expression for the rest."""
         glob = self.glob.rstrip("/")
-        deep = "" if "/" in glob else "(?:.*/)?"
+        any_directory = "" if "/" in glob else "(?:.*/)?"
         glob = glob.removeprefix("./")
         base = "" if glob.startswith("/") else f"{self.base.rstrip('/')}/"
         while glob.startswith(_UP):
             glob = glob.removeprefix(_UP)
             base = f"{base[:-1].rpartition('/')[0]}/"
-        return base, f"(?s){deep}{_translate(glob)}(?:/.*)?"
+        return base, f"(?s){any_directory}{_translate(glob)}(?:/.*)?"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -84,15 +84,16 @@ def _translate(glob: str) -> str:
     parts = []
     position = 0
     while position < len(glob):
-        for pattern, make in _TOKENS:
+        for pattern, translation in _TOKENS:
             if match := pattern.match(glob, position):
-                parts.append(make(match))
+                parts.append(translation(match))
                 position = match.end()
                 break
     return "".join(parts)
 
 
 def _class(match: re.Match[str]) -> str:
+    """Return the regular expression of a character class in a glob."""
     content = match[2].replace("\\", r"\\").replace("[", r"\[")
     characters = f"[{'^' if match[1] else ''}{content}]"
     try:
@@ -143,9 +144,9 @@ class Suppression:
     """The first day on which the suppression has no effect; None if it never expires."""
 
     def __str__(self) -> str:
-        where = [f"of {self.layer}"] if self.layer is not None else []
-        where += [f"in {self.path.glob}"] if self.path is not None else []
-        return " ".join([",".join(self.words), *where])
+        layer_words = [f"of {self.layer}"] if self.layer is not None else []
+        layer_words += [f"in {self.path.glob}"] if self.path is not None else []
+        return " ".join([",".join(self.words), *layer_words])
 
     def toml(self) -> str:
         """Return the suppression in the format of a settings file, in one line."""
@@ -287,7 +288,7 @@ def suppress(audited: Audited, passing: Suppressions) -> Audited:
     because a suppression has a reason.
     """
     known = Counter(passing.known.get(audited.path, {}))
-    counting: list[tuple[Finding, str]] = []
+    unsuppressed: list[tuple[Finding, str]] = []
     passed: list[Suppressed] = []
     for finding, fingerprint, suppression in judge(audited, passing):
         is_known = known[fingerprint] > 0
@@ -299,11 +300,11 @@ def suppress(audited: Audited, passing: Suppressions) -> Audited:
                 Suppressed(finding=finding, reason=KNOWN, by="baseline", fingerprint=fingerprint)
             )
         else:
-            counting.append((finding, fingerprint))
+            unsuppressed.append((finding, fingerprint))
     return replace(
         audited,
-        findings=tuple(finding for finding, _ in counting),
-        fingerprints=tuple(mark for _, mark in counting),
+        findings=tuple(finding for finding, _ in unsuppressed),
+        fingerprints=tuple(mark for _, mark in unsuppressed),
         suppressed=tuple(passed),
     )
 

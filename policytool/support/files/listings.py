@@ -48,8 +48,8 @@ class Listing:
         """Yield the names that begin with a text, if the case of letters is ignored."""
         start = start.casefold()
         for number in range(bisect.bisect_left(self._folded, (start, "")), len(self._folded)):
-            folded, name = self._folded[number]
-            if not folded.startswith(start):
+            folded_name, name = self._folded[number]
+            if not folded_name.startswith(start):
                 return
             yield name
 

@@ -146,10 +146,10 @@ def servers(path: RemotePath) -> tuple[MlflowServer, MlflowServer]:
 
 def read_body(response: Any, count: int) -> bytes:  # noqa: ANN401  # as above
     """Return the next bytes of a response, fewer at its end."""
-    blocks, left = [], count
-    while left and (block := response.raw.read(min(left, _BLOCK))):
+    blocks, remaining = [], count
+    while remaining and (block := response.raw.read(min(remaining, _BLOCK))):
         blocks.append(block)
-        left -= len(block)
+        remaining -= len(block)
     return b"".join(blocks)
 
 
@@ -359,12 +359,14 @@ class ArtifactReader:
         with closing(
             request(self._path, lambda: self._artifacts.open_response(place, {}))
         ) as response:
-            left = self._size + 1  # a longer file is not the listed one
-            while left and (block := self._next_block(response, min(left, _ARTIFACT_BLOCK))):
-                left -= len(block)
+            remaining = self._size + 1  # a longer file is not the listed one
+            while remaining and (
+                block := self._next_block(response, min(remaining, _ARTIFACT_BLOCK))
+            ):
+                remaining -= len(block)
                 _write(self._path, file, block)
         start, data = self._first or (0, b"")
-        if left != 1 or positioned_read(file)(len(data), start) != data:
+        if remaining != 1 or positioned_read(file)(len(data), start) != data:
             raise changed(self._path)
         return file
 

@@ -246,10 +246,10 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> None:
     descriptor = _open_read(path)
     try:
         for piece in pieces:
-            left = memoryview(piece)
-            while left:
+            remaining = memoryview(piece)
+            while remaining:
                 try:
-                    left = left[os.write(descriptor, left) :]
+                    remaining = remaining[os.write(descriptor, remaining) :]
                 except BlockingIOError:
                     if not select.select((), (descriptor,), (), limits.PIPE_SECONDS.value)[1]:
                         raise _too_late(path, "its reader read nothing within") from None
@@ -442,8 +442,8 @@ def links_beside(path: AnyPath) -> bool:
     """Return whether a path is a link to a file in another directory."""
     if isinstance(path, RemotePath):
         return path.leads_out(path.parent)
-    real = os.path.realpath(path)  # Path.resolve raises for links in a circle
-    return os.path.dirname(real) != os.path.realpath(path.parent)  # noqa: PTH120  # as above
+    resolved = os.path.realpath(path)  # Path.resolve raises for links in a circle
+    return os.path.dirname(resolved) != os.path.realpath(path.parent)  # noqa: PTH120  # as above
 
 
 _sessions: Final[dict[int, Session]] = {}
@@ -476,10 +476,10 @@ def _wrong_kind(path: Path, mode: int) -> OSError:
 
 def _first(descriptor: int, most: int, expected: int = 0) -> bytes:
     """Return at most ``most`` bytes; the first read requests ``expected`` bytes."""
-    blocks, left = [], most
-    while left and (block := os.read(descriptor, min(left, max(expected, _BLOCK)))):
+    blocks, remaining = [], most
+    while remaining and (block := os.read(descriptor, min(remaining, max(expected, _BLOCK)))):
         blocks.append(block)
-        left -= len(block)
+        remaining -= len(block)
         expected = 0
     return b"".join(blocks)
 

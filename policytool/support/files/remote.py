@@ -95,12 +95,12 @@ def _inflate(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo) 
     import zlib
 
     file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the last reader
-    left = info.file_size
+    remaining = info.file_size
     try:
         with archive.open(info) as member:
-            while left and (block := member.read(min(left, _BLOCK))):
+            while remaining and (block := member.read(min(remaining, _BLOCK))):
                 file.write(block)
-                left -= len(block)
+                remaining -= len(block)
     except (RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile, zlib.error):
         raise _bad_archive(path) from None
     file.flush()

@@ -161,24 +161,26 @@ def _divide(protocol: str, rest: str) -> tuple[str, str, str]:
 
 def _place(protocol: str, place: str) -> str:
     """Return the part of a URL after its protocol, as reports show it."""
-    own = _QUERY.sub("", place)
-    hidden = place.removeprefix(own)
-    authority, slash, rest = own.partition("/")
+    without_query = _QUERY.sub("", place)
+    hidden = place.removeprefix(without_query)
+    authority, slash, location = without_query.partition("/")
     host = authority.rpartition("@")[2]
     has_colon = ":" in unquote(host)
     is_certain = not has_colon if protocol in _BUCKETS else _HOST.fullmatch(host) is not None
-    has_at = "@" in rest or "@" in hidden
+    has_at = "@" in location or "@" in hidden
     if (
         (has_colon and not is_certain and _PORT.fullmatch(host) is None)
-        or (has_at and ("@" in authority or not is_certain or _SCHEME.search(rest) is not None))
+        or (has_at and ("@" in authority or not is_certain or _SCHEME.search(location) is not None))
         or ("@" in hidden and not slash)
     ):  # the password may contain the first slash, question mark or number sign
-        end = own.rpartition("@")[2] if "@" not in hidden else own
-        return end if end != own and _HAS_PASSWORD.match(end) is None else _HIDDEN
+        end = without_query.rpartition("@")[2] if "@" not in hidden else without_query
+        return end if end != without_query and _HAS_PASSWORD.match(end) is None else _HIDDEN
     if protocol in _WITHOUT_USER:
         is_name = ":" not in unquote(authority)
-        return own if is_name else _HIDDEN if protocol == ZIP else f"{host}{slash}{rest}"
-    return f"{host}{slash}{rest}"
+        return (
+            without_query if is_name else _HIDDEN if protocol == ZIP else f"{host}{slash}{location}"
+        )
+    return f"{host}{slash}{location}"
 
 
 def _local_archive(path: str) -> str:
@@ -221,8 +223,8 @@ class RemotePath:
     @property
     def shown(self) -> str:
         """The URL as reports show it."""
-        own = self.url.removesuffix(self.listed)
-        return f"{without_secrets(own)}{self.listed if own != self.url else ''}"
+        own_url = self.url.removesuffix(self.listed)
+        return f"{without_secrets(own_url)}{self.listed if own_url != self.url else ''}"
 
     @property
     def protocol(self) -> str:
@@ -299,10 +301,12 @@ class RemotePath:
         return (above, *above.parents) if above != self and self.name else ()
 
     def __truediv__(self, name: str) -> RemotePath:
-        own = self._own.rstrip("/")
+        own_url = self._own.rstrip("/")
         if self.protocol == ZIP:
-            return self._at(f"{self.protocol}://{name}" if own == f"{ZIP}:" else f"{own}/{name}")
-        return replace(self._at(f"{own}/{name}"), listed=f"{self.listed}/{name}")
+            return self._at(
+                f"{self.protocol}://{name}" if own_url == f"{ZIP}:" else f"{own_url}/{name}"
+            )
+        return replace(self._at(f"{own_url}/{name}"), listed=f"{self.listed}/{name}")
 
     def joinpath(self, *names: str) -> RemotePath:
         """Return the path of these names below this path."""
@@ -332,6 +336,7 @@ class RemotePath:
         return self._at(f"{protocol}://{'/'.join(parts[:first])}")
 
     def _at(self, url: str) -> RemotePath:
+        """Return another URL in the same archive, if this path is in one."""
         inner = self.url.partition("::")[2] if self.protocol == ZIP else ""
         return RemotePath(f"{url}::{inner}" if inner else url, is_derived=True)
 

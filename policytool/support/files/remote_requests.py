@@ -119,9 +119,9 @@ def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False
     """
     most = limits.REMOTE_SECONDS
     most_memory = limits.REMOTE_ANSWER_BYTES
-    what = _WRITABLE if writes else _READABLE
+    problem = _WRITABLE if writes else _READABLE
     end = time.monotonic() + most.value
-    wait = _FIRST_WAIT
+    wait_seconds = _FIRST_WAIT
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _in_time(act, end - time.monotonic())
@@ -131,7 +131,7 @@ def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False
             raise ModelFileError(
                 path.shown,
                 "remote-limit",
-                f"is not {what}: the answer of the server needs more memory than the "
+                f"is not {problem}: the answer of the server needs more memory than the "
                 f"{most_memory.name} limit of {most_memory.amount(most_memory.value)}; raise the "
                 f"limit with --limit {most_memory.name}="
                 f"{most_memory.amount(2 * most_memory.value, gap='')}",
@@ -139,20 +139,20 @@ def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False
         except (ModelFileError, FileExistsError):
             raise
         except Exception as error:  # noqa: BLE001  # each backend has its own exceptions
-            failure = _failure(path, error, what)
+            failure = _failure(path, error, problem)
         if failure is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path.shown) from None
         if writes and failure.code == "changed":  # the write required that no object exists
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path.shown) from None
-        is_last = writes or attempt == _ATTEMPTS or time.monotonic() + wait > end
+        is_last = writes or attempt == _ATTEMPTS or time.monotonic() + wait_seconds > end
         if failure.code not in _PASSING or is_last:
             raise failure from None
-        time.sleep(wait)
-        wait *= 2
+        time.sleep(wait_seconds)
+        wait_seconds *= 2
     raise ModelFileError(
         path.shown,
         "remote-timeout",
-        f"is not {what}: the server did not answer within the {most.name} limit of {most.value} "
+        f"is not {problem}: the server did not answer within the {most.name} limit of {most.value} "
         f"seconds; raise the limit with --limit {most.name}={2 * most.value}",
     ) from None
 
@@ -219,17 +219,17 @@ def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
     with without_collection(), crash_guard.limited_memory(2 * most):
         thread.start()
         while True:
-            left = end - time.monotonic()
+            seconds_left = end - time.monotonic()
             try:
-                answer, error = answers.get(timeout=max(min(left, _LOOK_SECONDS), 0))
+                answer, error = answers.get(timeout=max(min(seconds_left, _LOOK_SECONDS), 0))
                 break
             except queue.Empty:
                 is_too_large = (crash_guard.used_memory() or 0) - before > most
-                if is_too_large or left <= 0:
+                if is_too_large or seconds_left <= 0:
                     _stop(thread)
                 if is_too_large:
                     raise MemoryError from None
-                if left <= 0:
+                if seconds_left <= 0:
                     raise
     if error is not None:
         raise error

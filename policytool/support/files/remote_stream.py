@@ -108,8 +108,8 @@ class RangeWindows:
         has_values = stop - start > AFTER
         is_next = gap.bytes_before and start == gap.start
         if is_next and (has_values or start in {self._last, self._front}):
-            ahead = min(2 * gap.bytes_before, MOST_AHEAD)
-            window = start, min(gap.stop, max(stop, start + ahead))
+            bytes_ahead = min(2 * gap.bytes_before, MOST_AHEAD)
+            window = start, min(gap.stop, max(stop, start + bytes_ahead))
             self._front = window[1]
         else:
             window = self._around(start, stop, gap)
@@ -118,6 +118,7 @@ class RangeWindows:
         return window
 
     def _around(self, start: int, stop: int, gap: Gap) -> tuple[int, int]:
+        """Return the range to request around a first read, and record the read."""
         cluster = self._near(start, stop)
         if stop - start <= AFTER:
             if cluster is None:
@@ -136,8 +137,8 @@ class RangeWindows:
         size.
         """
         kind = self._kinds[size]
-        latest = (cluster for cluster in kind[-_LATEST:] if cluster.reads > 1)
-        known = [*kind[:-_LATEST], *latest][-_LEARNED:]
+        latest_clusters = (cluster for cluster in kind[-_LATEST:] if cluster.reads > 1)
+        known = [*kind[:-_LATEST], *latest_clusters][-_LEARNED:]
         if len(known) < _ENOUGH:
             return BEFORE, AFTER
         before = best_extent([cluster.place - cluster.start for cluster in known])
@@ -145,6 +146,7 @@ class RangeWindows:
         return min(before, _MOST), min(after, _MOST)
 
     def _near(self, start: int, stop: int) -> Cluster | None:
+        """Return the recorded group of reads that is close to a range; None if there is none."""
         index = bisect.bisect_right(self._starts, start)
         for cluster in self._clusters[max(0, index - 1) : index + 1]:
             if cluster.start - NEAR <= stop and start <= cluster.stop + NEAR:
@@ -152,6 +154,7 @@ class RangeWindows:
         return None
 
     def _add(self, cluster: Cluster) -> None:
+        """Record a new group of reads."""
         index = bisect.bisect_right(self._starts, cluster.start)
         self._starts.insert(index, cluster.start)
         self._clusters.insert(index, cluster)
@@ -160,6 +163,7 @@ class RangeWindows:
         del kind[: -_LEARNED - _LATEST]
 
     def _extend(self, cluster: Cluster, start: int, stop: int) -> None:
+        """Extend a group of reads by another read."""
         if start < cluster.start:
             self._starts[bisect.bisect_left(self._starts, cluster.start)] = start
             cluster.start = start

@@ -168,9 +168,9 @@ def _size(tree: ParseTree) -> int:
         elif code in {codes.ASSERT, codes.ASSERT_NOT}:
             size += _size(value[1])
         elif code in {codes.MAX_REPEAT, codes.MIN_REPEAT}:
-            least, most, body = value
-            times = max(least, 1) if most is codes.MAXREPEAT else most
-            size += (_size(body) + 1) * int(times)
+            minimum, maximum, body = value
+            repetitions = max(minimum, 1) if maximum is codes.MAXREPEAT else maximum
+            size += (_size(body) + 1) * int(repetitions)
         size += 1
     return size
 
@@ -214,28 +214,34 @@ class _Builder:
         return self._add(_test(code, value, flags), after)
 
     def _repeat(self, value: ParseTree, flags: int, after: int, *, backwards: bool) -> int:
-        least, most, body = value
-        if most is codes.MAXREPEAT:
+        """
+        Return the first state of a repetition: the required copies of its body, followed by a loop
+        or by optional copies.
+        """
+        minimum, maximum, body = value
+        if maximum is codes.MAXREPEAT:
             loop = self._add(None)
             first = self.sequence(body, flags, loop, backwards=backwards)
             self.states[loop] = State(None, (first, after))
-            after, least = (first, least - 1) if least else (loop, 0)
+            after, minimum = (first, minimum - 1) if minimum else (loop, 0)
         else:
             end = after
-            for _ in range(most - least):
-                once = self.sequence(body, flags, after, backwards=backwards)
-                after = self._add(None, once, end)
-        for _ in range(least):
+            for _ in range(maximum - minimum):
+                single_start = self.sequence(body, flags, after, backwards=backwards)
+                after = self._add(None, single_start, end)
+        for _ in range(minimum):
             after = self.sequence(body, flags, after, backwards=backwards)
         return after
 
     def _assert(self, assertion: OneCharacter | Look, after: int) -> int:
+        """Add a state that is passed only where an assertion holds."""
         if assertion not in self.assertions:
             self.assertions.append(assertion)
         self.states.append(State(None, (after,), 1 << self.assertions.index(assertion)))
         return len(self.states) - 1
 
     def _add(self, test: Test | None, *following: int) -> int:
+        """Add a state, and return its number."""
         self.states.append(State(test, following))
         return len(self.states) - 1
 
@@ -408,11 +414,11 @@ class _Automaton:
 
     def matches(self, text: str, *, anywhere: bool) -> bool:
         """Return whether the text, or a part of it, matches."""
-        truths = self._truths(text)
+        true_assertions = self._truths(text)
         start = frozenset({self._expression.start})
         current = start
         for position, character in enumerate(text):
-            closure = self._closure(current, truths[position] if truths else 0)
+            closure = self._closure(current, true_assertions[position] if true_assertions else 0)
             if anywhere:
                 if closure.accepts:
                     return True
@@ -421,7 +427,7 @@ class _Automaton:
                 current = self._move(closure, character)
                 if not current:
                     return False
-        return self._closure(current, truths[-1] if truths else 0).accepts
+        return self._closure(current, true_assertions[-1] if true_assertions else 0).accepts
 
     def _truths(self, text: str) -> list[int]:
         """
@@ -440,40 +446,42 @@ class _Automaton:
                         truths[position] |= bit
         return truths
 
-    def _look(self, look: Look, text: str, truths: list[int], bit: int) -> None:
+    def _look(self, look: Look, text: str, true_assertions: list[int], bit: int) -> None:
         """Set the bit of a lookahead or lookbehind at each position at which it holds."""
-        positions = range(len(truths))
+        positions = range(len(true_assertions))
         current = start = frozenset({look.start})
         for position in reversed(positions) if look.is_ahead else positions:
-            closure = self._closure(current, truths[position])
+            closure = self._closure(current, true_assertions[position])
             if closure.accepts is not look.is_negative:
-                truths[position] |= bit
-            beside = position - 1 if look.is_ahead else position
-            if 0 <= beside < len(text):
-                current = self._move(closure, text[beside]) | start
+                true_assertions[position] |= bit
+            next_position = position - 1 if look.is_ahead else position
+            if 0 <= next_position < len(text):
+                current = self._move(closure, text[next_position]) | start
 
-    def _closure(self, current: frozenset[int], truths: int) -> _Closure:
+    def _closure(self, current: frozenset[int], true_assertions: int) -> _Closure:
         """Return the states that read a character, or accept, at a position."""
-        key = (current, truths)
+        key = (current, true_assertions)
         closure = self._closures.get(key)
         if closure is None:
-            seen = set(current)
-            waiting = list(current)
+            visited = set(current)
+            pending = list(current)
             states = self._expression.states
-            while waiting:
-                state = states[waiting.pop()]
-                if state.test is None and state.condition & truths == state.condition:
+            while pending:
+                state = states[pending.pop()]
+                if state.test is None and state.condition & true_assertions == state.condition:
                     new = [
-                        state_number for state_number in state.following if state_number not in seen
+                        state_number
+                        for state_number in state.following
+                        if state_number not in visited
                     ]
-                    seen.update(new)
-                    waiting += new
+                    visited.update(new)
+                    pending += new
             reading = tuple(
-                state_number for state_number in seen if states[state_number].test is not None
+                state_number for state_number in visited if states[state_number].test is not None
             )
-            self._matcher.spend(len(seen))
+            self._matcher.spend(len(visited))
             self._matcher.drop_if_full(len(current) + len(reading))
-            closure = self._closures[key] = _Closure(reading, accepts=MATCH in seen)
+            closure = self._closures[key] = _Closure(reading, accepts=MATCH in visited)
         return closure
 
     def _move(self, closure: _Closure, character: str) -> frozenset[int]:
@@ -484,10 +492,10 @@ class _Automaton:
             states = self._expression.states
             self._matcher.spend(len(closure.states))
             next_states = frozenset(
-                following
+                next_state
                 for state in closure.states
                 if self._passes(states[state].test, character)
-                for following in states[state].following
+                for next_state in states[state].following
             )
             self._matcher.drop_if_full(len(next_states))
             closure.moves[character] = next_states

@@ -42,35 +42,34 @@ def selecting_patterns(chosen: Sequence[Names], others: Sequence[Names]) -> tupl
     The largest group is chosen first (greedy set cover), after its pattern was matched with all
     names. There are never more patterns than things.
     """
-    left = dict(enumerate(chosen))
+    unselected = dict(enumerate(chosen))
     placed_patterns: list[tuple[int, str]] = []
-    outside = list(others)
+    others_left = list(others)
     names = {name for thing_names in (*chosen, *others) for name in thing_names}
     matcher = Matcher()
     try:
-        while picked := list(_disjoint_patterns(left, outside, names, matcher)):
-            for pattern, group in picked:
+        while patterns := list(_disjoint_patterns(unselected, others_left, names, matcher)):
+            for pattern, group in patterns:
                 placed_patterns.append((min(group), pattern))
-                outside += [left.pop(index) for index in group]
+                others_left += [unselected.pop(index) for index in group]
     except StepsExceededError:
         return tuple(thing_names[0] for thing_names in chosen)
     return tuple(
         pattern
         for _, pattern in sorted(
-            [*placed_patterns, *((i, thing_names[0]) for i, thing_names in left.items())]
+            [*placed_patterns, *((i, thing_names[0]) for i, thing_names in unselected.items())]
         )
     )
 
 
 def _disjoint_patterns(
-    left: Mapping[int, Names], outside: Sequence[Names], names: set[str], matcher: Matcher
+    unselected: Mapping[int, Names], other_names: Sequence[Names], names: set[str], matcher: Matcher
 ) -> Iterator[tuple[str, frozenset[int]]]:
     """
-    Yield patterns that select at least two things each, and no thing twice; the largest groups
-    first.
+    Yield patterns that select at least two names each, and no name twice, the largest groups first.
     """
-    groups = _groups(left, outside)
-    taken: set[int] = set()
+    groups = _groups(unselected, other_names)
+    selected: set[int] = set()
     for pattern in sorted(
         groups,
         key=lambda expression: (
@@ -81,25 +80,27 @@ def _disjoint_patterns(
         ),
     ):
         group = groups[pattern]
-        if taken & group or pattern in names:
+        if selected & group or pattern in names:
             continue
-        if any(matcher.fullmatch(pattern, name) for thing_names in outside for name in thing_names):
+        if any(
+            matcher.fullmatch(pattern, name) for thing_names in other_names for name in thing_names
+        ):
             continue
         if group == {
             index
-            for index, thing_names in left.items()
+            for index, thing_names in unselected.items()
             if any(matcher.fullmatch(pattern, name) for name in thing_names)
         }:
-            taken |= group
+            selected |= group
             yield pattern, frozenset(group)
 
 
-def _groups(left: Mapping[int, Names], outside: Sequence[Names]) -> dict[str, set[int]]:
-    """Return the patterns that select several things, with the indices of these things."""
+def _groups(unselected: Mapping[int, Names], other_names: Sequence[Names]) -> dict[str, set[int]]:
+    """Return the patterns that select several of the names, with the indices of these names."""
     groups: defaultdict[str, set[int]] = defaultdict(set)
     numbered: defaultdict[tuple[str, str], _Numbers] = defaultdict(_Numbers)
     for index, name in (
-        (index, name) for index, thing_names in left.items() for name in thing_names
+        (index, name) for index, thing_names in unselected.items() for name in thing_names
     ):
         for pattern in _patterns(name):
             groups[pattern].add(index)
@@ -108,7 +109,7 @@ def _groups(left: Mapping[int, Names], outside: Sequence[Names]) -> dict[str, se
     groups = defaultdict(
         set, {pattern: group for pattern, group in groups.items() if len(group) > 1}
     )
-    for name in (name for thing_names in outside for name in thing_names):
+    for name in (name for thing_names in other_names for name in thing_names):
         for pattern in _patterns(name):
             groups.pop(pattern, None)
         for place, number in _places(name):
@@ -125,10 +126,9 @@ def _groups(left: Mapping[int, Names], outside: Sequence[Names]) -> dict[str, se
 
 def _patterns(name: str) -> Iterator[str]:
     """
-    Yield the patterns of a name: what it begins with, what it ends with, both, and the same with
-    any numbers.
-
-    Names that a pattern matches yield it too, unless its beginning or end is a part of a word.
+    Yield the patterns of a name: its beginning, its end, both, and the same with any numbers. They
+    are also patterns of the other names that they match, unless the beginning or end is a part of a
+    word.
     """
     pieces = _pieces(name)
     if not pieces:
@@ -149,14 +149,16 @@ def _patterns(name: str) -> Iterator[str]:
 
 
 def _optional_number(pieces: Sequence[str], numbers: Sequence[int]) -> Iterator[str]:
-    """Yield the pattern of names that Keras numbers: ``dense``, ``dense_1``, ``dense_2``."""
+    """
+    Yield the pattern of names that Keras numbers, such as ``dense``, ``dense_1`` and ``dense_2``.
+    """
     is_numbered = len(pieces) - 1 in numbers and pieces[-2:-1] == ["_"]
     base = pieces[:-2] if is_numbered else pieces
     yield "".join(map(_escape, base)) + rf"(_{_NUMBER})?"
 
 
 def _between(pieces: Sequence[str]) -> Iterator[str]:
-    """Yield what a name without numbers at its beginning and at its end has between slashes."""
+    """Yield the part between slashes of a name without numbers at its beginning and end."""
     slashes = [place for place, piece in enumerate(pieces) if piece == "/"]
     for first in slashes:
         before = pieces[: first + 1]
@@ -170,8 +172,8 @@ def _between(pieces: Sequence[str]) -> Iterator[str]:
 
 def _places(name: str) -> Iterator[tuple[tuple[str, str], str]]:
     """
-    Yield what surrounds each number of a name, with the number: the other numbers as they are or
-    any, and after it the rest of the name, or its beginning.
+    Yield the text around each number of a name, with the number: the other numbers unchanged or
+    any, and after the number the rest of the name or the beginning of the rest.
     """
     pieces = _pieces(name)
     for place, number in enumerate(pieces):
@@ -199,30 +201,32 @@ class _Numbers:
     """The numbers of other things."""
 
     def alternatives(self) -> Iterator[tuple[list[str], set[int]]]:
-        """Yield ranges of numbers that can be read, with what they select."""
+        """Yield ranges of numbers that are easy to read, each with the things that it selects."""
         texts: list[str] = []
         group: set[int] = set()
         for run in self._runs():
-            more = list(_range(run[0], run[-1]))
-            if texts and len(texts) + len(more) > _MOST_ALTERNATIVES:
+            ranges = list(_range(run[0], run[-1]))
+            if texts and len(texts) + len(ranges) > _MOST_ALTERNATIVES:
                 yield texts, group
                 texts, group = [], set()
-            texts = [*texts, *more]
+            texts = [*texts, *ranges]
             group = group.union(*(self.inside[number] for number in run))
         if len(group) > 1:
             yield texts, group
 
     def _runs(self) -> Iterator[list[str]]:
-        """Yield the numbers that have none of the others between them, those of one length each."""
-        left = self.inside.keys() - self.outside
-        if not self.outside or len(left) < 2:  # noqa: PLR2004  # any number is a pattern already
+        """Yield runs of chosen numbers of one length without other numbers between them."""
+        chosen_numbers = self.inside.keys() - self.outside
+        if not self.outside or len(chosen_numbers) < 2:  # noqa: PLR2004  # any number is a pattern already
             return
         run: list[str] = []
-        every = sorted(left | self.outside, key=lambda number: (len(number), number))
-        for number, following in pairwise((*every, "")):
-            if number in left:
+        all_numbers = sorted(
+            chosen_numbers | self.outside, key=lambda number: (len(number), number)
+        )
+        for number, next_number in pairwise((*all_numbers, "")):
+            if number in chosen_numbers:
                 run.append(number)
-            if run and (following not in left or len(following) != len(number)):
+            if run and (next_number not in chosen_numbers or len(next_number) != len(number)):
                 yield run
                 run = []
 
@@ -232,25 +236,25 @@ def _range(first: str, last: str) -> Iterator[str]:
     if first == last:
         yield first
     elif first[0] == last[0]:
-        yield from (first[0] + rest for rest in _range(first[1:], last[1:]))
+        yield from (first[0] + end for end in _range(first[1:], last[1:]))
     else:
         zeros, nines = "0" * (len(first) - 1), "9" * (len(first) - 1)
-        low, high = int(first[0]), int(last[0])
+        lowest, highest = int(first[0]), int(last[0])
         below, above = first[1:] != zeros, last[1:] != nines
         if below:
-            yield from (first[0] + rest for rest in _range(first[1:], nines))
-        if low + below <= high - above:
-            yield _digits(low + below, high - above) + r"\d" * len(zeros)
+            yield from (first[0] + end for end in _range(first[1:], nines))
+        if lowest + below <= highest - above:
+            yield _digits(lowest + below, highest - above) + r"\d" * len(zeros)
         if above:
-            yield from (last[0] + rest for rest in _range(zeros, last[1:]))
+            yield from (last[0] + end for end in _range(zeros, last[1:]))
 
 
-def _digits(low: int, high: int) -> str:
-    if low == high:
-        return str(low)
-    if (low, high) == (0, 9):
+def _digits(lowest: int, highest: int) -> str:
+    if lowest == highest:
+        return str(lowest)
+    if (lowest, highest) == (0, 9):
         return r"\d"
-    return f"[{low}{high}]" if high == low + 1 else f"[{low}-{high}]"
+    return f"[{lowest}{highest}]" if highest == lowest + 1 else f"[{lowest}-{highest}]"
 
 
 def _pieces(name: str) -> list[str]:
@@ -264,5 +268,5 @@ def _is_separator(piece: str) -> bool:
 
 
 def _escape(text: str) -> str:
-    """Return a text as a pattern; unlike ``re.escape``, hyphens and spaces stay as they are."""
+    """Return text as a pattern. Unlike ``re.escape``, this keeps hyphens and spaces."""
     return _SPECIAL.sub(r"\\\1", text)

@@ -160,14 +160,14 @@ def limited_memory(most: int | None = None) -> Iterator[None]:
 
     :param most: a lower limit in bytes, for a call that is known to need less
     """
-    taken = used_memory() if _process.is_own else None
-    if taken is None:
+    used_bytes = used_memory() if _process.is_own else None
+    if used_bytes is None:
         yield
         return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    new_limit = taken + min(
+    new_limit = used_bytes + min(
         limits.LIBRARY_BYTES.value, limits.LIBRARY_BYTES.value if most is None else most
     )
     new_limit = min(limit for limit in (new_limit, soft, hard) if limit != resource.RLIM_INFINITY)
@@ -253,7 +253,7 @@ def split() -> Lost | None:
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
-    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.numbers())
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, interrupts.numbers())
     child = os.fork()
     if not child:
         _process.may_split = False
@@ -261,20 +261,20 @@ def split() -> Lost | None:
         for number in interrupts.numbers():
             signal.signal(number, interrupts.interrupt)
         watch(parent)
-        signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
         return None
     ending = _Ending(child)
     before = {
         number: signal.signal(number, ending.pass_on)
         for number in (*interrupts.numbers(), signal.SIGALRM)
     }
-    signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
+    signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
     os.waitid(
         os.P_PID, child, os.WEXITED | os.WNOWAIT
     )  # does not free the process number, because signals may still be forwarded to it
     signal.setitimer(signal.ITIMER_REAL, 0)
-    for number, was in before.items():
-        signal.signal(number, was)
+    for number, previous_handler in before.items():
+        signal.signal(number, previous_handler)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code >= 0:
         os._exit(code)
@@ -291,6 +291,7 @@ class _Ending:
     """The signal handler of an original: it gives the copy some time to end by itself."""
 
     def __init__(self, child: int) -> None:
+        """Prepare to forward signals to a copy of this process."""
         self._child = child
         self.asked: float | None = None
         """When the first signal arrived."""
@@ -338,12 +339,12 @@ def crash(number: int) -> Crash:
     """Return the failure of a process that a signal ended."""
     if hasattr(signal, "SIGPROF") and number == signal.SIGPROF:
         most = limits.CALL_SECONDS
-        what = (
+        problem = (
             f"was stopped after {most.value} seconds of CPU time in one library call, "
             "possibly because of a damaged HDF5 file"
         )
-        how = f"{what}; raise the limit with --limit {most.name}={2 * most.value}"
-        return Crash(code="worker-timeout", how=how)
+        text = f"{problem}; raise the limit with --limit {most.name}={2 * most.value}"
+        return Crash(code="worker-timeout", how=text)
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return Crash(
         code="worker-crashed",

@@ -124,13 +124,13 @@ class Child:
         the process has ended, or if a line is longer than allowed.
         """
         block = os.read(self.descriptor, _BLOCK)
-        *complete, rest = block.split(b"\n")
+        *complete, incomplete = block.split(b"\n")
         if complete:
             complete[0] = b"".join((*self._begun, complete[0]))
             self._begun.clear()
             self._size = 0
-        self._begun.append(rest)
-        self._size += len(rest)
+        self._begun.append(incomplete)
+        self._size += len(incomplete)
         self.longest_line = max(self.longest_line, self._size, *map(len, complete))
         return complete if block and self.longest_line <= self._longest else None
 
@@ -281,13 +281,15 @@ class Pool:
         trace: TracebackType | None,
     ) -> None:
         try:
-            busy = [worker.child for worker in self._workers if worker.given] if self._grace else []
+            busy_children = (
+                [worker.child for worker in self._workers if worker.given] if self._grace else []
+            )
             grace = interrupts.GRACE if interrupts.is_interrupted() else self._grace
-            until = time.monotonic() + grace  # the same deadline for all
-            for child in busy:
+            deadline = time.monotonic() + grace  # the same deadline for all
+            for child in busy_children:
                 child.hang_up()
-            for child in busy:
-                child.end(max(0.0, until - time.monotonic()))
+            for child in busy_children:
+                child.end(max(0.0, deadline - time.monotonic()))
         finally:
             self._stack.close()
 
@@ -303,18 +305,20 @@ class Pool:
         :raises WorkerError: if no worker can be started.
         """
         pending = deque(range(len(lines)))
-        done: dict[int, bytes | Crash] = {}
+        answers_by_line: dict[int, bytes | Crash] = {}
         for number in range(len(lines)):
-            while number not in done:
-                for worker, crash in self._collect_answers(done):
-                    self._replace_worker(worker, crash, pending, done)
+            while number not in answers_by_line:
+                for worker, crash in self._collect_answers(answers_by_line):
+                    self._replace_worker(worker, crash, pending, answers_by_line)
                 self._send_tasks(lines, pending, after)
-            yield number, done.pop(number)
+            yield number, answers_by_line.pop(number)
 
-    def _collect_answers(self, done: dict[int, bytes | Crash]) -> Iterator[tuple[_Worker, Crash]]:
+    def _collect_answers(
+        self, answers_by_line: dict[int, bytes | Crash]
+    ) -> Iterator[tuple[_Worker, Crash]]:
         """
-        Wait for answers and add them to ``done``. Yield the workers that crashed or exceeded the
-        time limit.
+        Wait for answers and add them to ``answers_by_line``. Yield the workers that crashed or
+        exceeded the time limit.
         """
         for key, _ in self._selector.select(self._seconds_left()):
             worker: _Worker = key.data
@@ -324,12 +328,12 @@ class Pool:
             for answer in answers or ():
                 if worker.is_ready:
                     self._finished.add(worker.given[0])
-                    done[worker.given.popleft()] = answer
+                    answers_by_line[worker.given.popleft()] = answer
                 worker.is_ready = True
                 worker.deadline = time.monotonic() + self._time.value
-        now = time.monotonic()
+        current_time = time.monotonic()
         for worker in [
-            worker for worker in self._workers if worker.given and worker.deadline < now
+            worker for worker in self._workers if worker.given and worker.deadline < current_time
         ]:
             yield (
                 worker,
@@ -365,7 +369,11 @@ class Pool:
                 _send(worker, lines[number])
 
     def _replace_worker(
-        self, worker: _Worker, crash: Crash, pending: deque[int], done: dict[int, bytes | Crash]
+        self,
+        worker: _Worker,
+        crash: Crash,
+        pending: deque[int],
+        answers_by_line: dict[int, bytes | Crash],
     ) -> None:
         """
         Replace a worker that failed on a line. A worker that fails before its first line is not
@@ -378,7 +386,7 @@ class Pool:
         worker.child.end(self._grace)
         if worker.given:
             self._finished.add(worker.given[0])
-            done[worker.given.popleft()] = crash
+            answers_by_line[worker.given.popleft()] = crash
             pending.extendleft(reversed(worker.given))
             if pending:
                 _send(self._start(), self._head)
@@ -407,16 +415,18 @@ class Pool:
         return worker
 
 
-def environment(own: Mapping[str, str]) -> dict[str, str]:
+def environment(own_environment: Mapping[str, str]) -> dict[str, str]:
     """
     Return the environment variables of a worker: those of this process, and PYTHONPATH with the
     location of this package if it is not installed.
     """
     if _ROOT.name in _INSTALLED:
-        return dict(own)
+        return dict(own_environment)
     return {
-        **own,
-        "PYTHONPATH": os.pathsep.join(part for part in (own.get("PYTHONPATH"), str(_ROOT)) if part),
+        **own_environment,
+        "PYTHONPATH": os.pathsep.join(
+            part for part in (own_environment.get("PYTHONPATH"), str(_ROOT)) if part
+        ),
     }
 
 

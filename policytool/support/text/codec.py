@@ -64,6 +64,7 @@ def encode(value: object, *, ascii_only: bool = True, nan: bool = True) -> str:
 
 @cache
 def _form(cls: type) -> Form:
+    """Return the function that converts instances of a class to JSON values."""
     if is_dataclass(cls):
         return _object_form(tuple(field.name for field in fields(cls)))
     if issubclass(cls, Enum):
@@ -150,6 +151,7 @@ def reader(hint: object) -> Read:
 
 
 def _class(cls: type) -> Read:
+    """Return the function that reads instances of a class from JSON values."""
     if cls in _WORDS:
         kinds = (int, float) if cls is float else cls  # an integer stays an integer
         return lambda json_value: (
@@ -180,6 +182,7 @@ def _check(
 
 
 def _dataclass(cls: type) -> Read:
+    """Return the function that reads a dataclass from a JSON object."""
     hints = typing.get_type_hints(cls)
     readers = {field.name: reader(hints[field.name]) for field in fields(cls)}
     absent = dict.fromkeys(
@@ -204,6 +207,7 @@ def _dataclass(cls: type) -> Read:
 
 
 def _tuple(arguments: tuple[Any, ...]) -> Read:
+    """Return the function that reads a tuple from a JSON list."""
     if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
         item = reader(arguments[0])
         return lambda json_value: tuple(
@@ -219,6 +223,7 @@ def _tuple(arguments: tuple[Any, ...]) -> Read:
 
 
 def _mapping(key: object, value: object) -> Read:
+    """Return the function that reads a mapping from a JSON object, or from a list of pairs."""
     read_key, read_value = reader(key), reader(value)
     if key is str:
         return lambda json_value: {
@@ -244,8 +249,8 @@ def _union(members: tuple[Any, ...]) -> Read:
             json_value if type(json_value) in kinds else _check(json_value, (), words)
         )
     if len(others) == 1:
-        only = reader(others[0])
-        return lambda json_value: None if json_value is None else only(json_value)
+        read_member = reader(others[0])
+        return lambda json_value: None if json_value is None else read_member(json_value)
     if Path in others:  # a path is a string, the others are not
         read_path, read_other = (
             reader(Path),

@@ -106,6 +106,7 @@ def same(first: Json | Absent, second: Json | Absent) -> bool:
 
 
 def _trie(edits: Sequence[Change]) -> _Node:
+    """Return the edits as a tree by the steps of their pointers."""
     root = _Node("")
     for change in edits:
         node = root
@@ -271,6 +272,7 @@ def _check(change: Change, place: _Place, text: str) -> Json:
 
 
 def _replacements(change: Change, place: _Place, style: _Style) -> Iterator[_Splice]:
+    """Yield the splice that replaces a value, unless it is equal."""
     old_value = _check(change, place, style.text)
     if isinstance(change[2], Absent):
         raise EditError(f"{change[0]!r}: only keys of objects can be removed")
@@ -296,13 +298,13 @@ def _resize_object(
     its end.
     """
     members = place.members or []
-    between = style.between(place)
+    separator = style.between(place)
     kept = [index for index, member in enumerate(members) if member.key not in removed]
     if not kept:
         start, end = (
             (members[0].start, members[-1].end) if members else (place.start + 1, place.start + 1)
         )
-        yield start, end, between.join(new)
+        yield start, end, separator.join(new)
         return
     if kept[0]:
         yield members[0].start, members[kept[0]].start, ""
@@ -310,4 +312,4 @@ def _resize_object(
         if next_index - kept_index > 1:
             yield members[kept_index].end, members[next_index - 1].end, ""
     if new:
-        yield members[-1].end, members[-1].end, between + between.join(new)
+        yield members[-1].end, members[-1].end, separator + separator.join(new)

@@ -64,8 +64,8 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         value = dict(pairs)
         if len(value) != len(pairs):
-            seen: set[str] = set()
-            repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            keys: set[str] = set()
+            repeated.extend(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
         return value
 
     try:
@@ -75,10 +75,10 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     except UnicodeDecodeError as error:
         raise JsonError("invalid-json", f"is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
-        what = error.msg.removesuffix(" at")
+        problem = error.msg.removesuffix(" at")
         raise JsonError(
             "invalid-json",
-            f"is not valid JSON: {what} at line {error.lineno}, column {error.colno}",
+            f"is not valid JSON: {problem} at line {error.lineno}, column {error.colno}",
         ) from error
     except ValueError as error:
         # an integer with more digits than Python converts, because the time is quadratic
@@ -145,9 +145,9 @@ def place(value: Json, path: str) -> tuple[Any, Any]:
 
     :raises LookupError: if there is no such object or list.
     """
-    *way, last = steps(path)
+    *parents, last = steps(path)
     holder: Any = value
-    for step in way:
+    for step in parents:
         holder = holder[int(step)] if isinstance(holder, list) else holder[step]
     return holder, int(last) if isinstance(holder, list) else last
 

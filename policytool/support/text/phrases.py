@@ -15,8 +15,12 @@ def join_and_count(names: Sequence[str], most: int | None) -> str:
     Return the first of the names and how many more there are, ``a, b and 7 more``; all of them if
     only one would be left out, or if ``most`` is None.
     """
-    more = 0 if most is None else len(names) - most
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more:,} more"
+    hidden_count = 0 if most is None else len(names) - most
+    return (
+        ", ".join(names)
+        if hidden_count <= 1
+        else f"{', '.join(names[:most])} and {hidden_count:,} more"
+    )
 
 
 def join_first(names: Sequence[str], most: int = 3) -> str:
@@ -44,8 +48,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         and (ratio := SequenceMatcher(a=typed, b=known_word.casefold(), autojunk=False).ratio())
         >= _MIN_SIMILARITY
     ]
-    _, _, near = max(ranked, default=(0.0, 0, ""))
-    return f". Did you mean {near!r}?" if near else "."
+    _, _, closest = max(ranked, default=(0.0, 0, ""))
+    return f". Did you mean {closest!r}?" if closest else "."
 
 
 _LEADS_OUT: Final = re.compile(

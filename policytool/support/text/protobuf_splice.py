@@ -139,20 +139,24 @@ def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
     Return the splices that replace the last value of each chain and update the lengths of the
     fields around it; sorted, without overlap.
     """
-    grown: dict[Span, int] = {}
+    growth_by_span: dict[Span, int] = {}
     replacements = []
     for chain, new in changes.items():
         *_, last = chain
         replacements.append(Splice(last.start, last.end, new))
-        grown[last] = len(new) - (last.end - last.start)
+        growth_by_span[last] = len(new) - (last.end - last.start)
     for depth in range(max((len(chain) for chain in changes), default=0) - 1, 0, -1):
         for inner, outer in {
             (chain[depth], chain[depth - 1]) for chain in changes if depth < len(chain)
         }:
-            grown[outer] = grown.get(outer, 0) + grown[inner] + _length_growth(inner, grown[inner])
+            growth_by_span[outer] = (
+                growth_by_span.get(outer, 0)
+                + growth_by_span[inner]
+                + _length_growth(inner, growth_by_span[inner])
+            )
     replacements += [
         Splice(span.length, span.start, encode_varint(span.end - span.start + growth))
-        for span, growth in grown.items()
+        for span, growth in growth_by_span.items()
         if growth
     ]
     return sorted(replacements)

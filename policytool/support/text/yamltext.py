@@ -170,8 +170,10 @@ def compose(text: str) -> YamlNode:
         if error.problem == _LIBYAML_TOO_DEEP:
             raise _too_deep() from error
         mark = error.problem_mark or error.context_mark
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise _invalid(f"{error.problem or error.context}{where}") from error
+        position_words = (
+            f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        )
+        raise _invalid(f"{error.problem or error.context}{position_words}") from error
     except yaml.YAMLError as error:
         raise _invalid(" ".join(str(error).split())[:200]) from error
 
@@ -200,11 +202,11 @@ def _nodes(root: YamlNode) -> Iterator[YamlNode]:
 
 def _repeated_keys(root: YamlNode) -> Iterator[str]:
     for node in _nodes(root):
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _, _ in node.members:
-            if key in seen:
+            if key in keys:
                 yield key
-            seen.add(key)
+            keys.add(key)
 
 
 class _Composer:
@@ -241,20 +243,20 @@ class _Composer:
                     f"{event.start_mark.line + 1}; expected a single document",
                 )
             if name in {"ScalarEvent", "AliasEvent"}:
-                done: YamlNode | None = (
+                finished: YamlNode | None = (
                     self._scalar(event) if name == "ScalarEvent" else self._alias(event)
                 )
             elif name in {"SequenceStartEvent", "MappingStartEvent"}:
                 self._begin(event, "sequence" if name.startswith("Seq") else "mapping")
-                done = None
+                finished = None
             elif name in {"SequenceEndEvent", "MappingEndEvent"}:
-                done = self._close_node(event)
+                finished = self._close_node(event)
             else:
-                done = None
-            if done is not None and self._open:
-                self._open[-1][1].append(done)
-            elif done is not None:
-                root = done
+                finished = None
+            if finished is not None and self._open:
+                self._open[-1][1].append(finished)
+            elif finished is not None:
+                root = finished
 
     def _begin(self, event: Any, kind: Kind) -> None:  # noqa: ANN401  # an event of PyYAML
         if len(self._open) >= self._deepest:
@@ -410,8 +412,8 @@ def _foreign(tag: str, line: int) -> YamlError:
 
 
 def _display(tag: str) -> str:
-    short = f"!!{tag.removeprefix(_CORE)}" if tag.startswith(_CORE) else tag
-    return re.sub(r"[^\x21-\x7e]", "?", short)[:100]
+    tag_text = f"!!{tag.removeprefix(_CORE)}" if tag.startswith(_CORE) else tag
+    return re.sub(r"[^\x21-\x7e]", "?", tag_text)[:100]
 
 
 def _too_deep() -> YamlError:

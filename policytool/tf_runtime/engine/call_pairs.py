@@ -53,11 +53,11 @@ def repeat_call(tf: Any, reference: Call, candidate: Call, make: Callable[..., A
     if len(others) != sum(map(is_tensor, flat)):
         return None
     tensors = iter(others)
-    like = [
+    candidate_tensors = [
         _like(tf, next(tensors), leaf, reference.masks) if is_tensor(leaf) else leaf
         for leaf in flat
     ]
-    args, kwargs = nest.pack_sequence_as((candidate.args, candidate.kwargs), like)
+    args, kwargs = nest.pack_sequence_as((candidate.args, candidate.kwargs), candidate_tensors)
     return make(*args, **kwargs)
 
 
@@ -71,8 +71,8 @@ def repeat_call_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
     others = [leaf for leaf in nest.flatten((candidate.args, candidate.kwargs)) if is_tensor(leaf)]
     if reference.make is None or len(others) != sum(map(is_tensor, flat)):
         return None
-    narrow = iter(others)
-    pairs = [(leaf, next(narrow) if is_tensor(leaf) else leaf) for leaf in flat]
+    candidate_tensors = iter(others)
+    pairs = [(leaf, next(candidate_tensors) if is_tensor(leaf) else leaf) for leaf in flat]
     rounded = [
         _through(tf, leaf, other.dtype, reference.masks) if is_rounded(leaf, other) else leaf
         for leaf, other in pairs
@@ -99,18 +99,18 @@ def can_be_called_again(tape: Tape, call: Call) -> bool:
     return other values for the next batch.
     """
     operations = tape.graph.get_operations()[call.start : call.stop]
-    remembers = getattr(call.layer, "stateful", False) or any(
+    keeps_state = getattr(call.layer, "stateful", False) or any(
         operation.type.startswith(("Assign", "ResourceScatter")) for operation in operations
     )
-    return not remembers and not isinstance(call.layer, tape.library.keras.Model)
+    return not keeps_state and not isinstance(call.layer, tape.library.keras.Model)
 
 
-def _like(tf: Any, tensor: Any, own: Any, masks: Mapping[int, Any]) -> Any:
+def _like(tf: Any, tensor: Any, other: Any, masks: Mapping[int, Any]) -> Any:
     """
     Return a tensor cast to another tensor's dtype, with the mask that it had as a layer's input.
     """
-    like = tensor if tensor.dtype == own.dtype else tf.cast(tensor, own.dtype)
-    return _masked(like, tensor, masks)
+    cast = tensor if tensor.dtype == other.dtype else tf.cast(tensor, other.dtype)
+    return _masked(cast, tensor, masks)
 
 
 def _through(tf: Any, tensor: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
@@ -119,6 +119,7 @@ def _through(tf: Any, tensor: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
 
 
 def _masked(like: Any, original: Any, masks: Mapping[int, Any]) -> Any:
+    """Give a tensor the mask of the original, if it had one, and return it."""
     mask = masks.get(id(original))
     if mask is not None:
         setattr(like, MASK, mask)
@@ -180,28 +181,28 @@ class Diagnosis:
         for tensor in self._comparisons.tensors(row.candidate.outputs):
             self._rows.setdefault(tensor.name, number)
 
-    def split(self, trace: Trace, row: Row, alone: Any) -> None:
+    def split(self, trace: Trace, row: Row, isolated: Any) -> None:
         """
-        Measure how much of the error of an isolated call, which gave ``alone``, is from the
+        Measure how much of the error of an isolated call, which gave ``isolated``, is from the
         rounding of its inputs, and how much from the call itself.
         """
         rounded = repeat_call_rounded(self.tf, row.reference, row.candidate)
         if rounded is not None:
             trace.rounding = self._comparisons.each(row.reference.outputs, rounded)
-            trace.own = self._comparisons.each(rounded, alone)
+            trace.own = self._comparisons.each(rounded, isolated)
 
     def _producers(self, tensors: Sequence[Any]) -> list[int]:
         """Return the rows whose outputs these tensors are, or are computed from."""
         row_numbers: set[int] = set()
-        seen: set[Any] = set()
+        visited: set[Any] = set()
         pending = list(tensors)
         while pending:
             tensor = pending.pop()
             number = self._rows.get(tensor.name)
             if number is not None:
                 row_numbers.add(number)
-            elif tensor.op not in seen:
-                seen.add(tensor.op)
+            elif tensor.op not in visited:
+                visited.add(tensor.op)
                 pending += tensor.op.inputs
         return sorted(row_numbers)
 
@@ -295,11 +296,13 @@ class Pair:
         rows. The changes of outputs do not include extra batches. ``metrics`` gets the outputs:
         labels belong to the user's inputs, which have no extra batches.
         """
-        total, spoiled = measure_batches(fed, step, self._output_run or self._function, metrics)
+        total, first_nonfinite_rows = measure_batches(
+            fed, step, self._output_run or self._function, metrics
+        )
         if total is None or self._rows is None:
             raise Refused("inputs", "there are no inputs")
         if self._output_run is not None:
-            return self._with_layers(total, self._rows.batches(spoiled))
+            return self._with_layers(total, self._rows.batches(first_nonfinite_rows))
         changes = total.changes
 
         def measured(batch: Any) -> Measured:
@@ -362,13 +365,13 @@ class Pair:
                 operation.name: place for place, operation in enumerate(self.graph.get_operations())
             }
         place = self._places[name]
-        around = [
+        enclosing_calls = [
             call
             for tape in self._tapes
             for call in tape.calls.values()
             if call.start <= place < call.stop
         ]
-        return max(around, key=lambda call: call.start).path if around else None
+        return max(enclosing_calls, key=lambda call: call.start).path if enclosing_calls else None
 
     def traces(self) -> list[dict[str, Any]]:
         """

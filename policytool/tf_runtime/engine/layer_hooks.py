@@ -248,10 +248,10 @@ def inline_calls(library: Library, model: Any) -> Iterator[None]:
     for _, layer in paths(model):
         written = getattr(getattr(type(layer), "call", None), "python_function", None)
         if written is not None and "call" not in vars(layer):
-            plain = (
+            original = (
                 written if library.family == KERAS2 else library.tf.autograph.to_graph(written)
             )  # Keras 2 converts what it calls by itself
-            vars(layer)["call"] = functools.partial(plain, layer)
+            vars(layer)["call"] = functools.partial(original, layer)
             changed.append(layer)
     try:
         yield
@@ -269,11 +269,11 @@ def layer_paths_by_id(model: Any, like: Any = None) -> dict[int, str]:
     the process, and some releases of Keras 3 load the layers of a model in varying order. The model
     gets the name of ``like``, and a layer that ``like`` lacks keeps its own name.
     """
-    own = paths(model)
+    own_paths = paths(model)
     if like is None:
-        return {id(layer): path for path, layer in own}
+        return {id(layer): path for path, layer in own_paths}
     other = {id(layer): path for path, layer in paths(like)}
-    root, its = other[id(like)], own[0][0]
+    root, own_root = other[id(like)], own_paths[0][0]
     paths_by_id: dict[int, str] = {}
     pending = [(model, like)]
     while pending:
@@ -281,7 +281,10 @@ def layer_paths_by_id(model: Any, like: Any = None) -> dict[int, str]:
         if id(layer) not in paths_by_id:
             paths_by_id[id(layer)] = other[id(twin)]
             pending += _twins(child_layers(layer), child_layers(twin))
-    return {id(layer): paths_by_id.get(id(layer), root + path[len(its) :]) for path, layer in own}
+    return {
+        id(layer): paths_by_id.get(id(layer), root + path[len(own_root) :])
+        for path, layer in own_paths
+    }
 
 
 def _twins(layers: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
@@ -299,7 +302,7 @@ def _twins(layers: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
         return list(zip(layers, others))
     pairs = [(layer, second[key]) for key, layer in first.items() if key in second]
     for kind in {kind for _, kind in first}:
-        left = [
+        unmatched = [
             [
                 layer
                 for key, layer in side.items()
@@ -307,7 +310,7 @@ def _twins(layers: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
             ]
             for side in (first, second)
         ]
-        pairs += zip(*left) if len(left[0]) == len(left[1]) else []
+        pairs += zip(*unmatched) if len(unmatched[0]) == len(unmatched[1]) else []
     return pairs
 
 

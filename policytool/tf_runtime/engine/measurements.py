@@ -145,24 +145,26 @@ class Steps:
             ),
             default=-1,
         )
-        for (call, _), (_, done) in zip(self._done[AHEAD:], self._done):
-            inside = set(operations[call.start : call.stop]) if call.start > last else set()
+        for (call, _), (_, compared) in zip(self._done[AHEAD:], self._done):
+            call_operations = (
+                set(operations[call.start : call.stop]) if call.start > last else set()
+            )
             wait(
                 [
                     op
-                    for op in inside
+                    for op in call_operations
                     if op.type not in _NO_STEP
-                    and any(tensor.op not in inside for tensor in op.inputs)
+                    and any(tensor.op not in call_operations for tensor in op.inputs)
                 ],
-                done,
+                compared,
             )
 
 
-def wait(operations: Sequence[Any], done: Sequence[Any]) -> None:
+def wait(operations: Sequence[Any], finished: Sequence[Any]) -> None:
     """Make operations of a graph wait for others, except operations of loops, which cannot wait."""
     for operation in operations:
         if operation.type not in _UNABLE:
-            operation._add_control_inputs(done)  # noqa: SLF001  # what was traced before cannot be made to wait in another way
+            operation._add_control_inputs(finished)  # noqa: SLF001  # what was traced before cannot be made to wait in another way
 
 
 def _has_effects(tf: Any, operation: Any) -> bool:
@@ -210,32 +212,32 @@ _NOT_FINITE = [FIELDS.index(name) for name in ("nan_reference", "infinite_refere
 
 
 def measure_extremes(
-    fed: FedInputs, usual: Any, run: Callable[[Any], Any], vectors: Callable[[Any], Any]
+    fed: FedInputs, usual_vectors: Any, run: Callable[[Any], Any], vectors: Callable[[Any], Any]
 ) -> Iterator[Any]:
     """
     Yield the result of ``run`` for each extra batch, and record in ``fed`` which batches were left
     out: those for which the reference has NaN or infinity in a tensor that is finite for the random
     batches.
 
-    ``usual`` has a vector for each comparison over the random batches; ``vectors`` returns the same
-    from a result of ``run``.
+    ``usual_vectors`` has a vector for each comparison over the random batches; ``vectors`` returns
+    the same from a result of ``run``.
     """
     kept, dropped = [], []
-    waiting = list(fed.extremes)
-    while waiting:
-        batch = waiting.pop(0)
+    pending = list(fed.extremes)
+    while pending:
+        batch = pending.pop(0)
         measurement = run(batch.tensors)
-        if not is_worse(usual, vectors(measurement)):
+        if not is_worse(usual_vectors, vectors(measurement)):
             kept.append(batch)
             yield measurement
         elif batch.parts():
-            waiting = [*batch.parts(), *waiting]
+            pending = [*batch.parts(), *pending]
         else:
             dropped.append(batch)
     fed.keep_extremes(kept, dropped)
 
 
-def is_worse(usual: Any, extra: Any) -> bool:
+def is_worse(usual_vector: Any, extra_vector: Any) -> bool:
     """
     Return whether the reference has NaN or infinity in a tensor that is finite for random batches.
 
@@ -243,7 +245,8 @@ def is_worse(usual: Any, extra: Any) -> bool:
     infinity of an attention mask.
     """
     before, after = (
-        np.nan_to_num(np.asarray(vectors)[:, _NOT_FINITE]).sum(axis=1) for vectors in (usual, extra)
+        np.nan_to_num(np.asarray(vectors)[:, _NOT_FINITE]).sum(axis=1)
+        for vectors in (usual_vector, extra_vector)
     )
     return bool(((before == 0) & (after > 0)).any())
 
@@ -308,19 +311,19 @@ class LayerRows:
         whose values are rows that must not be cut off, then the others in their order. The last
         batch is cut unless its size is fixed.
         """
-        left = self.count
+        remaining = self.count
         others = [number for number in range(len(self.fed.batches)) if number not in spoiled]
         for number in (*spoiled, *others):
-            if left <= 0:
+            if remaining <= 0:
                 break
             batch, rows = self.fed.batches[number], self.fed.rows[number]
-            if rows > left and not self.fed.has_fixed_rows:
-                start = min(spoiled.get(number, 0), rows - left)
-                batch = self._mapped(functools.partial(self._part, start, left), batch)
-                rows = left
-            left -= rows
+            if rows > remaining and not self.fed.has_fixed_rows:
+                start = min(spoiled.get(number, 0), rows - remaining)
+                batch = self._mapped(functools.partial(self._part, start, remaining), batch)
+                rows = remaining
+            remaining -= rows
             yield batch
-        self.fed.told["layer_rows"] = self.count - left
+        self.fed.told["layer_rows"] = self.count - remaining
 
     def _mapped(self, change: Callable[[Any], Any], nested: Any) -> Any:
         return self._tf.nest.map_structure(change, nested)
@@ -346,7 +349,7 @@ def measure_batches(
     """
     changes: list[OutputChanges] = []
     total: Measured | None = None
-    spoiled: dict[int, int] = {}
+    first_nonfinite_rows: dict[int, int] = {}
     for number, batch in enumerate(fed.batches):
         step("batch {} of {}".format(number + 1, fed.told["batches"]))
         vectors, histograms, outputs = run(batch)
@@ -356,12 +359,12 @@ def measure_batches(
         for change, *pair in zip(changes, *outputs):
             change.update(*(np.asarray(tensor) for tensor in pair))
             if change.first_spoiled is not None:
-                spoiled[number] = min(
-                    change.first_spoiled, spoiled.get(number, change.first_spoiled)
+                first_nonfinite_rows[number] = min(
+                    change.first_spoiled, first_nonfinite_rows.get(number, change.first_spoiled)
                 )
         measured = Measured(vectors.numpy(), histograms.numpy(), changes)
         total = measured if total is None else total.merge(measured)
-    return total, spoiled
+    return total, first_nonfinite_rows
 
 
 class OutputRun:
@@ -388,8 +391,8 @@ class OutputRun:
     def __call__(self, batch: Any) -> tuple[Any, Any, Any]:
         """Return a vector for each output, no histogram, and the outputs of both models."""
         outputs = [model(batch) for model in self._models]
-        vectors, widened = self._compared(*outputs)
-        return vectors, self._pair.tf.zeros([0, 0], self._pair.tf.float64), widened
+        vectors, widened_outputs = self._compared(*outputs)
+        return vectors, self._pair.tf.zeros([0, 0], self._pair.tf.float64), widened_outputs
 
     def _trace_model(self, place: int, model: Any, specs: Any) -> Any:
         """Return the traced function of a model, which calls it as when its layers are compared."""
@@ -409,8 +412,8 @@ class OutputRun:
         vectors = [
             tensor_errors.compare_tensors(tf, *tensors) for tensors in zip(reference, candidate)
         ]
-        widened = [
+        widened_outputs = [
             [self._comparisons.widened(tensor) for tensor in tensors]
             for tensors in (reference, candidate)
         ]
-        return tf.stack(vectors), widened
+        return tf.stack(vectors), widened_outputs

@@ -135,9 +135,9 @@ class OutputChanges:
             self.value_changes = _add(self.value_changes, reference != candidate)
             return
         finite = _all_of_sample(np.isfinite(reference))
-        spoiled = ~_all_of_sample(np.isfinite(candidate) | ~np.isfinite(reference))
-        self.spoiled += int(spoiled.sum())
-        self.first_spoiled = int(spoiled.argmax()) if spoiled.any() else None
+        has_new_nonfinite = ~_all_of_sample(np.isfinite(candidate) | ~np.isfinite(reference))
+        self.spoiled += int(has_new_nonfinite.sum())
+        self.first_spoiled = int(has_new_nonfinite.argmax()) if has_new_nonfinite.any() else None
         usable = finite & _all_of_sample(np.isfinite(candidate))
         self._note_variation(reference[finite])
         self._describe(reference[finite])
@@ -235,23 +235,23 @@ class OutputChanges:
                     np.log(np.maximum(np.take_along_axis(side, best[..., None], -1), 1e-9))
                     for side in rows
                 ]
-                same = best[..., None] == rows[1].argmax(-1)[..., None]
-                self.class_error += float((np.abs(likely[0] - likely[1]) * same).sum())
+                is_same_class = best[..., None] == rows[1].argmax(-1)[..., None]
+                self.class_error += float((np.abs(likely[0] - likely[1]) * is_same_class).sum())
         self._keep(reference, candidate)
 
     def _keep(self, reference: Any, candidate: Any) -> None:
         """Keep vectors to find their nearest neighbours, within bounds."""
         is_vector = reference.ndim == _VECTORS and reference.shape[1] >= _LEAST_DIMENSIONS
-        left = KEPT_ROWS - sum(len(pair[0]) for pair in self._kept)
+        room = KEPT_ROWS - sum(len(pair[0]) for pair in self._kept)
         row_bytes = 8 * reference[0].size
-        left = min(left, (KEPT_BYTES - self._kept_bytes) // row_bytes) if is_vector else 0
+        room = min(room, (KEPT_BYTES - self._kept_bytes) // row_bytes) if is_vector else 0
         if self._kept and self._kept[0][0].shape[1:] != reference.shape[1:]:
-            left = 0
-        if left > 0:
+            room = 0
+        if room > 0:
             self._kept.append(
-                (reference[:left].astype("float32"), candidate[:left].astype("float32"))
+                (reference[:room].astype("float32"), candidate[:room].astype("float32"))
             )
-            self._kept_bytes += row_bytes * len(reference[:left])
+            self._kept_bytes += row_bytes * len(reference[:room])
 
     def _neighbours(self) -> dict[str, Any] | None:
         """Return the number of vectors with a changed nearest neighbour, by angle."""
@@ -341,13 +341,13 @@ class Moments:
         sample, that of the squares of each sample's sum, and the sum of squared distances of the
         reference's values from their mean.
         """
-        spread = np.maximum(self._squares - np.square(self._sum) / self._count, 0)
+        squared_distances = np.maximum(self._squares - np.square(self._sum) / self._count, 0)
         size = np.abs(self._origin + self._sum / self._count)
         errors = self._errors
         if not self.is_told_apart:
-            errors, spread, size = (
+            errors, squared_distances, size = (
                 errors.sum(keepdims=True),
-                spread.sum(keepdims=True),
+                squared_distances.sum(keepdims=True),
                 size.max(keepdims=True),
             )
         return [
@@ -355,7 +355,7 @@ class Moments:
                 "error": float(errors[place]),
                 "worst": float(self._worst[place]),
                 "squares": float(self._fourth[place]),
-                "spread": float(spread[place]),
+                "spread": float(squared_distances[place]),
                 "mean": float(size[place]),
                 "values": self._count,
             }
@@ -390,6 +390,7 @@ def _unmatched_share(reference: Any, candidate: Any) -> Any:
 
 
 def _directions(vectors: Any) -> Any:
+    """Return vectors scaled to the length 1; vectors of zeros are unchanged."""
     norms = np.sqrt(np.square(vectors, dtype="float64").sum(1, keepdims=True))
     return (vectors / np.where(norms > 0, norms, 1)).astype("float32")
 

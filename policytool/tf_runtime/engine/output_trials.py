@@ -140,10 +140,10 @@ class Trials:
             raise Refused("inputs", "there are no inputs")
         if not batches[0].outputs:
             raise Refused("outputs", "the model returns no tensor, so nothing can be compared")
-        usual = np.sum([self._own_vectors(batch.outputs) for batch in batches], axis=0)
+        usual_vectors = np.sum([self._own_vectors(batch.outputs) for batch in batches], axis=0)
         extra = measure_extremes(
             self.fed,
-            usual,
+            usual_vectors,
             lambda tensors: Batch(tensors, self._function(tensors), None),
             lambda batch: self._own_vectors(batch.outputs),
         )
@@ -191,9 +191,9 @@ class Trials:
         ]
         return self._concrete(compare_outputs, [self.fed.specs, specs], "candidate")
 
-    def _concrete(self, code: Callable[..., Any], specs: Sequence[Any], what: str) -> Any:
+    def _concrete(self, code: Callable[..., Any], specs: Sequence[Any], subject: str) -> Any:
         # a layer's own code may fail in a dtype that it was not written for
-        with refusing("not-traceable", "the {} cannot be traced: {}", what):
+        with refusing("not-traceable", "the {} cannot be traced: {}", subject):
             return self.tf.function(
                 code, autograph=False, input_signature=specs
             ).get_concrete_function()

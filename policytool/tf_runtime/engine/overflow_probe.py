@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
 
 def probe_overflow(
-    tf: Any, pair: Pair, fed: FedInputs, usual: Any, step: Callable[[str], None]
+    tf: Any, pair: Pair, fed: FedInputs, usual_vectors: Any, step: Callable[[str], None]
 ) -> dict[str, Any] | None:
     """
     Return the smallest factor by which inputs overflow the candidate, with the layer, and the
@@ -61,19 +61,20 @@ def probe_overflow(
 
     Both models run at most eight times on the first random batch and on the extra ones.
 
-    :param usual: the vectors of all comparisons over the unscaled inputs
+    :param usual_vectors: the vectors of all comparisons over the unscaled inputs
     """
     batches = [
         *(extreme.tensors for extreme in fed.extremes),
         *fed.batches[:1],
     ]  # likely ones first
-    if not is_narrow(pair.rows) or first_overflow(pair.rows, usual) is not None:
+    if not is_narrow(pair.rows) or first_overflow(pair.rows, usual_vectors) is not None:
         return None
     largest = max((_largest(tf, fed.recipes, batch) for batch in batches), default=0.0)
     if not largest:
         return None
 
     def run(factor: float) -> Outcome:
+        """Run both models on inputs that are multiplied by a factor."""
         step("probing for overflow: inputs {:g} times larger".format(factor))
         for batch in batches:
             for model in (pair.reference, pair.candidate):
@@ -84,7 +85,7 @@ def probe_overflow(
                 raise
             except tf.errors.OpError:
                 return Outcome(is_usable=False)  # an assertion in the model, for one
-            if is_worse(usual, vectors):
+            if is_worse(usual_vectors, vectors):
                 return Outcome(is_usable=False)
             overflowing_row = first_overflow(pair.rows, vectors)
             if overflowing_row is not None:
@@ -112,20 +113,20 @@ def smallest_factor(
     An overflow at one factor is taken for one at every larger factor, so that each try halves the
     interval. Factors have two digits, and reports can print those that were tried.
     """
-    low, high = 1.0, most
+    passing, overflowing = 1.0, most
     outcome = run(most)
     if outcome.is_usable and outcome.overflow is None:
         return most, None, None
-    while high / low > CLOSE:
-        middle = _rounded(math.sqrt(low * high), round)
-        if not low < middle < high:
+    while overflowing / passing > CLOSE:
+        middle = _rounded(math.sqrt(passing * overflowing), round)
+        if not passing < middle < overflowing:
             break
-        tried = run(middle)
-        if tried.is_usable and tried.overflow is None:
-            low = middle
+        trial = run(middle)
+        if trial.is_usable and trial.overflow is None:
+            passing = middle
         else:
-            high, outcome = middle, tried
-    return (low, high, outcome.overflow) if outcome.is_usable else (low, None, None)
+            overflowing, outcome = middle, trial
+    return (passing, overflowing, outcome.overflow) if outcome.is_usable else (passing, None, None)
 
 
 def is_narrow(rows: Sequence[Row]) -> bool:
@@ -138,8 +139,9 @@ def first_overflow(rows: Sequence[Row], vectors: Any) -> Any:
     Return the row of the first call in which the candidate has NaN or infinity and the reference
     has not; None if there is none.
 
-    If that call overflows only from end to end, the code of a layer around it has made what it
-    gets, such as the scores of an attention.
+    If the call does not overflow on the inputs of the reference, the candidate's inputs are already
+    too large. Code of an enclosing layer computed them, such as the scores of an attention, so the
+    row of that layer is returned.
     """
 
     def overflows(numbers: Sequence[int | None] | None) -> bool:
@@ -151,12 +153,12 @@ def first_overflow(rows: Sequence[Row], vectors: Any) -> Any:
     if first is None or first.isolated is None or overflows(first.isolated):
         return first
     by_call = {row.candidate.key: row for row in rows}
-    around = first.candidate.parent
-    while around is not None:
-        row = by_call.get(around.key)
+    enclosing = first.candidate.parent
+    while enclosing is not None:
+        row = by_call.get(enclosing.key)
         if row is not None and overflows(row.isolated):
             return row
-        around = around.parent
+        enclosing = enclosing.parent
     return first
 
 
@@ -193,7 +195,7 @@ def _largest(tf: Any, recipes: Sequence[Recipe], batch: Any) -> float:
     return max(maxima, default=0.0)
 
 
-def _rounded(value: float, how: Callable[[float], int]) -> float:
+def _rounded(value: float, rounding: Callable[[float], int]) -> float:
     """Return a positive number in two digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return float("{:.2g}".format(how(value / unit) * unit))
+    return float("{:.2g}".format(rounding(value / unit) * unit))

@@ -66,8 +66,8 @@ def weight_rounding(reference: Any, candidate: Any) -> float:
 
 def _relative(integers: Any) -> float:
     """Return the error of rounding to integers, relative to them; 0 where all of them are zero."""
-    mean = float(np.mean(np.square(integers, dtype="float32"))) if integers.size else 0.0
-    return _STEP_ERROR / math.sqrt(mean) if mean else 0.0
+    mean_square = float(np.mean(np.square(integers, dtype="float32"))) if integers.size else 0.0
+    return _STEP_ERROR / math.sqrt(mean_square) if mean_square else 0.0
 
 
 def _integers(layer: Any) -> list[Any]:
@@ -160,11 +160,11 @@ class Sides:
         """Return the model of a side, ``reference`` or ``candidate``, and its library."""
         side = self.job[name]
         library = self.library(side["family"])
-        ways = {"saved": self._saved, "config": self._build_model, "rebuilt": self._rebuilt}
+        loaders = {"saved": self._saved, "config": self._build_model, "rebuilt": self._rebuilt}
         with library.loading("the " + name, self.job["registered"]), library.global_policy(
             side["policy"]
         ), library.scope():
-            model = ways[side["how"]](library, side)
+            model = loaders[side["how"]](library, side)
             if side.get("dequantize"):
                 self.unquantized = compute_unquantized(library, model)
             return library, model

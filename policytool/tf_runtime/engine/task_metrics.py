@@ -110,18 +110,20 @@ class LibraryMetric:
     def _find(self, name: str) -> None:
         """Find a metric by its name, as a class or in the form of a function."""
         keras = self.library.keras
-        short = _key(ALIASES.get(name.lower(), name))
-        metric = _listed(keras.metrics, _is_metric).get(short)
+        normalized = _key(ALIASES.get(name.lower(), name))
+        metric = _listed(keras.metrics, _is_metric).get(normalized)
         losses = _listed(keras.losses, inspect.isfunction)
         if metric is None:
-            metric = _listed(keras.metrics, inspect.isfunction).get(short) or losses.get(short)
+            metric = _listed(keras.metrics, inspect.isfunction).get(normalized) or losses.get(
+                normalized
+            )
         if metric is None:
             raise Refused(CODE, self._unknown(name))
         self.name = name
         self.higher_is_better = not (
-            (short in losses and short not in _LOSS_AND_METRIC)
-            or short.endswith("error")
-            or short.startswith("false")
+            (normalized in losses and normalized not in _LOSS_AND_METRIC)
+            or normalized.endswith("error")
+            or normalized.startswith("false")
         )
         if not inspect.isclass(metric):
             self._function = metric
@@ -138,9 +140,11 @@ class LibraryMetric:
             for kind, module in ((_is_metric, keras.metrics), (inspect.isfunction, keras.losses))
             for key, metric in _listed(module, kind).items()
         }
-        near = difflib.get_close_matches(_key(name), names, _SUGGESTIONS)
+        similar = difflib.get_close_matches(_key(name), names, _SUGGESTIONS)
         text = "{} has no metric {}".format(self.library.versions["library"], name[:100])
-        return text + ("; similar names: " + ", ".join(names[key] for key in near) if near else "")
+        return text + (
+            "; similar names: " + ", ".join(names[key] for key in similar) if similar else ""
+        )
 
     def _fit_arrays(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """
@@ -376,11 +380,15 @@ class TaskMetrics:
         rows, *arrays = (np.concatenate(kept) for kept in self._kept[name])
         self._kept[name] = [[], [], []]
         self._counted[name].append(self._block[name])
-        whole, *without = self._metrics[name]
+        total_metric, *metrics_without_block = self._metrics[name]
         with TRACING:
             for pair in [
-                whole,
-                *(metrics for block, metrics in enumerate(without) if block != self._block[name]),
+                total_metric,
+                *(
+                    metrics
+                    for block, metrics in enumerate(metrics_without_block)
+                    if block != self._block[name]
+                ),
             ]:
                 for metric, array in zip(pair, arrays):
                     metric.update(rows, array)

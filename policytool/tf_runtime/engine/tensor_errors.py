@@ -62,10 +62,10 @@ def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]
     it is summed. The relative error of float32 sums is then at most 1e-7 if values vary, and 3e-6
     if all are equal (Eigen of TensorFlow 2.21, up to 40 million elements; 1.3e-5 in 2.2).
     """
-    wide = tf.float64 if tf.float64 in (reference.dtype, candidate.dtype) else tf.float32
+    sum_dtype = tf.float64 if tf.float64 in (reference.dtype, candidate.dtype) else tf.float32
 
     def add_part(reference_part: Any, candidate_part: Any, total: Any) -> Any:
-        first, second = tf.cast(reference_part, wide), tf.cast(candidate_part, wide)
+        first, second = tf.cast(reference_part, sum_dtype), tf.cast(candidate_part, sum_dtype)
         error = first - second
         sums = tf.stack([tf.nn.l2_loss(error), tf.nn.l2_loss(first), tf.nn.l2_loss(second)])
         counts = [
@@ -89,12 +89,18 @@ def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]
 
     vector = _by_parts(tf, reference, candidate, add_part)
     sums, none = vector[1:4] / 2, tf.equal(vector[_ERROR], 0)
-    small, floor = FLOORS[wide.name]
-    least = vector[0] * tf.stack(
-        [tf.where(none, tf.constant(0.0, tf.float64), tf.constant(small, tf.float64)), floor, floor]
+    smallest_part, floor = FLOORS[sum_dtype.name]
+    smallest_sums = vector[0] * tf.stack(
+        [
+            tf.where(none, tf.constant(0.0, tf.float64), tf.constant(smallest_part, tf.float64)),
+            floor,
+            floor,
+        ]
     )
-    right = tf.reduce_all(tf.logical_and(sums >= least, sums <= float(wide.max)))  # NaN is neither
-    return vector, right
+    is_valid = tf.reduce_all(
+        tf.logical_and(sums >= smallest_sums, sums <= float(sum_dtype.max))
+    )  # NaN is neither
+    return vector, is_valid
 
 
 def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
@@ -114,8 +120,8 @@ def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
         zeros = tf.zeros_like(first)
         finite_first, finite_second = tf.where(both, first, zeros), tf.where(both, second, zeros)
         error = finite_first - finite_second
-        zero, small = _classes(tf, candidate)
-        present = tf.logical_and(finite[0], tf.abs(first) >= smallest)
+        zero, is_subnormal = _classes(tf, candidate)
+        normal_values = tf.logical_and(finite[0], tf.abs(first) >= smallest)
         counts = [
             tf.cast(tf.size(first, out_type=tf.int64), tf.float64),
             *(tf.reduce_sum(tf.square(tensor)) for tensor in (error, finite_first, finite_second)),
@@ -125,8 +131,8 @@ def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
                 for test in (tf.math.is_nan, tf.math.is_inf)
                 for tensor in (first, second)
             ),
-            count(small) - count(zero),
-            count(tf.logical_and(zero, present)),
+            count(is_subnormal) - count(zero),
+            count(tf.logical_and(zero, normal_values)),
         ]
         largest = [
             tf.reduce_max(tf.abs(tf.where(mask, tensor, zeros)))
@@ -164,17 +170,18 @@ def _by_parts(
     count = tf.size(first, out_type=tf.int64)
 
     def add(start: Any, total: Any) -> tuple[Any, Any]:
+        """Add the part that begins at an element to the total."""
         size = tf.minimum(count - start, tf.constant(length, tf.int64))
         reference_part, candidate_part = (
             tf.slice(tensor, [start], [size]) for tensor in (first, second)
         )
         return start + size, add_part(reference_part, candidate_part, total)
 
-    nothing = tf.constant([0.0] * (_ERROR + 1) + [NAN] * 3, tf.float64)
+    initial = tf.constant([0.0] * (_ERROR + 1) + [NAN] * 3, tf.float64)
     _, vector = tf.while_loop(
         lambda start, _: start < count,
         add,
-        (tf.constant(0, tf.int64), nothing),
+        (tf.constant(0, tf.int64), initial),
         parallel_iterations=1,
     )
     return vector
@@ -188,12 +195,12 @@ def _add_part(
     largest error with the function that finds its place.
     """
     most, locate = error
-    later = tf.logical_or(most > total[_ERROR], tf.math.is_nan(total[_ERROR + 1]))
+    is_larger = tf.logical_or(most > total[_ERROR], tf.math.is_nan(total[_ERROR + 1]))
     return tf.concat(
         [
             total[:_LARGEST] + counts,
             tf.maximum(total[_LARGEST:_ERROR], largest),
-            tf.cond(later, locate, lambda: total[_ERROR:-1]),
+            tf.cond(is_larger, locate, lambda: total[_ERROR:-1]),
             total[-1:],
         ],
         0,
@@ -205,13 +212,13 @@ def _count_lost_values(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
     Return the number of the candidate's subnormal values, and the number of its zeros at nonzero
     values of the reference.
     """
-    zero, small = _classes(tf, candidate)
+    zero, is_small = _classes(tf, candidate)
     if candidate.dtype == tf.float16:
         zero = tf.equal(
             second, 0
         )  # the same in one pass: float32 holds its subnormal numbers as normal ones
     masks = (
-        tf.logical_and(small, tf.logical_not(zero)),
+        tf.logical_and(is_small, tf.logical_not(zero)),
         tf.logical_and(zero, tf.not_equal(first, 0)),
     )
     counts = tf.stack(
@@ -238,29 +245,31 @@ def _classes(tf: Any, tensor: Any) -> tuple[Any, Any]:
     scale = masked(((1 << exponent) - 1) << fraction)
     if integers == tf.int16:
         return tf.equal(masked(0x7FFF), 0), tf.equal(scale, 0)
-    small = tf.equal(tf.bitcast(scale, tensor.dtype), 0)
+    is_small = tf.equal(tf.bitcast(scale, tensor.dtype), 0)
     unit_exponent = tf.constant(((1 << (exponent - 1)) - 1) << fraction, integers)
     digits = tf.bitcast(
         tf.bitwise.bitwise_or(masked((1 << fraction) - 1), unit_exponent), tensor.dtype
     )
-    return tf.logical_and(small, tf.equal(digits, 1)), small
+    return tf.logical_and(is_small, tf.equal(digits, 1)), is_small
 
 
 def _values(tf: Any, tensor: Any) -> Any:
     """
     Return a tensor as float64, the subnormal numbers of float32 and bfloat16 made of their bits.
     """
-    wide = tf.cast(tensor, tf.float64)
+    float64_values = tf.cast(tensor, tf.float64)
     if tensor.dtype not in (tf.float32, tf.bfloat16):
-        return wide
+        return float64_values
     bits = tf.cast(tf.bitcast(tf.cast(tensor, tf.float32), tf.int32), tf.int64)
-    small = (
+    small_values = (
         tf.cast(tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.int64)), tf.float64)
         * 2.0**-149
     )
-    signed = tf.where(bits < 0, -small, small)
+    signed = tf.where(bits < 0, -small_values, small_values)
     return tf.where(
-        tf.equal(tf.bitwise.bitwise_and(bits, tf.constant(0x7F800000, tf.int64)), 0), signed, wide
+        tf.equal(tf.bitwise.bitwise_and(bits, tf.constant(0x7F800000, tf.int64)), 0),
+        signed,
+        float64_values,
     )
 
 
@@ -322,9 +331,9 @@ def merge(first: Any, second: Any) -> Any:
         place = FIELDS.index(name)
         total[place] = np.maximum(first[place], second[place])
     error, pair = FIELDS.index("largest_error"), [FIELDS.index(name) for name in PAIR]
-    later = second[error] > first[error] or np.isnan(first[pair[0]])
+    is_second_larger = second[error] > first[error] or np.isnan(first[pair[0]])
     for place in pair:
-        total[place] = (second if later else first)[place]
+        total[place] = (second if is_second_larger else first)[place]
     return total
 
 
@@ -332,8 +341,8 @@ def to_json(vector: Any) -> dict[str, float | int | None]:
     """Return the reductions by name: counts as whole numbers, None for what was not measured."""
     reductions: dict[str, float | int | None] = {}
     for name, value in zip(FIELDS, np.asarray(vector, "float64").tolist()):
-        whole = name not in (*SUMS, *LARGEST, *PAIR)
-        reductions[name] = None if value != value else int(value) if whole else value + 0.0  # noqa: PLR0124  # NaN; and no -0.0
+        is_count = name not in (*SUMS, *LARGEST, *PAIR)
+        reductions[name] = None if value != value else int(value) if is_count else value + 0.0  # noqa: PLR0124  # NaN; and no -0.0
     return reductions
 
 
@@ -354,8 +363,8 @@ def _function(tf: Any, first: Any, second: Any) -> Any:
     exact_function = called(functools.partial(exact_reductions, tf))
 
     def reductions(reference: Any, candidate: Any) -> Any:
-        vector, right = quick_reductions(tf, reference, candidate)
-        return tf.cond(right, lambda: vector, lambda: exact_function(reference, candidate))
+        vector, is_valid = quick_reductions(tf, reference, candidate)
+        return tf.cond(is_valid, lambda: vector, lambda: exact_function(reference, candidate))
 
     return called(reductions)
 

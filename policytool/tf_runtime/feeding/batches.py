@@ -90,18 +90,18 @@ def extreme_values(
     """
     lowest, highest = (_filled(edge, shape) for edge in recipe.edges)
     constant = _filled(recipe.constant, shape)
-    ways = [way for kind in kinds for way in _WAYS[kind]]
+    fillings = [filling for kind in kinds for filling in _WAYS[kind]]
     if not shape:
-        return constant if ways[first % len(ways)] == _CONSTANT else highest
+        return constant if fillings[first % len(fillings)] == _CONSTANT else highest
     array = np.array(highest)
     for row in range(shape[0]):
-        way = ways[(first + row) % len(ways)]
-        if way == _CONSTANT:
+        filling = fillings[(first + row) % len(fillings)]
+        if filling == _CONSTANT:
             array[row] = constant[row]
-        elif way == _LOWEST:
+        elif filling == _LOWEST:
             array[row] = _lowest_row(recipe, lowest[row], highest[row])
-        elif way in (_EVEN, _ODD):
-            is_odd = way == _ODD and not recipe.is_mask
+        elif filling in (_EVEN, _ODD):
+            is_odd = filling == _ODD and not recipe.is_mask
             array[row] = np.where(_places(array[row]) % 2 == is_odd, highest[row], lowest[row])
     return array
 
@@ -122,6 +122,7 @@ def _places(row: Any) -> Any:
 
 
 def _filled(value: Any, shape: Sequence[int]) -> Any:
+    """Return an array of a shape that repeats a value."""
     array = np.asarray(value)
     return np.broadcast_to(
         array.astype(object) if array.dtype.kind in "US" else array, tuple(shape)
@@ -151,15 +152,15 @@ def pad_every_way(array: Any, parts: Any, recipe: Recipe, *, first: int, place: 
     """
     for row in range(array.shape[0]):
         number = first + row
-        way = (
+        padded_end = (
             number + (place if number % (2 * PADDING_WAYS) >= PADDING_WAYS else 0)
         ) % PADDING_WAYS
         kept = _kept(array, parts, row)
-        if way == _END:
+        if padded_end == _END:
             array[row, kept:] = recipe.padding
-        elif way == _BEGINNING:
+        elif padded_end == _BEGINNING:
             array[row, : array.shape[1] - kept] = recipe.padding
-        elif way == _EVERYWHERE:
+        elif padded_end == _EVERYWHERE:
             array[row] = recipe.padding
         if array.ndim == _SENTENCES_RANK and recipe.limit is not None:
             array[row, 1::2, array.shape[2] // 2 :] = recipe.padding
@@ -302,10 +303,10 @@ class Feeder:
         if self.wanted.get("pads_every_way"):
             count = max(count, -(-PADDING_WAYS // self.batch_size))
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
-        beside = []
+        additional = []
         if self.wanted.get("extremes"):
             rows = min(self.batch_size, WAYS) if self.fixed is None else self.batch_size
-            beside = extreme_batches(
+            additional = extreme_batches(
                 rows,
                 lambda kinds, first: self._packed(self._extreme(recipes, size, kinds, first, rows)),
             )
@@ -314,19 +315,21 @@ class Feeder:
             "synthetic",
             [recipe.how for recipe in recipes],
             [recipe.range for recipe in recipes],
-            [batch.tensors for batch in beside[:1]],
+            [batch.tensors for batch in additional[:1]],
         )
         fed.size, fed.recipes = size, list(recipes)
-        if beside:
-            fed.add_extremes(beside)
+        if additional:
+            fed.add_extremes(additional)
         return fed
 
     def _from_file(self, recipes: Sequence[Recipe]) -> FedInputs:
         """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
-        arrays, hows = given_arrays.read_arrays(self.wanted["file"], self.slots, recipes)
+        arrays, fittings = given_arrays.read_arrays(self.wanted["file"], self.slots, recipes)
         self._note_not_finite(arrays, "the inputs file contains")
         source = Source(self.wanted["file"], given_arrays.CODE, "the file")
-        return self._fed_inputs(self._cut_batches(arrays, self.batch_size, source), "given", hows)
+        return self._fed_inputs(
+            self._cut_batches(arrays, self.batch_size, source), "given", fittings
+        )
 
     def _from_function(self, recipes: Sequence[Recipe]) -> FedInputs:
         """
@@ -335,10 +338,12 @@ class Feeder:
         """
         most, name = self.wanted["batches"], self.wanted["function"]
         batches: list[Any] = []
-        hows: list[str] = []
+        fittings: list[str] = []
         for batch in user_functions.read_batches(self.wanted, self.slots):
-            arrays, taken = fitted_arrays(batch.arrays, self.slots, recipes, batch.source)
-            hows = hows or taken
+            arrays, fittings_of_batch = fitted_arrays(
+                batch.arrays, self.slots, recipes, batch.source
+            )
+            fittings = fittings or fittings_of_batch
             self._note_not_finite(arrays, "{} returned".format(name))
             rows = max(len(array) for array in arrays)
             sets_size = self.fixed or self.wanted["batch_size"] or batch.is_alone
@@ -347,16 +352,16 @@ class Feeder:
             )
         batches = batches[:most]
         self.batch_size = max(len(array) for batch in batches for array in batch if np.ndim(array))
-        return self._fed_inputs(batches, "given", hows)
+        return self._fed_inputs(batches, "given", fittings)
 
-    def _note_not_finite(self, arrays: Sequence[Any], who: str) -> None:
-        spoilt = [
+    def _note_not_finite(self, arrays: Sequence[Any], source: str) -> None:
+        nonfinite_names = [
             slot.name
             for slot, array in zip(self.slots, arrays)
             if array.dtype.kind == "f" and not np.isfinite(array).all()
         ]
-        note = "{} NaN or infinity in {}".format(who, ", ".join(spoilt))
-        if spoilt and note not in self.notes:
+        note = "{} NaN or infinity in {}".format(source, ", ".join(nonfinite_names))
+        if nonfinite_names and note not in self.notes:
             self.notes.append(note)
 
     def _cut_batches(
@@ -425,7 +430,7 @@ class Feeder:
         self,
         batches: Sequence[Sequence[Any]],
         kind: str,
-        hows: Sequence[str],
+        fittings: Sequence[str],
         ranges: Sequence[Any] = (),
         others: Sequence[Any] = (),
     ) -> FedInputs:
@@ -433,16 +438,16 @@ class Feeder:
         packed = [self._packed(arrays) for arrays in batches]
         flat = [self.library.tf.nest.flatten(batch) for batch in (*packed, *others)]
         shapes, all_shapes = (
-            [_shape(tensors) for tensors in zip(*several)]
-            for several in (flat[: len(packed)], flat)
+            [_shape(tensors) for tensors in zip(*batch_sets)]
+            for batch_sets in (flat[: len(packed)], flat)
         )
         specs = [self._spec(slot, shape) for slot, shape in zip(self.slots, all_shapes)]
         entries: list[dict[str, Any]] = [
-            {"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": how}
-            for slot, shape, how in zip(self.slots, shapes, hows)
+            {"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": fitting}
+            for slot, shape, fitting in zip(self.slots, shapes, fittings)
         ]
-        for entry, between in zip(entries, ranges):
-            entry["range"] = between
+        for entry, value_range in zip(entries, ranges):
+            entry["range"] = value_range
         report = {
             "kind": kind,
             "seed": self.wanted["seed"] if kind == "synthetic" else None,

@@ -74,7 +74,7 @@ def fitted_arrays(
         _convert_array(arrays[slot.name], slot, recipe, source)
         for slot, recipe in zip(slots, recipes)
     ]
-    return [array for array, _ in fitted], [how for _, how in fitted]
+    return [array for array, _ in fitted], [fitting for _, fitting in fitted]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -123,7 +123,7 @@ def _check_shape(array: Any, slot: Slot, source: Source) -> None:
     if dims is None:
         return
     if len(shape) != len(dims) or any(
-        size not in (None, own) for own, size in zip(shape[1:], dims[1:])
+        size not in (None, array_size) for array_size, size in zip(shape[1:], dims[1:])
     ):
         raise source.refused(
             "input {} expects the shape {}, but {} has {}",
@@ -308,8 +308,8 @@ def arrays_of(path: str) -> dict[str, Any]:
         sizes = []
         with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
-                with archive.open(member) as inside:
-                    sizes.append(_size(path, member, inside))
+                with archive.open(member) as array_stream:
+                    sizes.append(_size(path, member, array_stream))
         _check(sizes, path)
         with np.load(path, allow_pickle=False) as npz:
             return {name: npz[name] for name in npz.files}

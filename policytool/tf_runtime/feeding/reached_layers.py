@@ -116,7 +116,10 @@ class ReachedLayer:
 
 
 def takes_ids(layer: Any) -> bool:
-    """Return whether a layer itself takes ids."""
+    """
+    Return whether a layer looks up ids: its class accepts a number of ids, or it is a lookup that
+    maps ids to words.
+    """
     return "id_count" in facts(layer) or _is_inverted(layer)
 
 
@@ -157,9 +160,10 @@ def layers_reached(library: Library, model: Any) -> list[list[ReachedLayer]] | N
     if functional is None:
         return None
     walk = _Walk(library, len(functional.inputs))
-    follows = any("statistics" in facts(layer) for _, layer in paths(model))
+    has_statistics_layer = any("statistics" in facts(layer) for _, layer in paths(model))
     elements = [
-        elements_of_input(tensor.shape) if follows else None for tensor in functional.inputs
+        elements_of_input(tensor.shape) if has_statistics_layer else None
+        for tensor in functional.inputs
     ]
     walk.through(
         functional,
@@ -324,6 +328,7 @@ def node_inputs(node: Any) -> Any:
 
 
 def _tensors(node: Any, name: str, older: str) -> Any:
+    """Return the tensors of a node, whose attribute has another name in Keras 2."""
     tensors = getattr(node, name, None)
     return getattr(node, older) if tensors is None else tensors
 
@@ -399,23 +404,23 @@ def input_statistics(slot: Slot, reached: Sequence[ReachedLayer]) -> Statistics 
     if sizes is None:
         return None
     known = np.zeros(sizes, dtype=bool)
-    mean, spread = np.zeros(sizes), np.ones(sizes)
+    mean, deviations = np.zeros(sizes), np.ones(sizes)
     names = []
     learnt = ((layer, _input_statistics(slot, layer)) for layer in reached)
     for reached_layer, statistics in learnt:
         if statistics is None:
             continue
         own_mean, own_spread, elements = statistics
-        present = elements.ravel() >= 0
-        places, sources = elements.ravel()[present], np.flatnonzero(present)
+        is_present = elements.ravel() >= 0
+        places, sources = elements.ravel()[is_present], np.flatnonzero(is_present)
         new = ~known.flat[places]
         if not new.any():
             continue
         mean.flat[places[new]] = own_mean.flat[sources[new]]
-        spread.flat[places[new]] = own_spread.flat[sources[new]]
+        deviations.flat[places[new]] = own_spread.flat[sources[new]]
         known.flat[places] = True
         names.append(str(reached_layer.layer.name))
-    return Statistics(mean, spread, tuple(names)) if names else None
+    return Statistics(mean, deviations, tuple(names)) if names else None
 
 
 def _input_statistics(slot: Slot, reached: ReachedLayer) -> tuple[Any, Any, Any] | None:
@@ -540,6 +545,6 @@ def _maker(tensor: Any) -> tuple[Any, list[Any], int]:
     nodes = getattr(layer, "_inbound_nodes", None) or []
     if layer is None or history.node_index >= len(nodes):
         return None, [], 0
-    taken = node_inputs(nodes[history.node_index])
-    tensors = list(taken) if isinstance(taken, (list, tuple)) else [taken]
+    inputs = node_inputs(nodes[history.node_index])
+    tensors = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     return layer, tensors, history.tensor_index

@@ -114,7 +114,7 @@ def recipe(
     layers = _everything(model) if reached is None else reached
     input_recipe = _recipe_of_dtype(slot, layers, model if reached is None else None, few)
     for reached_layer in layers:
-        padding = _masked_value(slot, reached_layer, sure=reached is not None)
+        padding = _masked_value(slot, reached_layer, is_known=reached is not None)
         input_recipe.padding = input_recipe.padding if padding is None else padding
     if input_recipe.padding is None:
         return input_recipe
@@ -124,24 +124,24 @@ def recipe(
     )
 
 
-def _masked_value(slot: Slot, reached: ReachedLayer, *, sure: bool) -> float | None:
+def _masked_value(slot: Slot, reached: ReachedLayer, *, is_known: bool) -> float | None:
     """
     Return the input value that a layer masks; None if it masks none, or gets changed values.
 
-    If the layers that the input reaches are unknown (``sure`` is false), ids are assumed to belong
-    to an Embedding, and sequences of features to a Masking.
+    If the layers that the input reaches are unknown (``is_known`` is false), ids are assumed to
+    belong to an Embedding, and sequences of features to a Masking.
     """
-    if sure and (reached.change == CHANGED or reached.scaling != UNSCALED):
+    if is_known and (reached.change == CHANGED or reached.scaling != UNSCALED):
         return None
     if facts(reached.layer).get("makes_mask") == "always":
         is_series = slot.shape is None or len(slot.shape) > _SEQUENCE_RANK
         return (
             float(reached.layer.mask_value)
-            if sure or (is_series and "int" not in slot.dtype)
+            if is_known or (is_series and "int" not in slot.dtype)
             else None
         )
     if getattr(reached.layer, "mask_zero", False):
-        return 0.0 if sure or "int" in slot.dtype else None
+        return 0.0 if is_known or "int" in slot.dtype else None
     return None
 
 
@@ -186,35 +186,40 @@ def _recipe_of_dtype(
     Return the recipe for an input by its dtype; ``unknown`` is the model if it is unknown which
     layers its inputs reach, else None.
     """
-    sure = unknown is None
+    is_known = unknown is None
     if slot.dtype == "string":
         return _words(reached)
     is_mask = _is_mask(slot, reached)
     if slot.dtype == "bool":
         return _flags(slot, is_mask=is_mask)
     is_integer = "int" in slot.dtype
-    may = is_integer or (not sure and slot.shape is not None and are_ids(slot.shape, unknown))
-    takers = [
+    may_be_ids = is_integer or (
+        not is_known and slot.shape is not None and are_ids(slot.shape, unknown)
+    )
+    id_layers = [
         reached_layer
         for reached_layer in reached
-        if reached_layer.count is not None and (may or (sure and _carries_ids(slot, reached_layer)))
+        if reached_layer.count is not None
+        and (may_be_ids or (is_known and _carries_ids(slot, reached_layer)))
     ]
-    if takers:
-        return _ids(slot, takers, sure=sure)
+    if id_layers:
+        return _ids(slot, id_layers, is_known=is_known)
     if is_mask:
         return _flags(slot, is_mask=True)
-    recipe = _values(slot, reached, few, sure=sure)
+    recipe = _values(slot, reached, few, is_known=is_known)
     recipe.is_scalable = not is_integer
     return recipe
 
 
-def _values(slot: Slot, reached: Sequence[ReachedLayer], few: int | None, *, sure: bool) -> Recipe:
+def _values(
+    slot: Slot, reached: Sequence[ReachedLayer], few: int | None, *, is_known: bool
+) -> Recipe:
     """Return the recipe for an input of numbers that are not IDs of a layer."""
     is_integer = "int" in slot.dtype
     lookup = _first(reached, vocabulary_dtype="int64")
     if lookup is not None and is_integer:
         return _numbers(lookup.layer)
-    if sure:
+    if is_known:
         bins, rescaling = _first(reached, "boundaries"), _first(reached, "scaling")
         recipe = _around(slot, bins.layer) if bins is not None else None
         recipe = recipe or _learnt(slot, reached)
@@ -259,38 +264,44 @@ def _carries_ids(slot: Slot, reached: ReachedLayer) -> bool:
     )
 
 
-def _ids(slot: Slot, takers: Sequence[ReachedLayer], *, sure: bool) -> Recipe:
+def _ids(slot: Slot, id_layers: Sequence[ReachedLayer], *, is_known: bool) -> Recipe:
     """Return the recipe for IDs that are in the range of all layers that take them."""
-    least = min(takers, key=lambda taker: taker.count or 0)
-    count = least.count or 1
-    scaled = [taker for taker in takers if taker.scaling != UNSCALED]
+    smallest_layer = min(id_layers, key=lambda id_layer: id_layer.count or 0)
+    count = smallest_layer.count or 1
+    scaled = [id_layer for id_layer in id_layers if id_layer.scaling != UNSCALED]
     if scaled:
-        return _before_scaling(slot, min(scaled, key=lambda taker: taker.count or 0))
-    if sure and least.change == CHANGED and (takes_ids(least.layer) or is_operation(least.layer)):
+        return _before_scaling(slot, min(scaled, key=lambda id_layer: id_layer.count or 0))
+    if (
+        is_known
+        and smallest_layer.change == CHANGED
+        and (takes_ids(smallest_layer.layer) or is_operation(smallest_layer.layer))
+    ):
         count = max(1, count // 2)  # room for what an offset makes of the largest
-    recipe = _below(slot, count, "IDs below {}, for " + str(least.layer.name))
-    whole = [taker for taker in takers if taker.change == WHOLE and takes_ids(taker.layer)]
-    if sure and whole:
-        strictest = min(whole, key=lambda taker: taker.count or 0)
+    recipe = _below(slot, count, "IDs below {}, for " + str(smallest_layer.layer.name))
+    unscaled = [
+        id_layer for id_layer in id_layers if id_layer.change == WHOLE and takes_ids(id_layer.layer)
+    ]
+    if is_known and unscaled:
+        strictest = min(unscaled, key=lambda id_layer: id_layer.count or 0)
         recipe.limit = (strictest.count or 1, str(strictest.layer.name))
     return recipe
 
 
-def _before_scaling(slot: Slot, taker: ReachedLayer) -> Recipe:
+def _before_scaling(slot: Slot, id_layer: ReachedLayer) -> Recipe:
     """Return the input values that Rescaling layers map to ids."""
-    count, (scale, offset) = taker.count or 1, taker.scaling
+    count, (scale, offset) = id_layer.count or 1, id_layer.scaling
     ends = sorted(((0 - offset) / scale, (count - 1 - offset) / scale))
     text = "values that a Rescaling layer converts to IDs below {}, for {}".format(
-        count, taker.layer.name
+        count, id_layer.layer.name
     )
     if "int" in slot.dtype:
-        low, high = int(np.ceil(ends[0])), int(np.floor(ends[1]))
-        high = max(low, min(high, int(np.iinfo(slot.dtype).max)))
+        lowest, highest = int(np.ceil(ends[0])), int(np.floor(ends[1]))
+        highest = max(lowest, min(highest, int(np.iinfo(slot.dtype).max)))
         return Recipe(
             text,
-            lambda random, shape: random.randint(low, high + 1, size=shape),
-            (low, high),
-            constant=min(low + 1, high),
+            lambda random, shape: random.randint(lowest, highest + 1, size=shape),
+            (lowest, highest),
+            constant=min(lowest + 1, highest),
         )
     return Recipe(
         text,
@@ -356,8 +367,8 @@ def _numbers(layer: Any) -> Recipe:
     lookup accepts such numbers.
     """
     known = [int(number) for number in _vocabulary(layer)]
-    outside = [max(known, default=0) + 1] if getattr(layer, "num_oov_indices", 1) else []
-    values = np.array([*known, *outside], dtype="int64")
+    unknown_numbers = [max(known, default=0) + 1] if getattr(layer, "num_oov_indices", 1) else []
+    values = np.array([*known, *unknown_numbers], dtype="int64")
     return Recipe(
         "numbers from the vocabulary of {}".format(layer.name),
         lambda random, shape: values[random.randint(0, len(values), size=shape)],
@@ -431,10 +442,10 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
     text = "values close to the boundaries of {}".format(layer.name)
 
     def draw(random: Any, shape: Sequence[int]) -> Any:
-        near = boundaries[
+        boundary = boundaries[
             random.randint(0, len(boundaries), size=shape)
         ] + width * random.standard_normal(size=shape)
-        return np.round(near) if "int" in slot.dtype else near
+        return np.round(boundary) if "int" in slot.dtype else boundary
 
     edges = (boundaries.min() - width, boundaries.max() + width)
     edges = (np.floor(edges[0]), np.ceil(edges[1])) if "int" in slot.dtype else edges
@@ -449,7 +460,7 @@ def _learnt(slot: Slot, reached: Sequence[ReachedLayer]) -> Recipe | None:
     statistics = input_statistics(slot, reached)
     if statistics is None:
         return None
-    mean, spread = statistics.mean, statistics.spread
+    mean, deviations = statistics.mean, statistics.spread
     if _is_image(slot) and mean.min() > 1 and mean.max() < PIXELS:
         return _pixels()
 
@@ -463,9 +474,9 @@ def _learnt(slot: Slot, reached: Sequence[ReachedLayer]) -> Recipe | None:
         "normally distributed values with the mean and variance of {}".format(
             " and ".join(statistics.names)
         ),
-        lambda random, shape: as_fed(mean + spread * random.standard_normal(size=shape)),
-        (as_fed(mean - SPREAD * spread), as_fed(mean + SPREAD * spread)),
-        constant=as_fed(mean + spread),  # positive once it is normalized
+        lambda random, shape: as_fed(mean + deviations * random.standard_normal(size=shape)),
+        (as_fed(mean - SPREAD * deviations), as_fed(mean + SPREAD * deviations)),
+        constant=as_fed(mean + deviations),  # positive once it is normalized
     )
 
 
@@ -571,7 +582,9 @@ def layers_reached_by_name(library: Library, model: Any) -> dict[str, list[Reach
         slots = model_inputs(library, model).slots if model is not None else []
     except Refused:
         return {}  # what holds for every layer of the model holds for the input then
-    reached = layers_reached(library, model) if slots else None
+    reached_by_slot = layers_reached(library, model) if slots else None
     return (
-        {slot.name: layers for slot, layers in zip(slots, reached)} if reached is not None else {}
+        {slot.name: layers for slot, layers in zip(slots, reached_by_slot)}
+        if reached_by_slot is not None
+        else {}
     )

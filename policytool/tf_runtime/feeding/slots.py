@@ -348,25 +348,25 @@ def _move_elements(
     them.
     """
     (symbol, node), entry = call, facts(layer)
-    moves = entry.get("moves")
-    if moves == "joined" or symbol in _JOINING_OPS:
+    move_name = entry.get("moves")
+    if move_name == "joined" or symbol in _JOINING_OPS:
         axis = getattr(layer, "axis", None)
         axis = int(call_arguments(node)[1].get("axis", -1) if axis is None else axis)
         return np.concatenate(arrays, axis=axis if axis < 0 else axis - 1)
     first = arrays[0]
-    if moves == "reshaped" or symbol in _RESHAPING_OPS:
+    if move_name == "reshaped" or symbol in _RESHAPING_OPS:
         if getattr(layer, "data_format", None) == "channels_first" and first.ndim > 1:
             first = np.moveaxis(first, 0, -1)
         return first.reshape(sizes)
-    if moves == "permuted":
+    if move_name == "permuted":
         return np.transpose(first, [axis - 1 for axis in layer.dims])
-    if moves == "repeated":
+    if move_name == "repeated":
         return np.repeat(first[np.newaxis], layer.n, axis=0)
-    if moves == "indexed" or symbol == "getitem":
+    if move_name == "indexed" or symbol == "getitem":
         return first[np.newaxis][_key(node)][0]
-    if moves == "padded":
+    if move_name == "padded":
         return _padded(first, _by_axis(layer, layer.padding, entry["rank"] - 2, first.ndim))
-    if moves == "cut":
+    if move_name == "cut":
         return _cropped(first, _by_axis(layer, layer.cropping, entry["rank"] - 2, first.ndim))
     return first  # of another shape where this is not so
 
@@ -380,7 +380,11 @@ def _by_axis(layer: Any, ends: Any, dimensions: int, rank: int) -> list[tuple[in
     pairs = [tuple(ends)] if dimensions == 1 else [tuple(pair) for pair in ends]
     is_first = getattr(layer, "data_format", None) == "channels_first"
     before, after = [(0, 0)] * is_first, [(0, 0)] * (rank - dimensions - is_first)
-    return [*before, *((int(low), int(high)) for low, high in pairs), *after]
+    return [
+        *before,
+        *((int(added_before), int(added_after)) for added_before, added_after in pairs),
+        *after,
+    ]
 
 
 def _padded(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
@@ -388,7 +392,7 @@ def _padded(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
 
 
 def _cropped(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
-    return array[tuple(slice(low, size - high) for (low, high), size in zip(ends, array.shape))]
+    return array[tuple(slice(start, size - end) for (start, end), size in zip(ends, array.shape))]
 
 
 def _key(node: Any) -> tuple[Any, ...]:

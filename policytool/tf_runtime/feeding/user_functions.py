@@ -69,10 +69,10 @@ def working_in(directory: str) -> Iterator[None]:
 def describe_error(error: BaseException) -> str:
     """Return the exception of the user's code, and the line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(("<", _HERE))]
-    if not own or isinstance(error, (ImportError, SyntaxError)):
+    user_frames = [frame for frame in frames if not frame.filename.startswith(("<", _HERE))]
+    if not user_frames or isinstance(error, (ImportError, SyntaxError)):
         return sentence(error)
-    place = "{}, line {}".format(os.path.basename(own[-1].filename), own[-1].lineno)
+    place = "{}, line {}".format(os.path.basename(user_frames[-1].filename), user_frames[-1].lineno)
     return "{} ({})".format(sentence(error), place)
 
 
@@ -172,10 +172,10 @@ def _by_name(value: Any, slots: Sequence[Slot], source: Source) -> dict[str, Any
     names = [slot.name for slot in slots]
     if isinstance(value, dict):
         return {str(name): _array(str(name), array, source) for name, array in value.items()}
-    several = list(value) if isinstance(value, (list, tuple)) else [value]
-    if len(several) != len(names):
-        count = "one array" if len(several) == 1 else "{} values".format(len(several))
-        is_labelled = len(several) == _LABELLED and len(names) == 1
+    value_list = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(value_list) != len(names):
+        count = "one array" if len(value_list) == 1 else "{} values".format(len(value_list))
+        is_labelled = len(value_list) == _LABELLED and len(names) == 1
         hint = "; return the inputs only, without labels" if is_labelled else ""
         raise source.refused(
             "{} contains {}, but the model expects {}{}",
@@ -184,7 +184,7 @@ def _by_name(value: Any, slots: Sequence[Slot], source: Source) -> dict[str, Any
             "{} inputs: {}".format(len(names), ", ".join(names)) if len(names) > 1 else names[0],
             hint,
         )
-    return {name: _array(name, array, source) for name, array in zip(names, several)}
+    return {name: _array(name, array, source) for name, array in zip(names, value_list)}
 
 
 def _array(name: str, value: Any, source: Source) -> Any:

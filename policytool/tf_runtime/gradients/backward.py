@@ -55,10 +55,10 @@ def dynamic(family: str, recorded: Any) -> dict[str, Any]:
     and has no floor. Both skip the step. Growing, by default after 2000 steps in a row that are
     finite, is beyond a single step.
     """
-    own = recorded if recorded is not None and recorded["kind"] == "dynamic" else DYNAMIC
-    multiplier = 2.0 if family == KERAS3 else float(own["multiplier"])
+    settings = recorded if recorded is not None and recorded["kind"] == "dynamic" else DYNAMIC
+    multiplier = 2.0 if family == KERAS3 else float(settings["multiplier"])
     return {
-        "initial": float(own["initial"]),
+        "initial": float(settings["initial"]),
         "multiplier": multiplier,
         "floor": 2.0**LOWEST if family == KERAS3 else 1.0,
     }
@@ -94,11 +94,11 @@ def range_of_scales(
     if not finite(2.0**start):
         return None, None
     highest = _last(lambda exponent: finite(2.0**exponent), start, HIGHEST if start == 0 else 0)
-    least = lost(2.0**highest) + _NEARLY
+    allowed_loss = lost(2.0**highest) + _NEARLY
     lowest = (
         start
-        if lost(2.0**start) <= least
-        else _last(lambda exponent: lost(2.0**exponent) > least, start, highest) + 1
+        if lost(2.0**start) <= allowed_loss
+        else _last(lambda exponent: lost(2.0**exponent) > allowed_loss, start, highest) + 1
     )
     return 2.0**lowest, 2.0**highest
 
@@ -229,7 +229,7 @@ class _ScaleTrials:
         occurs under all larger scales.
         """
         known = {other: not table[:, _OVERFLOW].any() for other, (_, table) in self.done.items()}
-        if any(other <= scale and not fine for other, fine in known.items()):
+        if any(other <= scale and not is_finite for other, is_finite in known.items()):
             return False
         return not self.at(scale)[1][:, _OVERFLOW].any()
 
@@ -284,9 +284,9 @@ class _ScaleTrials:
         """Return the candidate's loss on a batch, and the reductions."""
         loss, vectors = self.scaled.gradients(scale, inputs, targets)
         rows = [
-            self.reducer.reduce(true, vector, scale, str(variable.flow)).numpy()
-            for variable, true, vector in zip(self.scaled.variables, references, vectors)
-            if true is not None
+            self.reducer.reduce(reference, vector, scale, str(variable.flow)).numpy()
+            for variable, reference, vector in zip(self.scaled.variables, references, vectors)
+            if reference is not None
         ]
         return loss, np.array(rows).reshape(-1, len(FIELDS))
 

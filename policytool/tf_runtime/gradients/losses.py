@@ -112,22 +112,22 @@ def parts(
     float tensor has no loss.
     """
     count = len(outputs)
-    why = "the file does not record a loss" if options.get("loss") is None else None
+    reason = "the file does not record a loss" if options.get("loss") is None else None
     try:
         recorded, weights = (
             _spread(options.get("loss"), names),
             _spread(options.get("loss_weights"), names),
         )
     except Unbuildable as error:
-        recorded, weights, why = [None] * count, [None] * count, str(error)
+        recorded, weights, reason = [None] * count, [None] * count, str(error)
     output_parts = []
     for name, output, recorded_loss, weight in zip(names, outputs, recorded, weights):
         part = OutputLossSpec(name, None if weight is None else float(weight))
         output_parts.append(part)
         if not output.dtype.is_floating:
             part.why = "the output is {}, which has no gradient".format(output.dtype.name)
-        elif why is not None:
-            substitute(library, part, why)
+        elif reason is not None:
+            substitute(library, part, reason)
         elif recorded_loss is not None:  # an output that the recorded loss leaves out has none
             try:
                 part.take(*build_loss(library, recorded_loss), "recorded")
@@ -136,10 +136,10 @@ def parts(
     return output_parts
 
 
-def substitute(library: Library, part: OutputLossSpec, why: str) -> None:
+def substitute(library: Library, part: OutputLossSpec, reason: str) -> None:
     """Use mean squared error as the loss of an output."""
     part.take(getattr(library.keras.losses, SUBSTITUTE)(), SUBSTITUTE, "substitute")
-    part.why = why
+    part.why = reason
 
 
 def draw_targets(part: OutputLossSpec, output: Any, random: Any) -> Any:
@@ -213,16 +213,18 @@ def build_loss(library: Library, recorded_loss: Any) -> tuple[Any, str]:
     name, config = name_and_config(recorded_loss)
     if not isinstance(name, str):
         raise Unbuildable("the recorded loss has an unknown format")
-    short = name.rpartition(">")[2]
-    short = ALIASES.get(short.lower(), short)
-    loss = library.custom.get(name, library.custom.get(short))
-    if loss is None and short not in _NO_LOSSES and not short.startswith("_"):
-        loss = getattr(library.keras.losses, short, None)
+    class_name = name.rpartition(">")[2]
+    class_name = ALIASES.get(class_name.lower(), class_name)
+    loss = library.custom.get(name, library.custom.get(class_name))
+    if loss is None and class_name not in _NO_LOSSES and not class_name.startswith("_"):
+        loss = getattr(library.keras.losses, class_name, None)
     if not callable(loss):
         text = "{} has no loss {}; specify a custom loss with --custom-objects"
         raise Unbuildable(text.format(library.versions["library"], name[:100]))
     return (
-        (_instance(library, loss, config or {}), short) if inspect.isclass(loss) else (loss, short)
+        (_instance(library, loss, config or {}), class_name)
+        if inspect.isclass(loss)
+        else (loss, class_name)
     )
 
 

@@ -92,14 +92,16 @@ def variables_to_train(library: Library, model: Any) -> list[Variable]:
             owner = owners.get(id(keras_variable))
             if owner is None or path.startswith(owner + "/"):
                 owners[id(keras_variable)] = path
-    once = {id(keras_variable): keras_variable for keras_variable in model.trainable_variables}
+    variables_by_id = {
+        id(keras_variable): keras_variable for keras_variable in model.trainable_variables
+    }
     return [
         Variable(
             owners.get(key, str(model.name)),
             keras_variable,
             keras_variable.value if library.family == KERAS3 else keras_variable,
         )
-        for key, keras_variable in once.items()
+        for key, keras_variable in variables_by_id.items()
     ]
 
 
@@ -177,15 +179,18 @@ def _reduce_gradient(tf: Any, reference: Any, candidate: tuple[Any, Any], normal
     reference = (
         tf.cast(reference, tf.float32) if reference.dtype.size < tf.float32.size else reference
     )
-    wide, got = tf.cast(scaled, reference.dtype), tf.cast(unscaled_values, reference.dtype)
+    candidate_values, unscaled = (
+        tf.cast(scaled, reference.dtype),
+        tf.cast(unscaled_values, reference.dtype),
+    )
     defined = tf.math.is_finite(reference)
     nonzero = tf.logical_and(defined, tf.not_equal(reference, 0))
-    lost = tf.logical_and(nonzero, tf.equal(unscaled_values, 0))
-    finite = tf.math.is_finite(wide)
-    both = tf.logical_and(defined, tf.logical_and(finite, tf.math.is_finite(got)))
-    size = tf.where(finite, tf.abs(wide), tf.zeros_like(wide))
-    true = tf.where(defined, reference, tf.zeros_like(reference))
-    largest = _largest(tf, tf.abs(true))
+    is_lost = tf.logical_and(nonzero, tf.equal(unscaled_values, 0))
+    finite = tf.math.is_finite(candidate_values)
+    both = tf.logical_and(defined, tf.logical_and(finite, tf.math.is_finite(unscaled)))
+    size = tf.where(finite, tf.abs(candidate_values), tf.zeros_like(candidate_values))
+    reference_values = tf.where(defined, reference, tf.zeros_like(reference))
+    largest = _largest(tf, tf.abs(reference_values))
     unit = tf.where(largest > 0, largest, tf.ones_like(largest))
 
     def squares(values: Any, where: Any) -> Any:
@@ -196,14 +201,14 @@ def _reduce_gradient(tf: Any, reference: Any, candidate: tuple[Any, Any], normal
         tf.size(reference),
         tf.math.count_nonzero(tf.logical_not(defined)),
         tf.math.count_nonzero(nonzero),
-        tf.math.count_nonzero(lost),
+        tf.math.count_nonzero(is_lost),
         tf.math.count_nonzero(tf.logical_and(defined, tf.logical_not(finite))),
         tf.math.count_nonzero(
             tf.logical_and(defined, tf.logical_and(size > 0, size < tf.cast(normal, size.dtype)))
         ),
-        squares(true - got, both),
-        squares(true, both),
-        squares(true, lost),
+        squares(reference_values - unscaled, both),
+        squares(reference_values, both),
+        squares(reference_values, is_lost),
         _largest(tf, size),
         largest,
     )
@@ -275,12 +280,14 @@ class TrainingStep:
         Return the results of a traced function for the arguments, and restore the variables that it
         changed.
         """
-        own = {id(getattr(variable.raw, "_variable", variable.raw)) for variable in self.variables}
+        own_ids = {
+            id(getattr(variable.raw, "_variable", variable.raw)) for variable in self.variables
+        }
         graph = traced.get_concrete_function(*arguments).graph
         kept = [
             (variable, self.library.tf.identity(variable))
             for variable in graph.variables
-            if id(variable) not in own
+            if id(variable) not in own_ids
         ]
         try:
             return traced(*arguments)
@@ -293,6 +300,7 @@ class TrainingStep:
         return self.model(inputs, training=True) if expects else self.model(inputs)
 
     def _differentiate(self, scale: Any, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
+        """Return the loss and the gradients of the scaled loss as vectors."""
         tf = self.library.tf
         with tf.GradientTape() as tape:
             loss = losses.total(self.library, self.model, inputs, targets, self._outputs(inputs))
@@ -319,17 +327,17 @@ def without_random_layers(model: Any) -> Iterator[list[str]]:
         and _draws_numbers(layer)
         and "training" in inspect.signature(layer.call).parameters
     ]
-    had = [vars(layer).get("call") for _, layer in drawing_layers]
+    own_calls = [vars(layer).get("call") for _, layer in drawing_layers]
     for _, layer in drawing_layers:
         object.__setattr__(layer, "call", _inferring(layer.call))  # no attribute tracking
     try:
         yield [path for path, _ in drawing_layers]
     finally:
-        for (_, layer), own in zip(drawing_layers, had):
-            if own is None:
+        for (_, layer), own_call in zip(drawing_layers, own_calls):
+            if own_call is None:
                 object.__delattr__(layer, "call")
             else:
-                object.__setattr__(layer, "call", own)
+                object.__setattr__(layer, "call", own_call)
 
 
 def _draws_numbers(layer: Any) -> bool:
@@ -347,6 +355,7 @@ def _draws_numbers(layer: Any) -> bool:
 
 
 def _inferring(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the call of a layer with ``training=False``, whatever its caller passes."""
     signature = inspect.signature(call)
 
     def inferring(*arguments: Any, **options: Any) -> Any:

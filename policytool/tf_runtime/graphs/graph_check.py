@@ -310,18 +310,18 @@ def _measure_signature(
     tf: Any,
     signature: Any,
     state: Any,
-    how: tuple[Sequence[Any], str],
+    rewrites_and_device: tuple[Sequence[Any], str],
     inputs_for: Callable[[Any], FedInputs],
 ) -> dict[str, Any]:
     """Measure one signature; if it cannot run, ``refused`` has the reason."""
-    rewrites, kind = how
+    rewrites, kind = rewrites_and_device
     try:
         fed = inputs_for(signature)
         state.reset()  # ``inputs_for`` may have called the signature
         pair = _Pair(tf, signature, rewrites, state)
         missing = pair.missing(kind)
-        lacking = [op for op in missing if not op["elsewhere"]]
-        comparison = pair.compare(fed) if not lacking else {"calls": [], "outputs": []}
+        missing_everywhere = [op for op in missing if not op["elsewhere"]]
+        comparison = pair.compare(fed) if not missing_everywhere else {"calls": [], "outputs": []}
     except Refused as error:
         return {"refused": {"code": error.code, "message": str(error)}}
     except tf.errors.ResourceExhaustedError:
@@ -340,7 +340,7 @@ def _measure_signature(
         "kept": pair.kept,
     }
     report: dict[str, Any] = {
-        "missing": lacking,
+        "missing": missing_everywhere,
         "fallbacks": [op for op in missing if op["elsewhere"]],
         "unmatched": [],
         "gradients": None,
@@ -360,11 +360,13 @@ def _first_rewrite(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, A
     failed = []
     for rewrite in rewrites:
         for loops in (True, False):
-            plain = mixed_precision.inline_functions(signature, loops=loops)
+            plain_graph = mixed_precision.inline_functions(signature, loops=loops)
             try:
                 return (
-                    plain,
-                    mixed_precision.apply_rewrite(plain, mixed_precision.names(signature), rewrite),
+                    plain_graph,
+                    mixed_precision.apply_rewrite(
+                        plain_graph, mixed_precision.names(signature), rewrite
+                    ),
                     rewrite,
                 )
             except Refused as error:
@@ -471,7 +473,7 @@ class _Pair:
             ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner
         )
         vectors, values, sources = [], [], []
-        widened = Comparisons(tf).widened
+        widen = Comparisons(tf).widened
         self.calls, self.outputs = [], []
         for (scope, reference), depth in zip(watched, scopes.depth_of(ops, watched)):
             name = scopes.imported_name(reference.name)
@@ -480,7 +482,7 @@ class _Pair:
             )
             sources.append((reference.op, graph.get_tensor_by_name(CANDIDATE + "/" + name).op))
             self.calls.append(_call(scope, reference, candidate, sources[-1][1], depth))
-            vectors.append(tensor_errors.compare_tensors(tf, widened(reference), candidate))
+            vectors.append(tensor_errors.compare_tensors(tf, widen(reference), candidate))
         for name, tensor in named_outputs(self.signature):
             reference, candidate = (
                 input_values[tensor.name]
@@ -489,8 +491,8 @@ class _Pair:
                 for side in (REFERENCE, CANDIDATE)
             )
             self.outputs.append({"name": name, "activation": None, **_tensor(reference, candidate)})
-            vectors.append(tensor_errors.compare_tensors(tf, widened(reference), candidate))
-            values += [widened(reference), widened(candidate)]
+            vectors.append(tensor_errors.compare_tensors(tf, widen(reference), candidate))
+            values += [widen(reference), widen(candidate)]
         _keep_in_step(sources, [vector.op for vector in vectors])
         return [tf.stack(vectors), *values]
 
@@ -506,8 +508,8 @@ def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]
     Let compared tensors wait for those some places before them, so that few activations are in
     memory.
     """
-    for pair, done in zip(sources[AHEAD:], comparisons):
-        wait(pair, [done])
+    for pair, comparison in zip(sources[AHEAD:], comparisons):
+        wait(pair, [comparison])
 
 
 def _call(scope: str, reference: Any, candidate: Any, op: Any, depth: int) -> dict[str, Any]:

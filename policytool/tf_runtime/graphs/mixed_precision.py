@@ -139,9 +139,9 @@ def rename(graph_def: Any, prefix: str) -> None:
     Give the functions and loops of a graph unique names, because a process has one function and a
     graph one loop of a name.
     """
-    own = "{}_{}_".format(prefix, next(_NUMBERS))
+    prefix_of_graph = "{}_{}_".format(prefix, next(_NUMBERS))
     new = {
-        function.signature.name: own + function.signature.name
+        function.signature.name: prefix_of_graph + function.signature.name
         for function in graph_def.library.function
     }
     for function in graph_def.library.function:
@@ -153,7 +153,7 @@ def rename(graph_def: Any, prefix: str) -> None:
         node.op = new.get(node.op, node.op)
         for key, value in node.attr.items():
             if key == "frame_name":
-                value.s = own.encode() + value.s
+                value.s = prefix_of_graph.encode() + value.s
             for called in _called_functions(value):
                 called.name = new.get(called.name, called.name)
 
@@ -176,8 +176,8 @@ def sort(body: Any) -> None:
     for first in list(by_name):
         pending = [(first, False)]
         while pending:
-            name, ready = pending.pop()
-            if ready:
+            name, is_ready = pending.pop()
+            if is_ready:
                 placed.setdefault(name, by_name[name])
             elif name not in placed and name in by_name:
                 pending.append((name, True))
@@ -385,8 +385,8 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
     with tf.Graph().as_default() as graph:
         placeholder = tf.compat.v1.placeholder(tf.float32, [4, 4], name="x")
         weights = tf.constant(np.eye(4, dtype="float32"))
-        between = tf.nn.relu(tf.matmul(placeholder, weights))
-        tf.identity(tf.matmul(between, weights), name="y")
+        activation = tf.nn.relu(tf.matmul(placeholder, weights))
+        tf.identity(tf.matmul(activation, weights), name="y")
     try:
         rewritten_graph = run_pass(
             graph.as_graph_def(), ["x:0", "y:0"], rewrite.option, rewrite.device

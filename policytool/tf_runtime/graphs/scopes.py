@@ -157,14 +157,14 @@ def kept_scopes(
     nodes = type(graph_def)()
     nodes.CopyFrom(graph_def)
     mixed_precision.sort(nodes.node)
-    reached = set(placeholders)
+    dependent = set(placeholders)
     ops_by_scope: dict[str, Counter[str]] = {}
     partly = set()
     for node in nodes.node:
         sources = (source.partition(":")[0] for source in node.input)
-        if node.op in _SHAPES or not any(source in reached for source in sources):
+        if node.op in _SHAPES or not any(source in dependent for source in sources):
             continue
-        reached.add(node.name)
+        dependent.add(node.name)
         scope = path(node.name, loop=node.op in LOOPS) or path(node.name, loop=True)
         if node.name in changed:
             partly.add(scope)
@@ -321,7 +321,7 @@ def _has(node: Any, dtype_numbers: Iterable[int]) -> bool:
 
 def _downstream(ops: Sequence[Any], tensors: Iterable[Any]) -> set[str]:
     """Return the names of the ops that depend on the values of tensors."""
-    reached = {tensor.op.name for tensor in tensors}
+    dependent = {tensor.op.name for tensor in tensors}
     names: set[str] = set()
     before = -1
     while before < len(names):  # repeat, because loops have cycles
@@ -330,6 +330,6 @@ def _downstream(ops: Sequence[Any], tensors: Iterable[Any]) -> set[str]:
             op.name
             for op in ops
             if op.type not in _SHAPES
-            and any(tensor.op.name in reached or tensor.op.name in names for tensor in op.inputs)
+            and any(tensor.op.name in dependent or tensor.op.name in names for tensor in op.inputs)
         )
     return names

@@ -120,6 +120,7 @@ def read_table(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a table, whose blocks must be in order and within the limits."""
     _, position = _handle(data, len(data) - FOOTER)  # an empty block of TensorFlow
     index, _ = _handle(data, position)
     keys, count, last, free = 0, 0, None, 0
@@ -167,11 +168,11 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
     if masked_checksum(extend_checksum(0, data[offset : end + 1])) != checksum:
         raise ValueError(f"the block at byte {offset} does not match its checksum")
     if compression:
-        how = "Snappy" if compression == 1 else f"method {compression}"
+        compression_name = "Snappy" if compression == 1 else f"method {compression}"
         raise BundleError(
             "checkpoint-unsupported",
-            f"{name} is compressed ({how}), but TensorFlow never compresses an index; save "
-            "the checkpoint again with TensorFlow",
+            f"{name} is compressed ({compression_name}), but TensorFlow never compresses an "
+            "index; save the checkpoint again with TensorFlow",
         )
     return data[offset:end]
 
@@ -190,17 +191,18 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     key, position, longest = b"", 0, limits.CHECKPOINT_KEY_BYTES.value
     while position < end:
         shared, position = read_varint(block, position, end)
-        own, position = read_varint(block, position, end)
+        suffix_length, position = read_varint(block, position, end)
         size, position = read_varint(block, position, end)
-        if shared > len(key) or own + size > end - position:
+        if shared > len(key) or suffix_length + size > end - position:
             raise ValueError("an entry is longer than its block")
-        if shared + own > longest:  # before creating the key, which could be long
+        if shared + suffix_length > longest:  # before creating the key, which could be long
             raise BundleError(
                 "checkpoint-limit",
-                f"{name} has a key of {limits.CHECKPOINT_KEY_BYTES.exceeded_message(shared + own)}",
+                f"{name} has a key of "
+                f"{limits.CHECKPOINT_KEY_BYTES.exceeded_message(shared + suffix_length)}",
             )
-        key = key[:shared] + block[position : position + own]
-        value = position + own
+        key = key[:shared] + block[position : position + suffix_length]
+        value = position + suffix_length
         position = value + size
         yield key, block[value:position]
 
@@ -367,8 +369,8 @@ def assembled_entry(
     axis = partitioned_axis(entry.shape, parts)
     end = 0
     for part in parts:
-        rest = tuple(start for index, start in enumerate(part.start) if index != axis)
-        if any(rest) or part.start[axis] != end:
+        other_starts = tuple(start for index, start in enumerate(part.start) if index != axis)
+        if any(other_starts) or part.start[axis] != end:
             raise ValueError(
                 f"{entry.key} is partitioned, but its slices do not form a tensor along one axis"
             )

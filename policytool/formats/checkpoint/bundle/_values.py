@@ -129,8 +129,8 @@ class _Stream:
 
     def pieces(self, size: int) -> Iterator[bytes]:
         """Yield the next ``size`` bytes in pieces."""
-        for left in range(size, 0, -CHUNK):
-            yield self.read(min(left, CHUNK))
+        for remaining in range(size, 0, -CHUNK):
+            yield self.read(min(remaining, CHUNK))
 
     def finish(self, checksum: int | None = None) -> None:
         """

@@ -83,8 +83,8 @@ def class_of(target: Target, kind: str, name: str) -> str | None:
     class_name = CLASSES.get(canonical, {}).get(kind) or "".join(
         word.capitalize() for word in canonical.split("_")
     )
-    taken = known_arguments.arguments(target.loader, kind, class_name)
-    return class_name if taken is not None else None
+    arguments = known_arguments.arguments(target.loader, kind, class_name)
+    return class_name if arguments is not None else None
 
 
 _BY_SHAPE_IN_KERAS3: Final = known_arguments.BY_SHAPE - {"crossentropy", "ce"}
@@ -209,21 +209,22 @@ class LossWriter:
         """
         Return the config of a loss or metric object, with the arguments that the target supports.
         """
-        taken = known_arguments.arguments(self.target.loader, self.kind, class_name)
-        if taken is None:
-            whose = (
+        accepted_arguments = known_arguments.arguments(self.target.loader, self.kind, class_name)
+        if accepted_arguments is None:
+            owner_words = (
                 "does not have"
                 if known_arguments.is_class(self.kind, class_name)
                 else "cannot find a Keras class named"
             )
             raise UnsupportedLossError(
-                f"{self.target.name} {whose} {class_name}, which the model uses as a {self.word}"
+                f"{self.target.name} {owner_words} {class_name}, which the model uses as a "
+                f"{self.word}"
             )
         target_config: dict[str, Json] = {}
         for key, value in config.items():
             if key == "reduction":
                 target_config[key] = self._reduction(class_name, value)
-            elif key in taken and key not in _SAID_ELSEWHERE:
+            elif key in accepted_arguments and key not in _SAID_ELSEWHERE:
                 target_config[key] = value
             elif key not in _SAID_ELSEWHERE and value not in (None, False, 0, -1, "none"):
                 raise UnsupportedLossError(
@@ -503,17 +504,17 @@ def _state_obstacle(new_optimizer: ConvertedOptimizer, target: Target) -> str | 
 def _trainable_order(order: Sequence[object], weights: Sequence[Placement]) -> list[Placement]:
     """Return the target's trainable variables in its order, each once."""
     sources = set(order)
-    once: dict[object, Placement] = {}
+    placement_by_key: dict[object, Placement] = {}
     for weight in weights:
         if weight.source in sources:
-            once.setdefault(weight.source, weight)
-    if len(once) != len(sources):
+            placement_by_key.setdefault(weight.source, weight)
+    if len(placement_by_key) != len(sources):
         raise UnmappedError(
-            f"the new model has only {len(once)} of the {len(sources)} trained weights"
+            f"the new model has only {len(placement_by_key)} of the {len(sources)} trained weights"
         )
-    if any(weight.scale is not None for weight in once.values()):
+    if any(weight.scale is not None for weight in placement_by_key.values()):
         raise UnmappedError("the conversion rescales weights, so the slots no longer match")
-    return list(once.values())
+    return list(placement_by_key.values())
 
 
 def _archive_placements(
@@ -528,18 +529,21 @@ def _archive_placements(
     """
     if not new_optimizer.wrapped:
         return _number_paths(OUTER, variables)
-    own: list[Placement] = []
+    wrapper_placements: list[Placement] = []
     if target.is_keras3 and len(stored.own) >= OWN:
-        own = [
+        wrapper_placements = [
             Placement(path=(), shape=tensor.shape or (), dtype=tensor.dtype, source=tensor)
             for tensor in stored.own
         ]
     elif target.is_keras3:
-        own = [
+        wrapper_placements = [
             Placement(path=(), shape=(), dtype=dtype, fill=(float(value),))
             for dtype, value in first_wrapper_state(new_optimizer.scale)
         ]
-    return (*_number_paths(INNER, variables), *_number_paths(OUTER, [*own, *variables]))
+    return (
+        *_number_paths(INNER, variables),
+        *_number_paths(OUTER, [*wrapper_placements, *variables]),
+    )
 
 
 def _number_paths(group: tuple[str, ...], variables: Sequence[Placement]) -> tuple[Placement, ...]:

@@ -280,14 +280,14 @@ def _convert_decay(
     Return the config with the decay in the target's style: old optimizers have the key ``decay``,
     new ones an equivalent schedule.
     """
-    own = optimizer.class_name == optimizer_config.WITH_OWN_DECAY
-    if own and "schedule_decay" in config:
+    has_own_decay = optimizer.class_name == optimizer_config.WITH_OWN_DECAY
+    if has_own_decay and "schedule_decay" in config:
         config["decay"] = config.pop("schedule_decay")
     if "decay" not in config or style is Style.OLD:
         return config
     schedule = optimizer_config.schedule_of_decay(optimizer.class_name, config)
     decay = config.pop("decay")
-    if own:
+    if has_own_decay:
         log.caution(
             "optimizer-differs",
             None,
@@ -309,13 +309,17 @@ def _schedule(value: Json, target: Target) -> Json:
     """Return a learning-rate schedule in the target's format."""
     schedule = keras_objects.read(value)
     class_name, settings = (schedule.class_name, schedule.config) if schedule else ("", None)
-    taken = known_arguments.arguments(target.loader, known_arguments.SCHEDULES, class_name)
-    if taken is None or not isinstance(settings, dict):
+    accepted_arguments = known_arguments.arguments(
+        target.loader, known_arguments.SCHEDULES, class_name
+    )
+    if accepted_arguments is None or not isinstance(settings, dict):
         raise UnsupportedOptimizerError(
             f"{target.name} does not have the learning-rate schedule {class_name}"
         )
     refused = [
-        key for key, item in settings.items() if key not in taken and item not in (None, 0, 0.0)
+        key
+        for key, item in settings.items()
+        if key not in accepted_arguments and item not in (None, 0, 0.0)
     ]
     if refused:
         raise UnsupportedOptimizerError(
@@ -325,7 +329,7 @@ def _schedule(value: Json, target: Target) -> Json:
     config: Json = {
         key: item
         for key, item in settings.items()
-        if key in taken and (key != "name" or item is not None)
+        if key in accepted_arguments and (key != "name" or item is not None)
     }
     if target.says_modules or target.is_keras3:
         return keras_objects.full("keras.optimizers.schedules", class_name, config)

@@ -171,15 +171,15 @@ class MaskOperations:
     def attention(self, reference: Reference) -> set[tuple[str, Mask]]:
         """Return the masks that the argument ``attention_mask`` combines, with their places."""
         placed_masks: set[tuple[str, Mask]] = set()
-        pending, seen = [reference], {reference}
+        pending, visited = [reference], {reference}
         while pending:
             tensor = pending.pop()
             unit = self._operation(tensor.layer)
             operands = [item for item in _arguments(unit) if isinstance(item, Reference)]
             axis = unit.config.get("axis") if unit is not None else None
             if unit is not None and unit.class_name == "LogicalAnd":
-                pending += [item for item in operands if item not in seen]
-                seen.update(operands)
+                pending += [item for item in operands if item not in visited]
+                visited.update(operands)
             elif (
                 unit is not None
                 and unit.class_name == "ExpandDims"
@@ -206,22 +206,25 @@ class MaskOperations:
 
     def _in_order(self) -> Iterator[str]:
         """Yield the names of the operations, each after the operations that it depends on."""
-        seen: set[str] = set()
+        visited: set[str] = set()
         for first, unit in self.units.items():
             pending = [(first, False)] if unit.role is Role.OPERATION else []
             while pending:
-                name, left = pending.pop()
+                name, operands = pending.pop()
                 unit_of = self._operation(name)
-                if left:
+                if operands:
                     yield name
-                elif unit_of is not None and name not in seen:
-                    seen.add(name)
+                elif unit_of is not None and name not in visited:
+                    visited.add(name)
                     pending.append((name, True))
                     pending += [
                         (reference.layer, False) for reference in tensors(_arguments(unit_of))
                     ]
 
     def _operation(self, name: str) -> Unit | None:
+        """
+        Return the operation with a name; None for a layer, and for an operation with several calls.
+        """
         unit = self.units.get(name)
         called_once = unit is not None and len(unit.calls) == 1
         return unit if called_once and unit is not None and unit.role is Role.OPERATION else None
@@ -256,6 +259,7 @@ class MaskOperations:
         return self._table.mask(MaskOp.JOIN, *masks) if len(masks) == len(items) else None
 
     def _nonzero(self, tensor: Reference, value: float) -> Mask:
+        """Return the mask of a comparison of a tensor with a value."""
         source = self.before_cast(tensor)
         dtype = self.units[tensor.layer].config.get("dtype") if source != tensor else None
         cast = (str(dtype),) if dtype in HALVES else ()
@@ -387,8 +391,8 @@ def input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Referen
     if facts.makes_projections and not unit.custom:
         named = [arguments.get(name) for name in ATTENTION_INPUTS]
         return [tensor for tensor in named if isinstance(tensor, Reference)]
-    taken = list(tensors(next(iter(arguments.values()), None)))
-    return taken[:1] if facts.takes_states and not unit.custom else taken
+    first_tensors = list(tensors(next(iter(arguments.values()), None)))
+    return first_tensors[:1] if facts.takes_states and not unit.custom else first_tensors
 
 
 def rule_of(
@@ -510,16 +514,16 @@ def _output_mask(
     input_masks: Sequence[Mask | None],
     table: MaskTable,
 ) -> Mask | None:
-    present = [mask for mask in input_masks if mask is not None]
+    known_masks = [mask for mask in input_masks if mask is not None]
     match word:
         case "none":
             return None
         case "first" | "second" | "third" if len(input_masks) <= _MEASURED_INPUTS:
             return input_masks[PLACES.index(word)]
         case "or":
-            return table.combine(MaskOp.EITHER, present)
+            return table.combine(MaskOp.EITHER, known_masks)
         case "and" | "first" | "second" | "third":
-            return table.combine(MaskOp.BOTH, present)
+            return table.combine(MaskOp.BOTH, known_masks)
         case "ones":
             return table.mask(MaskOp.ONES, inputs[0])
         case "concat" if len(inputs) == len(input_masks):

@@ -197,18 +197,18 @@ class MaskFlow:
                 failing = self._table.mask(MaskOp.LAYER, "fails", *masks.run)
                 self.used[key] = frozenset({("0", failing)})
         own_mask = self._own_mask(unit, inputs)
-        ways = [(self._run, masks.run, rule.attached_out if rule is not None else None)]
+        passes = [(self._run, masks.run, rule.attached_out if rule is not None else None)]
         if self._is_keras3:
-            ways.append((self._built, masks.built, rule.out if rule is not None else None))
+            passes.append((self._built, masks.built, rule.out if rule is not None else None))
         parts = [self._operations.tensor(reference) for reference in inputs]
-        for way, before, words in ways:
+        for recorded, before, words in passes:
             new_masks = (
                 [own_mask]
                 if own_mask is not None
                 else output_masks(words, (unit.name, number), parts, before, self._table)
             )
             for output, mask in enumerate(new_masks):
-                way[Reference(layer=unit.name, call=number, output=output)] = mask
+                recorded[Reference(layer=unit.name, call=number, output=output)] = mask
         self._clear(unit, number, inputs, rule)
 
     def _rule(
@@ -233,8 +233,8 @@ class MaskFlow:
             return _InputMasks(built=argument_masks, run=argument_masks)
         built = tuple(self._built.get(reference) for reference in inputs)
         run = tuple(self._run.get(reference) for reference in inputs)
-        takes = layer_facts(unit.class_name).takes_mask or unit.network is not None
-        if takes and not self._is_source and not self._ignores_masks(unit, arguments):
+        has_mask_argument = layer_facts(unit.class_name).takes_mask or unit.network is not None
+        if has_mask_argument and not self._is_source and not self._ignores_masks(unit, arguments):
             run = tuple(map(self._given_when_built, built, run))
         return _InputMasks(built=built, run=run)
 
@@ -282,9 +282,9 @@ class MaskFlow:
             )
             if mask is not None and (rule is None or rule.reads):
                 placed_masks.add(("rows" if name == "query" else "columns", mask))
-        whole = arguments.get(ATTENTION_MASK)
-        if isinstance(whole, Reference):
-            placed_masks |= self._operations.attention(whole)
+        attention_mask = arguments.get(ATTENTION_MASK)
+        if isinstance(attention_mask, Reference):
+            placed_masks |= self._operations.attention(attention_mask)
         return frozenset(placed_masks)
 
     def _own_mask(self, unit: Unit, inputs: Sequence[Reference]) -> Mask | None:
@@ -380,6 +380,7 @@ class MaskFlow:
         self._same[first].append(output)
 
     def _lose(self, tensor: Reference) -> None:
+        """Record that a tensor has no mask any more, under all of its names."""
         first = self._first.get(tensor, tensor)
         self._run.update(dict.fromkeys([first, *self._same[first]]))
 

@@ -115,10 +115,10 @@ class _Differences:
             if call is None:
                 return (_NOWHERE,)
             unit = self._operations.units[node[0]]
-            own = self._used.get((self._scope, *node), frozenset())
-            differing = self._outcome(unit, _arguments(unit, call), own, known)
-            if node[0] in names and own:
-                differing |= _at_masked_rows(own)
+            used_masks = self._used.get((self._scope, *node), frozenset())
+            differing = self._outcome(unit, _arguments(unit, call), used_masks, known)
+            if node[0] in names and used_masks:
+                differing |= _at_masked_rows(used_masks)
             return (differing, _ANYWHERE if differing else _NOWHERE)  # the scores among them
 
         known = follow(call_graph(self._network), transfer, walk="differing steps")
@@ -128,7 +128,7 @@ class _Differences:
         self,
         unit: Unit,
         arguments: Mapping[str, Argument],
-        own: Used,
+        used_masks: Used,
         known: TensorValues[Differing],
     ) -> Differing:
         """Return the steps at which the first output of a call differs because of its inputs."""
@@ -142,14 +142,14 @@ class _Differences:
         if not everything:
             return _NOWHERE
         if is_attention(unit):
-            return self._attention_outcome(places, own)
+            return self._attention_outcome(places, used_masks)
         facts = layer_facts(unit.class_name)
         if facts.stepwise and not unit.custom:
             return everything
         if facts.moves == "joined" and unit.config.get("axis", -1) == -1:
             return everything
         leaves_out = facts.takes_states or (facts.category is Category.POOLING and facts.takes_mask)
-        masks = {mask for _, mask in own}
+        masks = {mask for _, mask in used_masks}
         if leaves_out and not unit.custom and not any(others) and _is_left_out(first, masks):
             return _NOWHERE
         return _ANYWHERE
@@ -187,7 +187,7 @@ class _Differences:
         arguments = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
         return unit, next(tensors(arguments), None)
 
-    def _attention_outcome(self, places: Mapping[str, Differing], own: Used) -> Differing:
+    def _attention_outcome(self, places: Mapping[str, Differing], used_masks: Used) -> Differing:
         """
         Return the steps at which the output of an attention differs: those of its query, or any
         step if it attends to values that differ.
@@ -195,12 +195,14 @@ class _Differences:
         values = places.get("value", _NOWHERE) | places.get("key", _NOWHERE)
         if any(places.get(name) for name in places if name not in {"query", "value", "key"}):
             return _ANYWHERE
-        columns = {mask for place, mask in own if place == "columns"}
+        columns = {mask for place, mask in used_masks if place == "columns"}
         differing_queries = places.get("query", _NOWHERE)
         if not values:
             return differing_queries
         return (
-            differing_queries | _at_masked_rows(own) if _is_left_out(values, columns) else _ANYWHERE
+            differing_queries | _at_masked_rows(used_masks)
+            if _is_left_out(values, columns)
+            else _ANYWHERE
         )
 
 
@@ -235,12 +237,12 @@ def _deciding_rows(masks: Used) -> Used:
     return rows if {mask for _, mask in masks} <= {mask for _, mask in rows} else frozenset()
 
 
-def _at_masked_rows(own: Used) -> Differing:
+def _at_masked_rows(used_masks: Used) -> Differing:
     """
     Return the fully masked steps of an attention: those that the masks of its query exclude, if its
     values have the same masks.
     """
-    return frozenset(mask for _, mask in _deciding_rows(own)) or _ANYWHERE
+    return frozenset(mask for _, mask in _deciding_rows(used_masks)) or _ANYWHERE
 
 
 def _is_left_out(places: Differing, masks: set[Mask]) -> bool:

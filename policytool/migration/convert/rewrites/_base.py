@@ -190,8 +190,8 @@ def _split_in_wrapper(unit: Unit, split: Callable[[Unit], Split | None]) -> Spli
     inner_split = _split_in_wrapper(inner, split)
     if inner_split is None:
         return None
-    around = replace(inner_split, unit=unit.with_config(layer=inner_split.unit))
-    return _renamed(around, lambda name: unit.name + name.removeprefix(inner.name))
+    wrapped = replace(inner_split, unit=unit.with_config(layer=inner_split.unit))
+    return _renamed(wrapped, lambda name: unit.name + name.removeprefix(inner.name))
 
 
 def _renamed(split: Split, change: Callable[[str], str]) -> Split:
@@ -239,7 +239,7 @@ def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
         replace(layer, calls=tuple(Call(args=(tensor,)) for tensor in inputs))
         for layer, inputs in zip(split.before, before_inputs, strict=False)
     ]
-    own = [
+    own_calls = [
         replace(call, args=(tensor, *call.args[1:]))
         for call, tensor in zip(unit.calls, before_inputs[-1], strict=False)
     ]
@@ -247,10 +247,10 @@ def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
         outputs(name) for name in (unit.name, *(layer.name for layer in split.after[:-1]))
     ]
     if split.joint is not None:
-        joined = zip(outputs(unit.name), after_inputs[split.joint], strict=True)
-        after_inputs[split.joint] = [[*pair] for pair in joined]
+        input_pairs = zip(outputs(unit.name), after_inputs[split.joint], strict=True)
+        after_inputs[split.joint] = [[*pair] for pair in input_pairs]
     after = [
         replace(layer, calls=tuple(Call(args=(tensor,)) for tensor in inputs))
         for layer, inputs in zip(split.after, after_inputs, strict=False)
     ]
-    return (*before, replace(split.unit, calls=tuple(own) or unit.calls), *after)
+    return (*before, replace(split.unit, calls=tuple(own_calls) or unit.calls), *after)

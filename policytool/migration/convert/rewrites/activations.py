@@ -109,6 +109,7 @@ def activation_operations(root: Unit, context: ConversionContext) -> Unit:
     masks = _has_masks(root)
 
     def joins(unit: Unit) -> bool:
+        """Return whether the activation of a layer becomes branches that join after it."""
         if masks:  # op layers and products lose masks, a sum does not
             return (
                 unit.class_name in _SPLIT_LAYERS
@@ -260,7 +261,7 @@ def _layer_apart(
     ):
         return None
     config = activation.config if not isinstance(activation.config, str | None) else {}
-    own = layer_beside(
+    activation_layer = layer_beside(
         unit,
         activation.class_name,
         "activation",
@@ -269,7 +270,7 @@ def _layer_apart(
     context.log.change(
         "activation-apart", unit, f"activation {activation.class_name} becomes a separate layer"
     )
-    return Split(unit=unit.with_config(activation="linear"), after=(own,))
+    return Split(unit=unit.with_config(activation="linear"), after=(activation_layer,))
 
 
 def _hard_sigmoid(unit: Unit, context: ConversionContext, *, masks: bool) -> Split:
@@ -286,17 +287,19 @@ def _hard_sigmoid(unit: Unit, context: ConversionContext, *, masks: bool) -> Spl
         f"hard_sigmoid has a different formula in {context.target.name}, so its "
         f"input is multiplied by {factor:.4g}",
     )
-    plain = unit.with_config(activation="linear")
-    hard = layer_beside(unit, "Activation", _HARD, activation=_HARD)
+    linear_unit = unit.with_config(activation="linear")
+    hard_sigmoid_layer = layer_beside(unit, "Activation", _HARD, activation=_HARD)
     if masks and not context.to_keras3:
         difference = layer_beside(unit, "Rescaling", "scale", scale=factor - 1, offset=0.0)
         return Split(
-            unit=plain, after=(difference, layer_beside(unit, "Add", "sum"), hard), joint=1
+            unit=linear_unit,
+            after=(difference, layer_beside(unit, "Add", "sum"), hard_sigmoid_layer),
+            joint=1,
         )
     scaling = layer_beside(unit, "Rescaling", "scale", scale=factor, offset=0.0)
     if unit.class_name == "Activation":
         return Split(unit=unit, before=(scaling,))
-    return Split(unit=plain, after=(scaling, hard))
+    return Split(unit=linear_unit, after=(scaling, hard_sigmoid_layer))
 
 
 def _refuse_in_chains(root: Unit, context: ConversionContext) -> None:
@@ -371,19 +374,19 @@ def _rescale_or_refuse(unit: Unit, context: ConversionContext) -> Unit:
                 f"{_what(unit)} sets {key} to {name}, which {context.target.name} does not have",
             )
     gates = _GATES.get(layer_of_cell(unit.class_name) or unit.class_name)
-    hard = [
+    hard_gates = [
         key
         for key in ("activation", "recurrent_activation")
         if function_name(unit.config.get(key)) == _HARD
     ]
-    if gates is None or not hard or not context.crosses:
+    if gates is None or not hard_gates or not context.crosses:
         return unit
-    return _scale_gates(unit, gates, hard, context)
+    return _scale_gates(unit, gates, hard_gates, context)
 
 
-def _scale_gates(unit: Unit, gates: str, hard: list[str], context: ConversionContext) -> Unit:
+def _scale_gates(unit: Unit, gates: str, hard_gates: list[str], context: ConversionContext) -> Unit:
     """Return a recurrent layer whose weights of gates with ``hard_sigmoid`` are multiplied."""
-    if "activation" in hard and "c" in gates:
+    if "activation" in hard_gates and "c" in gates:
         context.log.refuse(
             "activation",
             unit,
@@ -392,7 +395,7 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], context: ConversionCon
         )
         return unit
     message = (
-        f"{_what(unit)} sets {hard[0]} to hard_sigmoid, which has a different formula in "
+        f"{_what(unit)} sets {hard_gates[0]} to hard_sigmoid, which has a different formula in "
         f"{context.target.name}"
     )
     if context.loaded.document.tensors is None:
@@ -424,7 +427,9 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], context: ConversionCon
         return unit
     factor = KERAS3_STEEPNESS if context.to_keras3 else 1 / KERAS3_STEEPNESS
     factors = tuple(
-        factor if ("activation" if gate in _ACTIVATED else "recurrent_activation") in hard else 1.0
+        factor
+        if ("activation" if gate in _ACTIVATED else "recurrent_activation") in hard_gates
+        else 1.0
         for gate in gates
         for _ in range(width)
     )

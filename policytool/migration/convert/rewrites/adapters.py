@@ -37,9 +37,11 @@ def lora(unit: Unit, context: ConversionContext) -> Unit:
     if not isinstance(rank, int) or rank < 1 or unit.role is not Role.LAYER or unit.custom:
         return unit
     scale = alpha / rank if isinstance(alpha, int | float) else 1.0
-    lacking = _lacking_arguments(unit, context)
-    is_supported = _RANK not in lacking and (_ALPHA not in lacking or scale == 1)
-    after = unit.without(*lacking) if is_supported else unit.without(_RANK, _ALPHA)
+    missing_arguments = _lacking_arguments(unit, context)
+    is_supported = _RANK not in missing_arguments and (
+        _ALPHA not in missing_arguments or scale == 1
+    )
+    after = unit.without(*missing_arguments) if is_supported else unit.without(_RANK, _ALPHA)
     stores_parts = context.loaded.document.format == "h5"
     if is_supported and not (stores_parts and context.target.container == "keras"):
         return after
@@ -73,24 +75,31 @@ def _lacking_arguments(unit: Unit, context: ConversionContext) -> frozenset[str]
 
 def _is_refused(unit: Unit, scale: float, context: ConversionContext) -> bool:
     """Log the reason why LoRA weights cannot be merged, and return whether there is one."""
-    policy, what = unit.config.get("dtype"), f"{unit.path} ({unit.class_name}) has LoRA weights"
+    policy, layer_words = (
+        unit.config.get("dtype"),
+        f"{unit.path} ({unit.class_name}) has LoRA weights",
+    )
     stores_parts = context.loaded.document.format == "h5"
-    lacking = f"which {context.target.name} cannot load from {TITLES[context.target.container]}"
+    limitation = f"which {context.target.name} cannot load from {TITLES[context.target.container]}"
     if isinstance(policy, Policy) and policy.quantization is not None:
-        message = f"{what} and is quantized, {lacking}; convert a copy that was saved before both"
+        message = (
+            f"{layer_words} and is quantized, {limitation}; convert a copy that was saved before "
+            "both"
+        )
         context.log.refuse("lora", unit, message)
     elif stores_parts and unit.class_name in _FORGETS_ALPHA and scale != 1:
         context.log.refuse(
             "lora",
             unit,
-            f"{what} in HDF5 with a lora_alpha that Keras 3 ignores when it loads the file, so "
-            "that the predictions of the model are ambiguous; save it again as a .keras archive",
+            f"{layer_words} in HDF5 with a lora_alpha that Keras 3 ignores when it loads the "
+            "file, so that the predictions of the model are ambiguous; save it again as a .keras "
+            "archive",
         )
     elif stores_parts and not context.allow_weight_rewrite:
         context.log.refuse(
             WEIGHT_REWRITE,
             unit,
-            f"{what}, {lacking}; use --allow weight-rewrite to add them to its kernel so that "
-            "predictions stay unchanged",
+            f"{layer_words}, {limitation}; use --allow weight-rewrite to add them to its kernel "
+            "so that predictions stay unchanged",
         )
     return context.log.is_refused(unit)

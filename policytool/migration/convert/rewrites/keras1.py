@@ -250,10 +250,10 @@ def _recurrent(
     convolves = class_name == "ConvLSTM2D"
     axes = _FIRST[2] if convolves and channels_first else ()
     flip = (0, 1) if convolves and reverses else ()
-    joined = not any(name.endswith("W_" + gates[0]) for name in shapes)
+    is_joined = not any(name.endswith("W_" + gates[0]) for name in shapes)
 
     def recipe(old: str, *, lies_otherwise: bool = True) -> Recipe:
-        parts = (old,) if joined else tuple(f"{old}_{gate}" for gate in gates)
+        parts = (old,) if is_joined else tuple(f"{old}_{gate}" for gate in gates)
         return Recipe(parts=parts, axes=axes, flip=flip) if lies_otherwise else Recipe(parts=parts)
 
     return {
@@ -358,21 +358,23 @@ def _deconvolution(
     axes = slice(2, 4) if config.get("data_format") == "channels_first" else slice(1, 3)
     sizes = shape[axes] if isinstance(shape, list) else []
     strides, kernel = config.get("strides"), config.get("kernel_size")
-    fits = isinstance(strides, list) and isinstance(kernel, list) and len(sizes) == len(strides)
+    is_computed_size = (
+        isinstance(strides, list) and isinstance(kernel, list) and len(sizes) == len(strides)
+    )
     for size, step, side in zip(
         sizes,
         strides if isinstance(strides, list) else (),
         kernel if isinstance(kernel, list) else (),
         strict=False,
     ):
-        whole = isinstance(size, int) and isinstance(step, int) and isinstance(side, int)
-        fits = (
-            fits
-            and whole
+        has_integers = isinstance(size, int) and isinstance(step, int) and isinstance(side, int)
+        is_computed_size = (
+            is_computed_size
+            and has_integers
             and (size - (max(side - step, 0) if config.get("padding") == "valid" else 0)) % step  # type: ignore[operator]
             == 0
         )
-    if not fits:
+    if not is_computed_size:
         context.log.refuse(
             "argument",
             unit,
@@ -443,7 +445,7 @@ def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
         else CLASSES.get(unit.class_name, unit.class_name)
     )
     if class_name is None or (unit.class_name == "Merge" and "layers" in unit.config):
-        how = (
+        reason = (
             "of separate models"
             if "layers" in unit.config
             else f"with mode {display_value(str(unit.config.get('mode')))}"
@@ -451,7 +453,7 @@ def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
         context.log.refuse(
             "class",
             unit,
-            f"{unit.path} is a Keras 1 Merge {how}, which later releases do not support",
+            f"{unit.path} is a Keras 1 Merge {reason}, which later releases do not support",
         )
         return unit
     _judge(unit, context, reverses=reverses)
@@ -532,11 +534,11 @@ def _same_in_tensorflow(unit: Unit) -> bool:
         config[key] for keys in (("filter_length",), *KERNEL_SIZES) for key in keys if key in config
     ]
     strides = config.get("subsample", config.get("subsample_length", 1))
-    moves = strides if isinstance(strides, list) else [strides]
+    stride_list = strides if isinstance(strides, list) else [strides]
     return (
         bool(size)
         and all(isinstance(side, int) and side % 2 == 1 for side in size)
-        and all(step == 1 for step in moves)
+        and all(step == 1 for step in stride_list)
     )
 
 
@@ -561,9 +563,9 @@ def _config(unit: Unit, context: ConversionContext) -> dict[str, Value]:
         if (class_name, key) in UNUSED:
             continue
         renamed[keys.get(key, key)] = _value(unit, key, value, context)
-    for together in KERNEL_SIZES:
-        if together[0] in config:
-            renamed["kernel_size"] = [renamed.pop(key) for key in together]
+    for key_group in KERNEL_SIZES:
+        if key_group[0] in config:
+            renamed["kernel_size"] = [renamed.pop(key) for key in key_group]
     if "forget_bias_init" in config:
         renamed["unit_forget_bias"] = config["forget_bias_init"] == "one"
     if class_name == "GRU":

@@ -88,7 +88,7 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
         context.loaded.document.writer.backend == "theano"
         and context.loaded.generation is generations.KERAS_2
     )
-    unsaid = context.loaded.generation.unsaid is Unsaid.FLOATX
+    omits_dtype = context.loaded.generation.unsaid is Unsaid.FLOATX
 
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
@@ -104,7 +104,7 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
             unit, config={key: _initializer(value) for key, value in unit.config.items()}
         )
         converted = _recurrent(converted)
-        converted = _with_dtype(converted, context) if unsaid else converted
+        converted = _with_dtype(converted, context) if omits_dtype else converted
         return _reverse_kernel(converted, context) if reverses else converted
 
     return map_units(root, change)
@@ -218,6 +218,7 @@ def calls(root: Unit, context: ConversionContext) -> Unit:
     change = _to_keras3 if context.to_keras3 else _to_keras2
 
     def each(unit: Unit) -> Unit:
+        """Convert all calls of one layer."""
         if not unit.calls or unit.role is Role.OPERATION:
             return unit
         return replace(unit, calls=tuple(change(unit, call, context) for call in unit.calls))
@@ -275,19 +276,19 @@ def _log_training_argument(
     Refuse a call with ``training=True``, and warn about a call with ``training=False``, because
     Keras 3 ignores the argument.
     """
-    log, what = context.log, f"{unit.path} ({unit.class_name})"
+    log, layer_words = context.log, f"{unit.path} ({unit.class_name})"
     if kwargs.get(_TRAINING) is True:
         log.refuse(
             "call",
             unit,
-            f"{what} is called with training=True, which Keras 3 ignores in predict",
+            f"{layer_words} is called with training=True, which Keras 3 ignores in predict",
         )
     elif kwargs.get(_TRAINING) is False:
         log.caution(
             "training-argument",
             unit,
-            f"{what} is called with training=False, which Keras 3 ignores in fit; predict is "
-            "unchanged",
+            f"{layer_words} is called with training=False, which Keras 3 ignores in fit; predict "
+            "is unchanged",
         )
 
 

@@ -375,12 +375,14 @@ def measured_differences(root: Unit, context: ConversionContext) -> Unit:
         if unit.site is None or unit.custom or unit.network is not None or unit.path in refused:
             continue
         class_name = loaded.sites[unit.site].class_name or unit.class_name
-        why = behaviour.objection(class_name, loaded.config(unit.site), to_keras3=context.to_keras3)
-        if why is not None:
+        reason = behaviour.objection(
+            class_name, loaded.config(unit.site), to_keras3=context.to_keras3
+        )
+        if reason is not None:
             context.log.refuse(
                 "behaviour",
                 unit,
-                f"{unit.path} ({class_name}) is not converted to {context.target.name}: {why}",
+                f"{unit.path} ({class_name}) is not converted to {context.target.name}: {reason}",
             )
     return root
 
@@ -543,9 +545,15 @@ def _has_plain_twin(unit: Unit) -> bool:
     forward, backward = unit.config.get("layer"), unit.config.get(BACKWARD)
     if not isinstance(forward, Unit) or not isinstance(backward, Unit):
         return False
-    plain, twin = _arguments(forward), _arguments(backward)
-    is_turned = plain.pop(_DIRECTION, False) is not twin.pop(_DIRECTION, False)
-    return forward.class_name == backward.class_name and is_turned and plain == twin
+    forward_arguments, backward_arguments = _arguments(forward), _arguments(backward)
+    is_turned = forward_arguments.pop(_DIRECTION, False) is not backward_arguments.pop(
+        _DIRECTION, False
+    )
+    return (
+        forward.class_name == backward.class_name
+        and is_turned
+        and forward_arguments == backward_arguments
+    )
 
 
 def _arguments(unit: Unit) -> dict[str, Value]:

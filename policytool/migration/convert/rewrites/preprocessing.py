@@ -82,10 +82,10 @@ def bin_boundaries(unit: Unit, context: ConversionContext) -> list[Value] | None
     """
     import numpy as np
 
-    seen, bins = next(_stored_values(unit, context, _SUMMARY), None), unit.config.get("num_bins")
-    if not seen or len(seen) % 2 or not isinstance(bins, int) or bins < 1:
+    values, bins = next(_stored_values(unit, context, _SUMMARY), None), unit.config.get("num_bins")
+    if not values or len(values) % 2 or not isinstance(bins, int) or bins < 1:
         return None
-    summary, width = np.asarray(seen, "float32").reshape(2, -1), 1.0 / bins
+    summary, width = np.asarray(values, "float32").reshape(2, -1), 1.0 / bins
     if summary.shape[1] * width < 1:
         return [float(end) for end in summary[0, :-1]]
     weights = summary[1].cumsum()
@@ -117,8 +117,8 @@ def stored_vocabularies(root: Unit, context: ConversionContext) -> dict[str, lis
     """
     texts = context.loaded.document.vocabularies
     vocabularies: dict[str, list[Value]] = {}
-    for where, unit in _state_paths(root, ()) if texts else ():
-        text = texts.get((*where, "_lookup_layer"), texts.get(where))
+    for state_path, unit in _state_paths(root, ()) if texts else ():
+        text = texts.get((*state_path, "_lookup_layer"), texts.get(state_path))
         if context.loaded.is_saved_object and unit.site is not None:
             text = texts.get((str(context.loaded.sites[unit.site].node),))
         if text is not None:
@@ -138,16 +138,18 @@ def _words(unit: Unit, text: str, context: ConversionContext) -> list[Value]:
     return words
 
 
-def _state_paths(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Unit]]:
+def _state_paths(unit: Unit, state_path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Unit]]:
     """Yield a unit and its descendants, each with the path of its state in Keras 3 archives."""
-    yield where, unit
+    yield state_path, unit
     used: Counter[str] = Counter()
     for inner in unit.network.units if unit.network is not None else ():
         if inner.role is Role.OPERATION:
             continue
         name = snake_case(inner.class_name)
         number, used[name] = used[name], used[name] + 1
-        yield from _state_paths(inner, (*where, LAYERS, f"{name}_{number}" if number else name))
+        yield from _state_paths(
+            inner, (*state_path, LAYERS, f"{name}_{number}" if number else name)
+        )
 
 
 def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] | None) -> Unit:
@@ -155,7 +157,7 @@ def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] 
     Return a lookup layer with its vocabulary in its config; refused if the file contains none.
     """
     vocabulary, target, log = unit.config.get("vocabulary"), context.target, context.log
-    left = unit.without("vocabulary_size")
+    without_size = unit.without("vocabulary_size")
     if isinstance(vocabulary, str) and stored is None:
         log.refuse(
             "vocabulary",
@@ -163,18 +165,18 @@ def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] 
             f"{unit.path} ({unit.class_name}) refers to a vocabulary file, "
             f"{display_value(vocabulary)}, which is not part of the model",
         )
-        return left
+        return without_size
     if not isinstance(vocabulary, list) and stored is not None:
         log.change(
             "vocabulary",
             unit,
             f"the vocabulary of {unit.path} ({len(stored)} words) moves to its config",
         )
-        left, vocabulary = left.with_config(vocabulary=stored), stored
+        without_size, vocabulary = without_size.with_config(vocabulary=stored), stored
     if unit.config.get("output_mode") == _WEIGHTED:
-        left = _with_word_weights(left, context)
+        without_size = _with_word_weights(without_size, context)
     if vocabulary is None:
-        return _without_vocabulary(left, context)
+        return _without_vocabulary(without_size, context)
     if not target.since("tf2.4" if unit.class_name == "TextVectorization" else "tf2.3"):
         log.refuse(
             "vocabulary",
@@ -182,7 +184,7 @@ def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] 
             f"{unit.path} ({unit.class_name}) stores its vocabulary in its config, which "
             f"{target.name} does not support",
         )
-    return left
+    return without_size
 
 
 def _with_word_weights(unit: Unit, context: ConversionContext) -> Unit:
@@ -205,17 +207,17 @@ def _without_vocabulary(unit: Unit, context: ConversionContext) -> Unit:
     model is refused.
     """
     told_of = context.log
-    what = (
+    advice = (
         f"{unit.path} ({unit.class_name}) was adapted, but the config in the file "
         "does not contain its vocabulary"
     )
     if context.loaded.document.tensors is None:
-        told_of.caution("vocabulary", unit, f"{what}; adapt it again before use")
+        told_of.caution("vocabulary", unit, f"{advice}; adapt it again before use")
         return unit
     told_of.refuse(
         "vocabulary",
         unit,
-        f"{what}; pass the vocabulary to the layer and save the model again",
+        f"{advice}; pass the vocabulary to the layer and save the model again",
     )
     return unit
 
@@ -290,7 +292,7 @@ def _as_variables(
     unit: Unit, mean: list[float], variance: list[float], context: ConversionContext
 ) -> Unit:
     """Return a Normalization whose mean and variance are variables instead of arguments."""
-    left = unit.without("mean", "variance")
+    without_statistics = unit.without("mean", "variance")
     variable_values: dict[str, Value] = {"mean": [*mean], "variance": [*variance], "count": 0}
     if len(mean) == 1:  # a single value for all axes
         if not context.target.since("tf2.3"):
@@ -301,8 +303,8 @@ def _as_variables(
                 f"all inputs, which {context.target.name} cannot represent",
             )
             return unit
-        left, variable_values = (
-            left.with_config(axis=None),
+        without_statistics, variable_values = (
+            without_statistics.with_config(axis=None),
             {"mean": mean[0], "variance": variance[0], "count": 0},
         )
     context.log.change(
@@ -311,7 +313,7 @@ def _as_variables(
         f"mean and variance of Normalization become variables because {context.target.name} "
         "stores them only as weights",
     )
-    return replace(left, given=variable_values)
+    return replace(without_statistics, given=variable_values)
 
 
 def _plain_numbers(value: Value) -> list[float] | None:
@@ -421,17 +423,17 @@ def _fed_with_integers(root: Unit) -> Iterator[str]:
     """Yield the names of layers whose input is a model input of integers."""
     for unit in walk(root):
         members = unit.network.units if unit.network is not None else ()
-        whole = {
+        integer_inputs = {
             member.name
             for member in members
             if member.class_name == INPUT_CLASS
             and str(member.config.get("dtype")).startswith(("int", "uint"))
         }
-        if unit.network is not None and unit.network.is_chain and whole:
+        if unit.network is not None and unit.network.is_chain and integer_inputs:
             yield members[1].name if len(members) > 1 else ""
         for member in members:
             if any(
-                reference.layer in whole
+                reference.layer in integer_inputs
                 for call in member.calls
                 for argument in call.args
                 for reference in tensors(argument)

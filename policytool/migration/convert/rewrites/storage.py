@@ -73,8 +73,10 @@ def naming(root: Unit, context: ConversionContext) -> Unit:
     """
     if not context.from_keras3 and any(map(makes_mask, walk(root))):
         root = _apart(root, context)
-    change, why = (_without_slash, _SLASHES) if context.to_keras3 else (_scope_name, _SCOPES)
-    return _change_names(root, change, lambda network, names: _rename(network, names, context, why))
+    change, reason = (_without_slash, _SLASHES) if context.to_keras3 else (_scope_name, _SCOPES)
+    return _change_names(
+        root, change, lambda network, names: _rename(network, names, context, reason)
+    )
 
 
 def _without_slash(name: str) -> str:
@@ -95,11 +97,13 @@ def _change_names(
     """Return a model with changed names, which are unique within each network."""
 
     def plain(value: Value) -> Value:
+        """Return a config value with the names of the layers in it changed."""
         if isinstance(value, Unit):
             return replace(value, name=change(value.name))
         return [plain(item) for item in value] if isinstance(value, list) else value
 
     def inside(unit: Unit) -> Unit:
+        """Return a unit after renaming the layers in its config and in its network."""
         renamed = replace(unit, config={key: plain(value) for key, value in unit.config.items()})
         if unit.network is None:
             return renamed
@@ -122,24 +126,24 @@ def _apart(root: Unit, context: ConversionContext) -> Unit:
 
 def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
     """Return a new, unique name for each changed name."""
-    taken = {unit.name for unit in network.units}
+    used_names = {unit.name for unit in network.units}
     names: dict[str, str] = {}
     for unit in network.units:
         name = change(unit.name)
         if name != unit.name:
-            names[unit.name] = unused_name(name, taken)
+            names[unit.name] = unused_name(name, used_names)
     return names
 
 
 def _rename(
-    network: Network, names: Mapping[str, str], context: ConversionContext, why: str
+    network: Network, names: Mapping[str, str], context: ConversionContext, reason: str
 ) -> Network:
     if not names:
         return network
     for member in network.units:
         if member.name in names:
             context.log.change(
-                "renamed", member, f"{member.name} is renamed to {names[member.name]}: {why}"
+                "renamed", member, f"{member.name} is renamed to {names[member.name]}: {reason}"
             )
 
     def change(reference: Reference) -> Argument:
@@ -191,24 +195,24 @@ def storage(root: Unit, context: ConversionContext) -> Unit:
     refusals name the layers that cause the failures.
     """
     target, log = context.target, context.log
-    what = f"{root.path} ({root.class_name})"
+    model_words = f"{root.path} ({root.class_name})"
     if root.network is None:
         if target.container == "h5":
             log.refuse(
                 "model",
                 root,
-                f"{what} is a subclassed model, which HDF5 does not support; use a .keras "
+                f"{model_words} is a subclassed model, which HDF5 does not support; use a .keras "
                 "archive, and make its class available when you load it",
             )
         elif target.loader == _OTHERWISE and context.source_release != _OTHERWISE:
             log.refuse(
                 "model",
                 root,
-                f"{what} is a subclassed model, and {target.name} expects its layers at different "
-                "paths in an archive; choose a later release",
+                f"{model_words} is a subclassed model, and {target.name} expects its layers at "
+                "different paths in an archive; choose a later release",
             )
         elif context.crosses and any(context.loaded.document.tensors or ()):
-            _judge_build(root, context, what)
+            _judge_build(root, context, model_words)
         return root
     if (
         root.network.is_chain
@@ -219,11 +223,11 @@ def storage(root: Unit, context: ConversionContext) -> Unit:
         log.refuse(
             "model",
             root,
-            f"{what} has no input shape in the file, and no release creates its variables without "
-            "one; set the input shape and save the model again"
+            f"{model_words} has no input shape in the file, and no release creates its variables "
+            "without one; set the input shape and save the model again"
             if root.config.get(_OLD_SHAPE) is None
-            else f"{what} has only input shapes by name, from which no release creates variables; "
-            "save it again as a functional model",
+            else f"{model_words} has only input shapes by name, from which no release creates "
+            "variables; save it again as a functional model",
         )
     for unit, code, text in (
         *_without_tables(root, target),
@@ -234,7 +238,7 @@ def storage(root: Unit, context: ConversionContext) -> Unit:
     return root
 
 
-def _judge_build(root: Unit, context: ConversionContext, what: str) -> None:
+def _judge_build(root: Unit, context: ConversionContext, model_words: str) -> None:
     """
     Refuse a subclassed model that the target cannot build in the same way as the source's library.
 
@@ -250,7 +254,7 @@ def _judge_build(root: Unit, context: ConversionContext, what: str) -> None:
         if not words
         else (f"only {', '.join(sorted(words))}, which {context.target.name} does not read")
     )
-    context.log.refuse("model", root, f"{what} has no input shape in the file, {reason}")
+    context.log.refuse("model", root, f"{model_words} has no input shape in the file, {reason}")
 
 
 def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
@@ -338,7 +342,7 @@ def code(root: Unit, context: ConversionContext) -> Unit:
     Reports layers whose results are unknown: layers that contain code, custom layers, and layers
     that require TensorFlow feature columns.
     """
-    own: dict[str, Unit] = {}
+    custom_units: dict[str, Unit] = {}
     for unit in walk(root):
         if unit.custom and context.to_keras3 and _is_optimized(unit):
             context.log.refuse(
@@ -356,7 +360,7 @@ def code(root: Unit, context: ConversionContext) -> Unit:
                     f"{unit.path} ({unit.class_name}) is a class from {unit.module}, which "
                     f"{context.target.name} cannot import",
                 )
-            own.setdefault(unit.class_name, unit)
+            custom_units.setdefault(unit.class_name, unit)
         elif unit.class_name == "Lambda":
             reason = (
                 "contains Python bytecode or a function name, which the other library reads "
@@ -374,8 +378,8 @@ def code(root: Unit, context: ConversionContext) -> Unit:
                 unit,
                 f"{unit.path} ({unit.class_name}): {context.target.name} has no feature columns",
             )
-    if own:
-        names = join_first(sorted(own), 4)
+    if custom_units:
+        names = join_first(sorted(custom_units), 4)
         context.log.caution(
             "custom-classes",
             None,
@@ -427,12 +431,12 @@ def applications(root: Unit, context: ConversionContext) -> Unit:
 
 def _is_own(unit: Unit, class_name: str, module: str) -> bool:
     """Return whether a layer has a private class of a Keras module."""
-    root, _, rest = (unit.module or "").partition(".")
+    root, _, submodule = (unit.module or "").partition(".")
     return (
         unit.custom
         and unit.class_name == class_name
         and root in KERAS_PACKAGES
-        and rest.removeprefix("src.") == module
+        and submodule.removeprefix("src.") == module
     )
 
 
@@ -507,8 +511,8 @@ def _channels(unit: Unit, context: ConversionContext) -> Unit:
         unit,
         f"{_CHANNELS} becomes EinsumDense because no release exports this class",
     )
-    plain = unit.without("init_values", _SIZE).with_config(
+    without_initializer = unit.without("init_values", _SIZE).with_config(
         equation="abcd,d->abcd", output_shape=[None, None, unit.config[_SIZE]], bias_axes=None
     )
     layout = {"kernel": Recipe(parts=(_ONLY,))}
-    return replace(_as_public(plain, "EinsumDense"), layout=layout)
+    return replace(_as_public(without_initializer, "EinsumDense"), layout=layout)

@@ -78,9 +78,11 @@ def _tell_of_rounding(holder: Holder, context: ConversionContext) -> None:
     """
     unit = holder.unit
     for stored in holder.own:
-        own = _own_dtypes(unit, stored, context)
-        if own is not None and dtypes.itemsize(own[1]) < dtypes.itemsize(own[0]):
-            before, after = own
+        library_dtypes = _own_dtypes(unit, stored, context)
+        if library_dtypes is not None and dtypes.itemsize(library_dtypes[1]) < dtypes.itemsize(
+            library_dtypes[0]
+        ):
+            before, after = library_dtypes
             context.log.caution(
                 "weights-rounded",
                 unit,
@@ -119,7 +121,7 @@ class _Maker:
     def placement(self, path: tuple[str, ...], holder: Holder, stored: Stored) -> Placement:
         """Return the placement of a variable."""
         cast = self.casts.get(stored.source.path) if stored.source is not None else None
-        dtype, through = (
+        dtype, rounding_dtype = (
             (self._widened_dtype(holder, stored), None)
             if cast is None
             else (cast.after, cast.through)
@@ -127,7 +129,7 @@ class _Maker:
         stored_as = stored_dtype(dtype, self.context.target)
         if dtype in _BFLOAT16 and stored_as == "float32":
             if cast is not None:
-                through = "bfloat16"
+                rounding_dtype = "bfloat16"
             else:
                 self.widened += 1
         return Placement(
@@ -136,7 +138,7 @@ class _Maker:
             dtype=stored_as,
             source=stored.source,
             made_of=stored.made_of,
-            through=through,
+            through=rounding_dtype,
             scale=stored.scale,
             fill=stored.fill,
             layer=holder.unit.path or path_of((holder.name,)),
@@ -149,13 +151,13 @@ class _Maker:
         """
         if not self.context.crosses:
             return stored.dtype
-        own = _own_dtypes(holder.unit, stored, self.context)
+        library_dtypes = _own_dtypes(holder.unit, stored, self.context)
         widens = (
-            own is not None
-            and own[0] == stored.dtype
-            and dtypes.itemsize(own[1]) > dtypes.itemsize(own[0])
+            library_dtypes is not None
+            and library_dtypes[0] == stored.dtype
+            and dtypes.itemsize(library_dtypes[1]) > dtypes.itemsize(library_dtypes[0])
         )
-        return own[1] if own is not None and widens else stored.dtype
+        return library_dtypes[1] if library_dtypes is not None and widens else stored.dtype
 
 
 def _archive_layout(

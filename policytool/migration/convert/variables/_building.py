@@ -142,12 +142,12 @@ class Sources:
             else None  # a quantized layer has other variables, which are used unchanged
         ) or ()
         return {
-            _key(known, within, name): tensor
-            for within, name, tensor in (
+            _key(known, attributes, name): tensor
+            for attributes, name, tensor in (
                 *self._named_variables(site, ()),
                 *self._stack_variables(site),
             )
-            if not any(seed in part for part in within for seed in _SEEDS)
+            if not any(seed in part for part in attributes for seed in _SEEDS)
         }
 
     def archive_tensors(self) -> Mapping[Key, Tensor]:
@@ -169,11 +169,11 @@ class Sources:
         The config is in both models, but the variables are only in the first (``_save_state`` in
         keras/src/saving/saving_lib.py).
         """
-        own = self._units.get(site)
-        if own is None:
+        unit = self._units.get(site)
+        if unit is None:
             return {}
-        for other in self._stored_sites.get((own.name, own.class_name), ()):
-            if other != site and self._units[other].config == own.config:
+        for other in self._stored_sites.get((unit.name, unit.class_name), ()):
+            if other != site and self._units[other].config == unit.config:
                 return self.of(other)
         return {}
 
@@ -225,7 +225,7 @@ class Sources:
                 yield (), name, tensor
 
     def _named_variables(
-        self, site: int, within: tuple[str, ...]
+        self, site: int, attributes: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         """
         Yield the path, the name and the tensor of each variable of a site, and of the sites that it
@@ -240,11 +240,11 @@ class Sources:
             *above, name = variable.name.split("/")
             if not above and site not in self._known_sites:
                 above = self._scopes(site, tensor)
-            yield (*within, *above), name, tensor
+            yield (*attributes, *above), name, tensor
         for child in self.context.loaded.children[site]:
             if child not in self.claimed_sites:
                 yield from self._named_variables(
-                    child, (*within, *self.context.loaded.sites[child].attribute.split("/"))
+                    child, (*attributes, *self.context.loaded.sites[child].attribute.split("/"))
                 )
 
     @cached_property
@@ -270,17 +270,17 @@ class Sources:
         return path[start:-1]
 
 
-def _key(known: tuple[VariableSlot, ...], within: tuple[str, ...], name: str) -> Key:
+def _key(known: tuple[VariableSlot, ...], attributes: tuple[str, ...], name: str) -> Key:
     """
     Return the key of a variable: from its number in an archive, or else from its name, or from its
     attribute in a SavedModel.
     """
-    bare = plain(within)
+    plain_attributes = plain(attributes)
     slot = next(
         (
             slot
             for slot in known
-            if plain(slot.within) == bare
+            if plain(slot.within) == plain_attributes
             and (
                 slot.index == int(name) if name.isdecimal() else name in {slot.name, slot.attribute}
             )
@@ -289,7 +289,7 @@ def _key(known: tuple[VariableSlot, ...], within: tuple[str, ...], name: str) ->
     )
     if slot is not None:
         return slot.key
-    return (bare, name) if known else (within, name)
+    return (plain_attributes, name) if known else (attributes, name)
 
 
 _WORD_WEIGHTS: Final = "idf_weights"
@@ -302,22 +302,24 @@ _READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
 
 def _take_over(unit: Unit, pool: Pool, context: ConversionContext) -> tuple[Stored, ...]:
     """Return a layer's variables; if they cannot be placed, log a refusal and return none."""
-    across = unit.custom and _subclassed.crosses(context)
-    reason = _subclassed.objection(unit, pool, context) if across else None
+    crosses_archives = unit.custom and _subclassed.crosses(context)
+    reason = _subclassed.objection(unit, pool, context) if crosses_archives else None
     reason = reason or _objection(unit, pool, context)
     if reason is not None:
         _refuse(unit, reason, context)
         return ()
     if context.target.container == "keras" and _is_int8(unit, pool):
         pool = dict(sorted(pool.items(), key=lambda item: _INT8_ORDER.index(item[0][1])))
-    return _stored_variables(_subclassed.across_archives(unit, pool, context) if across else pool)
+    return _stored_variables(
+        _subclassed.across_archives(unit, pool, context) if crosses_archives else pool
+    )
 
 
-def _refuse(unit: Unit, what: str, context: ConversionContext) -> None:
+def _refuse(unit: Unit, reason: str, context: ConversionContext) -> None:
     """Log the reason why a layer's variables cannot be placed, if the layer is not refused yet."""
     if context.log.is_refused(unit):
         return  # a layer that the target cannot have has no variables there
-    context.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
+    context.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {reason}")
 
 
 def _is_quantised(unit: Unit) -> bool:
@@ -330,15 +332,21 @@ def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None
     """Return why the target would not find a layer's variables in the places of the source."""
     numbered = _is_numbered(pool)
     target = context.target
-    holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
+    holds_layers = unit.role is Role.MODEL or any(attributes for attributes, _ in pool)
     if pool and holds_layers and not _is_laid_out_alike(context, numbered=numbered):
         return (
             "has variables of layers that are not in its config; save it again as "
             f"{_NAMES[target.container]} with the release that wrote it"
         )
     is_ordered = context.loaded.document.layout is Layout.LEGACY_H5
-    several = len({within for within, _ in pool}) > 1
-    if target.container == "h5" and not numbered and not is_ordered and unit.custom and several:
+    has_inner_variables = len({attributes for attributes, _ in pool}) > 1
+    if (
+        target.container == "h5"
+        and not numbered
+        and not is_ordered
+        and unit.custom
+        and has_inner_variables
+    ):
         return (
             "has variables of several layers that are not in its config, and only HDF5 stores "
             "their order; save it again as HDF5 with the release that wrote it"
@@ -380,7 +388,7 @@ def _is_int8(unit: Unit, pool: Pool) -> bool:
         quantization is not None
         and quantization.mode == "int8"
         and unit.class_name in {"Dense", "Embedding"}
-        and all(not within and name in _INT8_ORDER for within, name in pool)
+        and all(not attributes and name in _INT8_ORDER for attributes, name in pool)
     )
 
 
@@ -390,8 +398,8 @@ def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
         Stored(
             slot=VariableSlot(
                 name=f"variable_{name}" if numbered else name,
-                scopes=within,
-                within=within,
+                scopes=attributes,
+                within=attributes,
                 index=int(name) if numbered else number,
                 attribute=name,
                 trainable=True,
@@ -401,7 +409,7 @@ def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
             dtype=tensor.dtype,
             source=tensor,
         )
-        for number, ((within, name), tensor) in enumerate(pool.items())
+        for number, ((attributes, name), tensor) in enumerate(pool.items())
     )
 
 
@@ -423,7 +431,7 @@ class HolderBuilder:
         below = tuple(
             self.holder(inner, slot, listed=in_list) for slot, in_list, inner in self._below(unit)
         )
-        own = () if unit.role is Role.OPERATION else self._own(unit, below)
+        own_variables = () if unit.role is Role.OPERATION else self._own(unit, below)
         if layer_facts(unit.class_name).wraps == "kernel":
             below = tuple(
                 replace(
@@ -435,7 +443,7 @@ class HolderBuilder:
                 for inner in below
             )
         return Holder(
-            unit=unit, name=name, attribute=attribute, listed=listed, own=own, below=below
+            unit=unit, name=name, attribute=attribute, listed=listed, own=own_variables, below=below
         )
 
     def _below(self, unit: Unit) -> Iterator[tuple[str, bool, Unit]]:
@@ -462,8 +470,8 @@ class HolderBuilder:
         additional variables are refused.
         """
         if has_its_state_in_config(unit):
-            own = adapted_slots(unit, self.context.target)
-            state_variables = (self._store(unit, slot, None) for slot in own)
+            state_slots = adapted_slots(unit, self.context.target)
+            state_variables = (self._store(unit, slot, None) for slot in state_slots)
             return tuple(stored for stored in state_variables if stored is not None)
         pool: dict[Key, Tensor | Assembly] = {}
         if self._is_read_whole(unit):
@@ -480,10 +488,10 @@ class HolderBuilder:
             else slots(unit.class_name, self.context.target.loader, unit.config)
         )
         if expected_slots is None:
-            plain = {
+            source_by_key = {
                 key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)
             }
-            return _take_over(unit, plain, self.context)
+            return _take_over(unit, source_by_key, self.context)
         if layer_facts(unit.class_name).wraps == "kernel" and below:
             kernels = {
                 stored.slot.key: stored.source
@@ -498,7 +506,7 @@ class HolderBuilder:
             if (stored := self._store(unit, slot, pool.pop(slot.key, None))) is not None
         )
         if pool:
-            names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
+            names = ", ".join(sorted("/".join((*attributes, name)) for attributes, name in pool))
             _refuse(
                 unit,
                 f"stores {names}, but {unit.class_name} in {self.context.target.name} has no "
@@ -583,11 +591,11 @@ def adapted_slots(unit: Unit, target: Target) -> Iterator[VariableSlot]:
         yield _word_weights_slot((inner,))
 
 
-def _word_weights_slot(within: tuple[str, ...]) -> VariableSlot:
+def _word_weights_slot(attributes: tuple[str, ...]) -> VariableSlot:
     return VariableSlot(
         name=_WORD_WEIGHTS,
         scopes=(),
-        within=within,
+        within=attributes,
         index=_WORD_WEIGHTS,
         attribute=_WORD_WEIGHTS,
         trainable=False,

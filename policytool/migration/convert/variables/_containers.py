@@ -57,8 +57,8 @@ def _all_weights(holder: Holder, scopes: tuple[str, ...]) -> Iterator[tuple[Name
     """Yield variables in the order of ``Layer.weights`` in Keras 3, and whether each is trained."""
     for named in _own_weights(holder, scopes):
         slot = named[2].slot
-        follows = slot.within[:1] in {(), _CELL}
-        yield named, slot.trainable and (holder.trainable or not follows)
+        depends_on_layer = slot.within[:1] in {(), _CELL}
+        yield named, slot.trainable and (holder.trainable or not depends_on_layer)
     for inner in holder.below:
         yield from _all_weights(inner, (*scopes, holder.name))
 
@@ -95,34 +95,39 @@ def _trainable_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
     """
     if not holder.trainable:
         return []
-    own = [named for named in _own_weights(holder, scopes) if named[2].slot.trainable]
+    own_trainable = [named for named in _own_weights(holder, scopes) if named[2].slot.trainable]
     below = [
         named
         for inner in holder.below
         for named in _trainable_weights(inner, (*scopes, holder.name))
     ]
-    return own + below
+    return own_trainable + below
 
 
 def _other_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
     """Return the ``non_trainable_weights`` of Keras 2."""
-    inside = (*scopes, holder.name)
-    own = _own_weights(holder, scopes)
+    inner_scopes = (*scopes, holder.name)
+    own_weights = _own_weights(holder, scopes)
     if holder.trainable:
-        return [named for named in own if not named[2].slot.trainable] + [
-            named for inner in holder.below for named in _other_weights(inner, inside)
+        return [named for named in own_weights if not named[2].slot.trainable] + [
+            named for inner in holder.below for named in _other_weights(inner, inner_scopes)
         ]
     if holder.unit.role is Role.MODEL:  # first the variables that would be trainable
-        trainable = [named for inner in holder.below for named in _trainable_weights(inner, inside)]
+        trainable = [
+            named for inner in holder.below for named in _trainable_weights(inner, inner_scopes)
+        ]
         return (
             trainable
-            + own
-            + [named for inner in holder.below for named in _other_weights(inner, inside)]
+            + own_weights
+            + [named for inner in holder.below for named in _other_weights(inner, inner_scopes)]
         )
-    return own + [
+    return own_weights + [
         named
         for inner in holder.below
-        for named in (*_trainable_weights(inner, inside), *_other_weights(inner, inside))
+        for named in (
+            *_trainable_weights(inner, inner_scopes),
+            *_other_weights(inner, inner_scopes),
+        )
     ]
 
 

@@ -222,13 +222,17 @@ def _in_order(members: Sequence[_StoredLayer], names: Mapping[str, str]) -> list
         return sorted(members, key=_place_in_list)
     numbers = {member.path: _parts(member)[1] for member in members}
     base = _parts(members[0])[0]
-    every = [
+    numbered = [
         int(match["number"] or 0)
         for name in names.values()
         if (match := _DEFAULT_NAME.fullmatch(name)) is not None and match["base"] == base
     ]
     known = [number for number in numbers.values() if number is not None]
-    is_run = len(set(every)) == len(every) == max(every, default=0) - min(every, default=0) + 1
+    is_run = (
+        len(set(numbered))
+        == len(numbered)
+        == max(numbered, default=0) - min(numbered, default=0) + 1
+    )
     if len(known) < len(members) or not is_run:
         raise UnlistedError(
             f"the order of {', '.join(_label(member) for member in members)} is unknown"
@@ -247,9 +251,9 @@ def _fits(class_name: str, variables: Mapping[tuple[Within, int], Tensor]) -> bo
     if facts.holds:
         attributes = {(attribute,) for attribute in facts.holds.values()}
         return {within[:1] for within, _ in variables} <= attributes
-    every = class_slots(class_name)
-    return variables.keys() <= every.keys() and agree(
-        class_name, ((every[key], tensor.shape or ()) for key, tensor in variables.items())
+    slots_of_class = class_slots(class_name)
+    return variables.keys() <= slots_of_class.keys() and agree(
+        class_name, ((slots_of_class[key], tensor.shape or ()) for key, tensor in variables.items())
     )
 
 
@@ -374,14 +378,14 @@ def across_archives(unit: Unit, pool: Pool, context: ConversionContext) -> Pool:
     if not context.to_keras3:
         listed = _move_to_keras2_places(unit, pool, context) if is_subclassed_model(unit) else pool
         return _places_in_keras2(listed)
-    several = _repeated_class(pool) if is_model(unit) else None
-    if several is not None:
+    repeated_class = _repeated_class(pool) if is_model(unit) else None
+    if repeated_class is not None:
         context.log.caution(
             "layer-order",
             unit,
-            f"{unit.path} ({unit.class_name}) has several layers of the same class ({several}); "
-            "if they are in a dict, Keras 3 uses their insertion order and Keras 2 the order of "
-            "the sorted keys, so compare predictions",
+            f"{unit.path} ({unit.class_name}) has several layers of the same class "
+            f"({repeated_class}); if they are in a dict, Keras 3 uses their insertion order and "
+            "Keras 2 the order of the sorted keys, so compare predictions",
         )
     return pool
 
@@ -412,9 +416,9 @@ def _obstacle_of_counts(pool: Pool) -> str | None:
         }
         attribute = _attribute_without_count(below)
         if attribute is not None:
-            where = "/".join((*level, attribute))
+            place = "/".join((*level, attribute))
             return (
-                f"has layers in {where} that may have the same class as other layers, and the "
+                f"has layers in {place} that may have the same class as other layers, and the "
                 "file does not contain their order; build the model from its class in the "
                 "target and set the weights layer by layer"
             )
@@ -468,15 +472,17 @@ def _base(name: str) -> str:
 
 def _can_be(base: str, group: Group, listed: Collection[Group]) -> bool:
     """Return whether variables may belong to a layer of a class that a list contains."""
-    own = next((name for name in layer_classes.builtin_classes() if snake_case(name) == base), None)
-    every = class_slots(own) if own is not None else None
-    if own is None or not every:
+    class_name = next(
+        (name for name in layer_classes.builtin_classes() if snake_case(name) == base), None
+    )
+    slots_of_class = class_slots(class_name) if class_name is not None else None
+    if class_name is None or not slots_of_class:
         names = {within[:1] for within, _ in group}
         return any(names & {within[:1] for within, _ in other} for other in listed)
-    if not {(plain(within), int(number)) for within, number in group} <= every.keys():
+    if not {(plain(within), int(number)) for within, number in group} <= slots_of_class.keys():
         return False
     ranks = {len(other[(), "0"].shape or ()) for other in listed if ((), "0") in other}
     first = group.get(((), "0"))
-    if first is None or not ranks or rank(own, every[(), 0]) is None:
+    if first is None or not ranks or rank(class_name, slots_of_class[(), 0]) is None:
         return True
     return len(first.shape or ()) in ranks

@@ -249,8 +249,8 @@ class DirectoryDraft(Publishable):
             (path / name).mkdir(parents=True, exist_ok=True)
         for name, draft in self.members.items():
             draft.ensure_name().rename(path / name)
-        for name, to in self.links.items():
-            (path / name).symlink_to(to)
+        for name, link_target in self.links.items():
+            (path / name).symlink_to(link_target)
         for parent, _, names in os.walk(path, topdown=False, onerror=_raise):
             for new_path in (*(Path(parent, name) for name in names), Path(parent)):
                 if not new_path.is_symlink():

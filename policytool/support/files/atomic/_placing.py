@@ -91,18 +91,18 @@ def copy_bytes(source: int, target: int, count: int, *, start: int = 0, to: int 
 
     :raises OSError: if reading or writing fails, or the source ends early.
     """
-    done, copied = 0, int(hasattr(os, "copy_file_range"))
+    copied_size, copied = 0, int(hasattr(os, "copy_file_range"))
     with contextlib.suppress(OSError):  # the second loop continues, and reports disk errors
-        while copied and done < count:
-            size = min(_RANGE, count - done)
-            copied = os.copy_file_range(source, target, size, start + done, to + done)
-            done += copied
-    while done < count:
-        block = os.pread(source, min(_BLOCK, count - done), start + done)
+        while copied and copied_size < count:
+            size = min(_RANGE, count - copied_size)
+            copied = os.copy_file_range(source, target, size, start + copied_size, to + copied_size)
+            copied_size += copied
+    while copied_size < count:
+        block = os.pread(source, min(_BLOCK, count - copied_size), start + copied_size)
         if not block:
             raise OSError(errno.EIO, "the file ended while it was read")
-        write_all(target, block, to + done)
-        done += len(block)
+        write_all(target, block, to + copied_size)
+        copied_size += len(block)
 
 
 def copy_data(source: int, target: int) -> None:
@@ -261,8 +261,10 @@ class NotTakenBackError(OSError):
 
     def __init__(self, error: OSError, target: Path, backup: Path | None) -> None:
         other = f" or missing, and {backup.name} the original" if backup is not None else ""
-        done = f"and the change could not be undone: {target.name} may be the new file{other}"
-        super().__init__(error.errno, f"{error.strerror}, {done}")
+        state_words = (
+            f"and the change could not be undone: {target.name} may be the new file{other}"
+        )
+        super().__init__(error.errno, f"{error.strerror}, {state_words}")
 
 
 def place_file(
@@ -300,31 +302,31 @@ def place_directory(
     :raises OSError: if the operating system fails.
     """
     check()
-    placed, aside = os.lstat(new), backup or target.with_name(target.name + ASIDE)
+    placed, backup_path = os.lstat(new), backup or target.with_name(target.name + ASIDE)
     # without a backup, an existing file belongs to the user: not hidden, so that no run removes it
-    older = hidden_path(aside) if backup else Path(f"{aside}.{os.urandom(4).hex()}")
+    older = hidden_path(backup_path) if backup else Path(f"{backup_path}.{os.urandom(4).hex()}")
     original = find_status(target)
 
     def restore() -> None:
         if is_at(target, placed):
             target.rename(new)
-        if is_at(aside, original):
-            aside.rename(target)
-        if _exists(older) and not _exists(aside):
-            older.rename(aside)
+        if is_at(backup_path, original):
+            backup_path.rename(target)
+        if _exists(older) and not _exists(backup_path):
+            older.rename(backup_path)
 
-    with _rollback_on_failure(restore, target, aside if original else None):
+    with _rollback_on_failure(restore, target, backup_path if original else None):
         if original is not None:
             _refuse(target, unless=overwrite or backup is not None)
-            _refuse(aside, unless=overwrite or not _exists(aside))
-            if _exists(aside):
-                aside.rename(older)
-            target.rename(aside)
+            _refuse(backup_path, unless=overwrite or not _exists(backup_path))
+            if _exists(backup_path):
+                backup_path.rename(older)
+            target.rename(backup_path)
         new.rename(target)
     if original is not None and backup is None:
         with contextlib.suppress(OSError):
-            aside.rename(new)  # a partly removed directory must not have a documented name
-            older.rename(aside)
+            backup_path.rename(new)  # a partly removed directory must not have a documented name
+            older.rename(backup_path)
     remove(older if backup else new)
 
 

@@ -84,6 +84,9 @@ def with_merged_values(
     """
 
     def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        """
+        Mask the inputs of each call that needs it, and return the layer after the added operations.
+        """
         calls = list(unit.calls)
         for number, call in enumerate(unit.calls):
             key = (builder.scope, unit.name, number)
@@ -109,35 +112,40 @@ def _call_with_masked_inputs(
     tensors = [item for item in first if isinstance(item, Reference)]
     rule = rule_of(unit, named_arguments(unit, call), len(tensors), release)
     mask_by_place = dict(masks)
-    present = [mask_by_place.get(str(place)) for place in range(len(tensors))]
+    masks_by_input = [mask_by_place.get(str(place)) for place in range(len(tensors))]
     dtype = compute_dtype(unit)
     if (
         len(tensors) < len(first)
         or rule is None
-        or read_masks(rule, present)
+        or read_masks(rule, masks_by_input)
         or any(builder.dtype(tensor) != dtype for tensor in tensors)
     ):
         return None
     kept = [
         None if mask is None else _steps(builder, builder.add_mask(mask, unit), unit)
-        for mask in present
+        for mask in masks_by_input
     ]
-    if any(step is None and mask is not None for step, mask in zip(kept, present, strict=True)):
+    if any(
+        step is None and mask is not None for step, mask in zip(kept, masks_by_input, strict=True)
+    ):
         return None
     change = _factors if unit.class_name == "Multiply" else _others
     merged: list[Argument] = [*change(builder, unit, tensors, kept)]
     return replace(call, args=(merged, *call.args[1:]))
 
 
-def _steps(builder: MaskBuilder, mask: Reference | None, taker: Unit) -> Reference | None:
-    """Return a mask with an axis for channels."""
-    return None if mask is None else builder.operation("ExpandDims", taker, (mask,), axis=-1)
+def _steps(builder: MaskBuilder, mask: Reference | None, user: Unit) -> Reference | None:
+    """Return a mask of steps with an additional axis, along which it applies to all channels."""
+    return None if mask is None else builder.operation("ExpandDims", user, (mask,), axis=-1)
 
 
 def _factors(
     builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
 ) -> list[Reference]:
-    """Return the factors: 1 at masked steps; where all are masked, the first factor is 0."""
+    """
+    Return the inputs of a product with 1 at masked steps. If all inputs are masked at a step, the
+    result there is 0, because the first factor is.
+    """
     build = builder.operation
     factors = [
         tensor
@@ -148,30 +156,32 @@ def _factors(
     masks = [mask for mask in kept if mask is not None]
     if len(masks) < len(tensors):
         return factors
-    some = masks[0]
+    first_mask = masks[0]
     for mask in masks[1:]:
-        some = build("LogicalOr", unit, (some, mask))
+        first_mask = build("LogicalOr", unit, (first_mask, mask))
     none = build("ZerosLike", unit, (tensors[0],))
-    return [build("Where", unit, (some, factors[0], none)), *factors[1:]]
+    return [build("Where", unit, (first_mask, factors[0], none)), *factors[1:]]
 
 
 def _others(
     builder: MaskBuilder, unit: Unit, tensors: list[Reference], kept: list[Reference | None]
 ) -> list[Reference]:
     """
-    Return the last two values that the layer compares: the result for all inputs except the last,
-    and the last input.
+    Return the last two values to compare: the result for all inputs but the last, and the last
+    input. Masked inputs are replaced by the result for the others.
     """
     build = builder.operation
     result, mask = tensors[0], kept[0]
     pair = [result]
-    for place, (tensor, own) in enumerate(zip(tensors[1:], kept[1:], strict=True)):
+    for place, (tensor, kept_mask) in enumerate(zip(tensors[1:], kept[1:], strict=True)):
         if place:
             result = build(unit.class_name, unit, tuple(pair))
-        taken = tensor if own is None else build("Where", unit, (own, tensor, result))
-        result = result if mask is None else build("Where", unit, (mask, result, taken))
-        mask = None if None in (mask, own) else build("LogicalOr", unit, (mask, own))
-        pair = [result, taken]
+        masked_tensor = (
+            tensor if kept_mask is None else build("Where", unit, (kept_mask, tensor, result))
+        )
+        result = result if mask is None else build("Where", unit, (mask, result, masked_tensor))
+        mask = None if None in (mask, kept_mask) else build("LogicalOr", unit, (mask, kept_mask))
+        pair = [result, masked_tensor]
     return pair
 
 
@@ -198,6 +208,10 @@ def with_softmaxes(
     """
 
     def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        """
+        Return a Softmax with operations that lower the masked scores before it, or write zeros
+        after it.
+        """
         calls = list(unit.calls)
         before: list[Unit] = []
         behind: list[Unit] = []
@@ -223,6 +237,10 @@ def with_softmaxes(
 
 
 def _mask(unit: Unit, masks: Used, builder: MaskBuilder) -> Reference | None:
+    """
+    Return the tensor of the only mask of a call; None if there are several, or if it cannot be
+    computed.
+    """
     all_masks = [mask for _, mask in masks]
     return builder.add_mask(all_masks[0], unit) if len(all_masks) == 1 else None
 
@@ -240,9 +258,9 @@ def _lower_masked_scores(
     """Return scores with a large negative number added where a mask is false."""
     build, dtype = builder.operation, compute_dtype(unit) or "float32"
     kept = build(CAST, unit, (mask,), f"{MODULES}core", dtype=dtype)
-    gone = build("Subtract", unit, (1.0, kept))
+    excluded = build("Subtract", unit, (1.0, kept))
     return build(
-        "Add", unit, (tensor, build("Multiply", unit, (gone, _LARGE.get(dtype, _LARGE_ELSE))))
+        "Add", unit, (tensor, build("Multiply", unit, (excluded, _LARGE.get(dtype, _LARGE_ELSE))))
     )
 
 
@@ -288,6 +306,9 @@ def with_selections(
     """
 
     def change(unit: Unit, builder: MaskBuilder) -> list[Unit]:
+        """
+        Return the units that replace an attention layer with two calls; otherwise the unit itself.
+        """
         key = (builder.scope, unit.name, 0)
         replacements = (
             _units_of_two_calls(unit, needed[key], results[key], builder) if key in results else []
@@ -304,10 +325,10 @@ def _units_of_two_calls(unit: Unit, masks: Used, result: str, builder: MaskBuild
     cannot be computed by operations.
     """
     arguments = named_arguments(unit, unit.calls[0])
-    query, attending = arguments["query"], attending_masks(unit.calls[0], masks)
+    query, attending_mask = arguments["query"], attending_masks(unit.calls[0], masks)
     mask = (
-        builder.attention_mask(attending, query, None, unit)
-        if isinstance(query, Reference) and attending is not None
+        builder.attention_mask(attending_mask, query, None, unit)
+        if isinstance(query, Reference) and attending_mask is not None
         else None
     )
     if mask is None:
@@ -339,8 +360,8 @@ def _select(unit: Unit, mask: Reference, result: str, builder: MaskBuilder) -> N
     """Select the output of the second call for the fully masked steps."""
     build, selected = builder.operation, builder.stand_ins
     first, second = Reference(layer=unit.name), Reference(layer=unit.name, call=1)
-    attended = build("Any", unit, (mask,), axis=-1, keepdims=True)
-    selected[first] = build("Where", unit, (attended, first, second))
+    is_attended = build("Any", unit, (mask,), axis=-1, keepdims=True)
+    selected[first] = build("Where", unit, (is_attended, first, second))
     builder.keeping.add(selected[first].layer)
     if unit.calls[0].kwargs.get("return_attention_scores"):
         scores = Reference(layer=unit.name, output=1)
@@ -348,7 +369,7 @@ def _select(unit: Unit, mask: Reference, result: str, builder: MaskBuilder) -> N
         masked_scores = (
             none if result == ZEROS else build("Softmax", unit, (none,), f"{MODULES}nn", axis=-1)
         )
-        heads = build("ExpandDims", unit, (attended,), axis=1)
+        heads = build("ExpandDims", unit, (is_attended,), axis=1)
         selected[scores] = build("Where", unit, (heads, scores, masked_scores))
         builder.keeping |= {none.layer, selected[scores].layer}
 
@@ -393,11 +414,11 @@ def masks(root: Unit, context: ConversionContext) -> Unit:
             break
         result = with_masks(result, [()], needed, wrong, table)
         wrong = _differences(result, needed, target, table)
-    for key, (had, has) in wrong.items():
+    for key, (source_masks, target_masks) in wrong.items():
         unit = _unit(root, key)
         if unit.network is not None:
             continue  # a layer in it is refused
-        context.log.refuse("mask", unit, _refusal(unit, had, has, context))
+        context.log.refuse("mask", unit, _refusal(unit, source_masks, target_masks, context))
     _log_changes(root, result, context)
     return _without_unused(result)
 
@@ -423,9 +444,9 @@ def _with_fully_masked_results(
         for scope, unit in differing_attentions(root.network, needed, releases, table)
     }
     selected = {key: word for key, word in source_results.items() if word is not None}
-    result, done = with_selections(result, selected, needed, table)
+    result, selected_calls = with_selections(result, selected, needed, table)
     for key in source_results:
-        if key not in done:
+        if key not in selected_calls:
             unit = _unit(root, key)
             context.log.refuse("mask", unit, _refusal_of_rows(unit, context))
     return result
@@ -451,8 +472,8 @@ def _with_softmaxes(
     for key in sorted(softmaxes - written):
         unit = _unit(root, key)
         context.log.refuse("mask", unit, _refusal_of_softmax(unit))
-    settled = softmaxes - written if zeros else softmaxes
-    return result, _without(needed, frozenset(settled))
+    remaining = softmaxes - written if zeros else softmaxes
+    return result, _without(needed, frozenset(remaining))
 
 
 def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[CallKey, Used]:
@@ -467,11 +488,11 @@ def _fully_masked_result(
     Return the source's result for the fully masked steps of an attention; None if the target cannot
     compute it.
     """
-    around = [
+    outer_units = [
         _unit(root, (scope[:end], scope_part.rpartition(":")[0], 0))
         for end, scope_part in enumerate(scope)
     ]
-    if not context.crosses or any(len(outer_unit.calls) > 1 for outer_unit in around):
+    if not context.crosses or any(len(outer_unit.calls) > 1 for outer_unit in outer_units):
         return None
     arguments = named_arguments(unit, unit.calls[0])
     result = fully_masked_result(unit, arguments, context.source_release)
@@ -492,11 +513,11 @@ def _differences(
     }
     computing = {key for key in differing if _unit(root, key).network is None}
     scopes = {scope for scope, _, _ in computing}
-    around = {scope[:end] for scope in scopes for end in range(1, len(scope) + 1)}
+    outer_scopes = {scope[:end] for scope in scopes for end in range(1, len(scope) + 1)}
     return {
         (scope, name, number): masks
         for (scope, name, number), masks in differing.items()
-        if (scope, name, number) in computing or (*scope, f"{name}:{number}") in around
+        if (scope, name, number) in computing or (*scope, f"{name}:{number}") in outer_scopes
     }
 
 
@@ -534,14 +555,15 @@ def _unit(root: Unit, key: CallKey) -> Unit:
     return unit
 
 
-def _refusal(unit: Unit, had: Used, has: Used, context: ConversionContext) -> str:
+def _refusal(unit: Unit, source_masks: Used, target_masks: Used, context: ConversionContext) -> str:
     """Return the message for a layer that uses other masks in the target than in the source."""
-    what = f"{unit.path} ({unit.class_name}) uses "
+    layer_words = f"{unit.path} ({unit.class_name}) uses "
     before, after = (
-        "no mask" if not masks else f"the mask of {_words(masks)}" for masks in (had, has)
+        "no mask" if not masks else f"the mask of {_words(masks)}"
+        for masks in (source_masks, target_masks)
     )
     return (
-        f"{what}{before} in {release_name(context.source_release)}, but {after} in "
+        f"{layer_words}{before} in {release_name(context.source_release)}, but {after} in "
         f"{release_name(context.target.release)}, and no argument changes this; disable the "
         "mask (mask_zero=False), or pass the mask as an argument in the source"
     )

@@ -61,12 +61,12 @@ def change_networks(
     if network is None or network.is_chain:
         return unit, frozenset()
     members: list[Unit] = []
-    done: frozenset[CallKey] = frozenset()
+    changed_calls: frozenset[CallKey] = frozenset()
     for member in network.units:
         inner = member
         if len(member.calls) == 1:
             inner, below = change_networks(member, table, change, (*scope, f"{member.name}:0"))
-            done |= below
+            changed_calls |= below
         members.append(inner)
     network = replace(network, units=tuple(members))
     builder = MaskBuilder(network, scope, table)
@@ -79,7 +79,7 @@ def change_networks(
         replace(after, calls=before.calls) if before.name in builder.keeping else after
         for before, after in zip(units, rewired.units, strict=True)
     ]
-    return replace(unit, network=replace(rewired, units=tuple(units))), done | builder.done
+    return replace(unit, network=replace(rewired, units=tuple(units))), changed_calls | builder.done
 
 
 _NUMPY: Final = f"{MODULES}numpy"
@@ -109,15 +109,17 @@ class MaskBuilder:
         self._added: list[Unit] = []
 
     def take(self) -> list[Unit]:
-        """Return the operations that were added since the last call of this method."""
+        """
+        Return the operations that were added since the last call of this method, and forget them.
+        """
         added, self._added = self._added, []
         return added
 
-    def add_mask(self, mask: Mask, taker: Unit, depth: int = 0) -> Reference | None:
+    def add_mask(self, mask: Mask, user: Unit, depth: int = 0) -> Reference | None:
         """Return the tensor of a mask; None if operations in this network cannot compute it."""
         reference = self._known.get(mask)
         if reference is None and depth <= _DEPTH:
-            reference = self._add_mask_ops(mask, taker, depth + 1)
+            reference = self._add_mask_ops(mask, user, depth + 1)
             if reference is not None:
                 self._known[mask] = reference
         return reference
@@ -126,22 +128,22 @@ class MaskBuilder:
         """Return the dtype of a tensor; None if unknown."""
         return network_dtypes(self._network).of(tensor)
 
-    def copy(self, tensor: Reference, taker: Unit) -> Reference:
+    def copy(self, tensor: Reference, user: Unit) -> Reference:
         """Return a tensor's values without its mask."""
-        return self.operation("Copy", taker, (tensor,))
+        return self.operation("Copy", user, (tensor,))
 
-    def cast(self, tensor: Reference, dtype: str, taker: Unit) -> Reference:
+    def cast(self, tensor: Reference, dtype: str, user: Unit) -> Reference:
         """Return a tensor in another dtype, with its mask."""
         policy = policy_from_name(dtype)
         config: dict[str, Value] = {"trainable": True, "dtype": policy, "activation": "linear"}
-        return self._add(Unit(class_name="Activation", name=CAST, config=config), taker, (tensor,))
+        return self._add(Unit(class_name="Activation", name=CAST, config=config), user, (tensor,))
 
     def attention_mask(
         self,
         parts: AbstractSet[tuple[str, Mask]],
         query: Reference,
         existing_mask: Argument,
-        taker: Unit,
+        user: Unit,
     ) -> Reference | None:
         """
         Return the argument ``attention_mask``, of shape (batch, queries, keys); None if a mask
@@ -151,19 +153,19 @@ class MaskBuilder:
         """
         mask_tensors = [existing_mask] if isinstance(existing_mask, Reference) else []
         if not mask_tensors and not any(place in {"rows", "full"} for place, _ in parts):
-            ones = self._table.mask(MaskOp.ONES, ScopedTensor(self.scope, query))
-            parts = {*parts, ("rows", ones)}  # not all releases broadcast along the queries
+            ones_mask = self._table.mask(MaskOp.ONES, ScopedTensor(self.scope, query))
+            parts = {*parts, ("rows", ones_mask)}  # not all releases broadcast along the queries
         for place, mask in sorted(parts, key=lambda part: (part[0], part[1].number)):
-            reference = self.add_mask(mask, taker)
+            reference = self.add_mask(mask, user)
             if reference is None:
                 return None
             if place != "full":
                 axis = -1 if place == "rows" else 1
-                reference = self.operation("ExpandDims", taker, (reference,), axis=axis)
+                reference = self.operation("ExpandDims", user, (reference,), axis=axis)
             mask_tensors.append(reference)
-        return self._fold("LogicalAnd", taker, mask_tensors)
+        return self._fold("LogicalAnd", user, mask_tensors)
 
-    def _add_mask_ops(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
+    def _add_mask_ops(self, mask: Mask, user: Unit, depth: int) -> Reference | None:
         """
         Return the tensor of a mask, with the operations that compute it added; None if no
         operations can.
@@ -174,49 +176,55 @@ class MaskBuilder:
         if mask.op is MaskOp.TENSOR and isinstance(first, ScopedTensor):
             return first.reference
         if mask.op is MaskOp.NONZERO and isinstance(first, ScopedTensor):
-            return self._put_nonzero(first.reference, others, taker)
+            return self._put_nonzero(first.reference, others, user)
         if mask.op is MaskOp.ONES and isinstance(first, ScopedTensor):
-            return self._put_ones(first.reference, taker)
+            return self._put_ones(first.reference, user)
         if mask.op is MaskOp.LAYER:
             return None
-        parts = [self.add_mask(part, taker, depth) for part in mask.parts if isinstance(part, Mask)]
+        parts = [self.add_mask(part, user, depth) for part in mask.parts if isinstance(part, Mask)]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
         if mask.op is MaskOp.JOIN:
             items: list[Argument] = [*known]
-            return self.operation("Concatenate", taker, (items,), axis=1)
+            return self.operation("Concatenate", user, (items,), axis=1)
         if mask.op is MaskOp.ANY:
-            return self.operation("Any", taker, (known[0],), axis=-1, keepdims=False)
+            return self.operation("Any", user, (known[0],), axis=-1, keepdims=False)
         name = "LogicalOr" if mask.op is MaskOp.EITHER else "LogicalAnd"
-        return self._fold(name, taker, known)
+        return self._fold(name, user, known)
 
     def _put_nonzero(
-        self, tensor: Reference, others: list[Mask | ScopedTensor | str | float | None], taker: Unit
+        self, tensor: Reference, others: list[Mask | ScopedTensor | str | float | None], user: Unit
     ) -> Reference:
+        """Add the comparison of a tensor with the value that marks masked steps."""
         value, *dtype = others
         if dtype:
-            tensor = self.operation(CAST, taker, (tensor,), _CORE, dtype=str(dtype[0]))
+            tensor = self.operation(CAST, user, (tensor,), _CORE, dtype=str(dtype[0]))
         number = value if isinstance(value, float) else 0.0
         compared = int(number) if number.is_integer() else number
-        return self.operation("NotEqual", taker, (tensor, compared))
+        return self.operation("NotEqual", user, (tensor, compared))
 
-    def _put_ones(self, tensor: Reference, taker: Unit) -> Reference:
-        zero = self.operation("Equal", taker, (tensor, 0))
-        other = self.operation("NotEqual", taker, (tensor, 0))
-        either = self.operation("LogicalOr", taker, (zero, other))  # NaN differs from 0, too
-        return self.operation("Any", taker, (either,), axis=-1, keepdims=False)
+    def _put_ones(self, tensor: Reference, user: Unit) -> Reference:
+        """
+        Add a mask without masked steps, of the length of a tensor: each element equals 0 or differs
+        from 0.
+        """
+        zero = self.operation("Equal", user, (tensor, 0))
+        other = self.operation("NotEqual", user, (tensor, 0))
+        is_any = self.operation("LogicalOr", user, (zero, other))  # NaN differs from 0, too
+        return self.operation("Any", user, (is_any,), axis=-1, keepdims=False)
 
-    def _fold(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:
+    def _fold(self, name: str, user: Unit, tensors: list[Reference]) -> Reference:
+        """Combine tensors in their order with an operation on two tensors."""
         result = tensors[0]
         for tensor in tensors[1:]:
-            result = self.operation(name, taker, (result, tensor))
+            result = self.operation(name, user, (result, tensor))
         return result
 
     def operation(
         self,
         class_name: str,
-        taker: Unit,
+        user: Unit,
         args: tuple[Argument, ...],
         module: str = _NUMPY,
         **config: Value,
@@ -229,11 +237,12 @@ class MaskBuilder:
             role=Role.OPERATION,
             module=module,
         )
-        return self._add(unit, taker, args)
+        return self._add(unit, user, args)
 
-    def _add(self, unit: Unit, taker: Unit, args: tuple[Argument, ...]) -> Reference:
-        name = unused_name(f"{taker.name}_{unit.name.lower()}", self._names)
-        self._added.append(replace(unit, name=name, path=taker.path, calls=(Call(args=args),)))
+    def _add(self, unit: Unit, user: Unit, args: tuple[Argument, ...]) -> Reference:
+        """Add an operation whose name starts with that of the unit that uses it."""
+        name = unused_name(f"{user.name}_{unit.name.lower()}", self._names)
+        self._added.append(replace(unit, name=name, path=user.path, calls=(Call(args=args),)))
         return Reference(layer=name)
 
 
@@ -258,13 +267,17 @@ def with_masks(
         numbers = range(1 if network.is_chain else len(member.calls))
         calls = list(member.calls)
         keys = [[(scope, member.name, number) for scope in scopes] for number in numbers]
-        for number, same in enumerate(keys):
-            masks = _masks_of_all(same, needed, wrong)
+        for number, call_keys in enumerate(keys):
+            masks = _masks_of_all(call_keys, needed, wrong)
             if masks is not None and not network.is_chain:
                 calls[number] = _masked_call(member, calls[number], masks, builder)
         units += [*builder.take(), replace(member, calls=tuple(calls))]
-        if keys and not any(key in wrong for same in keys for key in same):
-            inner = [(*scope, f"{name}:{number}") for same in keys for scope, name, number in same]
+        if keys and not any(key in wrong for call_keys in keys for key in call_keys):
+            inner = [
+                (*scope, f"{name}:{number}")
+                for call_keys in keys
+                for scope, name, number in call_keys
+            ]
             units[-1] = with_masks(units[-1], inner, needed, wrong, table)
     return replace(unit, network=replace(network, units=tuple(units)))
 
@@ -281,7 +294,7 @@ def _masks_of_all(
     mask_pairs = [wrong[key] for key in keys if key in wrong]
     if not mask_pairs or (len(keys) > 1 and any(needed.get(key) for key in keys)):
         return None
-    first, *others = (has for _, has in mask_pairs)
+    first, *others = (present for _, present in mask_pairs)
     return mask_pairs[0][0], first.union(*others)
 
 
@@ -292,7 +305,7 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
 
     :param masks: the masks that it needs, and the masks that it has
     """
-    needed, has = masks
+    needed, present = masks
     if unit.network is not None:
         return _entering_call(unit, unit.network, call, masks, builder)
     if is_attention(unit):
@@ -302,10 +315,12 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
     inputs = list(tensors(first))
     if not needed:
         return _copy_tensors(unit, call, set(inputs), builder)
-    takes = layer_facts(unit.class_name).takes_mask and not unit.custom
-    mask_by_place = {place: builder.add_mask(mask, unit) for place, mask in needed} if takes else {}
-    if not takes or None in mask_by_place.values():
-        unwanted = [place for place, _ in has - needed] if needed < has else []
+    has_mask_argument = layer_facts(unit.class_name).takes_mask and not unit.custom
+    mask_by_place = (
+        {place: builder.add_mask(mask, unit) for place, mask in needed} if has_mask_argument else {}
+    )
+    if not has_mask_argument or None in mask_by_place.values():
+        unwanted = [place for place, _ in present - needed] if needed < present else []
         places = [int(place) for place in unwanted if int(place) < len(inputs)]
         return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
     tensors_with_masks = None if layer_facts(unit.class_name).takes_states else first

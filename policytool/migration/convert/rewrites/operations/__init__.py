@@ -101,8 +101,8 @@ def _network(network: Network, context: ConversionContext) -> Network:
         and context.target.loader != CASTING
         and (context.crosses or context.source_release == CASTING)
     ):
-        network, gone = drop_casts(network, dtypes, first_alone=not context.to_keras3)
-        for unit in gone:
+        network, dropped_casts = drop_casts(network, dtypes, first_alone=not context.to_keras3)
+        for unit in dropped_casts:
             context.log.change(
                 "cast-dropped",
                 unit,
@@ -341,12 +341,15 @@ def drop_casts(
     }
     units = tuple(_rewire(unit, floats, first_alone=first_alone) for unit in network.units)
     used = used_calls(replace(network, units=units))
-    gone = tuple(unit for name, unit in floats.items() if name not in used)
-    names = {unit.name for unit in gone}
-    return replace(network, units=tuple(unit for unit in units if unit.name not in names)), gone
+    dropped_casts = tuple(unit for name, unit in floats.items() if name not in used)
+    names = {unit.name for unit in dropped_casts}
+    return replace(
+        network, units=tuple(unit for unit in units if unit.name not in names)
+    ), dropped_casts
 
 
 def _source(unit: Unit) -> Argument:
+    """Return the input of a cast; None if it is not a tensor."""
     arguments = (*unit.calls[0].args, *unit.calls[0].kwargs.values())
     return arguments[0] if arguments and isinstance(arguments[0], Reference) else None
 

@@ -55,13 +55,13 @@ class OperationBuilder:
 
     def operation(
         self,
-        which: str,
+        operation_name: str,
         args: tuple[Argument, ...],
         config: Mapping[str, Value] | None = None,
         kwargs: Mapping[str, Argument] | None = None,
     ) -> Reference:
         """Add an operation of Keras 3, named as ``module.Class``, and return its result."""
-        module, _, op = which.partition(".")
+        module, _, op = operation_name.partition(".")
         unit = Unit(
             class_name=op,
             name=self.fresh(op.lower()),

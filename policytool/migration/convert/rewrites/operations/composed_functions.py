@@ -69,8 +69,8 @@ def _soft_shrink(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: st
 
 def _hard_shrink(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: str) -> Reference:
     sizes = builder.function("math.abs", x)
-    outside = builder.function("math.greater", sizes, {"y": _number(unit, "threshold", 0.5)})
-    return builder.function("where", outside, {"x": x, "y": builder.function("zeros_like", x)})
+    is_outside = builder.function("math.greater", sizes, {"y": _number(unit, "threshold", 0.5)})
+    return builder.function("where", is_outside, {"x": x, "y": builder.function("zeros_like", x)})
 
 
 def _threshold(builder: OperationBuilder, unit: Unit, x: Reference, _dtype: str) -> Reference:
@@ -87,8 +87,8 @@ def _tanh_shrink(builder: OperationBuilder, _unit: Unit, x: Reference, _dtype: s
 
 def _sparse_plus(builder: OperationBuilder, _unit: Unit, x: Reference, _dtype: str) -> Reference:
     """Return ``clip(x + 1, 0, 2)² / 4 + relu(x - 1)``: a parabola between -1 and 1, then x."""
-    bent = _clip(builder, builder.function("math.add", x, {"y": 1.0}), 0.0, 2.0)
-    curve = builder.function("math.divide", builder.function("math.square", bent), {"y": 4.0})
+    clipped = _clip(builder, builder.function("math.add", x, {"y": 1.0}), 0.0, 2.0)
+    curve = builder.function("math.divide", builder.function("math.square", clipped), {"y": 4.0})
     line = builder.function("nn.relu", builder.function("math.subtract", x, {"y": 1.0}))
     return builder.function("math.add", curve, {"y": line})
 
@@ -98,12 +98,12 @@ def _hard_tanh(builder: OperationBuilder, _unit: Unit, x: Reference, _dtype: str
 
 
 def _sparse_sigmoid(builder: OperationBuilder, _unit: Unit, x: Reference, _dtype: str) -> Reference:
-    moved = builder.function("math.add", x, {"y": 1.0})
-    return _clip(builder, builder.function("math.divide", moved, {"y": 2.0}), 0.0, 1.0)
+    shifted = builder.function("math.add", x, {"y": 1.0})
+    return _clip(builder, builder.function("math.divide", shifted, {"y": 2.0}), 0.0, 1.0)
 
 
-def _clip(builder: OperationBuilder, x: Reference, low: float, high: float) -> Reference:
-    return builder.function("clip_by_value", x, {"clip_value_min": low, "clip_value_max": high})
+def _clip(builder: OperationBuilder, x: Reference, lower: float, upper: float) -> Reference:
+    return builder.function("clip_by_value", x, {"clip_value_min": lower, "clip_value_max": upper})
 
 
 _EPSILON: Final = 1e-7
@@ -183,14 +183,14 @@ def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, _dtype:
     """
     epsilon, order = unit.config.get("epsilon"), unit.config.get("order", _EUCLIDEAN)
     axis = unit.config.get("axis", -1)
-    least = epsilon if isinstance(epsilon, int | float) and epsilon > 0 else _EPSILON
+    lower_bound = epsilon if isinstance(epsilon, int | float) and epsilon > 0 else _EPSILON
     if order != _EUCLIDEAN:
         norm = _vector_norm(builder, tensor, order, axis, keepdims=True)
-        norm = builder.function("math.maximum", norm, {"y": least})
+        norm = builder.function("math.maximum", norm, {"y": lower_bound})
         return builder.function("math.divide", tensor, {"y": norm})
     total = _sum_of_squares(builder, tensor, axis, keepdims=True)
     inverse = builder.function("math.rsqrt", total)
-    inverse = builder.function("math.minimum", inverse, {"y": 1 / least})
+    inverse = builder.function("math.minimum", inverse, {"y": 1 / lower_bound})
     return builder.function("math.multiply", tensor, {"y": inverse})
 
 
@@ -236,11 +236,11 @@ def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
     """Return a tensor filled with a number: the number is added to zeros, which is exact."""
     number = next(iter((*unit.calls[0].args[1:], *unit.calls[0].kwargs.values())), None)
     fill_dtype = unit.config.get("dtype") or dtype
-    whole = fill_dtype not in names_of_dtypes.FLOATS
+    is_integer = fill_dtype not in names_of_dtypes.FLOATS
     if (
         isinstance(number, bool)
         or not isinstance(number, int | float)
-        or (whole and isinstance(number, float))
+        or (is_integer and isinstance(number, float))
         or not isinstance(fill_dtype, str)
         or fill_dtype == "bool"
     ):
@@ -380,21 +380,23 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
     )
     shared = [letter for letter in first.letters if letter in second.letters]
     batch = "".join(letter for letter in shared if letter in result)
-    gone = "".join(letter for letter in shared if letter not in result)
-    left = "".join(letter for letter in first.letters if letter not in shared)
-    right = "".join(letter for letter in second.letters if letter not in shared)
-    if max(len(gone), len(left), len(right)) <= 1:
-        return _matrices(builder, (first, second), (batch, left, gone, right))
+    summed_letters = "".join(letter for letter in shared if letter not in result)
+    left_letters = "".join(letter for letter in first.letters if letter not in shared)
+    right_letters = "".join(letter for letter in second.letters if letter not in shared)
+    if max(len(summed_letters), len(left_letters), len(right_letters)) <= 1:
+        return _matrices(
+            builder, (first, second), (batch, left_letters, summed_letters, right_letters)
+        )
     if batch:
         raise UnsupportedOperationError(
             "is an Einsum with batch axes that is not a plain matrix product; policytool does not "
             "convert this"
         )
     axes: list[Argument] = [
-        [term.letters.index(letter) for letter in gone] for term in (first, second)
+        [term.letters.index(letter) for letter in summed_letters] for term in (first, second)
     ]
     product = builder.function("tensordot", first.tensor, {"b": second.tensor, "axes": axes})
-    return _Term(tensor=product, letters=left + right)
+    return _Term(tensor=product, letters=left_letters + right_letters)
 
 
 def _sum_other_axes(builder: OperationBuilder, term: _Term, kept: set[str]) -> _Term:
@@ -409,20 +411,24 @@ def _matrices(
     builder: OperationBuilder, terms: tuple[_Term, _Term], axes: tuple[str, str, str, str]
 ) -> _Term:
     """Return a product of matrices; missing rows or columns become an axis of size 1."""
-    batch, left, gone, right = axes
+    batch, left_letters, summed_letters, right_letters = axes
     sides = []
-    for term, ends in zip(terms, ((left, gone), (gone, right)), strict=True):
-        arranged = _arrange_axes(builder, term, batch + "".join(ends)).tensor
+    for term, ends in zip(
+        terms, ((left_letters, summed_letters), (summed_letters, right_letters)), strict=True
+    ):
+        matrix = _arrange_axes(builder, term, batch + "".join(ends)).tensor
         if not ends[0]:
-            arranged = builder.function("expand_dims", arranged, {"axis": -2 if ends[1] else -1})
+            matrix = builder.function("expand_dims", matrix, {"axis": -2 if ends[1] else -1})
         if not ends[1]:
-            arranged = builder.function("expand_dims", arranged, {"axis": -1})
-        sides.append(arranged)
+            matrix = builder.function("expand_dims", matrix, {"axis": -1})
+        sides.append(matrix)
     product = builder.function("linalg.matmul", sides[0], {"b": sides[1]})
-    lone = [axis for axis, letter in ((-2, left), (-1, right)) if not letter]
-    if lone:
-        product = builder.function("squeeze", product, {"axis": [*lone]})
-    return _Term(tensor=product, letters=batch + left + right)
+    missing_axes = [
+        axis for axis, letter in ((-2, left_letters), (-1, right_letters)) if not letter
+    ]
+    if missing_axes:
+        product = builder.function("squeeze", product, {"axis": [*missing_axes]})
+    return _Term(tensor=product, letters=batch + left_letters + right_letters)
 
 
 def _arrange_axes(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
@@ -436,5 +442,5 @@ def _arrange_axes(builder: OperationBuilder, term: _Term, letters: str) -> _Term
     if letters == term.letters:
         return term
     order = [term.letters.index(letter) for letter in letters]
-    turned = builder.function("transpose", term.tensor, {"perm": [*order]})
-    return _Term(tensor=turned, letters=letters)
+    transposed = builder.function("transpose", term.tensor, {"perm": [*order]})
+    return _Term(tensor=transposed, letters=letters)

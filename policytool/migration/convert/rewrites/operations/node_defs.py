@@ -434,30 +434,30 @@ def _slice_call(op: str, attributes: Mapping[str, Argument], inputs: list[Argume
             f"calls the op {op} with tensors as bounds, which Keras 3 configs cannot represent"
         )
     if op == "Slice":
-        begins, sizes = (_numbers(item) for item in inputs[1:])
+        starts, sizes = (_numbers(item) for item in inputs[1:])
         spec: list[Argument] = [
-            _bounds(begin, None if size < 0 else begin + size)
-            for begin, size in zip(begins, sizes, strict=True)
+            _bounds(start, None if size < 0 else start + size)
+            for start, size in zip(starts, sizes, strict=True)
         ]
         return Call(args=(inputs[0],), kwargs={"slice_spec": spec})
     masks = {
         name: mask if isinstance(mask := attributes.get(f"{name}_mask"), int) else 0
         for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     }
-    begins, ends, steps = (_numbers(item) for item in inputs[1:])
+    starts, ends, steps = (_numbers(item) for item in inputs[1:])
     spec = []
-    for axis, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
+    for axis, (start, end, step) in enumerate(zip(starts, ends, steps, strict=True)):
         flags = {name for name, mask in masks.items() if mask >> axis & 1}
         if "ellipsis" in flags:
             spec.append(Slice(ellipsis=True))
         elif "new_axis" in flags:
             spec.append(None)
         elif "shrink_axis" in flags:
-            spec.append(begin)
+            spec.append(start)
         else:
             spec.append(
                 _bounds(
-                    None if "begin" in flags else begin,
+                    None if "begin" in flags else start,
                     None if "end" in flags else end,
                     None if step == 1 else step,
                 )

@@ -153,8 +153,8 @@ def _call(
     function = row.functions[0]
     tensors, _ = split_tensors_and_numbers(row, arguments)
     dtype = promoted_dtype_of_tensors(row, arguments, dtypes.of)
-    several = len(tensors) > 1
-    if dtype is None and (several or row.floats):
+    has_several_tensors = len(tensors) > 1
+    if dtype is None and (has_several_tensors or row.floats):
         raise UnsupportedOperationError(
             f"applies the operation {row.op} to tensors of unknown dtype"
         )

@@ -66,9 +66,9 @@ def _matmul(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refe
             "multiplies a matrix that is not a tensor in the graph, which "
             "policytool does not convert"
         )
-    swapped = {"axis1": -1, "axis2": -2}
+    last_axes = {"axis1": -1, "axis2": -2}
     args = [
-        builder.operation("numpy.Swapaxes", (side,), swapped) if flag else side
+        builder.operation("numpy.Swapaxes", (side,), last_axes) if flag else side
         for side, flag in zip(sides, flags, strict=True)
     ]
     return builder.operation("numpy.Matmul", tuple(args))
@@ -83,8 +83,8 @@ def _l2_normalize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -
     epsilon = call.kwargs.get("epsilon", 1e-12)
     squares = builder.operation("numpy.Square", (x,))
     total = builder.operation("numpy.Sum", (squares,), {"axis": _axis(call), "keepdims": True})
-    least = builder.operation("numpy.Maximum", (total, epsilon))
-    return builder.operation("numpy.Multiply", (x, builder.operation("math.Rsqrt", (least,))))
+    limited = builder.operation("numpy.Maximum", (total, epsilon))
+    return builder.operation("numpy.Multiply", (x, builder.operation("math.Rsqrt", (limited,))))
 
 
 def _axis(call: Call) -> Value:
@@ -194,15 +194,17 @@ def _resize(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Refe
 
 def _clip(builder: OperationBuilder, call: Call, dtypes: TensorDtypes) -> Reference | None:
     """Convert bounds that are tensors: ``tf.clip_by_value`` applies the upper bound first."""
-    low, high = (call.kwargs.get(f"clip_value_{end}") for end in ("min", "max"))
-    if not any(isinstance(bound, Reference) for bound in (low, high)):
+    lower, upper = (call.kwargs.get(f"clip_value_{end}") for end in ("min", "max"))
+    if not any(isinstance(bound, Reference) for bound in (lower, upper)):
         return None
     x = _floats(call, dtypes)
-    if not all(isinstance(bound, Reference | int | float) for bound in (low, high)):
+    if not all(isinstance(bound, Reference | int | float) for bound in (lower, upper)):
         raise UnsupportedOperationError(
             "uses arrays as the bounds of a clip; policytool does not convert this"
         )
-    return builder.operation("numpy.Maximum", (builder.operation("numpy.Minimum", (x, high)), low))
+    return builder.operation(
+        "numpy.Maximum", (builder.operation("numpy.Minimum", (x, upper)), lower)
+    )
 
 
 def _like(op: str) -> Compose:
@@ -226,6 +228,7 @@ def _like(op: str) -> Compose:
 
 
 def _einsum(_builder: OperationBuilder, _call: Call, _dtypes: TensorDtypes) -> Reference:
+    """Reject an einsum, whose tensors Keras 2 files lack."""
     raise UnsupportedOperationError(
         "calls tf.einsum, but Keras 2 files do not contain its tensors; the release that wrote "
         "the file cannot load it either"
@@ -271,10 +274,10 @@ def _windows(sizes: Argument, ranks: tuple[int, ...]) -> Value:
     windows: list[Value] = []
     if isinstance(sizes, list):
         windows += [size for size in sizes if isinstance(size, int)]
-    whole = len(windows) > _SPACE or (len(windows) == _SPACE and ranks == (1, _SPACE))
-    if len(windows) in ranks and whole and windows[0] == windows[-1] == 1:
+    covers_all_axes = len(windows) > _SPACE or (len(windows) == _SPACE and ranks == (1, _SPACE))
+    if len(windows) in ranks and covers_all_axes and windows[0] == windows[-1] == 1:
         windows = windows[1:-1]
-    elif len(windows) not in ranks or whole:
+    elif len(windows) not in ranks or covers_all_axes:
         windows = []
     if windows:
         return windows if len(windows) > 1 else windows[0]
@@ -483,6 +486,7 @@ def _number(argument: Argument) -> Argument:
 
 
 def _own(value: Argument) -> str:
+    """Return the dtype of a constant, according to its first number."""
     while isinstance(value, list | tuple):
         value = value[0] if value else 0
     return "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
