@@ -204,8 +204,14 @@ def _load_copy(
         raise ModelFileError(
             copy.document.path,
             "not-loadable",
-            f"{releases.release_name(keras.release)} cannot load the model: {error}",
+            f"{releases.release_name(keras.release)} cannot load the model: {_first_line(error)}",
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return the line of an error that names its reason; Keras 3 appends the whole config."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _compiles(loaded: LoadedModel, keras: InstalledKeras) -> bool:
