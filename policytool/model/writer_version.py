@@ -41,6 +41,8 @@ _CONTAINERS: Final = frozenset({dict, list})
 _HALVES: Final = ("float16", "mixed_float16")
 _NORMALIZATION: Final = "BatchNormalization"
 _INPUT: Final = "InputLayer"
+_QUANTIZED: Final = "_from_"
+"""The text between the mode and the source in the name of a quantized policy."""
 
 
 @dataclass
@@ -107,6 +109,9 @@ class ConfigTraits:
 
     distributed_models: bool = False
     """Whether a TimeDistributed wraps a Sequential."""
+
+    normalized_modes: set[str] = field(default_factory=set)
+    """The quantization modes of layers in a layer that normalises their kernels."""
 
     mask_lists: bool = False
     """Whether a layer is called with a list of masks."""
@@ -282,6 +287,11 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         _note_model(class_name, config, traits)
     if layer_facts(class_name).wraps == "steps":
         traits.distributed_models |= keras_objects.class_of(config.get("layer")) == "Sequential"
+    if layer_facts(class_name).wraps == "kernel":
+        dtype = keras_objects.arguments_of(config.get("layer")).get("dtype")
+        traits.normalized_modes.update(generations.quantization_modes(dtype))
+        if isinstance(dtype, str) and _QUANTIZED in dtype:
+            traits.normalized_modes.add(dtype.partition(_QUANTIZED)[0])
 
 
 def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
@@ -394,7 +404,7 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
     if isinstance(dtype, str):
         traits.policy_classes.add(
             "quantized-name"
-            if "_from_" in dtype
+            if _QUANTIZED in dtype
             else "mixed-name"
             if dtype.startswith("mixed_")
             else "name"

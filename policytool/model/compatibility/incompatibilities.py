@@ -189,6 +189,7 @@ _RANDOM_LAYERS: Final = tuple(
 )
 """Layers of images that have no ``build`` in TF 2.5."""
 
+_INTEGER_MODES: Final = frozenset({"int8", "int4"})
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
@@ -518,6 +519,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: (
             _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(evidence)
             and not evidence.is_written_in("keras3.0 to keras3.3")
+        ),
+    ),
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "keras3.3 on",
+        "SpectralNormalization cannot normalize the kernel of a layer quantized to int8 or int4",
+        lambda evidence: (
+            not {mode.partition("/")[0] for mode in evidence.traits.normalized_modes}.isdisjoint(
+                _INTEGER_MODES
+            )
         ),
     ),
     _row(

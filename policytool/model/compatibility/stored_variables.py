@@ -67,6 +67,7 @@ _UNKNOWN: Final = frozenset(
 _STATELESS: Final = frozenset({Category.INPUT, Category.OP_LAYER})
 _QUANTIZED: Final = frozenset({"Dense", "EinsumDense", "Embedding", "ReversibleEmbedding"})
 _LORA: Final = "lora_rank"
+_KERNEL: Final = "kernel"
 
 _FLOAT8: Final = "float8"
 _FLOAT8_VARIABLES: Final = tuple(
@@ -414,6 +415,9 @@ class _Comparison:
             created = ()
         if created is None:
             return None
+        if self._wraps_sum(index):
+            others = [slot for slot in created if slot.name != _KERNEL]
+            created = tuple(replace(slot, index=number) for number, slot in enumerate(others))
         if not created:
             return LayerVariables(expected=())
         expected = tuple(self._expected_variable(index, slot) for slot in created)
@@ -423,6 +427,14 @@ class _Comparison:
             added=tuple(self._quantization_variables(index, created, expected)),
             is_ordered=layer_facts(site.class_name).wraps != "kernel",
         )
+
+    def _wraps_sum(self, index: int) -> bool:
+        """
+        Return whether a layer normalizes a kernel that is the sum of a variable and of LoRA, which
+        is not a variable of the outer layer (measured in Keras 3.3, 3.6, 3.12 and 3.15).
+        """
+        wraps_kernel = layer_facts(self._sites[index].class_name).wraps == "kernel"
+        return wraps_kernel and any(map(self._is_lora, self.stored.placed.children[index]))
 
     def _expected_variable(self, index: int, slot: VariableSlot) -> ExpectedVariable:
         """Return the variable for a slot of a layer, with its shape if it is known."""
@@ -597,7 +609,7 @@ class _Comparison:
         ]
         if layer_facts(site.class_name).wraps == "kernel":
             own = LayerVariables(
-                expected=tuple(item for item in own.expected if item.name != "kernel"),
+                expected=tuple(item for item in own.expected if item.name != _KERNEL),
                 more=own.more,
                 is_ordered=False,
             )

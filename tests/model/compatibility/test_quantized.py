@@ -6,6 +6,7 @@ that are not in any fixture.
 from __future__ import annotations
 
 import io
+import json
 from typing import TYPE_CHECKING, Final
 
 import h5py
@@ -262,3 +263,68 @@ def test_int4_stores_kernels_as_matrices(tmp_path: Path) -> None:
     assert _reason(path) == (
         "the variable kernel of EinsumDense dense_a has the shape (6, 5), but (6, 6) is stored"
     )
+
+
+def _normalized(layer: Config) -> Config:
+    return {
+        "module": "keras.layers",
+        "class_name": "SpectralNormalization",
+        "config": {"name": "norm", "trainable": True, "dtype": "float32", "layer": layer},
+        "registered_name": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "loads"),
+    [
+        (INT8, False),
+        ("int8_from_float32", False),
+        (_policy("Int4DTypePolicy", "int4/-1"), False),
+        ("float8_from_float32", True),
+        ("float32", True),
+    ],
+)
+def test_kernel_of_integers_is_not_normalized(
+    tmp_path: Path,
+    policy: object,
+    loads: bool,  # noqa: FBT001
+) -> None:
+    """
+    SpectralNormalization divides the kernel by its norm, which fails for integers: 128 files of
+    Keras 3.3 to 3.15 load in no release.
+    """
+    model = {**sequential(INPUT, _normalized(_layer(policy))), "module": "keras"}
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({**model, "registered_name": None, "build_config": {}}))
+    reason = (
+        "SpectralNormalization cannot normalize the kernel of a layer quantized to int8 or int4"
+    )
+    assert (_reason(path) == reason) is not loads
+
+
+@pytest.mark.parametrize(("rank", "loads"), [(None, True), (3, False)])
+def test_normalized_kernel_with_lora_is_no_variable(
+    tmp_path: Path,
+    rank: int | None,
+    loads: bool,  # noqa: FBT001
+) -> None:
+    """
+    A model with LoRA in SpectralNormalization has the kernel twice, if LoRA was enabled after the
+    model was built, and its release fails to load it (measured in Keras 3.3 to 3.15).
+    """
+    outer = _normalized(_layer("float32", lora_rank=rank))
+    model = {**sequential(INPUT, outer), "module": "keras", "registered_name": None}
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        place = "layers/spectral_normalization"
+        for name, shape in {
+            "vars/0": (6, 2),
+            "vars/1": (1, 2),
+            "layer/vars/0": (6, 2),
+            "layer/vars/1": (2,),
+        }.items():
+            file[f"{place}/{name}"] = np.zeros(shape, "float32")
+    members = {**keras_members(model), "model.weights.h5": buffer.getvalue()}
+    path = keras_zip(tmp_path / "model.keras", members)
+    reason = "SpectralNormalization norm has 1 variable, but 2 are stored"
+    assert _reason(path) == (None if loads else reason)

@@ -82,6 +82,11 @@ MASKS: Final = (
 DISCRETIZED: Final = "Discretization of TF 2.4 cannot be rebuilt from its config, and has no traces"
 """Saved by TF 2.4 with three dtypes, loaded in TF 2.4 to 2.15 and tf_keras 2.21."""
 
+NORMALIZED: Final = (
+    "SpectralNormalization cannot normalize the kernel of a layer quantized to int8 or int4"
+)
+"""``test_quantized.py`` has the configs."""
+
 LATER: Final = "a shared layer is called on the result of a layer that is listed later"
 NUMBERS: Final = (
     "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
@@ -323,6 +328,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         NETWORK,
         NUMBERS,
         LATER,
+        NORMALIZED,
         INCOMPLETE,
         RANDOM,
         *NPZ,
