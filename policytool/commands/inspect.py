@@ -11,7 +11,7 @@ from policytool.formats import Probe, discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.input_identity import InputIdentity, input_identity, remote_identity
 from policytool.model import reading
-from policytool.model.model import Layer, Model  # TASK evaluates annotations
+from policytool.model.model import Effect, Layer, Model  # TASK evaluates annotations
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
@@ -253,10 +253,6 @@ def check_selection(
         yield result
 
 
-CHANGING_OPTIONS: Final = frozenset({"--set", "--to", "--keep"})
-"""Options of ``migrate`` that change predictions or training."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SuggestedFix:
     """The command that ``audit`` prints for a model, or why it could not be planned."""
@@ -264,8 +260,8 @@ class SuggestedFix:
     arguments: tuple[str, ...] | None = None
     """The arguments after ``policytool migrate PATH``; None if no command was planned."""
 
-    effect: str = "safe"
-    """``safe`` if predictions stay unchanged, else ``unsafe``."""
+    effect: Effect = Effect.UNCHANGED
+    """The effect of the command on the results of the model."""
 
     obstacle: str | None = None
     """Why no command was planned, such as a limit that was exceeded; None if there is one."""

@@ -16,17 +16,14 @@ from policytool import rules
 from policytool.commands import migration_preview
 from policytool.commands.batch.isolation import cause
 from policytool.commands.destinations import Destination, default_name, target_of
-from policytool.commands.inspect import CHANGING_OPTIONS
 from policytool.formats import creating
 from policytool.formats.discovery import display_path
-from policytool.migration.plan import WEIGHT_REWRITE, apply_edits
+from policytool.migration.plan import CUSTOM_CODE, WEIGHT_REWRITE, WRAPPER_POLICY, apply_edits
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model import reading
-from policytool.releases.layer_classes import layer_facts
+from policytool.model.model import Effect
 from policytool.releases.releases import (
-    KERAS3,
     TFJS,
-    family_of,
     loaders_of,
     running_release,
     target_and_containers,
@@ -48,6 +45,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.migration_preview import Preview
     from policytool.formats.document import Document
+    from policytool.migration.plan import Plan
     from policytool.rules import AuditOptions
 
 _NEWEST: Final = "keras3"
@@ -124,13 +122,13 @@ class _Attempt:
         output = ("-o", display_path(self.output)) if self.output is not None else ()
         return (*remedy.arguments, *rewrite, *output)
 
-    @property
-    def fix(self) -> Fix:
-        """Whether the call is a safe fix: predictions and training stay unchanged."""
-        changes = self.allow_weight_rewrite or any(
-            remedy.fix is Fix.UNSAFE for remedy in self.remedies
-        )
-        return Fix.UNSAFE if changes else Fix.SAFE
+    def effect(self, plan: Plan) -> Effect:
+        """Return the effect of the call, according to its plan."""
+        if any(remedy.fix is Fix.UNSAFE for remedy in self.remedies):
+            return Effect.CHANGED
+        if plan.note(CUSTOM_CODE) is not None:
+            return Effect.CUSTOM_CODE
+        return Effect.RESCALED if self.allow_weight_rewrite else Effect.UNCHANGED
 
     def _sets(self) -> tuple[tuple[str, str], ...]:
         """Return the policy of each layer that the remedies set, without duplicates."""
@@ -145,6 +143,9 @@ class _Outcome:
     attempt: _Attempt
     reason: str | None = None
     """Why ``migrate`` would fail or block the plan; None if it would write the result."""
+
+    effect: Effect | None = None
+    """The effect of the plan; None if ``migrate`` writes no result."""
 
     refusals: tuple[str, ...] = ()
     """The codes of the refusals of the plan."""
@@ -234,7 +235,7 @@ def _plan_command(planner: _Planner, target: str | None) -> Iterator[ModelComman
 
 def _keeps_predictions(command: ModelCommand) -> bool:
     """Return whether a command exists and changes neither predictions nor training."""
-    return command.arguments is not None and not CHANGING_OPTIONS & set(command.arguments)
+    return command.effect in {Effect.UNCHANGED, Effect.RESCALED, Effect.CUSTOM_CODE}
 
 
 def _is_beside(full_command: ModelCommand, partial: ModelCommand) -> bool:
@@ -291,7 +292,7 @@ class _Planner:
                 return ModelCommand(
                     target=target,
                     arguments=arguments,
-                    fix=attempt.fix,
+                    effect=outcome.effect,
                     leaves=tuple(sorted({finding.rule for finding in outcome.left})),
                 )
             outcomes.append(outcome)
@@ -307,14 +308,13 @@ class _Planner:
         setting = tuple(
             finding.remedy for finding in self.failing if finding.remedy and _sets_dtypes(finding)
         )
-        needs_new_format = any(
+        keeps_format = not any(
             finding.rule in _LOADING and finding.remedy is None for finding in self.failing
         )
-        edits = not needs_new_format and not self._needs_wrapper_policies()
-        if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and edits:
+        if any(remedy.fix is Fix.SAFE for remedy in remedies) and not setting and keeps_format:
             yield _Attempt()
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
-        if fixed and edits:
+        if fixed and keeps_format:
             yield _Attempt(remedies=fixed)
         converted = _Attempt(target=target or self._own_target(), remedies=setting)
         yield from self._with_remedies(converted)
@@ -326,25 +326,6 @@ class _Planner:
         if is_open and self._case.document.format != _ARCHIVE:
             archive = self._archive(converted)
             yield from self._with_remedies(replace(converted, output=archive))
-
-    def _needs_wrapper_policies(self) -> bool:
-        """
-        Return whether only a conversion keeps predictions in Keras 3, because the wrapper decides
-        the dtype there: the model of Keras 2 has a wrapper with another policy than its layer.
-        """
-        loaded = self._case.loaded
-        to_keras3 = any(family_of(loader) == KERAS3 for loader in self._options.targets)
-        if loaded is None or loaded.is_keras3 or not to_keras3:
-            return False
-        return any(
-            layer_facts(site.class_name).wraps in {"steps", "directions"}
-            and any(
-                loaded.layers[child].policy not in {None, loaded.layers[index].policy}
-                and not layer_facts(loaded.sites[child].class_name).is_model
-                for child in loaded.children[index]
-            )
-            for index, site in enumerate(loaded.sites)
-        )
 
     def _own_target(self) -> str:
         """Return the target of the command if the user specified none."""
@@ -402,6 +383,8 @@ class _Planner:
                 reason=refusals[0].message,
                 refusals=tuple(refusal.code for refusal in refusals),
             )
+        if (change := preview.plan.note(WRAPPER_POLICY)) is not None:
+            return _Outcome(attempt=attempt, reason=change.message)
         conversion = plan.conversion
         container = conversion.content.container if conversion is not None else None
         output = target_of(
@@ -413,6 +396,7 @@ class _Planner:
             named = ("-o", output.name)
         return _Outcome(
             attempt=attempt,
+            effect=attempt.effect(preview.plan),
             left=self._remaining_findings(preview, attempt),
             required=self._required,
             exists=opening.is_taken(output),

@@ -92,8 +92,8 @@ def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:
     with steps.budget(source.display_path):
         findings = tuple(rules.findings(case, options))
         for command in model_command.plan_commands(case, source.path, findings, options):
-            if command.arguments is not None and command.fix is not None:
-                return SuggestedFix(arguments=command.arguments, effect=command.fix.value)
+            if command.arguments is not None and command.effect is not None:
+                return SuggestedFix(arguments=command.arguments, effect=command.effect)
             if command.is_beyond_limit:
                 return SuggestedFix(obstacle=command.reason)
     return None

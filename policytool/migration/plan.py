@@ -69,6 +69,13 @@ WEIGHT_REWRITE: Final = "weight-rewrite"
 """The code of a refusal that ``--allow weight-rewrite`` overrides."""
 
 
+CUSTOM_CODE: Final = "custom-classes"
+"""The code of a note: predictions depend on the code of custom classes."""
+
+WRAPPER_POLICY: Final = "wrapper-policy"
+"""The code of a note: Keras 3 loads the edited file, but computes layers in other dtypes."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConversionChange:
     """A difference between the source and the result of a conversion."""
@@ -156,6 +163,10 @@ class Plan:
         return tuple(
             name for name in self.conversion.agreeing if target_and_containers(name)[0] in loading
         )
+
+    def note(self, code: str) -> Note | None:
+        """Return the first note with a code; None if the plan has none."""
+        return next((note for note in self.notes if note.code == code), None)
 
     @property
     def written_format(self) -> str:

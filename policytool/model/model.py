@@ -225,6 +225,22 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Effect(StrEnum):
+    """The effect of a command on the results of a model."""
+
+    UNCHANGED = "unchanged"
+    """Predictions are unchanged."""
+
+    RESCALED = "rescaled"
+    """Predictions are unchanged, but weights are rescaled."""
+
+    CUSTOM_CODE = "custom-code"
+    """Predictions depend on the code of custom classes, which the file does not contain."""
+
+    CHANGED = "changed"
+    """Predictions or further training change."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartVerdict:
     """The verdict on a part of a file that a release reads in addition to the model."""

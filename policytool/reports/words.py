@@ -6,8 +6,7 @@ import math
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands.inspect import CHANGING_OPTIONS
-from policytool.model.model import Outcome
+from policytool.model.model import Effect, Outcome
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS, get, release_name
 from policytool.reports import layout
@@ -57,18 +56,12 @@ def bytes_words(count: int) -> str:
 
 
 EFFECTS: Final = {
-    "safe": "predictions unchanged",
-    "unsafe": "changes predictions or training",
+    Effect.UNCHANGED: "predictions unchanged",
+    Effect.RESCALED: "predictions unchanged, weights rescaled",
+    Effect.CUSTOM_CODE: "predictions depend on the code of custom classes",
+    Effect.CHANGED: "changes predictions or training",
 }
-"""The effect of a fix on the results of the model, as text."""
-
-
-def effect_words(effect: str, arguments: Iterable[str]) -> str:
-    """Return the effect of a call of ``migrate`` on the results of the model, as text."""
-    options = set(arguments)
-    if "weight-rewrite" in options and not options & CHANGING_OPTIONS:
-        return "predictions unchanged, weights rescaled"
-    return EFFECTS[effect]
+"""The effect of a command on the results of the model, as text."""
 
 
 def migrate_words(path: str, arguments: Iterable[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from policytool.rules import consistency, formats, loading, numerics, safety, training
+from policytool.rules import consistency, fixes, formats, loading, numerics, safety, training
 from policytool.rules.base import AuditOptions, Device, Needs, Rule, RuleInput
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def chosen_rules(options: AuditOptions) -> tuple[Rule, ...]:
 def findings(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the findings of the selected rules in a model, in the order of the rules."""
     for rule in chosen_rules(options):
-        yield from rule.check(case, options)
+        for finding in rule.check(case, options):
+            yield fixes.with_possible_remedy(case, finding)
 
 
 __all__ = [

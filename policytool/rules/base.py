@@ -21,6 +21,7 @@ from policytool.formats.document import (
     Address,  # noqa: TC001  # for the codec
     Signature,  # noqa: TC001  # for the codec
 )
+from policytool.model.model import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -139,7 +140,7 @@ class ModelCommand:
     arguments: tuple[str, ...] | None = None
     """The arguments after ``policytool migrate PATH``; None if no command is known to help."""
 
-    fix: Fix | None = None
+    effect: Effect | None = None
     """The effect of the command on the results of the model; None without a command."""
 
     leaves: tuple[str, ...] = ()
@@ -150,6 +151,13 @@ class ModelCommand:
 
     is_beyond_limit: bool = False
     """Whether a limit is the reason, so that the result of the conversion is unknown."""
+
+    @property
+    def fix(self) -> Fix | None:
+        """Whether the command is a safe fix; None without a command."""
+        if self.effect is None:
+            return None
+        return Fix.SAFE if self.effect is Effect.UNCHANGED else Fix.UNSAFE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

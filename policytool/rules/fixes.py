@@ -16,8 +16,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import EditKind
-from policytool.migration.plan import WEIGHT_REWRITE, NoteSeverity
+from policytool.migration import planning
+from policytool.migration.plan import WEIGHT_REWRITE, WRAPPER_POLICY, NoteSeverity
+from policytool.migration.planning import notes
 from policytool.migration.planning.options import Assignment, LossScales, Options
+from policytool.model.compatibility import stored_variables
+from policytool.model.loaded_model import once_per_model
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import release_name, running_release, target_and_containers
 from policytool.rules.base import Finding, Fix, Remedy
@@ -26,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from policytool.formats.edits import Cast
-    from policytool.migration.plan import Plan
+    from policytool.migration.plan import Note, Plan
+    from policytool.model.loaded_model import LoadedModel
     from policytool.rules.base import RuleInput
 
 
@@ -248,6 +253,8 @@ def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> 
             f"{release_name(lost_note.loader)} loads the original, but would fail to load the "
             f"result: {lost_note.reason}"
         )
+    if (change := plan.note(WRAPPER_POLICY)) is not None:
+        return change.message
     if unsafe:
         return None
     if (
@@ -269,6 +276,28 @@ def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> 
         if dropped is not None
         else None
     )
+
+
+def with_possible_remedy(case: RuleInput, finding: Finding) -> Finding:
+    """
+    Return a finding, without its remedy if no edit is a fix: no release loads the file because of
+    its stored variables, or Keras 3 would compute layers of the edited file in other dtypes.
+    """
+    if finding.remedy is None:
+        return finding
+    if stored_variables.damage(case.model.loaders) is not None:
+        return replace(finding, remedy=None)
+    if case.loaded is None or finding.remedy.fix is Fix.UNSAFE:
+        return finding
+    return finding if _wrapper_policy(case.loaded) is None else replace(finding, remedy=None)
+
+
+@once_per_model
+def _wrapper_policy(loaded: LoadedModel) -> Note | None:
+    """Return the note of ``migrate`` about the layers that Keras 3 computes in other dtypes."""
+    if not any(notes.layers_with_other_policies(loaded)):
+        return None
+    return planning.plan(loaded, Options()).note(WRAPPER_POLICY)
 
 
 def _is_exact(cast: Cast) -> bool:

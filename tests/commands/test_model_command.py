@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import policytool
+from policytool.model.model import Effect
 from policytool.releases.releases import descriptions
 from policytool.rules.base import Fix, ModelCommand
 from tests.conftest import run
@@ -37,7 +38,7 @@ def test_an_edit_comes_before_a_conversion() -> None:
     stays unchanged.
     """
     (command,) = commands("tf2.3/global_mixed_float16.h5", "keras3.6")
-    assert command == ModelCommand(target="keras3.6", arguments=(), fix=Fix.SAFE)
+    assert command == ModelCommand(target="keras3.6", arguments=(), effect=Effect.UNCHANGED)
 
 
 def test_layers_of_another_package_have_no_command(tmp_path: Path) -> None:
@@ -67,6 +68,16 @@ def test_wrappers_with_another_policy_are_converted(release: str) -> None:
     (command,) = audited.commands
     assert command.arguments == ("--target", "keras3")
     assert command.fix is Fix.SAFE
+    assert release == "tf2.3" or not any(finding.fix_safety for finding in audited.findings)
+
+
+@pytest.mark.parametrize("name", ["tf1.15/custom_layer.h5", "tf2.15/custom_layer.h5"])
+def test_predictions_of_custom_classes_depend_on_their_code(name: str) -> None:
+    """A conversion and an edit for another library both say so, as ``migrate`` does."""
+    audited = policytool.audit(FIXTURES / name, target="keras3", ignore=["PT301"])
+    assert audited.commands
+    for command in audited.commands:
+        assert (command.effect, command.fix) == (Effect.CUSTOM_CODE, Fix.UNSAFE)
 
 
 def test_a_conversion_has_the_target_by_the_name_that_was_given() -> None:
@@ -165,7 +176,9 @@ def test_command_without_a_target_is_for_the_newest_keras() -> None:
     audited = policytool.audit(FIXTURES / "tf2.15/tf_op_layers.h5")
     assert [one.rule for one in audited.findings if one.severity == "warning"] == ["PT505"]
     (command,) = audited.commands
-    assert command == ModelCommand(target=None, arguments=("--target", "keras3"), fix=Fix.SAFE)
+    assert command == ModelCommand(
+        target=None, arguments=("--target", "keras3"), effect=Effect.UNCHANGED
+    )
 
 
 @THOROUGH

@@ -49,7 +49,7 @@ def test_each_fixture_has_the_first_fix_of_its_audit() -> None:
         fix = read.fix
         fixes += fix is not None
         planned = None if fix is None else (fix.arguments, fix.effect)
-        if planned != (None if command.arguments is None else (command.arguments, command.fix)):
+        if planned != (None if command.arguments is None else (command.arguments, command.effect)):
             different.append(found.display_path)
     assert not different
     assert fixes

@@ -16,6 +16,7 @@ from policytool.commands.audit import Audit
 from policytool.commands.inspect import Failure
 from policytool.formats.discovery import Input
 from policytool.formats.document import Address
+from policytool.model.model import Effect
 from policytool.rules import BY_ID, AuditOptions, Needs, Rule
 from policytool.rules.base import (
     Audited,
@@ -183,7 +184,7 @@ def made() -> Audit:
                 ModelCommand(
                     target="keras3",
                     arguments=("--set", "mlp/norm=float32", "--target", "keras3"),
-                    fix=Fix.UNSAFE,
+                    effect=Effect.CHANGED,
                 ),
                 ModelCommand(target="tf2.3", reason=f"PT398 still occurs: {NASTY} overflows"),
             ),
@@ -297,7 +298,7 @@ def commands(draw: st.DrawFn) -> ModelCommand:
     if draw(st.booleans()):
         return ModelCommand(target=target, reason=draw(_TEXTS))
     arguments = draw(st.lists(_TEXTS, max_size=3).map(tuple))
-    return ModelCommand(target=target, arguments=arguments, fix=draw(st.sampled_from(Fix)))
+    return ModelCommand(target=target, arguments=arguments, effect=draw(st.sampled_from(Effect)))
 
 
 @st.composite

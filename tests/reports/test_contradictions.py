@@ -91,6 +91,7 @@ def check_effect(text: str) -> None:
     plain = re.sub(r"\s+", " ", text)
     is_unchanged = re.search(r"predictions (?:are |stay )?unchanged", plain) is not None
     assert not (is_unchanged and "changes predictions" in plain), plain
+    assert not (is_unchanged and "predictions depend on" in plain), plain
     assert not ("verified: " in plain and "no measurement covers" in plain), plain
 
 

@@ -74,6 +74,7 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
         notes=(
             *draft_plan.notes,
             *(() if refusals else remarks.about_layout(loaded, draft_plan.edits)),
+            *remarks.about_keras3(loaded, after),
         ),
         refusals=refusals,
         loaders_before=loaded.loaders,

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Address
 from policytool.formats.edits import Cast, EditKind
 from policytool.formats.saved_model import GRAPH, KERAS
-from policytool.migration.plan import Note, NoteSeverity
+from policytool.migration.plan import CUSTOM_CODE, WRAPPER_POLICY, Note, NoteSeverity
 from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_elsewhere
+from policytool.model import custom_classes
 from policytool.model.rounded_weights import CASTABLE
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, dtypes, policy
 from policytool.releases.generations import SubPolicy
 from policytool.releases.layer_classes import layer_facts
+from policytool.releases.releases import KERAS3, newest, release_name
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from policytool.migration.planning.decisions import Decisions
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
-    from policytool.model.model import Signature
+    from policytool.model.model import Signature, Verdict
 
 _BFLOAT16: Final = "bfloat16"
 _STAND_IN: Final = "float32"
@@ -194,6 +196,56 @@ def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]
                 "preserved, but comments are lost and line breaks may change"
             ),
         )
+
+
+def about_keras3(loaded: LoadedModel, after: Sequence[Verdict]) -> Iterator[Note]:
+    """
+    Yield notes about predictions in Keras 3, if it fails to load a file of Keras 2 and loads the
+    edited file: it may compute a layer in another dtype, or with other code.
+
+    In Keras 3, the policy of a wrapper decides in which dtype the wrapped layer computes.
+    """
+    newest_keras = newest(KERAS3).id
+    failing = {verdict.loader for verdict in loaded.loaders if verdict.reason is not None}
+    verdict = next((verdict for verdict in after if verdict.loader == newest_keras), None)
+    if loaded.is_keras3 or newest_keras not in failing or verdict is None or verdict.reason:
+        return
+    for index, child in layers_with_other_policies(loaded):
+        wrapper, layer = loaded.layers[index], loaded.layers[child]
+        yield Note(
+            severity=NoteSeverity.WARNING,
+            code=WRAPPER_POLICY,
+            path=layer.path,
+            message=(
+                f"{release_name(verdict.loader)} would compute {layer.path} in {wrapper.policy}, "
+                f"the policy of its wrapper; --target {KERAS3} keeps {layer.policy}"
+            ),
+        )
+    if custom := {site.class_name for site in loaded.sites if custom_classes.is_opaque(site)}:
+        yield Note(
+            severity=NoteSeverity.WARNING,
+            code=CUSTOM_CODE,
+            message=custom_code_words(custom, release_name(verdict.loader)),
+        )
+
+
+def layers_with_other_policies(loaded: LoadedModel) -> Iterator[tuple[int, int]]:
+    """Yield each wrapper with the layer in it that has another policy, as their indices."""
+    for index, site in enumerate(loaded.sites):
+        if layer_facts(site.class_name).wraps in {"steps", "directions"}:
+            for child in loaded.children[index]:
+                is_layer = not layer_facts(loaded.sites[child].class_name).is_model
+                own = loaded.layers[child].policy
+                if is_layer and own not in {None, loaded.layers[index].policy}:
+                    yield index, child
+
+
+def custom_code_words(names: Collection[str], release: str) -> str:
+    """Return the note about custom classes of a model that another library will load."""
+    return (
+        f"{join_first(sorted(names), 4)}: when you load the model, pass versions of these "
+        f"classes for {release} as custom_objects; predictions depend on their code"
+    )
 
 
 def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:

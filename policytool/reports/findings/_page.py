@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.model.model import Effect
 from policytool.releases.releases import release_name
 from policytool.reports import layout
 from policytool.reports.page import (
@@ -29,7 +30,7 @@ from policytool.reports.page import (
     Verdict,
 )
 from policytool.reports.words import (
-    effect_words,
+    EFFECTS,
     failure_facts,
     generation_words,
     many,
@@ -158,21 +159,21 @@ def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
     notes if it passes already.
     """
     for command in audited.commands:
-        if command.arguments is not None and command.fix is not None:
+        if command.arguments is not None:
             target = f" for {release_name(command.target)}" if command.target is not None else ""
             yield (
-                f"fix{target} ({_effects(command.fix, command)})",
+                f"fix{target} ({_effects(command)})",
                 migrate_words(audited.path, command.arguments),
             )
     for remedy in remedies(audited.findings) if not audited.commands else ():
         if not remedy.retrace:
-            effect = effect_words(remedy.fix, remedy.arguments)
-            yield f"fix ({effect})", migrate_words(audited.path, remedy.arguments)
+            effect = Effect.UNCHANGED if remedy.fix is Fix.SAFE else Effect.CHANGED
+            yield f"fix ({EFFECTS[effect]})", migrate_words(audited.path, remedy.arguments)
 
 
-def _effects(fix: Fix, command: ModelCommand) -> str:
+def _effects(command: ModelCommand) -> str:
     """Return the effect of a command, and the rules for which the result still fails the audit."""
-    effect = effect_words(fix, command.arguments or ())
+    effect = EFFECTS[command.effect] if command.effect is not None else ""
     verb = "remains" if len(command.leaves) == 1 else "remain"
     return f"{effect}; {', '.join(command.leaves)} {verb}" if command.leaves else effect
 
@@ -189,10 +190,10 @@ def fix_sentences(audited: Audited, finding: Finding) -> str:
     """Return sentences about the fix of a finding; empty if no fix is known."""
     by_target: dict[str | None, str] = {}
     for command in audited.commands if finding.severity is not Severity.NOTE else ():
-        if command.fix is not None and finding.rule not in command.leaves:
-            words = layout.command(migrate_words(audited.path, command.arguments or ()))
+        if command.arguments is not None and finding.rule not in command.leaves:
+            words = layout.command(migrate_words(audited.path, command.arguments))
             subject = "this" if command.leaves else "the model"
-            sentence = f"`{words}` fixes {subject} ({_effects(command.fix, command)})."
+            sentence = f"`{words}` fixes {subject} ({_effects(command)})."
             by_target.setdefault(command.target, sentence)
     sentences = list(by_target.values())
     if finding.advice is not None:

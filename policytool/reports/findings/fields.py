@@ -170,7 +170,8 @@ _COMMAND: Final[Record[ModelCommand]] = Record(
         Field(
             "safety",
             nullable(_SAFETY),
-            "Whether the command is safe or unsafe; null if there is no command.",
+            "Whether the command is safe or unsafe; null if there is no command. A command is also "
+            "unsafe if predictions depend on the code of custom classes.",
             value=attrgetter("fix"),
         ),
     ),

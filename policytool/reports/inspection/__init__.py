@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.inspect import SuggestedFix
 from policytool.formats import TITLES
-from policytool.model.model import Source
+from policytool.model.model import Effect, Source
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT
@@ -45,12 +45,12 @@ from policytool.reports.page import (
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.rows import csv_reporter, parquet_reporter
 from policytool.reports.words import (
+    EFFECTS,
     FAILS,
     LOADS,
     OUTCOMES,
     UNKNOWN,
     bytes_words,
-    effect_words,
     failure_facts,
     generation_words,
     loader_lines,
@@ -210,8 +210,7 @@ def _model(
     yield _verdict(model)
     fix = selected.fixes.get(model.path, SuggestedFix())
     if fix.arguments is not None:
-        words = effect_words(fix.effect, fix.arguments)
-        effect = f" ({words})" if fix.effect != "safe" else ""
+        effect = f" ({EFFECTS[fix.effect]})" if fix.effect is not Effect.UNCHANGED else ""
         yield Command(label=f"fix{effect}", words=migrate_words(model.path, fix.arguments))
     yield Facts(facts=tuple(_facts(model, every_release=selected.selection.every_release)))
     if view.is_searchable:

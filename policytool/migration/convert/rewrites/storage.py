@@ -23,11 +23,12 @@ from policytool.migration.convert.architecture import (
 from policytool.migration.convert.decoding import KERAS_PACKAGES, has_graph
 from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_beside, rewrite
+from policytool.migration.plan import CUSTOM_CODE
+from policytool.migration.planning.notes import custom_code_words
 from policytool.model.calls import Call, Reference
 from policytool.model.compatibility.incompatibilities import KEYS_OF_OPTIMIZED_LAYERS
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
-from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -379,12 +380,10 @@ def code(root: Unit, context: ConversionContext) -> Unit:
                 f"{unit.path} ({unit.class_name}): {context.target.name} has no feature columns",
             )
     if custom_units:
-        names = join_first(sorted(custom_units), 4)
         context.log.caution(
-            "custom-classes",
+            CUSTOM_CODE,
             None,
-            f"{names}: when you load the model, pass versions of these classes for "
-            f"{context.target.name} as custom_objects; predictions depend on their code",
+            custom_code_words(custom_units, context.target.name),
         )
     return root
 
