@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import TITLES, WITHOUT_WEIGHTS
+from policytool.formats import TITLES, WITHOUT_WEIGHTS, orbax
 from policytool.formats.document import Layout, SeparateWeights, Tensor
 from policytool.formats.hdf5.read import TOP_LEVEL
 from policytool.model import custom_classes, reading, writer_version
@@ -129,7 +129,9 @@ def _with_names_of_layers(
     """
     tensors = weights.tensors or ()
     if weights.layout is not Layout.LEGACY_H5:
-        return tuple((tensor, tensor) for tensor in tensors)
+        return tuple(
+            (tensor, tensor) for tensor in tensors if not _is_seed_of_scopes(tensor, weights)
+        )
     listed = _filled_layers(weights)
     model = reading.load_model(architecture)
     top = [index for index in model.children[0] if model.sites[index].attribute == LAYERS]
@@ -150,6 +152,14 @@ def _with_names_of_layers(
         for old, index in zip(listed, expected, strict=True)
     }
     return tuple((_renamed(tensor, new_names), tensor) for tensor in tensors)
+
+
+def _is_seed_of_scopes(tensor: Tensor, weights: Document) -> bool:
+    """
+    Return whether a variable is the state of a random generator in an Orbax checkpoint, whose name
+    does not contain that of its layer.
+    """
+    return weights.layout is Layout.SCOPES and tensor.path[-1] == orbax.SEED
 
 
 def _filled_layers(weights: Document) -> list[str]:
