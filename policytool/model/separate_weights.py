@@ -18,6 +18,7 @@ from policytool.formats.hdf5.read import TOP_LEVEL
 from policytool.model import custom_classes, reading, writer_version
 from policytool.model.compatibility import stored_variables
 from policytool.model.tree import LAYERS
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -50,12 +51,39 @@ def load_model(architecture: Document, weights: Document, path: AnyPath) -> Load
         architecture.
     """
     _check_kinds(architecture, weights)
+    return _joined(architecture, weights, path)
+
+
+def fits(architecture: Document, weights: Document, path: AnyPath) -> LoadedModel | None:
+    """
+    Return the model of an architecture with the weights at ``path``; None if they do not fit. If
+    the architecture has its own weights, they are ignored.
+
+    :raises ModelFileError: if the budget of steps is spent.
+    """
+    if weights.layout not in _FORMATS or not weights.tensors:
+        return None
+    try:
+        return _joined(architecture, weights, path)
+    except ModelFileError as error:
+        if error.code == steps.CODE:
+            raise
+        return None
+
+
+def _joined(architecture: Document, weights: Document, path: AnyPath) -> LoadedModel:
+    """
+    Return the model of an architecture with the weights at ``path``.
+
+    :raises ModelFileError: if the weights do not fit the architecture.
+    """
     renamed = _with_names_of_layers(architecture, weights)
     joined = replace(
         architecture,
         format=_FORMATS[weights.layout or Layout.SCOPES],
         layout=weights.layout,
         tensors=tuple(tensor for tensor, _ in renamed),
+        state=(),
         unlisted=weights.unlisted,
         listed_layers=(),
         missing=weights.missing,
@@ -78,6 +106,11 @@ def load_model(architecture: Document, weights: Document, path: AnyPath) -> Load
     return loaded
 
 
+def is_bare(architecture: Document) -> bool:
+    """Return whether a document is an architecture without weights of its own."""
+    return architecture.format in _ARCHITECTURES and not architecture.tensors
+
+
 def _check_kinds(architecture: Document, weights: Document) -> None:
     """
     Check that the files are an architecture and weights.
@@ -85,7 +118,7 @@ def _check_kinds(architecture: Document, weights: Document) -> None:
     :raises UsageError: if the architecture has its own weights.
     :raises ModelFileError: if the weights have no variables of layers, or belong to a SavedModel.
     """
-    if architecture.format not in _ARCHITECTURES or architecture.tensors:
+    if not is_bare(architecture):
         raise UsageError(
             f"--weights is only for architectures (JSON, YAML), but {architecture.path} has its "
             "own weights"
