@@ -45,8 +45,10 @@ def fitting_architectures(weights: Document, path: Path) -> FittingArchitectures
     with steps.budget(weights.path):
         for candidate in _candidates(path):
             architecture = _architecture(candidate, weights)
-            loaded = architecture and separate_weights.fits(architecture, weights, path)
-            if architecture is None or loaded is None:
+            if architecture is None:
+                continue
+            loaded = separate_weights.fits(architecture, weights, path)
+            if loaded is None:
                 continue
             names.append(candidate.name)
             if command is None and separate_weights.is_bare(architecture) and _can_join(loaded):
