@@ -152,16 +152,16 @@ def _check(
     result = measured.check
     if not result.is_equal and any(run.has_unexplained_error for run in result.runs):
         result = _explain_failure((model, other), options, measured, (tools, hand_over), start)
-    if other is not None or measured.source is None:
+    source = measured.source
+    if other is not None or source.loaded is None:
         return result
     everything = follow_options(options, result)
     if everything is not None:
         note = follow_note(result, lambda: measure(model, None, everything, tools, hand_over).check)
         result = replace(result, notes=(*result.notes, *([note] if note is not None else [])))
     with steps.budget(model.display_path):
-        return replace(
-            result, migration=migration_options(result, measured.source, options.candidate)
-        )
+        migration = migration_options(result, source.loaded, options.candidate)
+        return replace(result, migration=migration and source.copy.migration(migration))
 
 
 def _explain_failure(

@@ -178,8 +178,8 @@ class MeasuredCheck:
     """A check, and its candidate before and after its policies were changed."""
 
     check: Check
-    source: LoadedModel | None
-    """The model before its policies were changed; None for a graph."""
+    source: CheckSource
+    """The file of the candidate, before its policies were changed."""
 
     candidate: LoadedModel | None
     """The model after its policies were changed; None for a graph."""
@@ -249,7 +249,7 @@ def _measure(
             if options.earlier is not None and not any(run.missing for run in check.runs)
             else None,
         )
-        return MeasuredCheck(check=check, source=second.loaded, candidate=sides[1].loaded)
+        return MeasuredCheck(check=check, source=second, candidate=sides[1].loaded)
 
 
 def check_readable(options: CheckOptions) -> None:

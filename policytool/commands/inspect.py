@@ -268,6 +268,20 @@ class SuggestedFix:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FittingArchitectures:
+    """The architectures next to weights that the weights fit."""
+
+    names: tuple[str, ...]
+    """The names of the files in the directory of the weights."""
+
+    command: tuple[str, ...] | None = None
+    """
+    The arguments after ``policytool migrate`` that join the weights with the first file; None if
+    the result cannot be converted, or if each file has its own weights.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SelectedInspection:
     """An inspection, and for each of its models the layers to show."""
 
@@ -275,6 +289,9 @@ class SelectedInspection:
     selection: Selection = Selection()
     fixes: Mapping[str, SuggestedFix] = field(default_factory=dict)
     """The fixes for models that the newest Keras fails to load, by the path of the model."""
+
+    fits: Mapping[str, FittingArchitectures] = field(default_factory=dict)
+    """The architectures next to weights that they fit, by the path of the weights."""
 
     @property
     def is_selection(self) -> bool:

@@ -1,6 +1,6 @@
 """
 Reads the only model of ``inspect``. If the newest Keras fails to load it, also plans the command
-that ``audit`` prints.
+that ``audit`` prints. For weights, also finds the architectures that they fit.
 
 Rules and plans are imported only if a command must be planned, because their import takes as long
 as ``inspect`` does.
@@ -9,11 +9,18 @@ as ``inspect`` does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.batch.task import Task
-from policytool.commands.inspect import CACHING, Failure, SuggestedFix, failure_of
+from policytool.commands.inspect import (
+    CACHING,
+    Failure,
+    FittingArchitectures,
+    SuggestedFix,
+    failure_of,
+)
 from policytool.formats import CONVERTED, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
@@ -25,6 +32,7 @@ from policytool.support.errors import ModelFileError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from policytool.formats.document import Document
     from policytool.model.loaded_model import LoadedModel
 
 
@@ -35,6 +43,9 @@ class InspectedModel:
     model: Model
     fix: SuggestedFix | None = None
     """None if the newest Keras loads the model, or if no command is known to help."""
+
+    fits: FittingArchitectures | None = None
+    """The architectures next to a file of weights that they fit; None if there are none."""
 
 
 def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure | None:  # noqa: FBT001, FBT002
@@ -48,7 +59,9 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
         with steps.budget(source.display_path):
             document = format_detection.document(source.path, source.display_path)
             if document.config_part is None or document.format not in CONVERTED:
-                return InspectedModel(model=reading.model_of(document))
+                return InspectedModel(
+                    model=reading.model_of(document), fits=_fits(document, source)
+                )
             loaded = reading.load_model(document)
             model = loaded.sized_model if with_sizes else loaded.model
     except ModelFileError as error:
@@ -71,16 +84,31 @@ TASK: Final = Task(
 
 
 def models(
-    results: Iterable[InspectedModel | Failure | None], fixes: dict[str, SuggestedFix]
+    results: Iterable[InspectedModel | Failure | None],
+    fixes: dict[str, SuggestedFix],
+    fits: dict[str, FittingArchitectures],
 ) -> Iterator[Model | Failure | None]:
-    """Yield the models of results, and add their fixes by the models' paths."""
+    """Yield the models of results, and add their fixes and architectures by the models' paths."""
     for result in results:
         if isinstance(result, InspectedModel):
             if result.fix is not None:
                 fixes[result.model.path] = result.fix
+            if result.fits is not None:
+                fits[result.model.path] = result.fits
             yield result.model
         else:
             yield result
+
+
+def _fits(document: Document, source: Input) -> FittingArchitectures | None:
+    """Return the architectures next to a local file of weights that they fit."""
+    if document.format != "weights" or not isinstance(source.path, Path):
+        return None
+    from policytool.commands.fitting_architectures import fitting_architectures
+
+    path = source.path
+    found = run_isolated(source.display_path, lambda: fitting_architectures(document, path))
+    return None if isinstance(found, Failure) else found
 
 
 def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:

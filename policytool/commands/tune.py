@@ -190,10 +190,10 @@ def _write(
 ) -> Migration:
     """Write the model with the best set of layers in float32."""
     check_migratable(source.document)
-    loaded = _loaded(source)
+    loaded = source.copy.original or _loaded(source)
     retrace = loaded.document.format == "savedmodel" and bool(loaded.document.nodes)
     request = MigrateRequest(
-        options=replace(candidates.keeping(kept), retrace=retrace),
+        options=replace(source.copy.migration(candidates.keeping(kept)), retrace=retrace),
         destination=destination,
         parts=False,
     )
@@ -325,8 +325,10 @@ def _tuning(
         metric=runs.metrics.get(frozenset(best_or_closest.kept))
         if best_or_closest is not None
         else None,
-        options=planning.with_layers(
-            _loaded(runs.source), candidates.options, candidates.policies(frozenset(best.kept))
+        options=runs.source.copy.migration(
+            planning.with_layers(
+                _loaded(runs.source), candidates.options, candidates.policies(frozenset(best.kept))
+            )
         )
         if best is not None
         else None,

@@ -130,6 +130,9 @@ class Plan:
     base_policy: str | None = None
     """The policy that ``--to`` replaces; None without ``--to``, or if no layer has a policy."""
 
+    weights: str | None = None
+    """The path of the separate weights of an architecture, as reports print it."""
+
     edits: tuple[Edit, ...] = ()
     casts: tuple[Cast, ...] = ()
     state: tuple[StateSlot, ...] | None = None

@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import TITLES, WITHOUT_WEIGHTS
+from policytool.formats import TITLES, WITHOUT_WEIGHTS, orbax
 from policytool.formats.document import Layout, SeparateWeights, Tensor
 from policytool.formats.hdf5.read import TOP_LEVEL
 from policytool.model import custom_classes, reading, writer_version
 from policytool.model.compatibility import stored_variables
 from policytool.model.tree import LAYERS
+from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -50,12 +51,39 @@ def load_model(architecture: Document, weights: Document, path: AnyPath) -> Load
         architecture.
     """
     _check_kinds(architecture, weights)
+    return _joined(architecture, weights, path)
+
+
+def fits(architecture: Document, weights: Document, path: AnyPath) -> LoadedModel | None:
+    """
+    Return the model of an architecture with the weights at ``path``; None if they do not fit. If
+    the architecture has its own weights, they are ignored.
+
+    :raises ModelFileError: if the budget of steps is spent.
+    """
+    if weights.layout not in _FORMATS or not weights.tensors:
+        return None
+    try:
+        return _joined(architecture, weights, path)
+    except ModelFileError as error:
+        if error.code == steps.CODE:
+            raise
+        return None
+
+
+def _joined(architecture: Document, weights: Document, path: AnyPath) -> LoadedModel:
+    """
+    Return the model of an architecture with the weights at ``path``.
+
+    :raises ModelFileError: if the weights do not fit the architecture.
+    """
     renamed = _with_names_of_layers(architecture, weights)
     joined_document = replace(
         architecture,
         format=_FORMATS[weights.layout or Layout.SCOPES],
         layout=weights.layout,
         tensors=tuple(tensor for tensor, _ in renamed),
+        state=(),
         unlisted=weights.unlisted,
         listed_layers=(),
         missing=weights.missing,
@@ -78,6 +106,11 @@ def load_model(architecture: Document, weights: Document, path: AnyPath) -> Load
     return loaded
 
 
+def is_bare(architecture: Document) -> bool:
+    """Return whether a document is an architecture without weights of its own."""
+    return architecture.format in _ARCHITECTURES and not architecture.tensors
+
+
 def _check_kinds(architecture: Document, weights: Document) -> None:
     """
     Check that the files are an architecture and weights.
@@ -85,7 +118,7 @@ def _check_kinds(architecture: Document, weights: Document) -> None:
     :raises UsageError: if the architecture has its own weights.
     :raises ModelFileError: if the weights have no variables of layers, or belong to a SavedModel.
     """
-    if architecture.format not in _ARCHITECTURES or architecture.tensors:
+    if not is_bare(architecture):
         raise UsageError(
             f"--weights is only for architectures (JSON, YAML), but {architecture.path} has its "
             "own weights"
@@ -129,7 +162,9 @@ def _with_names_of_layers(
     """
     tensors = weights.tensors or ()
     if weights.layout is not Layout.LEGACY_H5:
-        return tuple((tensor, tensor) for tensor in tensors)
+        return tuple(
+            (tensor, tensor) for tensor in tensors if not _is_seed_of_scopes(tensor, weights)
+        )
     listed = _filled_layers(weights)
     model = reading.load_model(architecture)
     top = [index for index in model.children[0] if model.sites[index].attribute == LAYERS]
@@ -150,6 +185,14 @@ def _with_names_of_layers(
         for old, index in zip(listed, expected, strict=True)
     }
     return tuple((_renamed(tensor, new_names), tensor) for tensor in tensors)
+
+
+def _is_seed_of_scopes(tensor: Tensor, weights: Document) -> bool:
+    """
+    Return whether a variable is the state of a random generator in an Orbax checkpoint, whose name
+    does not contain that of its layer.
+    """
+    return weights.layout is Layout.SCOPES and tensor.path[-1] == orbax.SEED
 
 
 def _filled_layers(weights: Document) -> list[str]:

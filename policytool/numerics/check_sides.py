@@ -100,9 +100,8 @@ def read_source(model_input: Input, hand_over: HandOver) -> CheckSource:
 
     :raises ModelFileError: if the file cannot be read or run, or needs trust.
     """
-    return CheckSource(
-        input=model_input, copy=hand_over.take(model_input.local_path, model_input.display_path)
-    )
+    path, shown = model_input.local_path, model_input.display_path
+    return CheckSource(input=model_input, copy=hand_over.take(path, shown, converts=True))
 
 
 def read_weights(

@@ -6,6 +6,9 @@ has the suffix of the detected format, because Keras selects its reader by suffi
 the copy, and TensorFlow loads the same copy, so later changes of the original have no effect. A
 file that different readers could read as different models is rejected.
 
+An Orbax checkpoint is converted to a private ``.keras`` file instead, as ``migrate`` converts it,
+because Keras silently restores only some of its variables.
+
 Only the files of the model are copied from a directory, and links among them are replaced by their
 content. An asset that is a link out of the model stays a link while policytool reads the copy, as
 in the original. The link is removed before TensorFlow loads the copy.
@@ -31,16 +34,19 @@ from policytool.formats import (
     checkpoint,
     format_detection,
     hdf5,
+    keras_archive,
     keras_directory,
+    orbax,
     sharded_weights,
 )
 from policytool.formats.base import ASSETS
 from policytool.formats.checkpoint import INDEX, shard_prefix
 from policytool.formats.checkpoint import whole as whole_checkpoint
-from policytool.formats.document import Layout
+from policytool.formats.document import UNKNOWN_DTYPES, Layout
 from policytool.formats.edits import WriteOptions
 from policytool.formats.keras_archive import NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.formats.sharded_weights import SUFFIX as SHARD_MAP_SUFFIX
+from policytool.migration.planning.options import options_from_arguments
 from policytool.model import reading, untrusted_code
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
@@ -54,6 +60,7 @@ if TYPE_CHECKING:
     from policytool.formats.base import Format
     from policytool.formats.document import Document
     from policytool.migration.plan import Plan
+    from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
 
 _NAME: Final = "model"
@@ -77,6 +84,19 @@ NOT_RUN: Final = {
 }
 """Document formats that no library can run, with the reason."""
 
+_JOIN: Final = (
+    "is an Orbax checkpoint, of which Keras silently restores only some variables; join it with "
+    "the architecture first: policytool migrate ARCHITECTURE --weights CHECKPOINT --target keras3 "
+    "--no-verify"
+)
+"""Why an Orbax checkpoint cannot be the weights of an architecture that is run."""
+
+_CONVERSION: Final = options_from_arguments(None, (), target="keras3")
+"""The options of ``migrate`` with which a checkpoint is converted."""
+
+_REFUSALS: Final = 3
+"""The maximum number of reasons in a message."""
+
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -96,6 +116,9 @@ class PrivateCopy:
     loaded: LoadedModel | None
     """The model in the copy; None for a graph without a config, and for weights without a model."""
 
+    original: LoadedModel | None = None
+    """The model from which the copy was converted; None for a copy with the same bytes."""
+
     @property
     def model(self) -> LoadedModel:
         """
@@ -108,6 +131,12 @@ class PrivateCopy:
                 self.document.path, "no-config", "contains no Keras model that can be loaded"
             )
         return self.loaded
+
+    def migration(self, options: Options) -> Options:
+        """Return the options with which ``migrate`` changes the original like this copy."""
+        if self.original is None:
+            return options
+        return replace(options, target=_CONVERSION.target, target_name=_CONVERSION.target_name)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -164,23 +193,36 @@ class HandOver(ExitStack):
             yield Path(name)
 
     def take(
-        self, path: Path, display_path: str, *, compiles: bool = False, is_own: bool = False
+        self,
+        path: Path,
+        display_path: str,
+        *,
+        compiles: bool = False,
+        is_own: bool = False,
+        converts: bool = False,
     ) -> PrivateCopy:
         """
         Return a copy of a model that TensorFlow may run; repeated calls return the same copy.
 
         :param compiles: whether it will be compiled with its saved losses and metrics
         :param is_own: whether policytool has just written the file and the targets of its links
+        :param converts: whether the copy of an Orbax checkpoint is a ``.keras`` file
         :raises ModelFileError: if the file cannot be read, copied or run, or needs trust.
         """
         key = (path.absolute(), compiles)
         if key in self._taken and not is_own:
             return self._taken[key]
         model_format = self._detect_format(path, display_path)
-        if reason := NOT_RUN.get(model_format.document_format):
+        original = None
+        if model_format is orbax.FORMAT and converts:
+            original = _original(path, display_path)
+            copied = _convert(path, original, self.folder())
+        elif reason := NOT_RUN.get(model_format.document_format):
             raise ModelFileError(display_path, "not-runnable", reason)
-        copied = self._copy(path, display_path, model_format, follow=is_own or self._trust)
-        self._taken[key] = self._check_copy(copied, display_path, compiles=compiles)
+        else:
+            copied = self._copy(path, display_path, model_format, follow=is_own or self._trust)
+        copy = self._check_copy(copied, display_path, compiles=compiles)
+        self._taken[key] = replace(copy, original=original)
         return self._taken[key]
 
     def adopt(self, path: Path, display_path: str) -> PrivateCopy:
@@ -210,6 +252,8 @@ class HandOver(ExitStack):
             raise ModelFileError(
                 display_path, "no-weights", f"is {model_format.title}, which contains no weights"
             )
+        if model_format is orbax.FORMAT:
+            raise ModelFileError(display_path, "not-runnable", _JOIN)
         if model_format is checkpoint.FORMAT:
             weights_path = local(whole_checkpoint(weights_path) or weights_path)
         copied = self._copy(weights_path, display_path, model_format, follow=self._trust)
@@ -304,6 +348,49 @@ class HandOver(ExitStack):
             for part in parts:
                 _copy_part(part, home)
         return home / _copy_name(model_format)
+
+
+def _original(path: Path, display_path: str) -> LoadedModel:
+    """
+    Return the model in a checkpoint.
+
+    :raises ModelFileError: if it cannot be read, or has no config or no values that can be read.
+    """
+    with steps.budget(display_path):
+        document = format_detection.document(path, display_path)
+        format_detection.refuse_ambiguity(document)
+        if document.config_part is None:
+            raise ModelFileError(display_path, "not-runnable", _JOIN)
+        for observation in document.observations:
+            if observation.code == UNKNOWN_DTYPES:
+                message = f"cannot be run, because {observation.message}"
+                raise ModelFileError(display_path, "not-runnable", message)
+        return reading.load_model(document)
+
+
+def _convert(path: Path, original: LoadedModel, folder: Path) -> Path:
+    """
+    Write the ``.keras`` file to which ``migrate`` converts a checkpoint, and return its path.
+
+    :raises ModelFileError: if the model cannot be converted, or the file cannot be written.
+    """
+    from policytool.formats import creating  # imports h5py, which only a new file needs
+    from policytool.migration.convert import conversion_plan
+
+    display_path = original.document.path
+    with steps.budget(display_path):
+        plan = conversion_plan.plan(original, _CONVERSION, keras_archive.FORMAT.document_format)
+    if plan.refusals or plan.conversion is None:
+        raise ModelFileError(
+            display_path,
+            plan.refusals[0].code,
+            "cannot be converted to the .keras file that is run: "
+            + "; ".join(refusal.message for refusal in plan.refusals[:_REFUSALS]),
+        )
+    target = folder / _copy_name(keras_archive.FORMAT)
+    options = WriteOptions(shown=display_path)
+    creating.build(path, original.document, target, plan.conversion.content, options)
+    return target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

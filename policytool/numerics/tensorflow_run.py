@@ -31,6 +31,7 @@ from policytool.numerics.verification import (
     format_obstacle,
     installed_libraries,
     size_obstacle,
+    weights_obstacle,
 )
 from policytool.numerics.workers import memory_limit
 from policytool.releases.layer_classes import layer_facts
@@ -285,6 +286,7 @@ class TensorFlowRun:
         distrusted = self.refusal()
         self.obstacle = (
             format_obstacle(self.plan.format, self.plan.written_format)
+            or weights_obstacle(self.loaded.document)
             or size_obstacle(self.loaded.model)
             or (self.tools.libraries[0].lack(self.loaded.family) if self.tools.libraries else None)
             or (distrusted.message if distrusted is not None else None)

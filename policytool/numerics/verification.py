@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import WITHOUT_WEIGHTS
+from policytool.formats.document import Layout
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.behaviour import measured_releases
 from policytool.releases.releases import (
@@ -30,6 +31,7 @@ from policytool.support.processes import interrupts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from policytool.formats.document import Document
     from policytool.model.model import Model
     from policytool.releases.releases import Release
 
@@ -117,6 +119,13 @@ def installed_libraries(python: str) -> InstalledLibraries:
     else:
         return InstalledLibraries(where=interpreter_words, releases=releases)
     return InstalledLibraries(where=interpreter_words, releases={}, problem=problem)
+
+
+def weights_obstacle(document: Document) -> str | None:
+    """Return why Keras cannot load the separate weights of a model; None if it can."""
+    weights = document.weights
+    has_scopes = weights is not None and weights.document.layout is Layout.SCOPES
+    return "Keras loads only some variables of the separate weights" if has_scopes else None
 
 
 def format_obstacle(*formats: str | None) -> str | None:

@@ -34,6 +34,9 @@ the second for Keras 3.13.
 CONFIG: Final = "model_config"
 """The directory of a step with the config; Keras 3.13 writes none."""
 
+SEED: Final = "seed_generator_state"
+"""The last part of the name of the state of a random generator."""
+
 UNFINISHED: Final = ".orbax-checkpoint-tmp"
 """A part of the name of each directory that Orbax renames when it is complete."""
 

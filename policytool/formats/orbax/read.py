@@ -51,7 +51,6 @@ _STATE: Final = "optimizer_variables"
 _COLLECTIONS: Final = _WEIGHTS | {_STATE, "metrics_variables"}
 """The keys of ``Model.get_state_tree()``."""
 
-_SEED: Final = "seed_generator_state"
 _ONE_DEVICE: Final = "SingleDeviceSharding"
 _NAMED: Final = "NamedSharding"
 _LISTED: Final = 100
@@ -231,7 +230,7 @@ class _Entry:
         Whether it is the state of a random generator. Its name does not contain that of its layer,
         but a number that depends on everything that the program created before.
         """
-        return self.keys[-1] == _SEED
+        return self.keys[-1] == orbax.SEED
 
     @property
     def name(self) -> str:

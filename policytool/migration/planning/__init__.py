@@ -101,6 +101,7 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         generation=loaded.description.generation,
         suffix=options.suffix,
         base_policy=decisions.base,
+        weights=weights.document.path if (weights := loaded.document.weights) else None,
         edits=everything,
         casts=notes.casts(loaded, decisions, retrace=retrace),
         state=trained.state,

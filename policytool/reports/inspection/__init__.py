@@ -20,6 +20,7 @@ from policytool.model.model import Effect, Source
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT
+from policytool.reports import layout
 from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection.fields import (
     REPORT,
@@ -65,7 +66,7 @@ from policytool.support.grouping import group_pairs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from policytool.commands.inspect import SelectedInspection
+    from policytool.commands.inspect import FittingArchitectures, SelectedInspection
     from policytool.formats.document import TracedOp
     from policytool.model.model import Layer, Model, Signature
     from policytool.reports.layout import View
@@ -212,6 +213,7 @@ def _model(
     if fix.arguments is not None:
         effect = f" ({EFFECTS[fix.effect]})" if fix.effect is not Effect.UNCHANGED else ""
         yield Command(label=f"fix{effect}", words=migrate_words(model.path, fix.arguments))
+    yield from _architectures(selected.fits.get(model.path))
     yield Facts(facts=tuple(_facts(model, every_release=selected.selection.every_release)))
     if view.is_searchable:
         yield from charts(layers)
@@ -237,6 +239,17 @@ def _model(
         sentences.append(f"the conversion to Keras 3 was not planned: {fix.obstacle}")
     if sentences:
         yield Notes(texts=tuple(sentences), tone=Tone.CAUTION)
+
+
+def _architectures(fits: FittingArchitectures | None) -> Iterator[Block]:
+    """Yield the architectures that weights fit, with the command that joins them."""
+    if fits is None:
+        return
+    label = f"fits {', '.join(map(layout.file, fits.names))}"
+    if fits.command is None:
+        yield Sentence(text=label)
+    else:
+        yield Command(label=label, words=migrate_words(fits.command[0], fits.command[1:]))
 
 
 def _verdict(model: Model) -> Verdict:

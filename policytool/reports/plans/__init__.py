@@ -289,7 +289,8 @@ def _blocks(migration: Migration, view: View) -> Iterator[Block]:
 
 def _source(migration: Migration) -> Fact:
     plan = migration.plan
-    facts = [plan.path, TITLES.get(plan.format, plan.format)]
+    paths = filter(None, (plan.path, plan.weights))
+    facts = [" with the weights ".join(paths), TITLES.get(plan.format, plan.format)]
     if plan.generation is not None:
         facts.append(f"config of {generation_words(plan.generation)}")
     if plan.base_policy is not None:

@@ -400,7 +400,17 @@ _VERIFIED: Final[Record[Verified]] = Record(
 PLAN: Final[Record[Migration]] = Record(
     "plan",
     (
-        *fields_of("plan", (Field("path", TEXT),)),
+        *fields_of(
+            "plan",
+            (
+                Field("path", TEXT),
+                Field(
+                    "weights",
+                    OPTIONAL_TEXT,
+                    "Path of the separate weights of an architecture; null without them.",
+                ),
+            ),
+        ),
         Field(
             "output",
             OPTIONAL_TEXT,
