@@ -163,7 +163,7 @@ class _Kernels:
     def unsupported_dtype(self, node: Any, kind: str) -> str | None:
         """
         Return a dtype of the node that no kernel supports for its attribute, preferably a float
-        dtype; if every dtype is supported by some kernel, any dtype of the node.
+        dtype. If some kernel supports each dtype, return any dtype of the node.
         """
         kernels = self._of(node, kind)
         dtypes_of_node = {

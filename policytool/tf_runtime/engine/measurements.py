@@ -277,7 +277,10 @@ class Measured(NamedTuple):
     """
 
     def merge(self, other: Measured) -> Measured:
-        """Return the numbers over the batches of both; the changes already cover both."""
+        """
+        Return the measurements over the batches of both. Changes are counted in the same object, so
+        they already include both.
+        """
         return Measured(
             np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
             self.histograms + other.histograms,

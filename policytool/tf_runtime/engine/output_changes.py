@@ -146,7 +146,7 @@ class OutputChanges:
             self._compare(reference[usable].astype("float64"), candidate[usable].astype("float64"))
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything by name."""
+        """Return all counts by name."""
         return {
             "samples": self.samples,
             "compared": self.compared,
@@ -293,7 +293,7 @@ class Shares:
     """The largest share."""
 
     def update(self, changed: Any) -> None:
-        """Add a batch: for each sample, which of its rows changed, or the share that did."""
+        """Add a batch, with the changed rows of each sample, or their share."""
         shares = changed.reshape(len(changed), -1).mean(1, dtype="float64")
         self.samples += len(shares)
         self.changed += int((shares > 0).sum())
@@ -337,9 +337,9 @@ class Moments:
 
     def to_json(self) -> list[dict[str, float]]:
         """
-        Return, for each channel or for all together, the sum of squared errors, that of the worst
-        sample, that of the squares of each sample's sum, and the sum of squared distances of the
-        reference's values from their mean.
+        Return four sums for each channel, or for all channels together: the squared errors of all
+        samples, those of the worst sample, the squares of each sample's sum, and the squared
+        distances of the reference's values from their mean.
         """
         squared_distances = np.maximum(self._squares - np.square(self._sum) / self._count, 0)
         size = np.abs(self._origin + self._sum / self._count)
@@ -363,7 +363,10 @@ class Moments:
         ]
 
     def _join(self) -> None:
-        """Make all channels one; the squares of samples' sums are at most those that follow."""
+        """
+        Combine all channels into one. The sum of the squares of the samples' sums is then an upper
+        bound.
+        """
         origin = self._origin.mean()
         shift = self._origin - origin
         squares = self._squares + 2 * shift * self._sum + self._count * np.square(shift)
@@ -382,7 +385,7 @@ class Moments:
 
 
 def _unmatched_share(reference: Any, candidate: Any) -> Any:
-    """Return one less the intersection over the union of each sample; 0 for two empty masks."""
+    """Return 1 minus the intersection over union of each sample; 0 for two empty masks."""
     flat = [mask.reshape(len(mask), -1) for mask in (reference, candidate)]
     union = (flat[0] | flat[1]).sum(1)
     both = (flat[0] & flat[1]).sum(1)

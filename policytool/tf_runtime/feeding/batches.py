@@ -43,7 +43,10 @@ class ExtremeBatch:
     def __init__(
         self, kinds: Sequence[str], make: Callable[[Sequence[str], int], Any], first: int = 0
     ) -> None:
-        """``make`` returns tensors for kinds, and the number of the first row of these kinds."""
+        """
+        Set the kinds of values. ``make`` returns tensors for kinds, and receives the number of the
+        first row of these kinds.
+        """
         self.kinds = tuple(kinds)
         self._make = make
         self._first = first
@@ -267,7 +270,7 @@ class Feeder:
     def first(
         self, choices: Sequence[tuple[Sequence[Recipe], int]], call: Callable[[Any], Any]
     ) -> FedInputs:
-        """Return synthetic inputs of the first kind that the model accepts."""
+        """Return synthetic inputs according to the first of the choices that the model accepts."""
         failed: BaseException | None = None
         for recipes, size in choices:
             rows = self.batch_size if self.fixed is not None else 1
@@ -323,7 +326,7 @@ class Feeder:
         return fed
 
     def _from_file(self, recipes: Sequence[Recipe]) -> FedInputs:
-        """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
+        """Return the inputs of a file in batches; the last batch may be shorter."""
         arrays, fittings = given_arrays.read_arrays(self.wanted["file"], self.slots, recipes)
         self._note_not_finite(arrays, "the inputs file contains")
         source = Source(self.wanted["file"], given_arrays.CODE, "the file")
@@ -532,7 +535,7 @@ def _drawn_shape(slot: Slot, size: int, rows: int) -> list[int]:
 
 
 def _thinned(slot: Slot, array: Any, random: Any) -> Any:
-    """Return the array with most values set to zero if the input is sparse."""
+    """Return an array in which most values are zero if the input is sparse."""
     if slot.kind != SPARSE or array.dtype.kind == "O":
         return array
     return np.where(random.uniform(size=array.shape) < _SPARSE, np.zeros_like(array), array)

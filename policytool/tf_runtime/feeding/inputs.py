@@ -101,9 +101,10 @@ def feed_known_signature(
 ) -> FedInputs:
     """
     Return inputs for ``signature(**inputs)`` in the range that the inputs of ``model`` with the
-    same names accept; ``size`` is used for open dimensions.
+    same names accept.
 
-    The signature is not called, because a state that it keeps could not be reset.
+    ``size`` is used for open dimensions. The signature is not called, because it may have a state
+    that cannot be reset.
 
     :raises Refused: as :func:`feed_model`.
     """
@@ -150,8 +151,8 @@ def forget_states(model: Any) -> None:
 
 def _smallest_table(signature: Any, loaded: Any) -> int:
     """
-    Return the number of rows of the smallest table among the variables named embeddings: for ids
-    out of range, a GPU returns zeros and no error.
+    Return the number of rows of the smallest variable named embeddings. For ids beyond it, a GPU
+    returns zeros without an error.
     """
     variables = [
         variable
