@@ -180,11 +180,11 @@ def test_options_are_those_of_the_command(
     name: str, options: dict[str, Any], arguments: tuple[str, ...]
 ) -> None:
     """The same option gives the same plan."""
-    found = policytool.migrate(FIXTURES / name, preview=True, **options).to_dict()
+    result = policytool.migrate(FIXTURES / name, preview=True, **options).to_dict()
     ended = run("migrate", FIXTURES / name, "--preview", "--format", "json", *arguments)
-    assert found["plans"]
+    assert result["plans"]
     assert ended.out.strip()
-    assert found == json.loads(ended.out)
+    assert result == json.loads(ended.out)
 
 
 def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:

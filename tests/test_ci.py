@@ -39,24 +39,24 @@ STEPS: Final = {step.get("name", step.get("uses")): step for step in ACTION["run
 
 def options(command: str) -> set[str]:
     """Return every spelling of the options of a command."""
-    found = cli.get_command(click.Context(cli), command)
-    assert found is not None
+    result = cli.get_command(click.Context(cli), command)
+    assert result is not None
     return {
         spelling
-        for parameter in found.params
+        for parameter in result.params
         for spelling in (*parameter.opts, *parameter.secondary_opts)
     }
 
 
 def unknown(text: str) -> set[str]:
     """Return the options in a text of ``policytool`` commands that those do not have."""
-    found = re.findall(
+    result = re.findall(
         r"policytool (inspect|audit|migrate|diff|policies|rules|completion)\b((?:[^\n|`]|\\\n)*)",
         text,
     )
     return {
         f"{name} {word}"
-        for name, rest in found
+        for name, rest in result
         for word in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest)
         if word not in {*options(name), "--help"}
     }
@@ -278,7 +278,8 @@ def test_inputs_of_the_action_are_declared_and_used() -> None:
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(ACTION["inputs"])
     assert all(
-        one["description"] and isinstance(one["default"], str) for one in ACTION["inputs"].values()
+        item["description"] and isinstance(item["default"], str)
+        for item in ACTION["inputs"].values()
     )
     ids = {step["id"] for step in ACTION["runs"]["steps"] if "id" in step}
     assert set(re.findall(r"steps\.([a-z-]+)", text)) <= ids
@@ -298,8 +299,8 @@ def test_actions_of_others_are_pinned_by_commit() -> None:
     """
     used = re.findall(r"uses: *(.*)", (ROOT / "action.yml").read_text(encoding="utf-8"))
     assert len(used) == sum("uses" in step for step in ACTION["runs"]["steps"])
-    for one in used:
-        assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+    for item in used:
+        assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", item)
 
 
 def test_the_action_imports_nothing_from_the_checkout() -> None:
@@ -402,12 +403,12 @@ def test_action_audits_models(runner: Runner) -> None:
     assert done.returncode == 0, done.stderr
     assert runner.outputs() == {"exit-code": "1", "sarif": "policytool.sarif"}
     sarif = json.loads((runner.work / "policytool.sarif").read_text(encoding="utf-8"))
-    found = {
+    actual = {
         result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         for result in sarif["runs"][0]["results"]
     }
-    assert "models/model.h5" in found
-    assert "models/exported" not in found
+    assert "models/model.h5" in actual
+    assert "models/exported" not in actual
     assert "PT101" in runner.summary()
     assert "models/model.h5" in done.stdout
     assert runner.run("Result").returncode == 1
@@ -625,11 +626,11 @@ def test_paths_of_the_action_are_not_options(runner: Runner) -> None:
     before = {path.name for path in runner.work.iterdir()}
     assert runner.run("Audit", paths="\n".join([*names, "--"])).returncode == 0
     sarif = json.loads((runner.work / "policytool.sarif").read_text(encoding="utf-8"))
-    found = {
+    actual = {
         unquote(result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
         for result in sarif["runs"][0]["results"]
     }
-    assert found == set(names)
+    assert actual == set(names)
     assert {path.name for path in runner.work.iterdir()} == {*before, "policytool.sarif"}
 
 

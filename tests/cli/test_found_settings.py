@@ -106,7 +106,7 @@ def test_allow_list_of_keys_equals_the_list_on_the_security_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "key", "value"), [one for one in options() if one[1] not in ISSUE], ids=str
+    ("command", "key", "value"), [option for option in options() if option[1] not in ISSUE], ids=str
 )
 def test_every_other_option_in_found_settings_is_rejected(
     command: str, key: str, value: str, project: Path

@@ -150,11 +150,11 @@ def peak(place: Path, *arguments: str) -> int:
         check=True,
         cwd=place,
     )
-    found = json.loads(done.stdout)
-    assert found["code"] == ("--preview" in arguments), (place / "messages").read_text(
+    result = json.loads(done.stdout)
+    assert result["code"] == ("--preview" in arguments), (place / "messages").read_text(
         encoding="utf-8"
     )
-    peak: int = found["mib"]
+    peak: int = result["mib"]
     return peak
 
 

@@ -77,9 +77,9 @@ def came_from_cache(*arguments: str) -> tuple[int, int]:
     plain = run("inspect", *urls, "--format", "json")
     ended = run("inspect", *urls, "--format", "json", "--cache", "cache", "-v")
     assert (ended.out, ended.code) == (plain.out, plain.code)
-    found = re.search(r"(\d+) of (\d+) results", ended.err)
-    assert found is not None
-    return int(found[1]), int(found[2])
+    result = re.search(r"(\d+) of (\d+) results", ended.err)
+    assert result is not None
+    return int(result[1]), int(result[2])
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])

@@ -149,7 +149,7 @@ def test_named_settings_file_sets_options_of_a_search(place: Path) -> None:
 def test_a_failure_is_in_the_json_report() -> None:
     """With no search and no plan."""
     ended = tune("a.h5", *TO, "--format", "json")
-    found = json.loads(ended.out)
+    result = json.loads(ended.out)
     assert ended.code == 3
-    assert (found["tuning"], found["plans"]) == (None, [])
-    assert [failure["code"] for failure in found["failures"]] == ["no-python"]
+    assert (result["tuning"], result["plans"]) == (None, [])
+    assert [failure["code"] for failure in result["failures"]] == ["no-python"]

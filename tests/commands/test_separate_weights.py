@@ -106,8 +106,8 @@ def test_weights_of_each_layout(name: str, tmp_path: Path) -> None:
     architecture.write_text(json.dumps(sequential(layer)), encoding="utf-8")
     assert joined(architecture, weights).status is Status.WRITTEN
     stored = contents(weights)[1] if not name.endswith(".index") else {}
-    made = contents(tmp_path / "joined.keras")[1]
-    assert set(stored.values()) <= set(made.values())
+    result = contents(tmp_path / "joined.keras")[1]
+    assert set(stored.values()) <= set(result.values())
     if name.endswith(".index"):
         again = joined(architecture, weights.with_suffix(""), output=tmp_path / "again.keras")
         assert again.status is Status.WRITTEN

@@ -62,8 +62,8 @@ def cases(
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cases"]
-    return found
+    result: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cases"]
+    return result
 
 
 def test_pure_functions_that_models_name_are_listed(cases: Mapping[str, Mapping[str, Any]]) -> None:

@@ -91,7 +91,7 @@ def test_a_signal_ends_a_run_in_a_slow_step(
         "signals in slow steps",
         itertools.product(
             # explain reads no model
-            [one.name for one in COMMANDS if not one.with_tensorflow and one.name != "explain"],
+            [item.name for item in COMMANDS if not item.with_tensorflow and item.name != "explain"],
             SLOW_STEPS,
             DISTURBED,
         ),

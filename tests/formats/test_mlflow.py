@@ -179,10 +179,10 @@ def _stored(source: Path) -> str:
 
 def report(*arguments: str | Path) -> Any:
     """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
-    found = run("inspect", *arguments, "--format", "json").json
-    for model in found["models"]:
+    result = run("inspect", *arguments, "--format", "json").json
+    for model in result["models"]:
         model["path"] = ""
-    return found
+    return result
 
 
 def test_each_format_is_read_as_a_local_one(registry: Registry) -> None:
@@ -220,7 +220,9 @@ def test_audit_and_diff_read_values(registry: Registry) -> None:
     for source in MODELS:
         url = f"{FIXTURES}@champion/data/{_stored(source)}"
         assert run("diff", url, source).code == 0
-        audits = [run("audit", "--weights", one, "--format", "json").json for one in (url, source)]
+        audits = [
+            run("audit", "--weights", item, "--format", "json").json for item in (url, source)
+        ]
         assert audits[0]["models"][0]["findings"] == audits[1]["models"][0]["findings"]
 
 

@@ -73,10 +73,10 @@ def _no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def report(*arguments: str | Path) -> Any:
     """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
-    found = run("inspect", *arguments, "--format", "json").json
-    for model in found["models"]:
+    result = run("inspect", *arguments, "--format", "json").json
+    for model in result["models"]:
         model["path"] = ""
-    return found
+    return result
 
 
 def codes(*arguments: str) -> list[str]:
@@ -94,7 +94,7 @@ def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) ->
     """
     ended = run("inspect", model, "--format", "json")
     assert ended.code == 0
-    assert [one["path"] for one in ended.json["models"]] == [f"{model}/data/model.h5"]
+    assert [item["path"] for item in ended.json["models"]] == [f"{model}/data/model.h5"]
     assert report(f"{model}/data/model.h5") == report(server.root / "data/model.h5")
     assert report(f"{model}/data/*.h5") == report(str(server.root / "data/*.h5"))
 
@@ -495,8 +495,8 @@ def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None
 def test_full_disk_gives_a_one_line_error(server: StandInMlflow) -> None:
     """A full disk for temporary files is a one-line error."""
     server.ranges = False
-    made = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
-    with mock.patch("policytool.support.files.mlflow_registry.tempfile.TemporaryFile", made):
+    result = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
+    with mock.patch("policytool.support.files.mlflow_registry.tempfile.TemporaryFile", result):
         assert failing_read(server, 0) == "unreadable"
 
 
@@ -636,6 +636,6 @@ def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_pat
 
 def test_a_registered_model_is_no_local_file() -> None:
     """Commands that need a local file report an error for a registered model."""
-    found = discovery.Input(path=remote_path.parse(MODEL), exact=True)
+    result = discovery.Input(path=remote_path.parse(MODEL), exact=True)
     with pytest.raises(UsageError):
-        _ = found.local_path
+        _ = result.local_path

@@ -85,9 +85,9 @@ def test_commands_of_a_report_fix_the_findings(tmp_path: Path) -> None:
     """The arguments of a fix lead to a file in which the rule has no finding."""
     model = tmp_path / "it's $(my) model.h5"
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
-    (found,) = run("audit", model, "--format", "json").json["models"]
+    (result,) = run("audit", model, "--format", "json").json["models"]
     remedies = [
-        finding["fix"]["arguments"] for finding in found["findings"] if finding["rule"] == "PT101"
+        finding["fix"]["arguments"] for finding in result["findings"] if finding["rule"] == "PT101"
     ]
     assert remedies == [[]]
     assert run("migrate", model, "-o", tmp_path / "fixed.h5", *remedies[0]).code == 0

@@ -158,10 +158,10 @@ def test_fragment_has_no_script() -> None:
 def test_length_of_bars_is_proportional_to_the_amount() -> None:
     """The longest bar has the full width, and bars without any amount have no length."""
     amounts = [3.0, 1.0, 0.0]
-    found = html.bars(
+    result = html.bars(
         Bars(title="", bars=tuple(Bar(label="", value=amount, text="") for amount in amounts))
     )
-    assert [one.percent for one in found] == [100.0, 33.33, 0.0]
+    assert [item.percent for item in result] == [100.0, 33.33, 0.0]
     assert html.bars(Bars(title="", bars=(Bar(label="", value=0.0, text=""),)))[0].percent == 0
 
 

@@ -166,8 +166,8 @@ def label(row: str) -> str:
 
 def test_selected_layers_without_their_parent_have_longer_names() -> None:
     """The tree contains only selected layers."""
-    found = inspected(NESTED).inspection
-    rows = rows_of(select(found, Selection(layer="mlp|.*/tail|.*_[ab]")))
+    result = inspected(NESTED).inspection
+    rows = rows_of(select(result, Selection(layer="mlp|.*/tail|.*_[ab]")))
     assert [re.split("  +(?=[A-Z])", row)[0][2:] for row in rows] == [
         "mlp",
         "├─ block/block_a",
@@ -317,11 +317,11 @@ def test_a_stored_dtype_that_differs_has_a_column() -> None:
 
 def test_selections_and_models_without_layers_have_a_sentence() -> None:
     """The sentence replaces the table."""
-    found = inspected(MODELS[0]).inspection
+    result = inspected(MODELS[0]).inspection
     assert "No layer is selected." in TABLE.render(
-        SelectedInspection(inspection=found, selection=Selection(layer="none")), View()
+        SelectedInspection(inspection=result, selection=Selection(layer="none")), View()
     )
-    (model,) = found.models
+    (model,) = result.models
     assert "The file has no layers." in TABLE.render(whole(replace(model, layers=())), View())
 
 

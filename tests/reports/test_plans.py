@@ -80,7 +80,7 @@ def planned(name: str) -> Migrations:
 
 def rendered(reporter: str, name: str, view: View | None = None) -> str:
     """Return a case's report."""
-    return next(one for one in PLAN_REPORTERS if one.name == reporter).render(
+    return next(item for item in PLAN_REPORTERS if item.name == reporter).render(
         planned(name), view or View()
     )
 
@@ -95,15 +95,15 @@ class TestPlans(ReportContract):
 def test_markdown_escapes_names(tmp_path: Path) -> None:
     """A layer whose name is markup is one cell of text."""
     path = h5_model(tmp_path / "a|b.h5", sequential(dense("x|<b>`@y", dtype=LOSS_SCALED)))
-    found = tuple(
-        one
-        for one in migrate_all(
+    actual = tuple(
+        item
+        for item in migrate_all(
             list(discovery.inputs([str(path)])), Options(), Destination(write=False)
         )
-        if isinstance(one, Migration)
+        if isinstance(item, Migration)
     )
     text = next(reporter for reporter in PLAN_REPORTERS if reporter.name == "markdown").render(
-        Migrations(migrations=found, failures=()), View()
+        Migrations(migrations=actual, failures=()), View()
     )
     assert "mlp/x|" not in text
     assert "mlp&#47;x&#124;&#60;b&#62;&#96;&#64;y" in text
@@ -176,16 +176,16 @@ def _named(patch: Path, name: str) -> Path:
 def table(file: str, options: Options) -> str:
     """Return the table of a fixture's plan."""
     inputs = list(discovery.inputs([str((FIXTURES / file).relative_to(ROOT))]))
-    found = Migrations(
+    result = Migrations(
         migrations=tuple(
-            one
-            for one in migrate_all(inputs, options, Destination(write=False))
-            if isinstance(one, Migration)
+            item
+            for item in migrate_all(inputs, options, Destination(write=False))
+            if isinstance(item, Migration)
         ),
         failures=(),
     )
     return next(reporter for reporter in PLAN_REPORTERS if reporter.name == "table").render(
-        found, View(width=200)
+        result, View(width=200)
     )
 
 

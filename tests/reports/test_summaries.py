@@ -192,7 +192,7 @@ def test_first_line_counts_the_models_that_load() -> None:
 def test_reasons_that_are_not_shown_are_counted() -> None:
     """HTML has them all."""
     summary = _case("many")
-    (release,) = (one for one in summary.releases if one.release == "keras3.15")
+    (release,) = (release for release in summary.releases if release.release == "keras3.15")
     assert len(release.reasons) > 10
     left = release.reasons[10:]
     text = " ".join(_rendered("table", summary, View(width=200)).split())
@@ -200,7 +200,7 @@ def test_reasons_that_are_not_shown_are_counted() -> None:
     assert f": {len(left)} other reason{plural}" in text
     page = _rendered("html", summary)
     assert "other reason" not in page
-    assert all(one.reason.split("`")[0] in page for one in left)
+    assert all(item.reason.split("`")[0] in page for item in left)
 
 
 def test_reasons_above_the_limit_are_counted_as_other() -> None:

@@ -83,8 +83,8 @@ def test_sentences_of_a_text_end_early() -> None:
 def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
     """``Masking`` needs the mask value in all features of a step."""
     slot = Slot("series", [None, LENGTH, 2], "float32")
-    made = recipe(slot, [ReachedLayer(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
-    (array,) = drawn([(slot, made)])
+    result = recipe(slot, [ReachedLayer(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
+    (array,) = drawn([(slot, result)])
     masked = (array == -1.0).all(axis=-1)
     assert masked[3].all()
     assert masked[1].any()

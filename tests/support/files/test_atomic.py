@@ -230,11 +230,11 @@ def test_long_names_have_drafts_too(tmp_path: Path) -> None:
 
 
 def _directory(target: Path, data: bytes, like: Path, **how: Any) -> None:
-    with DirectoryDraft.beside(target) as made:
-        made.member(Path("a")).path.write_bytes(data)
-        made.member(Path("below/b")).path.write_bytes(data)
-        made.links[Path("link")] = "a"
-        made.publish(target, like=like, **how)
+    with DirectoryDraft.beside(target) as result:
+        result.member(Path("a")).path.write_bytes(data)
+        result.member(Path("below/b")).path.write_bytes(data)
+        result.links[Path("link")] = "a"
+        result.publish(target, like=like, **how)
 
 
 @pytest.fixture
