@@ -65,7 +65,7 @@ class Fleet(Generic[Item]):
             reason = cache.unwritten.strerror or cache.unwritten
             messages.warning(f"--cache {cache.directory} could not keep all results: {reason}")
         if verbose:
-            messages.note(f"{cache.found} of {cache.asked} results came from the cache")
+            messages.note(f"{cache.hits} of {cache.requested} results came from the cache")
 
 
 def no_model(every: Sequence[object], shard: Shard | None, *, is_ok: bool = False) -> Exit:

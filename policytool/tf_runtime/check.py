@@ -166,7 +166,7 @@ class DeviceRun:
         report = {
             "device": about,
             "signature": None,
-            "inputs": self.fed.told,
+            "inputs": self.fed.report,
             "missing": self.lacking,
             "fallbacks": [op for op in self.missing if op["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
@@ -310,7 +310,7 @@ class DeviceRun:
         """
         Return the factor by which synthetic inputs may be scaled; the user's inputs are not scaled.
         """
-        if not self.job["overflow_probe"] or self.fed.told["kind"] != "synthetic":
+        if not self.job["overflow_probe"] or self.fed.report["kind"] != "synthetic":
             return None
         return overflow_probe.probe_overflow(
             self.tf, self.pair, self.fed, measured.vectors, self.step

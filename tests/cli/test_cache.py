@@ -76,7 +76,7 @@ def came_from_cache(directory: Path) -> tuple[int, int]:
     """Audit with the cache, and return the number of results from the cache and of all results."""
     cache = ResultCache(Path("cache"))
     assert audited(directory, cache) == audited(directory)
-    return cache.found, cache.asked
+    return cache.hits, cache.requested
 
 
 def entries() -> list[Path]:
@@ -390,7 +390,7 @@ def test_forged_entry_is_made_again(models: Path) -> None:
     entry.write_bytes(b"policytool-cache 1 " + checksum + b"\n{}")
     cache = ResultCache(Path("cache"))
     assert audited(models, cache) == audited(models)
-    assert (cache.found, cache.asked) == (5, 6)
+    assert (cache.hits, cache.requested) == (5, 6)
     assert came_from_cache(models) == (6, 6)
 
 

@@ -314,7 +314,7 @@ class Child:
         ]
         return {
             "loaded": True,
-            "told": fed.told,
+            "told": fed.report,
             "batch_size": fed.batch_size,
             "specs": [spec.shape.as_list() for spec in nest.flatten(fed.specs)],
             "batches": [

@@ -282,7 +282,7 @@ def words(library: Any) -> Callable[[Any, Any], Any]:
     def batches(signature: Any, root: Any) -> Any:
         drawn = fed(library)(signature, root)
         known = tf.constant(["red", "green", "blue"])
-        return only([{**batch, "word": known} for batch in drawn.batches], drawn.told)
+        return only([{**batch, "word": known} for batch in drawn.batches], drawn.report)
 
     return batches
 

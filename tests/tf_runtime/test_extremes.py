@@ -156,7 +156,7 @@ def feeder(rows_: int, made: Recipe, slot: Slot, *, fixed: int | None = None, **
     """Return the feeder of an input, with arrays as tensors; ``fixed`` is its batch size."""
     found: Any = object.__new__(Feeder)
     found.slots = [slot]
-    found.wanted = {"seed": 1, "batches": 1, "extremes": True, **wanted}
+    found.options = {"seed": 1, "batches": 1, "extremes": True, **wanted}
     found.batch_size = rows_
     found.fixed = fixed
     found._packed = lambda arrays: arrays  # noqa: SLF001  # no tensors
@@ -188,8 +188,8 @@ def test_additional_batches_contain_all_edge_rows(
     high, low = SPREAD, -SPREAD
     assert seen == {(1, 1), (high, high), (low, low), (high, low), (low, high)}
     assert len(fed.extremes) == {1: 5, 2: 3, 3: 3, 4: 2}.get(size, 1)
-    assert fed.told["batches"] == 1 + len(fed.extremes)
-    assert fed.told["extra"] == [CONSTANT, EDGES]
+    assert fed.report["batches"] == 1 + len(fed.extremes)
+    assert fed.report["extra"] == [CONSTANT, EDGES]
 
 
 def test_a_verification_has_random_batches_only() -> None:
@@ -197,7 +197,7 @@ def test_a_verification_has_random_batches_only() -> None:
     fed = feeder(8, NORMAL, SLOT, extremes=False)
     assert fed.extremes == []
     assert len(fed.all) == len(fed.batches) == 1
-    assert "extra" not in fed.told
+    assert "extra" not in fed.report
 
 
 def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
@@ -223,9 +223,9 @@ def test_batch_that_the_reference_cannot_compute_is_left_out() -> None:
     result = measured(fed, 0, lambda array: (array < 0).any())
     assert len(result) == 1
     assert (result[0][0] == 1).all()
-    assert fed.told["extra"] == [CONSTANT]
-    assert fed.told["batches"] == 2
-    (note,) = fed.told["notes"]
+    assert fed.report["extra"] == [CONSTANT]
+    assert fed.report["batches"] == 2
+    (note,) = fed.report["notes"]
     assert note.startswith("the batch of the lowest and highest values was left out because the ")
     assert len(saved) == 2
 
@@ -234,9 +234,11 @@ def test_all_batches_may_be_left_out() -> None:
     """If all additional batches are skipped, the random batches are compared."""
     fed = feeder(8, NORMAL, SLOT)
     assert measured(fed, 0, lambda array: True) == []
-    assert fed.told["extra"] == []
-    assert len(fed.all) == fed.told["batches"] == 1
-    assert [LABELS[kind] in note for kind, note in zip(KINDS, fed.told["notes"], strict=True)] == [
+    assert fed.report["extra"] == []
+    assert len(fed.all) == fed.report["batches"] == 1
+    assert [
+        LABELS[kind] in note for kind, note in zip(KINDS, fed.report["notes"], strict=True)
+    ] == [
         True,
         True,
     ]
@@ -246,4 +248,4 @@ def test_infinities_of_the_random_batches_are_the_model_s_own() -> None:
     """A batch with no more infinities than random batches is kept."""
     fed = feeder(8, NORMAL, SLOT)
     assert len(measured(fed, 2, lambda array: True)) == 1
-    assert fed.told["notes"] == []
+    assert fed.report["notes"] == []

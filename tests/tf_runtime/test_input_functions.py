@@ -49,7 +49,7 @@ def given(
     feeder.batch_size = feeder.fixed or wanted.get("batch_size") or 8
     most = {"batches": 5, "bytes": 1000}
     beyond = {"beyond_batches": "too many", "beyond_bytes": "too much"}
-    feeder.wanted = {
+    feeder.options = {
         "file": None,
         "function": name or f"{module}:made",
         "directory": str(place),

@@ -34,7 +34,7 @@ def drawn(inputs: list[tuple[Slot, Recipe]], *, batch: int | None = None) -> lis
     """Return the arrays of all batches of each input, as a verification draws them."""
     feeder: Any = object.__new__(Feeder)
     feeder.slots = [slot for slot, _ in inputs]
-    feeder.wanted = {"seed": 11, "batches": 2, "pads_every_way": True}
+    feeder.options = {"seed": 11, "batches": 2, "pads_every_way": True}
     feeder.batch_size = batch or 8
     feeder._fed_inputs = lambda batches, *_: SimpleNamespace(batches=batches)  # noqa: SLF001  # no tensors
     fed = feeder.synthetic([made for _, made in inputs], LENGTH)

@@ -248,7 +248,7 @@ class Trials:
         return {
             "device": self.about,
             "signature": None,
-            "inputs": self.fed.told,
+            "inputs": self.fed.report,
             "missing": [],
             "fallbacks": [],
             "unmatched": [],

@@ -40,8 +40,8 @@ def feed_model(library: Library, model: Any, options: Mapping[str, Any]) -> FedI
     With ``extremes``, extra batches are added to drawn inputs. With ``halves``, the
     user's inputs are cut into at least two batches. A model with open dimensions is called once or
     more, to find a size that it accepts. ``like`` is the entry ``inputs`` of
-    :attr:`FedInputs.told` for another file of the same model; the file then has the inputs of that
-    model.
+    :attr:`FedInputs.report` for another file of the same model; the file then has the inputs of
+    that model.
 
     :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file``, ``user-function``
         and ``not-callable``.
