@@ -329,7 +329,7 @@ def test_findings_are_reported_if_a_limit_ends_the_plan_of_a_command(place: Path
 
 _SERIALLY: Final = """\
 import json, os, sys
-from policytool.cli.lines_report import LineWriter
+from policytool.cli.fleets import LineWriter
 from policytool.commands import inspect
 from policytool.commands.batch import parallel
 from policytool.formats.discovery import inputs
