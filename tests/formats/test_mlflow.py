@@ -16,7 +16,7 @@ import subprocess
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from unittest import mock
 
 import pytest
@@ -24,6 +24,7 @@ import requests
 
 from policytool.support.files import opening
 from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, START, run, run_process
+from tests.helpers.located_reports import report
 from tests.helpers.marks import ALONE, SLOW
 from tests.helpers.paths import ROOT
 
@@ -175,14 +176,6 @@ def _no_memory() -> Iterator[None]:
 
 def _stored(source: Path) -> str:
     return f"model{source.suffix}"
-
-
-def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
-    result = run("inspect", *arguments, "--format", "json").json
-    for model in result["models"]:
-        model["path"] = ""
-    return result
 
 
 def test_each_format_is_read_as_a_local_one(registry: Registry) -> None:

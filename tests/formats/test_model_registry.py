@@ -19,6 +19,7 @@ from policytool.formats import discovery
 from policytool.support.errors import UsageError
 from policytool.support.files import opening, remote, remote_path, remote_requests
 from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
+from tests.helpers.located_reports import report
 from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.small_models import dense, h5_model, sequential
 from tests.helpers.stand_in_mlflow import (
@@ -69,14 +70,6 @@ def _no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     opening.forget()
     yield
     opening.forget()
-
-
-def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
-    result = run("inspect", *arguments, "--format", "json").json
-    for model in result["models"]:
-        model["path"] = ""
-    return result
 
 
 def codes(*arguments: str) -> list[str]:

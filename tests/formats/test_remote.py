@@ -26,6 +26,7 @@ from policytool.support.errors import UsageError
 from policytool.support.files import opening, remote, remote_path, remote_requests, remote_stream
 from policytool.support.text import codec
 from tests.conftest import run, run_process
+from tests.helpers.located_reports import report
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import RangeServer, range_server
@@ -66,14 +67,6 @@ def bucket() -> Iterator[Any]:
     """Start an S3 server on this machine, and return the client of a new bucket."""
     with s3_bucket() as client:
         yield client
-
-
-def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
-    result = run("inspect", *arguments, "--format", "json").json
-    for model in result["models"]:
-        model["path"] = ""
-    return result
 
 
 def h5_file(path: Path) -> Path:

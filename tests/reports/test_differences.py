@@ -28,10 +28,11 @@ from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.support.text.jsontext import ABSENT
 from tests.contracts.report_contract import ReportContract, strict_json
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
+
+pytestmark = pytest.mark.usefixtures("in_the_root")
 
 CASES: Final = {
     "same": ("tf2.15/default_float32.h5", "tf2.15/default_float32.keras"),
@@ -47,12 +48,6 @@ CASES: Final = {
     "unlike": ("tf2.3/tf_op_layers.h5", "tf2.15/tf_op_layers.h5"),
     "failure": ("tf2.15/default_float32.h5", "gone.keras"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 def rendered(reporter: str, found: Differences, view: View | None = None) -> str:

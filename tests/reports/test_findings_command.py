@@ -12,18 +12,13 @@ from policytool.reports.findings import FINDING_REPORTERS
 from tests.conftest import FIXED_SCALE_H5, run, run_process
 from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("in_the_root")
+
 NAMES: Final = tuple(reporter.name for reporter in FINDING_REPORTERS)
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 @for_each("name", NAMES)

@@ -33,13 +33,10 @@ _PLACE: Final = "shared/reference/schemas"
 SCHEMAS: Final = next(
     (found for parent in ROOT.parents if (found := parent / _PLACE).is_dir()), None
 )
-pytestmark = pytest.mark.skipif(SCHEMAS is None, reason=f"no {_PLACE} beside this tree")
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
+pytestmark = [
+    pytest.mark.usefixtures("in_the_root"),
+    pytest.mark.skipif(SCHEMAS is None, reason=f"no {_PLACE} beside this tree"),
+]
 
 
 @cache

@@ -24,7 +24,8 @@ from tests.contracts.report_contract import ReportContract
 from tests.contracts.reporter_contract import MODELS, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import ROOT
+
+pytestmark = pytest.mark.usefixtures("in_the_root")
 
 NESTED = "keras2.2.4/nested_models.h5"
 TABLE = REPORTERS[0]
@@ -41,12 +42,6 @@ class TestInspection(ReportContract):
     def golden(self, case: str, suffix: str) -> str:
         """Return the name of a golden file, which begins with that of the model."""
         return f"{case.replace('/', '-')}.{suffix}"
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 def test_golden_table_in_colour() -> None:

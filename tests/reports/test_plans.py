@@ -24,6 +24,8 @@ from tests.helpers.small_models import LOSS_SCALED, dense, h5_model, sequential
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("in_the_root")
+
 CASES: Final[dict[str, tuple[str, Options]]] = {
     "modernise": ("tf2.3/exp_mf16_fixed128.h5", Options()),
     "uncompiled": ("tf2.3/exp_mf16_fixed128_uncompiled.h5", Options()),
@@ -55,12 +57,6 @@ CASES: Final[dict[str, tuple[str, Options]]] = {
     ),
     "unconverted": ("tf2.15/lambda.h5", Options(target="keras3.15")),
 }
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 @cache

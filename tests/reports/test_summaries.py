@@ -25,18 +25,14 @@ from tests.contracts.report_contract import ReportContract, validator, without_s
 from tests.contracts.reporter_contract import MODELS, compared
 from tests.helpers.drawn_models import models
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import SelectedInspection
 
+pytestmark = pytest.mark.usefixtures("in_the_root")
+
 FAILURE: Final = Failure(path="models/=broken.h5", code="truncated", message="the file is cut")
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 def _summary(*results: Model | Failure | None, every_release: bool = False) -> FleetSummary:

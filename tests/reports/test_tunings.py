@@ -39,6 +39,8 @@ from tests.helpers.paths import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("in_the_root")
+
 
 class TestTunings(ReportContract):
     name = "tune"
@@ -51,12 +53,6 @@ class TestTunings(ReportContract):
     def is_too_wide(self, line: str, width: int) -> bool:
         """Words that are quoted for a shell are not broken."""
         return "$'" not in line and super().is_too_wide(line, width)
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 def rendered(reporter: str, found: Tunings, view: View | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,7 @@ from policytool.tf_runtime.feeding.batches import (
 from policytool.tf_runtime.feeding.reached_layers import WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import SPREAD, Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
-
-
-def layer(class_name: str, **attributes: Any) -> Any:
-    """Return a replacement for a layer of a class."""
-    return type(class_name, (SimpleNamespace,), {})(
-        name=class_name.lower(), get_config=dict, trainable=True, **attributes
-    )
+from tests.helpers.fake_layers import layer
 
 
 def embedding(count: int, *, scaling: tuple[float, float] = (1.0, 0.0), masks: bool = False) -> Any:

@@ -12,15 +12,9 @@ from policytool.tf_runtime.feeding.batches import PADDING_WAYS, Feeder
 from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
+from tests.helpers.fake_layers import layer
 
 LENGTH = 8
-
-
-def layer(class_name: str, **attributes: Any) -> Any:
-    """Return a replacement for a layer of a class."""
-    return type(class_name, (SimpleNamespace,), {})(
-        name=class_name.lower(), get_config=dict, trainable=True, **attributes
-    )
 
 
 def ids(shape: tuple[int, ...] = (LENGTH,)) -> tuple[Slot, Recipe]:

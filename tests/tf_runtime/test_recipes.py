@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,7 @@ import pytest
 from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
-
-
-def layer(class_name: str, **attributes: Any) -> Any:
-    """Return a replacement for a layer of a class."""
-    return type(class_name, (SimpleNamespace,), {})(
-        name=class_name.lower(), get_config=dict, trainable=True, **attributes
-    )
+from tests.helpers.fake_layers import layer
 
 
 def drawn(made: Recipe, *shape: int) -> Any:
