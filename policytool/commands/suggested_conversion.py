@@ -84,6 +84,7 @@ def models(
 
 
 def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:
+    """Return the command that converts a model to the newest Keras; None if no command does."""
     from policytool import rules
     from policytool.commands import model_command
 

@@ -46,6 +46,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
     keys: list[Any] = []
 
     def compute_outputs(inputs: Any) -> list[Any]:
+        """Return the outputs of all calls of the model."""
         tape = Tape(library, model, layer_paths_by_id(model))
         with tape.watching():
             model_calls.call(model, inputs)

@@ -246,6 +246,7 @@ def short_name(name: str) -> str:
 
 
 def _divide(tf: Any, count: int) -> None:
+    """Divide the CPU of this machine into several devices, for tests."""
     configuration = (
         getattr(tf.config, "LogicalDeviceConfiguration", None)
         or tf.config.experimental.VirtualDeviceConfiguration
@@ -258,6 +259,7 @@ def _divide(tf: Any, count: int) -> None:
 
 
 def _set_determinism(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
+    """Make ops deterministic and set the seed, if this release supports it."""
     has_setting = hasattr(tf.config.experimental, "enable_op_determinism")
     if deterministic and not has_setting:
         raise Refused(
@@ -406,6 +408,7 @@ def _done(prepare: Callable[[str], Any], device: str) -> Any:
 
 
 def _error_of_device(device: str, error: BaseException) -> Refused:
+    """Return the error of a device, with its name."""
     if isinstance(error, Refused):
         return Refused(error.code, "{}: {}".format(short_name(device), error))
     lacked_memory = (

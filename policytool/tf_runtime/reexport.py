@@ -85,6 +85,7 @@ def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
 
 
 def _save(library: Library, model: Any, signatures: Any, draft: str) -> None:
+    """Save a model with its signatures as a SavedModel."""
     options: dict[str, Any] = {"save_format": "tf"}
     if signatures is None:
         if library.release < (2, 4):

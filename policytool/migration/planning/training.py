@@ -245,6 +245,7 @@ def _is_explicit(policy: Policy) -> bool:
 
 
 def _wrap_code(scale: Dynamic | Fixed | None) -> str:
+    """Return the code that wraps an optimizer with a loss scale."""
     match scale:
         case Fixed(value=value):
             return (
@@ -442,6 +443,7 @@ def _lost_its_wrapper(loaded: LoadedModel, before: Json, dialect: Dialect) -> bo
 
 
 def _fix_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
+    """Write the loss-scaling wrapper that a Keras 3 config lacks, or add a note about it."""
     if keep:
         _wrap(
             work,
@@ -506,6 +508,7 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
 
 
 def _dialect(loaded: LoadedModel) -> Dialect:
+    """Return how the library of a file writes optimizers."""
     root = loaded.document.config
     module = root.get("module") if isinstance(root, dict) else None
     package = (

@@ -149,6 +149,8 @@ class Tape:
             self.paused = before
 
     def _wrap_call(self, original: Any, layers: type, *, is_layer: bool) -> Any:
+        """Return a replacement for the method that calls a layer, which records the call."""
+
         @functools.wraps(
             original
         )  # AutoGraph goes by the module of what is called, and leaves a Keras' own alone

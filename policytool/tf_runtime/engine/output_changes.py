@@ -212,6 +212,7 @@ class OutputChanges:
         self.open_values += int(((reference > _OPEN[0]) & (reference < _OPEN[1])).sum())
 
     def _compare(self, reference: Any, candidate: Any) -> None:
+        """Count the changes of one batch for each kind of output that the values allow."""
         rows = _rows(reference), _rows(candidate)
         self.rows += rows[0].size // rows[0].shape[-1]
         if self.moments is None:

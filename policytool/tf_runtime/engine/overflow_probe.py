@@ -166,6 +166,8 @@ def scale_batch(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -
     """Return a batch whose float inputs are multiplied, except for the padding of sequences."""
 
     def multiply_leaf(leaf: Any, padding: float | None) -> Any:
+        """Return a tensor of the batch after multiplying its floats."""
+
         def change(values: Any) -> Any:
             if not values.dtype.is_floating:
                 return values  # where the values of a sparse or ragged tensor are

@@ -65,6 +65,7 @@ def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]
     sum_dtype = tf.float64 if tf.float64 in (reference.dtype, candidate.dtype) else tf.float32
 
     def add_part(reference_part: Any, candidate_part: Any, total: Any) -> Any:
+        """Return the total with a part added."""
         first, second = tf.cast(reference_part, sum_dtype), tf.cast(candidate_part, sum_dtype)
         error = first - second
         sums = tf.stack([tf.nn.l2_loss(error), tf.nn.l2_loss(first), tf.nn.l2_loss(second)])
@@ -114,6 +115,7 @@ def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
         return tf.reduce_sum(tf.cast(mask, tf.float64))
 
     def add_part(reference: Any, candidate: Any, total: Any) -> Any:
+        """Return the total with a part added, whose values may be infinite or NaN."""
         first, second = _values(tf, reference), _values(tf, candidate)
         finite = tf.math.is_finite(first), tf.math.is_finite(second)
         both = tf.logical_and(*finite)

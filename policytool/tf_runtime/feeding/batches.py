@@ -493,6 +493,7 @@ class Feeder:
         return dense
 
     def _spec(self, slot: Slot, shape: Sequence[int | None]) -> Any:
+        """Return the spec of an input with a shape."""
         tf = self.library.tf
         dtype = tf.as_dtype(slot.dtype)
         if slot.kind == RAGGED:

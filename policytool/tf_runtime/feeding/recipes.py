@@ -329,6 +329,7 @@ def _below(slot: Slot, count: int, how: str) -> Recipe:
 
 
 def _pixels() -> Recipe:
+    """Return a recipe that draws pixel values."""
     return Recipe(
         "pixel values from 0 to 255",
         lambda random, shape: random.randint(0, PIXELS, size=shape),
@@ -338,6 +339,7 @@ def _pixels() -> Recipe:
 
 
 def _flags(slot: Slot, *, is_mask: bool) -> Recipe:
+    """Return a recipe that draws zeros and ones; for a mask, only ones."""
     if not is_mask:
         return Recipe(
             "flags", lambda random, shape: random.randint(0, 2, size=shape), (0, 1), constant=1

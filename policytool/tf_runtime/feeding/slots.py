@@ -245,6 +245,7 @@ def _slots_of_specs(nested: Any, *, casts: bool) -> Any:
 
 
 def _several(model: Any, count: int) -> Refused:
+    """Return the error about a model with several arguments."""
     text = (
         "{} is called with {} arguments; policytool can create inputs only for "
         "models with one argument, which may be a list or a dict"
@@ -265,6 +266,7 @@ def _leaves(nested: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 
 def _slot(path: tuple[str, ...], leaf: Any, *, alone: bool) -> Slot:
+    """Return the slot of a leaf of a call's inputs."""
     name = "/".join(path) or _name(leaf) or ("input" if alone else "inputs")
     if isinstance(leaf, Slot):
         return Slot(name, leaf.shape, leaf.dtype, leaf.kind)

@@ -318,6 +318,7 @@ class _ScaleTrials:
     def _differentiate(
         self, batches: Sequence[Any], outputs: Sequence[Any], seed: int
     ) -> list[tuple[Any, Any, Any]]:
+        """Return inputs, targets and reference gradients for each batch."""
         nest = self.library.tf.nest
         self.plain, self.scaled = (
             TrainingStep(self.library, model, variables) for model, variables in self.sides
