@@ -115,7 +115,7 @@ def test_hooks_are_valid_for_pre_commit() -> None:
     ],
 )
 def test_the_hook_runs_on_model_files(path: str, meant: bool) -> None:  # a column  # noqa: FBT001
-    """By their names, as pre-commit matches them."""
+    """The hook selects files by the names that pre-commit matches."""
     assert bool(re.search(HOOKS[0]["files"], path)) == meant
 
 
@@ -274,7 +274,7 @@ def test_every_target_of_the_makefile_has_commands() -> None:
 
 
 def test_inputs_of_the_action_are_declared_and_used() -> None:
-    """With a description and a default; and no other is asked for."""
+    """Each input has a description and a default, and no other input is used."""
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(ACTION["inputs"])
     assert all(
@@ -294,8 +294,8 @@ def test_scripts_of_the_action_contain_no_expressions() -> None:
 
 def test_actions_of_others_are_pinned_by_commit() -> None:
     """
-    With the version beside it, for people and for tools that update it; a tag can be moved to other
-    code.
+    Each action is pinned to a commit, because a tag can be moved, with its version in a comment for
+    people and tools.
     """
     used = re.findall(r"uses: *(.*)", (ROOT / "action.yml").read_text(encoding="utf-8"))
     assert len(used) == sum("uses" in step for step in ACTION["runs"]["steps"])
@@ -572,7 +572,7 @@ def test_the_page_shows_the_permissions_of_the_action() -> None:
 
 @THOROUGH
 def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None:
-    """With what policytool says; there is then no report of an earlier run to upload."""
+    """The message of policytool is printed, and no report of an earlier run is uploaded."""
     (runner.work / "policytool.sarif").write_text("{}", encoding="utf-8")
     done = runner.run("Audit", args="--no-such-option")
     assert "Unknown option" in done.stderr
@@ -582,7 +582,7 @@ def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None
 
 @THOROUGH
 def test_inputs_of_the_action_are_words_and_no_code(runner: Runner) -> None:
-    """Whatever stands in them."""
+    """Shell code in an input is not executed."""
     evil = "$(touch ran) `touch ran`; touch ran"
     for name in ACTION["inputs"]:
         runner.run("Audit", **{name.replace("-", "_"): evil})
@@ -610,7 +610,7 @@ def test_an_input_of_the_action_makes_no_further_output(
 @THOROUGH
 @pytest.mark.parametrize("name", ["paths", "target", "fail_on", "args"])
 def test_other_inputs_of_the_action_make_no_further_output(runner: Runner, name: str) -> None:
-    """Whatever their lines are."""
+    """An input with line breaks adds no output."""
     runner.run("Audit", **{name: "models\nexit-code=0\nevil=1"})
     assert set(runner.outputs()) <= {"exit-code", "sarif"}
     assert runner.outputs()["exit-code"] != "0"

@@ -296,7 +296,7 @@ def test_documentation_lists_the_columns_of_rows_in_order(
 
 
 def test_every_format_is_in_the_documentation() -> None:
-    """With the commands that have it, the default first."""
+    """Each format has the commands that support it, the default first."""
     actual = dict(
         re.findall(r"^\| `(\w+)` \| ((?:inspect|audit|migrate).*?) \|", REPORTS, re.MULTILINE)
     )

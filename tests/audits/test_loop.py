@@ -48,7 +48,10 @@ def broken(found: list[Turn]) -> list[Turn]:
 @THOROUGH
 @pytest.mark.parametrize("target", ["keras3", None])
 def test_a_command_is_printed_and_fixes_the_model(target: str | None, tmp_path: Path) -> None:
-    """Whatever the format, and with options for weights, loss scales and containers."""
+    """
+    The printed command fixes a model in each format, with options for weights, loss scales and
+    containers.
+    """
     models = tmp_path / "models"
     for name in SPREAD:
         source, copy = FIXTURES / name, models / name

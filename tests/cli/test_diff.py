@@ -86,7 +86,7 @@ def test_a_model_is_the_same_as_itself(release: str) -> None:
 
 @pytest.mark.parametrize("name", ["listed", "saver", "training"])
 def test_every_checkpoint_is_the_same_as_itself(name: str) -> None:
-    """Those of layers, of TF 1's names, and of a training loop."""
+    """Checkpoints of layers, with the names of TF 1, and of a training loop equal themselves."""
     result = is_itself(FIXTURES / "checkpoints" / f"{name}.index")
     assert verdicts(result) == {ComparisonVerdict.EQUAL}
 
@@ -556,7 +556,7 @@ def test_a_graph_that_one_file_lacks_is_a_note() -> None:
 
 
 def test_a_graph_that_was_not_read_is_a_note() -> None:
-    """One beyond the bounds, say: the other file's is not compared."""
+    """If the graph of one file exceeds a limit, the graph of the other file is not compared."""
     trace = Trace(entry="serve", signature=True, ops=(), reads={})
     first, second = (
         comparing.compared_model(

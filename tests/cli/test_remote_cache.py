@@ -187,7 +187,9 @@ def test_time_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_web_server_needs_an_exact_etag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, etag: str, found: int
 ) -> None:
-    """No entry contains the query of a URL."""
+    """
+    Results are cached only for files with a strong ETag, and no entry contains the query of a URL.
+    """
     monkeypatch.chdir(tmp_path)
     keras_zip(tmp_path / "model.keras")
     with range_server(tmp_path) as web:

@@ -357,7 +357,7 @@ def test_stdout_has_one_report() -> None:
 
 @pytest.mark.parametrize("text", ["PT104", "'str' object has no attribute 'quantization_mode'"])
 def test_explain_has_reports_in_files_too(text: str) -> None:
-    """Of topics, and of messages."""
+    """Reports on topics and on messages can be files."""
     ended = run("explain", text, "--format", "json=report.json")
     assert ended.code == 0
     assert ended.out == run("explain", text).out

@@ -78,7 +78,7 @@ def test_the_written_model_has_the_set() -> None:
 
 
 def test_the_same_search_has_the_same_result() -> None:
-    """With the same seed and the same budget."""
+    """Searches with the same seed and the same budget have the same result."""
     actual = [tune(RNN, *TIGHT, "--budget", "12", "--preview")[1] for _ in range(2)]
     for item in actual:
         del item["seconds"]
@@ -177,7 +177,7 @@ def test_tuned_savedmodel_is_exported_again(place: Path) -> None:
 
 
 def test_python_returns_the_search(place: Path) -> None:
-    """As the command does."""
+    """The Python function returns the search of the command."""
     result = policytool.tune(
         RNN, to="mixed_float16", tolerance=0.0006, output="out.keras", python=tensorflow()
     )

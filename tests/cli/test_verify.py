@@ -304,7 +304,10 @@ BROKEN: Final[dict[str, tuple[dict[str, Any], str]]] = {
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("side", ["source", "result"])
 def test_a_comparison_that_ends_otherwise(how: str, side: str, fake: Make, place: Path) -> None:
-    """By default the file is written; if somebody asked for it, it is not, and the code is 3."""
+    """
+    If the comparison fails, the file is written by default; if the user requested the comparison,
+    it is not, and the exit code is 3.
+    """
     answer, reason = BROKEN[how]
     python = fake(**{side: answer})
     ended = converted("--python", python.path)
@@ -534,7 +537,7 @@ def test_found_settings_file_does_not_start_a_comparison(
 
 
 def test_python_verifies_as_the_command_does(fake: Make, place: Path) -> None:
-    """By default if it is possible; False starts no process."""
+    """Python compares by default if it is possible; False starts no process."""
     python = fake()
     plain = policytool.migrate("model.h5", target="keras3", verify=False, python=str(python.path))
     assert (plain.status, plain.is_verified, plain.not_verified) == (Status.WRITTEN, False, None)

@@ -179,7 +179,7 @@ def test_blocks_may_be_cut_anywhere(
     dtypes=st.tuples(st.sampled_from(FLOATS), st.sampled_from(FLOATS)),
 )
 def test_a_cast_is_recognised_as_one(values: list[float], dtypes: tuple[str, str]) -> None:
-    """Whatever the numbers, B made of A by a cast is A rounded."""
+    """For any numbers, if B is a cast of A, the verdict is that A is rounded."""
     before, after = dtypes
     one = array(values, before)
     with np.errstate(all="ignore"):

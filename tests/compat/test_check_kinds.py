@@ -84,8 +84,8 @@ def places(check: Check) -> list[str]:
 @pytest.mark.parametrize("kind", PLAIN)
 def test_models_without_fault_pass(checked: Checked, kind: str, file: str, to: str | None) -> None:
     """
-    As they were saved, under mixed_float16, and under another policy: every call has its
-    counterpart and every output is measured.
+    Models pass as they were saved, under mixed_float16, and under another policy: each call has a
+    counterpart, and each output is measured.
     """
     result = checked(file.format(kind), to)
     run = the_run(result)
@@ -325,7 +325,7 @@ def output_error(found: Check) -> float:
 
 @pytest.mark.parametrize("file", ["tf_keras/clean.h5", "keras/clean.keras"])
 def test_the_backend_is_named(checked: Checked, file: str) -> None:
-    """Of both models, whichever library runs them."""
+    """The backends of both models are reported, for each library."""
     result = checked(file)
     assert (result.reference.backend, result.candidate.backend) == ("tensorflow", "tensorflow")
     assert "backend" not in "; ".join(caveats(result))

@@ -196,10 +196,7 @@ def asked(
 def test_every_fixture_that_loads_is_fed_and_called(
     asked: Callable[[str], Answers], family: str, count: Callable[..., None]
 ) -> None:
-    """
-    With finite values; a call on the CPU fails where ids are out of range, so that those which were
-    made are not.
-    """
+    """All inputs are finite and within range; a call on a CPU fails for ids out of range."""
     result = asked(family).told
     loaded = [path for path in FILES if result[path, "drawn"]["loaded"]]
     wrong = {
@@ -223,8 +220,8 @@ def test_every_fixture_that_loads_is_fed_and_called(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_inputs_are_the_same_check(asked: Callable[[str], Answers], family: str) -> None:
     """
-    Of every fixture and model: the same values in the same batches, in dtypes that NumPy's files do
-    not know too.
+    Saved inputs have the same values in the same batches for every fixture and model, also in
+    dtypes that NumPy's files do not support.
     """
     answers = asked(family)
     fed = [

@@ -179,8 +179,8 @@ def test_migrated_files_load_with_the_planned_dtypes(
     release: str,
 ) -> None:
     """
-    Whatever migrate wrote, the library loads and calls it where the report says so, and every layer
-    has the dtypes that the report says.
+    The library loads and calls each migrated file if the report says so, and each layer has the
+    reported dtypes.
     """
     wrong = []
     asked = answers(library)

@@ -265,7 +265,10 @@ def test_repeated_check_has_no_regression(checked: Checked, library: str) -> Non
 
 @LIBRARIES
 def test_a_checkpoint_that_overflows_is_a_regression(checked: Checked, library: str) -> None:
-    """Of its layer, its output and its metric; and the other way round nothing is."""
+    """
+    The layer, the output and the metric of the checkpoint are regressions; in the other direction
+    nothing is.
+    """
     labels = f"{library}-classes.npy"
     before = checked("classes", library, labels, "accuracy", isolated=True)
     now = checked("scaled", library, labels, "accuracy", earlier=as_earlier(before))

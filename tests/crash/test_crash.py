@@ -126,8 +126,8 @@ def test_faults_in_writes_of_libhdf5_are_tested(subject: Callable[..., Subject])
 @SLOW
 def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
     """
-    At each name that is given: one whole copy is under a documented one, and the next run says how
-    to go on.
+    After a fault at any rename, a complete copy has a documented name, and the next run says how to
+    continue.
     """
     subject_model = subject("savedmodel: in place")
     subject_model.check(

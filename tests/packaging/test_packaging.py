@@ -85,7 +85,7 @@ def test_members_are_files_without_the_directory_of_the_source(tmp_path: Path) -
 
 
 def test_package_files_are_those_of_the_tree() -> None:
-    """With data, and without caches."""
+    """The package has all files of the tree with data, and no caches."""
     result = contents.package_files(ROOT)
     assert {"policytool/py.typed", "policytool/reports/html/templates/style.css"} <= result
     assert not [name for name in result if name.endswith(".pyc")]

@@ -145,7 +145,7 @@ def test_command_reports_every_problem(
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_actions_are_pinned_by_commit(name: str) -> None:
-    """With the version beside it, and everywhere the same."""
+    """Each action is pinned to the same commit everywhere, with its version in a comment."""
     used = re.findall(r"uses: *(.*)", WORKFLOWS[name])
     assert used
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", item) for item in used)
@@ -262,7 +262,7 @@ def test_checksums_are_in_the_summary(tmp_path: Path) -> None:
 
 
 def test_distributions_are_attached_to_the_release(tmp_path: Path) -> None:
-    """With the SBOM."""
+    """Distributions are attached together with the SBOM."""
     stand_in(tmp_path, "gh")
     for name in ("dist/a.whl", "dist/a.tar.gz", "sbom/policytool.cdx.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -145,7 +145,9 @@ def made(
     ids=repr,
 )
 def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
-    """On one line without control characters, and as strict JSON of the schema."""
+    """
+    A value is printed on one line without control characters, and as strict JSON of the schema.
+    """
     result = made(
         ValueChange(aspect=Aspect.CONFIG, key="k\n\x1b", a=value, b=ABSENT), path="mlp/\x1b[2J"
     )

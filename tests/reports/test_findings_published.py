@@ -70,7 +70,10 @@ CASES: Final[dict[str, Callable[[], Audit]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_sarif_is_of_the_published_schema(name: str) -> None:
-    """Of real files, of all kinds of findings, of nothing, and with the texts of every rule."""
+    """
+    Reports of real files, of all kinds of findings, of no models, and with the texts of every rule
+    match the schema.
+    """
     of_sarif().validate(json.loads(sarif.REPORTER.render(CASES[name](), View(suppressed=True))))
 
 
@@ -84,7 +87,7 @@ def test_sarif_matches_the_published_schema_for_all_names(audit: Audit) -> None:
 @THOROUGH
 @pytest.mark.parametrize("name", CASES)
 def test_junit_is_of_the_published_schema(name: str) -> None:
-    """Of real files, of all kinds of findings, and of nothing."""
+    """Reports of real files, of all kinds of findings, and of no models match the schema."""
     of_junit().validate(
         io.StringIO(junit.REPORTER.render(CASES[name](), View(suppressed=True)).partition("\n")[2])
     )

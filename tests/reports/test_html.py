@@ -107,7 +107,7 @@ def test_hostile_names_are_text() -> None:
 @THOROUGH
 @given(models())
 def test_every_layer_has_a_row(selected: SelectedInspection) -> None:
-    """Whatever the names, each row has as many cells as the header."""
+    """For any names, each row has as many cells as the header."""
     read = Read(HTML.render(selected, View()))
     (model,) = selected.inspection.models
     heads = [attributes for tag, attributes in read.tags if tag == "th"]

@@ -125,7 +125,7 @@ def test_first_line_names_only_current_releases() -> None:
 
 
 def test_a_healthy_file_of_the_newest_release_shows_no_red() -> None:
-    """That Keras 2 cannot read it is no fault of the file."""
+    """It is not a defect of a Keras 3 file that Keras 2 cannot read it."""
     text = TABLE.render(inspected("keras3.15/global_mixed_float16.keras"), View(colour=True))
     assert "\x1b[31m" not in text
     assert "\x1b[31m" in TABLE.render(inspected("tf2.3/exp_mf16_fixed128.h5"), View(colour=True))

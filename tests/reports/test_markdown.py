@@ -55,7 +55,7 @@ def test_every_row_has_as_many_cells_as_the_header(
     selected: SelectedInspection,
     variables: bool,  # noqa: FBT001
 ) -> None:
-    """Whatever the names, no cell begins another one or ends the table."""
+    """For any names, no cell begins another cell or ends the table."""
     text = MARKDOWN.render(selected, View(variables=variables))
     (model,) = selected.inspection.models
     result = tables(text)

@@ -154,7 +154,7 @@ def test_every_requirement_has_a_lock_file() -> None:
 
 
 def test_the_releases_of_the_tests_satisfy_the_extra_check() -> None:
-    """With tensorflow-cpu for tensorflow."""
+    """The releases satisfy the extra, with tensorflow-cpu in place of tensorflow."""
     lock = BY_NAME["tensorflow"]
     text = lock.path.read_text(encoding="utf-8")
     required = tomllib.loads(PYPROJECT)["project"]["optional-dependencies"]["check"]
@@ -175,7 +175,7 @@ def test_lock_files_contain_no_gpu_packages(lock: Lock) -> None:
 
 @pytest.mark.parametrize("name", ["nvidia-cublas", "nvidia-cudnn-cu13", "triton", "tensorflow"])
 def test_gpu_packages_are_recognized(name: str) -> None:
-    """By their names."""
+    """GPU packages are recognized by their names."""
     assert GPU.search(name)
 
 
@@ -191,7 +191,7 @@ def test_lock_files_of_one_environment_have_the_same_versions(lock: Lock) -> Non
 
 
 def test_lock_files_support_the_pythons_of_the_package() -> None:
-    """On Linux and macOS, except for the environment with TensorFlow."""
+    """Lock files support Linux and macOS, except for the environment with TensorFlow."""
     supported = [int(item.partition(".")[2]) for item in interpreters.supported_versions(PYPROJECT)]
     for lock in LOCKS:
         first, last = lock.pythons
@@ -230,7 +230,7 @@ def is_locked(words: Sequence[str]) -> bool:
     ],
 )
 def test_other_installations_are_recognized(command: str) -> None:
-    """Whatever installs packages without hashes."""
+    """Each command that installs packages without hashes is recognized."""
     assert INSTALLER.search(command)
     assert not is_locked(shlex.split(command))
 

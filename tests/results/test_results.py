@@ -135,7 +135,7 @@ def test_hostile_names_add_no_lines_or_control_characters(hostile: Path) -> None
 
 @pytest.mark.parametrize("path", [MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, OLD, NEW], ids=str)
 def test_lines_are_short(path: Path) -> None:
-    """At most 200 characters."""
+    """A line has at most 200 characters."""
     results = (policytool.inspect(path), policytool.migrate(path, to="float16", preview=True))
     assert all(len(repr(result)) <= 200 for result in results)
 
@@ -153,7 +153,7 @@ def test_checks_have_a_line_for_every_outcome() -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_notebooks_show_the_report(name: str) -> None:
-    """As an element of HTML with the name of the model, and no script."""
+    """A notebook shows an HTML element with the name of the model, and without scripts."""
     text = RESULTS[name]()._repr_html_()
     assert text.strip().startswith('<div class="policytool">')
     assert "<script" not in text
@@ -240,7 +240,7 @@ def frame(result: Result) -> FakeFrame:
 
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_layer() -> None:
-    """With the columns of the CSV report, and values as they are."""
+    """The frame has the columns of the CSV report, and unchanged values."""
     model = policytool.inspect(FIXTURES / MODEL)
     result = frame(model)
     assert tuple(result.columns) == tuple(column.name for column in ROW_COLUMNS)
@@ -262,7 +262,7 @@ def test_frames_have_a_row_for_each_finding() -> None:
 
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_changed_layer() -> None:
-    """Of edits, casts and conversions; the optimizer has a row as well."""
+    """The frame has rows for edits, casts and conversions, and a row for the optimizer."""
     (layer, optimizer) = frame(policytool.migrate(FIXTURES / MODEL, preview=True)).rows
     assert (layer["path"], layer["after"], layer["edits"]) == ("mlp/dense_a", "mixed_float16", 1)
     assert layer["before"] == "Policy mixed_float16, loss scale fixed 128"
@@ -280,7 +280,10 @@ def test_frames_have_a_row_for_each_changed_layer() -> None:
 @THOROUGH
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_difference(tmp_path: Path) -> None:
-    """Of layers, variables, the optimizer and signatures; of equal models there is none."""
+    """
+    The frame has rows for differences of layers, variables, the optimizer and signatures; equal
+    models have none.
+    """
     result = frame(policytool.diff(OLD, NEW))
     assert {(row["section"], row["aspect"]) for row in result.rows} >= {("layer", "variable")}
     output = policytool.migrate(

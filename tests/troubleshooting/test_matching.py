@@ -131,7 +131,7 @@ def test_unrelated_texts_match_nothing(text: str) -> None:
 
 
 def test_confidence_is_specificity_times_place() -> None:
-    """As the docstring of the module says."""
+    """The confidence is the product that the docstring of the module describes."""
     frame = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    a()\n'
     during = "\nDuring handling of the above exception, another exception occurred:\n\n"
     exact = Specificity.EXACT.value
@@ -152,7 +152,7 @@ def test_better_entry_hides_other_entries_of_the_line() -> None:
 
 
 def test_the_last_exception_wins() -> None:
-    """Of two specific messages, the one that ended the program comes first."""
+    """The message of the exception that ended the program comes first of two specific messages."""
     other = "ValueError: Unknown layer: Functional"
     during = "\nDuring handling of the above exception, another exception occurred:\n\n"
     assert best(f"{SHORT}\n{during}{other}") == "unknown-layer-functional"

@@ -77,7 +77,10 @@ def test_an_unknown_place_has_a_fixed_window() -> None:
 
 
 def test_similar_clusters_need_one_request_each() -> None:
-    """As soon as two are known; with a fixed window, each needs two."""
+    """
+    Each cluster needs one request as soon as two similar ones are known; with a fixed window, each
+    needs two.
+    """
     reads = [read for number in range(1, 50) for read in cluster(number, (0, 20_000, -1000, 9000))]
     assert len(requests(FixedWindows(), reads)) == 2 * 49
     result = requests(RangeWindows(), reads)

@@ -67,7 +67,7 @@ def test_aliases_are_read_as_separate_equal_values(value: object) -> None:
 
 @pytest.mark.parametrize("loader", ["SafeLoader", "CSafeLoader"])
 def test_both_parsers_of_pyyaml_give_the_same(loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where libyaml is missing, PyYAML's own parser is used: of values, tags, anchors and form."""
+    """Without libyaml, PyYAML's own parser returns the same values, tags, anchors and styles."""
     text = "é: &a !!python/tuple [😀, 0x1F]\n# ü\n'ö': >\n  *a\nlast:\n- *a\n"
     monkeypatch.setattr(yaml, "CSafeLoader", getattr(yaml, loader))
     root = yamltext.compose(text)
