@@ -10,13 +10,14 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> policytool.diff("model.h5", "model.keras").differs
     >>> policytool.check("model.h5", to="mixed_float16").passed
     >>> policytool.tune("model.h5", to="mixed_float16", tolerance=0.01).kept
+    >>> policytool.load("model.h5").predict(inputs)
     >>> policytool.explain("Unknown layer: Functional").matches
 
 Each result has a one-line ``repr``, is a report in notebooks, and converts with ``to_dict()`` and
 ``to_pandas()``. Errors are subclasses of ``policytool.Error``.
 
-This package never imports TensorFlow or Keras, and runs no code from files. ``check``, ``tune``,
-``retrace`` and ``verify`` run TensorFlow in a separate process.
+Only ``load`` imports Keras. No other function imports TensorFlow or Keras, or runs code from
+files: ``check``, ``tune``, ``retrace`` and ``verify`` run TensorFlow in a separate process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from policytool.api import audit, check, diff, explain, inspect, migrate, tune
+    from policytool.api import audit, check, diff, explain, inspect, load, migrate, tune
     from policytool.results import (
         Audit,
         Check,
@@ -64,12 +65,15 @@ __all__ = [
     "diff",
     "explain",
     "inspect",
+    "load",
     "migrate",
     "tune",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("audit", "check", "diff", "explain", "inspect", "migrate", "tune"), "api"),
+    **dict.fromkeys(
+        ("audit", "check", "diff", "explain", "inspect", "load", "migrate", "tune"), "api"
+    ),
     **dict.fromkeys(
         ("Audit", "Check", "Comparison", "Explanation", "Finding", "Migration", "Model", "Tuning"),
         "results",

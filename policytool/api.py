@@ -10,7 +10,7 @@ import functools
 import inspect as inspecting
 from collections.abc import Callable, Iterator, Mapping
 from os import fspath
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from policytool.commands.arguments.declaration import DeclaredOption, LimitArguments, StrPath
 from policytool.commands.arguments.migrate import MigrateArguments
@@ -25,7 +25,7 @@ from policytool.commands.arguments.running import CheckArguments, TuneArguments
 if TYPE_CHECKING:
     from policytool.results import Audit, Check, Comparison, Explanation, Migration, Model, Tuning
 
-__all__ = ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]
+__all__ = ["audit", "check", "diff", "explain", "inspect", "load", "migrate", "tune"]
 
 Accepted = ParamSpec("Accepted")
 Call = TypeVar("Call", bound=LimitArguments)
@@ -282,3 +282,31 @@ def explain(call: ExplainCall) -> "Explanation":
     from policytool.troubleshooting.entries import explain_text
 
     return Explanation(explain_text(call.text))
+
+
+def load(
+    path: "StrPath | tuple[StrPath, StrPath]",
+    *,
+    custom_objects: "Mapping[str, Any] | None" = None,
+    trust: bool = False,
+) -> "Any":  # noqa: ANN401  # a class of the installed Keras
+    """
+    Return the saved model at ``path`` as a model of the installed Keras, whichever release wrote
+    it. ``path`` may also be two paths: those of an architecture and of its weights.
+
+    A file that the installed Keras does not load is first converted, like ``policytool migrate
+    --target`` does, in a private directory. The model is compiled if its training configuration can
+    be loaded. The installed Keras is tf_keras if ``TF_USE_LEGACY_KERAS`` is set. In contrast to all
+    other functions, this one imports Keras into the running process.
+
+    :param custom_objects: the custom classes and functions of the file, by name
+    :param trust: whether code in the file may run, and names in it may be imported
+    :raises policytool.ModelFileError: if the file cannot be read, converted or loaded, or if it
+        needs objects that are neither in ``custom_objects`` nor registered
+    :raises policytool.MissingPackageError: if no Keras is installed
+    """
+    from policytool.commands.load import load as load_file
+
+    model, weights = path if isinstance(path, tuple) else (path, None)
+    second = None if weights is None else fspath(weights)
+    return load_file(fspath(model), second, custom_objects or {}, trust=trust)

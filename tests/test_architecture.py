@@ -80,11 +80,11 @@ HOMES: Final = {
 """Third-party library to the modules, or packages, that may import it."""
 
 OPTIONAL: Final = {
-    "check and tune": (
+    "check, tune and load": (
         {
             "numerics",
             *(f"commands.{name}" for name in ("check", "check_options", "check_run")),
-            *(f"commands.{name}" for name in ("check_trials", "tune", "tune_run")),
+            *(f"commands.{name}" for name in ("check_trials", "load", "tune", "tune_run")),
             *("commands.arguments.running", "cli.check_command", "cli.tune_command"),
             *("reports.checks", "reports.tuning", "results.change", "api"),
         },
@@ -463,8 +463,10 @@ def test_public_api_has_typed_functions_classes_and_a_version() -> None:
     """``policytool.__all__`` lists the public names of the package."""
     public = {name: getattr(policytool, name) for name in policytool.__all__}
     functions = {name: one for name, one in public.items() if isinstance(one, FunctionType)}
-    assert [*functions] == ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]
-    for function in functions.values():
+    commands = ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]
+    assert [*functions] == sorted([*commands, "load"])
+    for function in map(public.get, commands):
+        assert isinstance(function, FunctionType)
         returned = inspect.signature(function).return_annotation
         assert isinstance(public[returned], type)
     others = {name for name, one in public.items() if not isinstance(one, FunctionType | type)}

@@ -131,7 +131,7 @@ def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | Non
             migration_preview.check_migratable(
                 document, converts=request.options.target is not None
             )
-            loaded = _load_model(document, request.weights)
+            loaded = load_document(document, request.weights)
             return migrate_loaded(loaded, source.path, request, tools)
     except ModelFileError as error:
         return failure_of(source, error)
@@ -139,7 +139,7 @@ def attempt(source: Input, request: MigrateRequest, tools: TensorFlowTools | Non
         return failure_from(source.display_path, error)
 
 
-def _load_model(document: Document, weights: Path | None) -> LoadedModel:
+def load_document(document: Document, weights: Path | None) -> LoadedModel:
     """
     Return the model of a document; with ``weights``, of an architecture and its weights.
 

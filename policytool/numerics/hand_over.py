@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _NAME: Final = "model"
 """The name of a copy without its suffix, so that TensorFlow gets no name from the user."""
 
-_NOT_RUN: Final = {
+NOT_RUN: Final = {
     "weights": (
         "contains only weights; check the architecture of the model and specify this file with "
         "--weights"
@@ -177,11 +177,19 @@ class HandOver(ExitStack):
         if key in self._taken and not is_own:
             return self._taken[key]
         model_format = self._detect_format(path, display_path)
-        if reason := _NOT_RUN.get(model_format.document_format):
+        if reason := NOT_RUN.get(model_format.document_format):
             raise ModelFileError(display_path, "not-runnable", reason)
         copied = self._copy(path, display_path, model_format, follow=is_own or self._trust)
         self._taken[key] = self._check_copy(copied, display_path, compiles=compiles)
         return self._taken[key]
+
+    def adopt(self, path: Path, display_path: str) -> PrivateCopy:
+        """
+        Return a model that policytool has just written below :meth:`folder` as a copy.
+
+        :raises ModelFileError: if it cannot be run, or needs trust.
+        """
+        return self._check_copy(path, display_path)
 
     def copy_weights(self, path: Path) -> PrivateCopy:
         """
@@ -227,7 +235,7 @@ class HandOver(ExitStack):
         """
         with steps.budget(display_path):
             document = format_detection.document(copied, display_path)
-            if is_model and (reason := _NOT_RUN.get(document.format)):
+            if is_model and (reason := NOT_RUN.get(document.format)):
                 raise ModelFileError(display_path, "not-runnable", reason)
             format_detection.refuse_ambiguity(document)
             has_config = is_model and document.config_part is not None

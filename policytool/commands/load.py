@@ -1,0 +1,233 @@
+"""
+``policytool.load``: loads a saved model in the Keras of this interpreter. A model that this Keras
+does not load is first converted, in a private directory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.commands import migration_preview
+from policytool.commands.destinations import Destination
+from policytool.commands.migrate import MigrateRequest, Status, load_document, migrate_loaded
+from policytool.formats import WITHOUT_WEIGHTS, discovery, format_detection
+from policytool.migration.planning.options import options_from_arguments
+from policytool.model import untrusted_code
+from policytool.model.model import Outcome
+from policytool.numerics.hand_over import NOT_RUN, HandOver
+from policytool.releases import releases
+from policytool.releases.releases import KERAS2, KERAS3
+from policytool.support import steps
+from policytool.support.errors import MissingPackageError, ModelFileError
+from policytool.support.files.remote_path import local
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from policytool.formats.discovery import Input
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Verdict
+    from policytool.numerics.hand_over import PrivateCopy
+
+_LEGACY: Final = "TF_USE_LEGACY_KERAS"
+"""The environment variable with which TensorFlow 2.16 and later use tf_keras."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledKeras:
+    """The Keras of this interpreter."""
+
+    module: Any
+    release: str
+    """The release, such as ``keras3.7``; the newest known release if it is newer than that."""
+
+    @property
+    def loader(self) -> str:
+        """The measured release, the verdicts and files of which are used for this one."""
+        return releases.target_and_containers(self.release)[0]
+
+
+def installed_keras() -> InstalledKeras:
+    """
+    Import Keras, and return it: tf_keras if ``TF_USE_LEGACY_KERAS`` is set or no other is
+    installed, and otherwise Keras 3 or the Keras 2 of TensorFlow.
+
+    :raises MissingPackageError: if no Keras is installed.
+    """
+    is_legacy = os.environ.get(_LEGACY, "").lower() in {"1", "true"}
+    names = ("tf_keras", "keras") if is_legacy else ("keras", "tf_keras")
+    name = next((name for name in names if importlib.util.find_spec(name) is not None), None)
+    if name is None:
+        raise MissingPackageError(
+            "policytool.load needs Keras; install it with: pip install policytool[check]"
+        )
+    module = importlib.import_module(name)
+    library = name if name == "tf_keras" or module.__version__.startswith("3.") else "tf"
+    release = f"{library}{'.'.join(module.__version__.split('.')[:2])}"
+    if not releases.is_known(release):
+        release = releases.newest(KERAS3 if library == "keras" else KERAS2).id
+    return InstalledKeras(module=module, release=release)
+
+
+def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, trust: bool) -> Any:  # noqa: ANN401  # a class of the installed Keras
+    """
+    Return the model of a file, or of an architecture and its weights.
+
+    The allow-list is applied to a private copy, which is the file that Keras loads.
+
+    :raises ModelFileError: if the file cannot be read, converted or loaded, or needs trust.
+    :raises MissingPackageError: if no Keras is installed.
+    """
+    source = discovery.named_input(path)
+    keras = installed_keras()
+    with HandOver(trust=trust, custom_objects=True) as hand_over, steps.budget(path):
+        copy = _loadable_copy(source, weights, keras, hand_over)
+        names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
+        return _load_copy(copy, names, keras, trust=trust)
+
+
+def _loadable_copy(
+    source: Input, weights: str | None, keras: InstalledKeras, hand_over: HandOver
+) -> PrivateCopy:
+    """Return a private copy of the model, which is converted if this Keras does not load it."""
+    document = format_detection.document(source.path, source.display_path)
+    if weights is not None or document.format in NOT_RUN:
+        loaded = load_document(document, Path(weights) if weights is not None else None)
+        return _converted(loaded, local(source.path), keras, hand_over)
+    copy = hand_over.take(local(source.path), source.display_path)
+    if copy.loaded is None:
+        migration_preview.check_migratable(copy.document, converts=True)
+    verdict = _verdict(copy.model, keras)
+    if verdict is not None and verdict.loads:
+        return copy
+    return _converted(copy.model, copy.path, keras, hand_over, otherwise=copy)
+
+
+def _converted(
+    loaded: LoadedModel,
+    source: Path,
+    keras: InstalledKeras,
+    hand_over: HandOver,
+    otherwise: PrivateCopy | None = None,
+) -> PrivateCopy:
+    """
+    Convert a model into the private directory, and return the result.
+
+    :param otherwise: the copy to use if no conversion is necessary, or if none is possible and it
+        is unknown whether Keras loads the copy
+    :raises ModelFileError: if the model cannot be converted.
+    """
+    request = MigrateRequest(
+        options=options_from_arguments(None, (), target=keras.loader, allow_weight_rewrite=True),
+        destination=Destination(output=hand_over.folder(), is_directory=True),
+        parts=False,
+    )
+    done = migrate_loaded(loaded, source, request)
+    if done.status is Status.WRITTEN and done.target is not None:
+        return hand_over.adopt(local(done.target), loaded.document.path)
+    verdict = _verdict(loaded, keras)
+    is_possible = verdict is None or verdict.outcome is not Outcome.INCOMPATIBLE
+    if otherwise is not None and (is_possible or done.status is Status.UNCHANGED):
+        return otherwise
+    reasons = "; ".join(refusal.message for refusal in done.plan.refusals[:3])
+    raise ModelFileError(
+        loaded.document.path,
+        "not-loadable",
+        f"cannot be loaded by {releases.release_name(keras.release)}, and cannot be converted "
+        f"for it: {reasons or (verdict.explanation if verdict is not None else 'unknown reason')}",
+    )
+
+
+def _verdict(loaded: LoadedModel, keras: InstalledKeras) -> Verdict | None:
+    return next((verdict for verdict in loaded.loaders if verdict.loader == keras.loader), None)
+
+
+def _custom_objects(
+    loaded: LoadedModel, custom_objects: Mapping[str, Any], keras: InstalledKeras, *, trust: bool
+) -> dict[str, Any]:
+    """
+    Return the custom objects with the names that the file uses, which may include a package.
+
+    :raises ModelFileError: if an object that the file needs is neither among them nor registered,
+        so that Keras would look it up in modules that are not trusted.
+    """
+    names = {
+        name: custom_objects.get(name, custom_objects.get(name.rpartition(">")[2]))
+        for name in untrusted_code.needed_names(loaded)
+    }
+    missing = [
+        name
+        for name, value in names.items()
+        if value is None and keras.module.utils.get_registered_object(name) is None
+    ]
+    if missing and not trust:
+        raise ModelFileError(
+            loaded.document.path,
+            "runs-code",
+            f"needs {', '.join(missing)}; add it to custom_objects, or use trust=True for files "
+            "from a trusted source",
+        )
+    return {
+        **custom_objects,
+        **{name: value for name, value in names.items() if value is not None},
+    }
+
+
+def _load_copy(
+    copy: PrivateCopy, custom_objects: Mapping[str, Any], keras: InstalledKeras, *, trust: bool
+) -> Any:  # noqa: ANN401  # as above
+    """
+    Return the model of a private copy.
+
+    :raises ModelFileError: if Keras cannot load it.
+    """
+    models, options = keras.module.models, {"custom_objects": custom_objects}
+    try:
+        with _code_allowed(keras) if trust else nullcontext():
+            if copy.document.format in WITHOUT_WEIGHTS:
+                return models.model_from_json(json.dumps(copy.document.config), **options)
+            return models.load_model(
+                str(copy.path),
+                **options,
+                compile=_compiles(copy.model, keras),
+                safe_mode=not trust,
+            )
+    except Exception as error:  # the code of any class can raise anything
+        raise ModelFileError(
+            copy.document.path,
+            "not-loadable",
+            f"{releases.release_name(keras.release)} cannot load the model: {error}",
+        ) from error
+
+
+def _compiles(loaded: LoadedModel, keras: InstalledKeras) -> bool:
+    """Return whether the training configuration loads, and needs no other code than the model."""
+    verdict = _verdict(loaded, keras)
+    if verdict is None or verdict.training is None:
+        return False
+    needed = {
+        hazard.name
+        for hazard in untrusted_code.needed_objects(loaded, loaded.hazards, compiles=True)
+    }
+    return verdict.training.outcome is Outcome.LOADS and needed <= set(
+        untrusted_code.needed_names(loaded)
+    )
+
+
+def _code_allowed(keras: InstalledKeras) -> AbstractContextManager[None]:
+    """Return a context in which the code of Lambda layers in HDF5 runs."""
+    package = keras.module.__name__.partition(".")[0]
+    try:
+        serialization = importlib.import_module(f"{package}.src.saving.serialization_lib")
+    except ImportError:  # Keras 2.12
+        return nullcontext()
+    scope: AbstractContextManager[None] = serialization.SafeModeScope(safe_mode=False)
+    return scope

@@ -1,0 +1,233 @@
+"""``policytool.load``, with a Keras that records what it loads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import policytool
+from policytool.commands import load as loading
+from policytool.commands.load import InstalledKeras
+from policytool.releases.releases import KERAS2, KERAS3, newest
+from policytool.support.errors import MissingPackageError, ModelFileError
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MODEL: Final = "a model"
+
+
+@dataclass
+class RecordingKeras:
+    """A Keras that reads the policies of the files that it loads, and keeps its arguments."""
+
+    registered: frozenset[str] = frozenset()
+    fails: bool = False
+    policies: list[str | None] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    path: str = ""
+
+    def load_model(self, path: str, **options: object) -> str:
+        """Read the file with policytool instead of Keras."""
+        if self.fails:
+            raise ValueError("Unknown layer")
+        self.path, self.options = path, options
+        self.policies = [layer.policy for layer in policytool.inspect(path).layers]
+        return MODEL
+
+    def model_from_json(self, text: str, **options: object) -> str:
+        """Keep the arguments."""
+        self.path, self.options = text, options
+        return MODEL
+
+    def get_registered_object(self, name: str) -> str | None:
+        """Return a registered class."""
+        return name if name in self.registered else None
+
+    def module(self) -> SimpleNamespace:
+        """Return the module as :class:`InstalledKeras` contains it."""
+        return SimpleNamespace(__name__="recording", models=self, utils=self)
+
+
+@pytest.fixture
+def use_keras(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RecordingKeras]:
+    """Return a function that makes a recording Keras the installed one."""
+
+    def use(family: str = KERAS3, **arguments: Any) -> RecordingKeras:  # its fields
+        keras = RecordingKeras(**arguments)
+        installed = InstalledKeras(module=keras.module(), release=newest(family).id)
+        monkeypatch.setattr(loading, "installed_keras", lambda: installed)
+        return keras
+
+    return use
+
+
+def test_file_that_keras_loads_is_not_converted(use_keras: Callable[..., RecordingKeras]) -> None:
+    """Keras gets a private copy with the bytes of the file, which is removed afterwards."""
+    keras = use_keras()
+    path = FIXTURES / "keras3.15" / "global_mixed_float16.keras"
+    assert policytool.load(path) == MODEL
+    assert keras.path != str(path)
+    assert keras.policies == [layer.policy for layer in policytool.inspect(path).layers]
+    assert not Path(keras.path).exists()
+
+
+def test_file_of_another_family_is_converted(use_keras: Callable[..., RecordingKeras]) -> None:
+    """Keras 3 gets an archive with the policies of the HDF5 file of TF 2.15."""
+    keras = use_keras()
+    path = FIXTURES / "tf2.15" / "global_mixed_float16.h5"
+    assert not policytool.inspect(path).releases[newest(KERAS3).id].loads
+    assert policytool.load(path) == MODEL
+    assert keras.path.endswith(".keras")
+    assert keras.policies == [layer.policy for layer in policytool.inspect(path).layers]
+
+
+def test_archive_is_converted_for_tf_keras(use_keras: Callable[..., RecordingKeras]) -> None:
+    """The other direction."""
+    keras = use_keras(KERAS2)
+    assert policytool.load(FIXTURES / "keras3.15" / "global_mixed_float16.keras") == MODEL
+    assert "mixed_float16" in keras.policies
+
+
+def test_architecture_is_built_without_weights(use_keras: Callable[..., RecordingKeras]) -> None:
+    """Keras 3 gets the converted JSON."""
+    keras = use_keras()
+    assert policytool.load(FIXTURES / "tf2.15" / "global_mixed_float16.json") == MODEL
+    assert json.loads(keras.path)["class_name"] == "Functional"
+
+
+def test_architecture_and_weights_become_a_model(
+    use_keras: Callable[..., RecordingKeras],
+) -> None:
+    """Two paths are joined as by ``migrate --weights``."""
+    source = FIXTURES / "tf2.15" / "global_mixed_float16.h5"
+    keras = use_keras()
+    pair = (source.with_suffix(".json"), source)
+    assert policytool.load(pair) == MODEL
+    assert keras.path.endswith(".keras")
+
+
+@pytest.mark.parametrize(
+    ("name", "compiles"),
+    [
+        ("default_float32_compiled.keras", True),
+        ("default_float32_compiled.h5", False),
+        ("default_float32.keras", False),
+    ],
+)
+def test_training_configuration_is_compiled_if_it_loads(
+    name: str,
+    compiles: bool,  # noqa: FBT001
+    use_keras: Callable[..., RecordingKeras],
+) -> None:
+    """
+    ``compile`` follows the verdict on the training configuration: Keras 3 does not find the loss
+    ``mse`` in HDF5.
+    """
+    keras = use_keras()
+    policytool.load(FIXTURES / "keras3.15" / name)
+    assert keras.options["compile"] is compiles
+
+
+def test_custom_class_must_be_defined(use_keras: Callable[..., RecordingKeras]) -> None:
+    """Otherwise Keras would import the module that the file names."""
+    path = FIXTURES / "keras3.15" / "custom_layer.keras"
+    use_keras()
+    with pytest.raises(ModelFileError, match="add it to custom_objects") as caught:
+        policytool.load(path)
+    assert caught.value.code == "runs-code"
+    keras = use_keras()
+    classes = {"Holder": set, "Pair": dict, "Scale": list}
+    policytool.load(path, custom_objects=classes)
+    assert keras.options["custom_objects"].items() > classes.items()
+    assert "fixtures>Pair" in keras.options["custom_objects"]
+
+
+def test_registered_class_needs_no_custom_objects(
+    use_keras: Callable[..., RecordingKeras],
+) -> None:
+    """Classes that the program registered in Keras are defined."""
+    path = FIXTURES / "keras3.15" / "custom_layer.keras"
+    use_keras(registered=frozenset({"fixtures>Holder", "fixtures>Pair", "fixtures>Scale"}))
+    assert policytool.load(path) == MODEL
+
+
+def test_code_in_the_file_needs_trust(use_keras: Callable[..., RecordingKeras]) -> None:
+    """A Lambda runs only with ``trust``, which turns ``safe_mode`` off."""
+    path = FIXTURES / "keras3.15" / "lambda.keras"
+    keras = use_keras()
+    with pytest.raises(ModelFileError) as caught:
+        policytool.load(path)
+    assert caught.value.code == "runs-code"
+    assert keras.path == ""
+    assert policytool.load(path, trust=True) == MODEL
+    assert keras.options["safe_mode"] is False
+
+
+def test_file_without_a_keras_model_is_not_loaded(
+    use_keras: Callable[..., RecordingKeras],
+) -> None:
+    """An export contains only a graph."""
+    use_keras()
+    with pytest.raises(ModelFileError, match="SavedModel without Keras metadata"):
+        policytool.load(FIXTURES / "keras3.15" / "default_float32.export")
+
+
+def test_file_that_cannot_be_converted_names_the_reason(
+    use_keras: Callable[..., RecordingKeras],
+) -> None:
+    """Keras 2 has no quantized policies."""
+    use_keras(KERAS2)
+    with pytest.raises(ModelFileError, match="quantized policy") as caught:
+        policytool.load(FIXTURES / "keras3.15" / "int8_policy.keras")
+    assert caught.value.code == "not-loadable"
+
+
+def test_error_of_keras_names_the_file(use_keras: Callable[..., RecordingKeras]) -> None:
+    """The original exception is the cause."""
+    use_keras(fails=True)
+    with pytest.raises(ModelFileError, match="cannot load the model: Unknown layer") as caught:
+        policytool.load(FIXTURES / "keras3.15" / "default_float32.keras")
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("legacy", "installed", "version", "release"),
+    [
+        ("", ("keras", "tf_keras"), "3.15.1", "keras3.15"),
+        ("1", ("keras", "tf_keras"), "2.21.0", "tf_keras2.21"),
+        ("True", ("keras", "tf_keras"), "2.18.0", "tf_keras2.18"),
+        ("1", ("keras",), "2.15.0", "tf2.15"),
+        ("", ("tf_keras",), "2.21.0", "tf_keras2.21"),
+        ("", ("keras",), "3.99.0", newest(KERAS3).id),
+    ],
+)
+def test_installed_keras(
+    legacy: str,
+    installed: tuple[str, ...],
+    version: str,
+    release: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``TF_USE_LEGACY_KERAS`` prefers tf_keras; an unknown release is read as the newest known."""
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", legacy)
+    find = {name: object() for name in installed}.get
+    monkeypatch.setattr("importlib.util.find_spec", find)
+    for name in installed:
+        module = SimpleNamespace(__name__=name, __version__=version)
+        monkeypatch.setitem(sys.modules, name, module)
+    assert loading.installed_keras().release == release
+
+
+def test_missing_keras_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has the command that installs it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MissingPackageError, match="pip install"):
+        policytool.load(FIXTURES / "keras3.15" / "default_float32.keras")
