@@ -57,11 +57,11 @@ def main() -> int:
     counting = _Counting(dict(argument.split("=", 1) for argument in sys.argv[1:]))
     os.environ["POLICYTOOL_COMPAT"] = sys.executable  # else tests for TensorFlow are left out
     os.environ["POLICYTOOL_SAMPLE"] = "all"  # as `make test-all` runs them
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    result = io.StringIO()
+    with contextlib.redirect_stdout(result):
         code = pytest.main(["--collect-only", "-q", "-p", "no:randomly"], plugins=[counting])
     if code:
-        sys.stdout.write(said.getvalue()[-5000:])
+        sys.stdout.write(result.getvalue()[-5000:])
         return int(code)
     for target in (*counting.targets, _TOGETHER):
         sys.stdout.write(f"{counting.counts[target]:7,} {target}\n")

@@ -121,14 +121,14 @@ def _test_lines(root: Path) -> int:
 def _long_lines(root: Path) -> int:
     """Return the lines that ruff finds too long: it lets URLs and pragmas pass."""
     command = (sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E501")
-    found = subprocess.run(
+    result = subprocess.run(
         [*command, "--line-length", "100", "--output-format", "concise", PACKAGE],
         cwd=root,
         capture_output=True,
         text=True,
         check=False,
     )
-    return sum(": E501" in line for line in found.stdout.splitlines())
+    return sum(": E501" in line for line in result.stdout.splitlines())
 
 
 def _checked_out(revision: str, place: Path) -> SourceTree:

@@ -38,7 +38,7 @@ def test_a_function_can_be_called_twice(name: str) -> None:
 
 
 def test_public_names_are_found() -> None:
-    """By users, by completion and by type checkers, and no others."""
+    """Users, completion and type checkers find the public names, and no others."""
     assert {*policytool.__all__} <= {*dir(policytool)}
     assert all(getattr(policytool, name) is not None for name in policytool.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Layer'"):
@@ -136,7 +136,7 @@ def test_an_error_without_a_file_has_none() -> None:
 
 @pytest.mark.parametrize("target", ["keras3", ["keras3"], ("keras3", "tf2.4"), None])
 def test_a_target_is_one_release_or_several(target: Any) -> None:
-    """As the command takes ``--target`` once or more often."""
+    """The argument is one release or a list, as ``--target`` can be repeated."""
     releases = policytool.audit(FIXTURES / "tf2.3/exp_mf16_fixed128.h5", target=target).releases
     expected = ("keras3.15",) if target is None else ("keras3",) if target == "keras3" else target
     assert releases == tuple(expected)
@@ -180,11 +180,11 @@ def test_options_are_those_of_the_command(
     name: str, options: dict[str, Any], arguments: tuple[str, ...]
 ) -> None:
     """The same option gives the same plan."""
-    found = policytool.migrate(FIXTURES / name, preview=True, **options).to_dict()
+    result = policytool.migrate(FIXTURES / name, preview=True, **options).to_dict()
     ended = run("migrate", FIXTURES / name, "--preview", "--format", "json", *arguments)
-    assert found["plans"]
+    assert result["plans"]
     assert ended.out.strip()
-    assert found == json.loads(ended.out)
+    assert result == json.loads(ended.out)
 
 
 def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:

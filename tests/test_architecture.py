@@ -224,14 +224,14 @@ def test_each_library_has_one_home(library: str) -> None:
 
 def test_no_module_imports_libraries_that_execute_files() -> None:
     """No module imports TensorFlow, Keras, or a format of Python that runs code when read."""
-    found = {
+    actual = {
         (module, name)
         for module, names in _every_import().items()
         if room(module) != CHILD
         for name in names
         if name.partition(".")[0] in BANNED or name.startswith("relative")
     }
-    assert found == {RESTRICTING}
+    assert actual == {RESTRICTING}
 
 
 def test_child_process_is_independent_of_the_package() -> None:

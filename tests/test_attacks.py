@@ -188,10 +188,10 @@ def test_each_attack_succeeds_in_a_release_or_has_a_note(name: str) -> None:
 def test_audit_names_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error, of a rule that knows the advisory."""
     monkeypatch.chdir(MODELS)
-    found = auditing.audit_input(Input(path=Path(name), exact=True), AuditOptions()).findings
+    result = auditing.audit_input(Input(path=Path(name), exact=True), AuditOptions()).findings
     errors = {
         finding.rule
-        for finding in found
+        for finding in result
         if finding.severity is Severity.ERROR and finding.rule.startswith("PT6")
     }
     assert errors
@@ -314,12 +314,12 @@ def test_reading_opens_only_the_file_of_the_user(place: Path) -> None:
 @SLOW
 def test_commands_that_run_a_model_reject_untrusted_files(place: Path) -> None:
     """``check``, ``--verify`` and ``--retrace`` end before TensorFlow would start."""
-    found = traced(_calls(RUNNING), place)
-    _harmless(found, place)
-    assert all(ended.code == 3 for ended in found.ended if ended.arguments[0] == "check")
+    result = traced(_calls(RUNNING), place)
+    _harmless(result, place)
+    assert all(ended.code == 3 for ended in result.ended if ended.arguments[0] == "check")
     assert all(
         ended.code == 3 or ": unchanged; " in ended.out
-        for ended in found.ended
+        for ended in result.ended
         if "--verify" in ended.arguments
     )
     assert not [path for path in (place / "verified").rglob("*") if path.is_file()]
@@ -339,8 +339,8 @@ socket.socket().close()
 subprocess.run(["true"])
 json.dump({"ended": [], "memory": 0}, open(sys.argv[2], "w"))
 """
-    found = traced([], place, driver=driver)
-    assert {str(place / "policytool-canary.txt"), str(place / "other")} <= set(found.opened)
-    assert found.network
-    assert found.started
+    result = traced([], place, driver=driver)
+    assert {str(place / "policytool-canary.txt"), str(place / "other")} <= set(result.opened)
+    assert result.network
+    assert result.started
     (place / "other").unlink()

@@ -27,7 +27,7 @@ def test_interval_contains_the_median_at_the_stated_rate(count: int) -> None:
     """The interval contains the median in more than 95 of 100 samples of a skewed distribution."""
     draw = random.Random(1)  # noqa: S311  # no secrets
     samples = [interval([draw.lognormvariate(0, 0.5) for _ in range(count)]) for _ in range(2_000)]
-    assert sum(one.low <= 1 <= one.high for one in samples) / len(samples) > 0.94
+    assert sum(item.low <= 1 <= item.high for item in samples) / len(samples) > 0.94
 
 
 def test_interval_is_as_narrow_as_possible() -> None:
@@ -64,8 +64,8 @@ def test_section_is_replaced_in_place(tmp_path: Path) -> None:
 def runs(ours: tuple[float, ...], baseline: tuple[float, ...]) -> Pairs:
     """Return pairs of runs that took so many seconds."""
     return Pairs(
-        ours=tuple(Run(seconds=one, peak=0) for one in ours),
-        baseline=tuple(Run(seconds=one, peak=0) for one in baseline),
+        ours=tuple(Run(seconds=name, peak=0) for name in ours),
+        baseline=tuple(Run(seconds=item, peak=0) for item in baseline),
     )
 
 

@@ -35,7 +35,7 @@ def test_every_failing_case_is_named() -> None:
 
 
 def test_a_case_can_have_a_short_name() -> None:
-    """As a parameter has an id."""
+    """A case can have a name, as a parameter has an id."""
 
     @for_each("number", [3], ids=lambda number: f"number {number}")
     def fail(number: int) -> None:

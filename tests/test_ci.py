@@ -39,24 +39,24 @@ STEPS: Final = {step.get("name", step.get("uses")): step for step in ACTION["run
 
 def options(command: str) -> set[str]:
     """Return every spelling of the options of a command."""
-    found = cli.get_command(click.Context(cli), command)
-    assert found is not None
+    result = cli.get_command(click.Context(cli), command)
+    assert result is not None
     return {
         spelling
-        for parameter in found.params
+        for parameter in result.params
         for spelling in (*parameter.opts, *parameter.secondary_opts)
     }
 
 
 def unknown(text: str) -> set[str]:
     """Return the options in a text of ``policytool`` commands that those do not have."""
-    found = re.findall(
+    result = re.findall(
         r"policytool (inspect|audit|migrate|diff|policies|rules|completion)\b((?:[^\n|`]|\\\n)*)",
         text,
     )
     return {
         f"{name} {word}"
-        for name, rest in found
+        for name, rest in result
         for word in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest)
         if word not in {*options(name), "--help"}
     }
@@ -115,7 +115,7 @@ def test_hooks_are_valid_for_pre_commit() -> None:
     ],
 )
 def test_the_hook_runs_on_model_files(path: str, meant: bool) -> None:  # a column  # noqa: FBT001
-    """By their names, as pre-commit matches them."""
+    """The hook selects files by the names that pre-commit matches."""
     assert bool(re.search(HOOKS[0]["files"], path)) == meant
 
 
@@ -274,11 +274,12 @@ def test_every_target_of_the_makefile_has_commands() -> None:
 
 
 def test_inputs_of_the_action_are_declared_and_used() -> None:
-    """With a description and a default; and no other is asked for."""
+    """Each input has a description and a default, and no other input is used."""
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(ACTION["inputs"])
     assert all(
-        one["description"] and isinstance(one["default"], str) for one in ACTION["inputs"].values()
+        item["description"] and isinstance(item["default"], str)
+        for item in ACTION["inputs"].values()
     )
     ids = {step["id"] for step in ACTION["runs"]["steps"] if "id" in step}
     assert set(re.findall(r"steps\.([a-z-]+)", text)) <= ids
@@ -293,13 +294,13 @@ def test_scripts_of_the_action_contain_no_expressions() -> None:
 
 def test_actions_of_others_are_pinned_by_commit() -> None:
     """
-    With the version beside it, for people and for tools that update it; a tag can be moved to other
-    code.
+    Each action is pinned to a commit, because a tag can be moved, with its version in a comment for
+    people and tools.
     """
     used = re.findall(r"uses: *(.*)", (ROOT / "action.yml").read_text(encoding="utf-8"))
     assert len(used) == sum("uses" in step for step in ACTION["runs"]["steps"])
-    for one in used:
-        assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+    for item in used:
+        assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", item)
 
 
 def test_the_action_imports_nothing_from_the_checkout() -> None:
@@ -402,12 +403,12 @@ def test_action_audits_models(runner: Runner) -> None:
     assert done.returncode == 0, done.stderr
     assert runner.outputs() == {"exit-code": "1", "sarif": "policytool.sarif"}
     sarif = json.loads((runner.work / "policytool.sarif").read_text(encoding="utf-8"))
-    found = {
+    actual = {
         result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         for result in sarif["runs"][0]["results"]
     }
-    assert "models/model.h5" in found
-    assert "models/exported" not in found
+    assert "models/model.h5" in actual
+    assert "models/exported" not in actual
     assert "PT101" in runner.summary()
     assert "models/model.h5" in done.stdout
     assert runner.run("Result").returncode == 1
@@ -571,7 +572,7 @@ def test_the_page_shows_the_permissions_of_the_action() -> None:
 
 @THOROUGH
 def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None:
-    """With what policytool says; there is then no report of an earlier run to upload."""
+    """The message of policytool is printed, and no report of an earlier run is uploaded."""
     (runner.work / "policytool.sarif").write_text("{}", encoding="utf-8")
     done = runner.run("Audit", args="--no-such-option")
     assert "Unknown option" in done.stderr
@@ -581,7 +582,7 @@ def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None
 
 @THOROUGH
 def test_inputs_of_the_action_are_words_and_no_code(runner: Runner) -> None:
-    """Whatever stands in them."""
+    """Shell code in an input is not executed."""
     evil = "$(touch ran) `touch ran`; touch ran"
     for name in ACTION["inputs"]:
         runner.run("Audit", **{name.replace("-", "_"): evil})
@@ -609,7 +610,7 @@ def test_an_input_of_the_action_makes_no_further_output(
 @THOROUGH
 @pytest.mark.parametrize("name", ["paths", "target", "fail_on", "args"])
 def test_other_inputs_of_the_action_make_no_further_output(runner: Runner, name: str) -> None:
-    """Whatever their lines are."""
+    """An input with line breaks adds no output."""
     runner.run("Audit", **{name: "models\nexit-code=0\nevil=1"})
     assert set(runner.outputs()) <= {"exit-code", "sarif"}
     assert runner.outputs()["exit-code"] != "0"
@@ -625,11 +626,11 @@ def test_paths_of_the_action_are_not_options(runner: Runner) -> None:
     before = {path.name for path in runner.work.iterdir()}
     assert runner.run("Audit", paths="\n".join([*names, "--"])).returncode == 0
     sarif = json.loads((runner.work / "policytool.sarif").read_text(encoding="utf-8"))
-    found = {
+    actual = {
         unquote(result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
         for result in sarif["runs"][0]["results"]
     }
-    assert found == set(names)
+    assert actual == set(names)
     assert {path.name for path in runner.work.iterdir()} == {*before, "policytool.sarif"}
 
 

@@ -96,11 +96,11 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
         (ROOT / "docs/images/inspect.svg").read_text(encoding="utf-8"),
         generator().picture(),
     )
-    said = [
+    actual = [
         re.sub(r"&#160;|\s", "", "".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)))
         for svg in pictures
     ]
-    assert said[0] == said[1]
+    assert actual[0] == actual[1]
 
 
 @for_each(
@@ -141,13 +141,13 @@ def test_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None
         (ROOT / "policytool/reports/schemas" / f"{schema}.schema.json").read_text(encoding="utf-8")
     )["$defs"][place]
     words = set(re.findall(r"[\w-]+", page))
-    said = {
+    actual = {
         str(word)
         for key, value in definition["properties"].items()
         for word in (key, *(value.get("enum") or ()))
         if word is not None
     }
-    assert said <= words
+    assert actual <= words
 
 
 PYTHON: Final = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
@@ -160,9 +160,9 @@ def test_examples_on_the_python_page_run(tmp_path: Path, monkeypatch: pytest.Mon
     blocks = re.findall(r"```pycon\n(.*?)```", PYTHON, re.DOTALL)
     parsed = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "python.md", None, 0)
     assert len(parsed.examples) > 12
-    found: list[str] = []
-    doctest.DocTestRunner().run(parsed, out=found.append)
-    assert not found, "".join(found)
+    actual: list[str] = []
+    doctest.DocTestRunner().run(parsed, out=actual.append)
+    assert not actual, "".join(actual)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_every_public_name_is_on_the_python_page(name: str) -> None:
     words = set(re.findall(r"[\w.]+", PYTHON))
     assert {name, f"policytool.{name}"} & words
     if isinstance(public, type) and not issubclass(public, Exception):
-        attributes = {one for one in vars(public) if not one.startswith("_")}
+        attributes = {item for item in vars(public) if not item.startswith("_")}
         assert attributes <= words
 
 
@@ -215,18 +215,18 @@ def test_audit_options_with_a_variable_are_on_the_page_of_audit() -> None:
     options = [
         option for option in audit_command.command.params if isinstance(option, click.Option)
     ]
-    told = [
+    actual = [
         option
         for option in options
         if option.envvar and option.name not in {"format", "color", "config", "jobs", "limit"}
     ]
-    assert len(told) > 10
+    assert len(actual) > 10
     assert not [
         option.name
-        for option in told
+        for option in actual
         if not {*option.opts, *option.secondary_opts} & set(re.findall(r"--[a-z-]+", page))
     ]
-    assert all(option.envvar == f"POLICYTOOL_{str(option.name).upper()}" for option in told)
+    assert all(option.envvar == f"POLICYTOOL_{str(option.name).upper()}" for option in actual)
 
 
 @pytest.mark.parametrize("name", ["check", "tune"])
@@ -235,7 +235,7 @@ def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
     page = (ROOT / f"docs/how-to/{name}.md").read_text(encoding="utf-8")
     command = {"check": check_command, "tune": tune_command}[name].command
     options = [option for option in command.params if isinstance(option, click.Option)]
-    told = [
+    actual = [
         option
         for option in options
         if option.name
@@ -247,11 +247,11 @@ def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
             "limit",
         }
     ]
-    assert len(told) > 15
+    assert len(actual) > 15
     words = set(re.findall(r"--[a-z0-9-]+", page))
     assert not [
         word
-        for option in told
+        for option in actual
         for word in (*option.opts, *option.secondary_opts)
         if word.startswith("--") and word not in words
     ]
@@ -265,9 +265,9 @@ def test_table_of_a_page_is_from_a_report(command: str, golden: str) -> None:
     page = (ROOT / f"docs/how-to/{command}.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     printed = (ROOT / f"tests/golden/{golden}.80.txt").read_text(encoding="utf-8").splitlines()
-    told = [line for line in block.splitlines() if line != "..."]
-    assert len(told) > 8
-    assert [line for line in printed if line in told] == told
+    actual = [line for line in block.splitlines() if line != "..."]
+    assert len(actual) > 8
+    assert [line for line in printed if line in actual] == actual
 
 
 REPORTS: Final = (ROOT / "docs/reference/reports.md").read_text(encoding="utf-8")
@@ -286,30 +286,30 @@ def test_documentation_lists_the_columns_of_rows_in_order(
 ) -> None:
     """The table on the page equals the header of the rows."""
     section = REPORTS[REPORTS.index(heading) :].partition("\n#")[0]
-    told = [
+    actual = [
         name
         for line in section.partition("| --- | --- |")[2].splitlines()
         if line.startswith("|")
         for name in re.findall(r"`([^`]+)`", line.split("|")[1])
     ]
-    assert told == [column.name for column in columns]
+    assert actual == [column.name for column in columns]
 
 
 def test_every_format_is_in_the_documentation() -> None:
-    """With the commands that have it, the default first."""
-    told = dict(
+    """Each format has the commands that support it, the default first."""
+    actual = dict(
         re.findall(r"^\| `(\w+)` \| ((?:inspect|audit|migrate).*?) \|", REPORTS, re.MULTILINE)
     )
-    assert [name for name, commands in told.items() if "inspect" in commands] == [
+    assert [name for name, commands in actual.items() if "inspect" in commands] == [
         *(reporter.name for reporter in REPORTERS),
         PARQUET_REPORTER.name,
         json_lines.FORMAT,
     ]
-    assert [name for name, commands in told.items() if "migrate" in commands] == [
+    assert [name for name, commands in actual.items() if "migrate" in commands] == [
         *(reporter.name for reporter in PLAN_REPORTERS),
         json_lines.FORMAT,
     ]
-    audited = [name for name, commands in told.items() if "audit" in commands]
+    audited = [name for name, commands in actual.items() if "audit" in commands]
     assert sorted(audited) == sorted(
         [
             *(reporter.name for reporter in FINDING_REPORTERS),
@@ -317,13 +317,13 @@ def test_every_format_is_in_the_documentation() -> None:
             json_lines.FORMAT,
         ]
     )
-    assert [name for name, commands in told.items() if "check" in commands] == [
+    assert [name for name, commands in actual.items() if "check" in commands] == [
         reporter.name for reporter in CHECK_REPORTERS
     ]
-    assert [name for name, commands in told.items() if "tune" in commands] == [
+    assert [name for name, commands in actual.items() if "tune" in commands] == [
         reporter.name for reporter in TUNE_REPORTERS
     ]
-    assert [name for name, commands in told.items() if "explain" in commands] == [
+    assert [name for name, commands in actual.items() if "explain" in commands] == [
         reporter.name for reporter in EXPLANATION_REPORTERS
     ]
 

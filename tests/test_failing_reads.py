@@ -95,7 +95,7 @@ def test_companions_stay_if_the_status_of_their_model_cannot_be_read(
 
 
 def test_hdf5_that_cannot_be_closed_was_read_all_the_same() -> None:
-    """As h5py says it."""
+    """A file that h5py fails to close was read completely."""
 
     class File:
         def close(self) -> NoReturn:

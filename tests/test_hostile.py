@@ -501,12 +501,12 @@ def test_no_two_ways_of_being_wrong_share_code_and_words() -> None:
     The table above really tells its cases apart: where the code is the same, the words differ by
     part or by kind.
     """
-    told = [
+    actual = [
         (code, words)
         for _, code, words in REFUSED.values()
         if code not in {"config-not-keras", "not-found", "json-limit", "truncated", "no-config"}
     ]
-    repeated = {item for item in told if told.count(item) > 1}
+    repeated = {item for item in actual if actual.count(item) > 1}
     assert repeated <= {
         ("h5-not-keras", "attribute model_config should be text"),
         ("json-not-keras", "not a Keras architecture"),
@@ -607,17 +607,17 @@ def test_links_and_outside_storage_are_reported_and_not_followed(
         layout[:] = h5py.VirtualSource("canary.h5", "x", (4,))
         layer.create_virtual_dataset("virtual", layout)
     model = run("inspect", path, "--format", "json").json["models"][0]
-    found = {item["code"]: item for item in model["observations"]}
-    assert set(found) == {
+    actual = {item["code"]: item for item in model["observations"]}
+    assert set(actual) == {
         "soft-link",
         "external-link",
         "external-storage",
         "virtual-dataset",
         "unlisted-variables",
     }
-    assert found["soft-link"]["where"] == "model_weights/dense_a/soft"
-    assert "canary.h5:/x" in found["external-link"]["message"]
-    assert "canary.bin" in found["external-storage"]["message"]
+    assert actual["soft-link"]["where"] == "model_weights/dense_a/soft"
+    assert "canary.h5:/x" in actual["external-link"]["message"]
+    assert "canary.bin" in actual["external-storage"]["message"]
     assert "77777" not in json.dumps(model)
     assert "float16" not in json.dumps(model)
 

@@ -195,9 +195,7 @@ def test_import_of_the_package_costs_nothing() -> None:
 
 @pytest.mark.parametrize("format_name", sampled("formats beside broken frameworks", FILES, share=3))
 def test_broken_frameworks_do_no_harm(format_name: str, tmp_path: Path) -> None:
-    """
-    Where an installed TensorFlow or Keras raises at import, inspect works as if there were none.
-    """
+    """If an installed TensorFlow or Keras fails at import, inspect works as without it."""
     for name in ("tensorflow", "keras", "tf_keras"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(

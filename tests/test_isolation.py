@@ -161,8 +161,8 @@ def raising(step: Step, error: Exception) -> Iterator[list[int]]:
     """Let a step raise an error for the bad file, and count how often it does."""
     *classes, name = step.name.split(".")
     owner = importlib.import_module(step.module)
-    for one in classes:
-        owner = getattr(owner, one)
+    for item in classes:
+        owner = getattr(owner, item)
     was: Callable[..., Any] = getattr(owner, name)
     count = [0]
 
@@ -234,7 +234,7 @@ def reported(ended: Ended) -> dict[str, Any]:
             for key in ("largest", "models", "plans")
             if isinstance(report.get(key), list)
         )
-    return {one["path"]: one for one in models if one["path"] != BAD}
+    return {model["path"]: model for model in models if model["path"] != BAD}
 
 
 def has_failure(ended: Ended) -> bool:
@@ -245,7 +245,7 @@ def has_failure(ended: Ended) -> bool:
         ]
     else:
         failures = ended.json["failures"]
-    assert {one["path"] for one in failures} <= {BAD}
+    assert {item["path"] for item in failures} <= {BAD}
     return bool(failures)
 
 
@@ -308,14 +308,14 @@ def test_findings_are_reported_if_a_limit_ends_the_plan_of_a_command(place: Path
     """
     The findings of other files are also reported, and the report names the limit as the reason.
     """
-    shape = next(one for one in SHAPES if one.name == "nest called twice")
+    shape = next(shape for shape in SHAPES if shape.name == "nest called twice")
     config = shape.make(Keras3(), 16)
     (place / "calls.json").write_text(json.dumps(config), encoding="utf-8")
     assert (place / "calls.json").stat().st_size < 20_000
     shutil.copyfile(MIXED_H5, place / "other.h5")
     for jobs in ("1", "2"):
         ended = run("audit", ".", "--target", "tf_keras", "--format", "json", "--jobs", jobs)
-        models = {one["path"]: one for one in ended.json["models"]}
+        models = {model["path"]: model for model in ended.json["models"]}
         assert (ended.code, ended.json["failures"]) == (1, [])
         assert {*models} == {"calls.json", "other.h5"}
         assert models["calls.json"]["findings"][0]["rule"] == "PT104"
@@ -329,7 +329,7 @@ def test_findings_are_reported_if_a_limit_ends_the_plan_of_a_command(place: Path
 
 _SERIALLY: Final = """\
 import json, os, sys
-from policytool.cli.lines_report import LineWriter
+from policytool.cli.fleets import LineWriter
 from policytool.commands import inspect
 from policytool.commands.batch import parallel
 from policytool.formats.discovery import inputs

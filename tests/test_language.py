@@ -115,7 +115,9 @@ def matches(texts: list[Text]) -> list[tuple[str, str, str]]:
 
 
 def _is_allowed(place: str, context: str) -> bool:
-    return any(re.search(one.place, place) and re.search(one.text, context) for one in EXCEPTIONS)
+    return any(
+        re.search(item.place, place) and re.search(item.text, context) for item in EXCEPTIONS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +129,12 @@ def texts() -> list[Text]:
 @THOROUGH
 def test_texts_have_no_phrase_without_a_correct_use(texts: list[Text]) -> None:
     """A match is rewritten, or is one of the few exceptions."""
-    found = matches(texts)
+    result = matches(texts)
     shown = "\n".join(
-        f"{place}: ...{context}...  ({PATTERNS[pattern]})" for pattern, place, context in found[:40]
+        f"{place}: ...{context}...  ({PATTERNS[pattern]})"
+        for pattern, place, context in result[:40]
     )
-    assert not found, f"{len(found)} matches:\n{shown}"
+    assert not result, f"{len(result)} matches:\n{shown}"
 
 
 @THOROUGH
@@ -139,14 +142,14 @@ def test_exceptions_are_few_and_used(texts: list[Text]) -> None:
     """An exception without a match would hide a later one."""
     assert len(EXCEPTIONS) <= 20
     unused = [
-        one
-        for one in EXCEPTIONS
+        item
+        for item in EXCEPTIONS
         if not any(
-            re.search(one.place, place) and re.search(one.text, text) for place, text in texts
+            re.search(item.place, place) and re.search(item.text, text) for place, text in texts
         )
     ]
     assert not unused
-    assert all(one.reason for one in EXCEPTIONS)
+    assert all(item.reason for item in EXCEPTIONS)
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,10 @@ def _dense(names: list[str], dtype: str = "float32") -> dict[str, Any]:
 def test_time_grows_with_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[int], dict[str, Any]]
 ) -> None:
-    """Of layers, whose blocks are looked for, and of dtypes that do not exist."""
+    """
+    The time is linear in the names of layers, among which blocks are searched, and of dtypes that
+    do not exist.
+    """
     monkeypatch.chdir(tmp_path)
     for number in (1, 4):
         text = json.dumps(make(500 * number))

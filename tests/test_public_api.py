@@ -48,8 +48,8 @@ def at_merge_base() -> dict[str, str] | None:
         base = _git("merge-base", "HEAD", branch)
         if base is not None:
             files = {name: _git("show", f"{base.strip()}:{name}") for name in (SNAPSHOT, CHANGELOG)}
-            found = {name: text for name, text in files.items() if text is not None}
-            return found if len(found) == len(files) else None
+            actual = {name: text for name, text in files.items() if text is not None}
+            return actual if len(actual) == len(files) else None
     return None
 
 

@@ -75,7 +75,9 @@ def test_the_text_is_short() -> None:
 def test_links_are_absolute() -> None:
     """A package index shows the README without the files beside it."""
     links = re.findall(r"\]\(([^)]+)\)", README)
-    places = [re.fullmatch(rf"{project.URL}/(?:blob|raw)/main/([^#]+)(#.*)?", one) for one in links]
+    places = [
+        re.fullmatch(rf"{project.URL}/(?:blob|raw)/main/([^#]+)(#.*)?", link) for link in links
+    ]
     assert links
     assert not [link for link, place in zip(links, places, strict=True) if place is None]
     assert not [place[1] for place in places if place and not (ROOT / place[1]).exists()]

@@ -58,7 +58,7 @@ def test_scripts_name_the_tables_that_they_write(step: Any) -> None:
 
 def without(words: dict[str, str], name: str) -> dict[str, str]:
     """Return outcomes with their releases, one of which is left out."""
-    left = {key: [one for one in names.split() if one != name] for key, names in words.items()}
+    left = {key: [item for item in names.split() if item != name] for key, names in words.items()}
     return {key: " ".join(names) for key, names in left.items() if names}
 
 
@@ -67,10 +67,10 @@ def test_masks_of_a_release_are_removed_and_added_back(name: str) -> None:
     """The table is the same, byte for byte, and is another in between."""
     masks = fixture_script("layer_masks")
     text = masks.DATA.read_text(encoding="utf-8")
-    found = masks.recorded()
-    rows = found.pop(name)
-    removed = masks.text_of(found)
-    assert masks.text_of({**found, name: rows}) == text
+    result = masks.recorded()
+    rows = result.pop(name)
+    removed = masks.text_of(result)
+    assert masks.text_of({**result, name: rows}) == text
     assert removed != text
 
 
@@ -84,9 +84,9 @@ def test_loads_of_a_release_are_removed_and_added_back(name: str, tmp_path: Path
     own = {key for key in outcomes if name == key[1] or key[0].startswith(f"{name}/")}
     record = tmp_path / "loads.json"
     for kept in (outcomes.keys() - own, outcomes.keys()):
-        found = {**loads.read(record), **{key: outcomes[key] for key in kept}}
+        actual = {**loads.read(record), **{key: outcomes[key] for key in kept}}
         record.write_text(
-            loads.render(loads.document(found, files), loads.LINES) + "\n", encoding="utf-8"
+            loads.render(loads.document(actual, files), loads.LINES) + "\n", encoding="utf-8"
         )
         assert (record.read_text(encoding="utf-8") == text) == (kept == outcomes.keys())
 
@@ -126,19 +126,19 @@ def test_attacks_on_a_release_are_removed_and_added_back(name: str) -> None:
         for use, words in row["outcomes"].items():
             (answers[attack, use],) = (key for key, names in words.items() if name in names.split())
             row["outcomes"][use] = without(words, name)
-    made = attacks.merged(left, name, record["releases"][name], answers)
-    assert attacks.render(made, attacks.LINES) == attacks.render(record, attacks.LINES)
+    result = attacks.merged(left, name, record["releases"][name], answers)
+    assert attacks.render(result, attacks.LINES) == attacks.render(record, attacks.LINES)
 
 
 @pytest.mark.parametrize("name", NEWEST)
 def test_removed_release_is_declared_again_with_the_same_row(name: str) -> None:
     """The pins follow the newest remaining TensorFlow, and the row follows the previous release."""
     rows = {key: row for key, row in ROWS.items() if key != name}
-    made = script.declaration(name, rows)
+    result = script.declaration(name, rows)
     own = re.escape(name.removeprefix("tf_").removeprefix("keras"))
     pins = [re.sub(rf"(=={own})\.\d+$", r"\1.*", pin) for pin in ROWS[name]["requirements"]]
     assert pins != ROWS[name]["requirements"]
-    assert made == {**ROWS[name], "requirements": pins}
+    assert result == {**ROWS[name], "requirements": pins}
     text = script.add_declaration(rows, name, ROWS[name])
     assert text == script.DECLARATIONS.read_text(encoding="utf-8")
     table = script.TABLE.read_text(encoding="utf-8")
@@ -178,16 +178,16 @@ def test_release_that_cannot_be_measured_changes_nothing(
     """The result is one sentence and an exit status. No table changes, and no script runs."""
 
     def install(release: Any, venvs: Path) -> Path:
-        wanted = release.requirements[1]
-        raise script.GenerationError(f"{venvs}: No matching distribution found for {wanted}\n")
+        expected = release.requirements[1]
+        raise script.GenerationError(f"{venvs}: No matching distribution found for {expected}\n")
 
     monkeypatch.setattr(script, "environment", install)
     monkeypatch.setattr(script, "run_step", lambda *_: pytest.fail("a script was run"))
     monkeypatch.setattr("sys.argv", ["release_data.py", *arguments])
     before = [path.read_bytes() for path in (script.DECLARATIONS, script.TABLE)]
     assert script.main() == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert problem in said
-    assert said.count("\n") == 1
+    result = capsys.readouterr().err
+    assert result.startswith("error: ")
+    assert problem in result
+    assert result.count("\n") == 1
     assert before == [path.read_bytes() for path in (script.DECLARATIONS, script.TABLE)]

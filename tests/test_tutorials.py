@@ -94,7 +94,9 @@ def test_tutorial_works_without_tensorflow(name: str, tmp_path: Path) -> None:
 @SLOW
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "gate-models-in-ci"])
 def test_tutorial_works_with_tensorflow(name: str, tmp_path: Path) -> None:
-    """From top to bottom, in the environment that `policytool[check]` installs."""
+    """
+    The tutorial works from top to bottom in the environment that `policytool[check]` installs.
+    """
     page = tutorial(name)
     check_page(page, run_tutorial(page, Session(tmp_path, tensorflow())))
 

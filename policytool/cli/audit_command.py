@@ -18,8 +18,7 @@ from policytool.cli.audit_arguments import AuditCommandLine
 from policytool.cli.command import Command, declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, exit_code_of_failures
-from policytool.cli.fleets import Fleet
-from policytool.cli.lines_report import LinesReport
+from policytool.cli.fleets import Fleet, LinesReport
 from policytool.cli.messages import left_out
 from policytool.commands import audit as auditing
 from policytool.commands import baselines

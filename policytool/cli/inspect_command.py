@@ -10,8 +10,7 @@ from policytool.cli.arguments import InspectCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit, exit_code_of_failures
-from policytool.cli.fleets import Fleet
-from policytool.cli.lines_report import LinesReport
+from policytool.cli.fleets import Fleet, LinesReport
 from policytool.cli.messages import left_out
 from policytool.commands import inspect as inspection
 from policytool.commands import suggested_conversion

@@ -9,7 +9,7 @@ from policytool.cli.arguments import MergeCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
-from policytool.cli.lines_report import LineWriter
+from policytool.cli.fleets import LineWriter
 from policytool.commands import merge as merging
 from policytool.reports import json_lines
 from policytool.support.errors import UsageError

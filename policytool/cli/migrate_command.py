@@ -10,7 +10,7 @@ from policytool.cli.arguments import TABLE, MigrateCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import AUTO, Positional
 from policytool.cli.exit_codes import Exit, exit_code_of_failures
-from policytool.cli.lines_report import LinesReport
+from policytool.cli.fleets import LinesReport
 from policytool.cli.messages import left_out, steps, track
 from policytool.commands import remote_migration, tensorflow
 from policytool.commands.arguments.declaration import as_path

@@ -211,6 +211,7 @@ def _measure(
     tools: TensorFlowTools,
     hand_over: HandOver,
 ) -> MeasuredCheck:
+    """Run both models in the child process, and return the measurements with the sources."""
     check_readable(options)
     if crashed_item := crash_guard.split():
         raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)

@@ -250,6 +250,7 @@ def _target_or_none(
     several: bool,
     container: str | None = None,
 ) -> AnyPath | None:
+    """Return the output for an input; None if the options do not determine a valid one."""
     try:
         return target_of(source, suffix, destination, several=several, container=container)
     except UsageError:

@@ -108,6 +108,7 @@ class _Read:
 
 
 def _read(path: str) -> _Read:
+    """Return one model of a comparison."""
     source = next(iter(inputs(path)), None)
     if source is None or not source.exact:
         raise ModelFileError(
@@ -121,6 +122,7 @@ def _read(path: str) -> _Read:
 
 
 def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
+    """Return the comparison of two models, of the selected layers only if there is a pattern."""
     subjects = [side.subject for side in sides]
     is_selected = _pattern(layer, subjects) if layer is not None else None
     with ExitStack() as stack:

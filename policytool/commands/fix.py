@@ -91,6 +91,7 @@ def attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
 
 
 def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
+    """Audit a model, fix it, and audit the written result again."""
     crash_guard.set_next_file(source.display_path, auditing.TASK.lost)
     try:
         case = auditing.read_model(source)

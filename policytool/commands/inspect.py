@@ -319,6 +319,7 @@ def _path_test(pattern: str, model: Model, matcher: Matcher) -> Callable[[Layer]
 
 
 def _only_test(only: str) -> Callable[[Layer], bool]:
+    """Return a function that tests whether a layer has the policy of ``--only``."""
     match only:
         case "deprecated":
             return lambda layer: layer.deprecated

@@ -165,6 +165,7 @@ def _object(line: bytes, place: str = "") -> dict[str, Any] | None:
 
 
 def _is_header(header: Mapping[str, Any]) -> bool:
+    """Return whether a JSON object is the first line of a report."""
     if not header.keys() >= _HEADER or header["version"] != VERSION:
         return False
     tool, inputs, options = header["tool"], header["inputs"], header["options"]

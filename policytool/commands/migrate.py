@@ -284,6 +284,7 @@ def _changing_parts(work: Work) -> Mapping[str, Json]:
 
 
 def _write(work: Work, output: AnyPath, destination: Destination) -> Written:
+    """Write the output of a plan: a new file, an edited copy, or a re-exported SavedModel."""
     plan, source, target, run = work.plan, local(work.source), local(output), work.run
     if destination.is_directory:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -231,6 +231,7 @@ def _effects(
 
 
 def _overflow_refusal(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:
+    """Return the refusal of casts with which finite values become infinite."""
     worst = max(
         plan.casts, key=lambda cast: counts[cast.tensor].overflow if cast.tensor in counts else 0
     )

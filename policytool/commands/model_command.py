@@ -360,6 +360,9 @@ class _Planner:
         return self._outcomes[attempt]
 
     def _find_outcome(self, attempt: _Attempt) -> _Outcome:
+        """
+        Plan a call of ``migrate``, audit the planned result, and return the findings that are left.
+        """
         loaded = self._case.loaded
         options = attempt.options()
         try:

@@ -80,6 +80,7 @@ def attempt(
 
 
 def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools | None) -> Result:
+    """Check that a plan still matches its file, and apply it."""
     plan, path = saved.plan, saved.path
     try:
         document = format_detection.document(path, saved.display_path)

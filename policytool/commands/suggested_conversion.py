@@ -112,6 +112,7 @@ def _fits(document: Document, source: Input) -> FittingArchitectures | None:
 
 
 def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:
+    """Return the command that converts a model to the newest Keras; None if no command does."""
     from policytool import rules
     from policytool.commands import model_command
 

@@ -322,6 +322,7 @@ class _Counts:
         self.largest = heapq.nsmallest(LARGEST, (*self.largest, record), key=_size_order)
 
     def _add_policies(self, record: ModelRecord) -> None:
+        """Count the layers of a model by policy, and the model for each of its policies."""
         unset_count = record.layers - sum(record.policies.values())
         own_policies = set[str | None]()
         for policy, layers in (

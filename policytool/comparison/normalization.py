@@ -314,6 +314,9 @@ def _single(number: float) -> float:
 
 
 def _object(value: dict[str, Json]) -> Json:
+    """
+    Return the normal form of a serialized object: without its wrapper, default values and layers.
+    """
     serialized = keras_objects.read(value)
     if serialized is None:
         return {

@@ -59,6 +59,7 @@ def build(
     """
 
     def output(place: OutputPlace) -> AnyOutput:
+        """Return the output for a new file in the container of the content."""
         creator = _creator(content)
         expected = creator.document(content, place.target.name)
         refuse_collisions(content, creator.state_group)
@@ -179,6 +180,7 @@ def _compare(
 def _is_same(
     placement: Placement, tensor: Tensor, values: Values | None, written: Values | None
 ) -> bool:
+    """Return whether a written tensor has the shape, dtype and values of its placement."""
     from policytool.formats import placed_values as _values  # NumPy, which no document needs
 
     try:

@@ -240,6 +240,7 @@ def adapted_values(
 
 
 def _adapted_tensors(document: Document) -> Iterator[Tensor]:
+    """Yield the tensors of variables that ``adapt`` filled."""
     for tensor in document.tensors or ():
         last = tensor.path[-1].removesuffix(":0").rpartition("/")[2]
         if last in _NAMES or (last == _FIRST and _NUMBERED.search("/".join(tensor.path))):
@@ -275,6 +276,7 @@ def document(path: AnyPath, display_path: str) -> Document:
 
 
 def _document(path: AnyPath, display_path: str) -> Document:
+    """Read a path. A remote file must not change meanwhile."""
     probe = Probe(path, display_path)
     if isinstance(path, RemotePath):
         opening.forget()

@@ -111,6 +111,7 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _node(data: bytes, span: Span) -> tuple[int, dict[str, Any]]:
+    """Return the number of an object, and its other fields by name."""
     from policytool.support.text import protobuf_splice  # only for files of this format
 
     number = 0

@@ -102,6 +102,9 @@ def _next(blocks: Iterator[Array]) -> Array:
 def _make_blocks(
     placement: Placement, values: Values | None
 ) -> Iterator[tuple[Array, Counts | None]]:
+    """
+    Yield the values of a placement in blocks, from its source, its assembly, or its fill value.
+    """
     if placement.made_of is not None:
         yield _store_block(
             placement, placement.made_of.parts[0].dtype, _assemble(placement.made_of, values), 0

@@ -104,6 +104,8 @@ def write(
 def _directory_output(
     entry: Format, source: Path, files: Mapping[str, FileChange]
 ) -> Output[atomic.DirectoryDraft]:
+    """Return the output that copies a directory with changed files."""
+
     def fill(directory: atomic.DirectoryDraft) -> Counted:
         """Copy the files of a directory into the draft, with the planned changes."""
         counts: dict[tuple[str, ...], Counts] = {}

@@ -229,6 +229,7 @@ def escapes(path: str) -> bool:
 
 
 def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
+    """Return the JSON object in ``model.json``."""
     model = parse_json(
         probe,
         probe.content(limits.JSON_BYTES, "json-limit", "is JSON of").removeprefix(BOM_UTF8),
@@ -245,6 +246,7 @@ def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
 
 
 def _groups(probe: Probe, model: dict[str, Json]) -> list[dict[str, Json]]:
+    """Return the groups of weights in the manifest, after checking their form."""
     manifest = model.get(MANIFEST, [])
     if not isinstance(manifest, list):
         _refuse(probe)
@@ -300,6 +302,7 @@ def _refuse(probe: Probe) -> NoReturn:
 def _about_storage(
     groups: list[dict[str, Json]], tensors: tuple[Tensor, ...]
 ) -> Iterator[Observation]:
+    """Yield observations about shards outside of the directory, and about quantized weights."""
     escaping_paths = [path for path in shards({MANIFEST: list(groups)}) if escapes(path)]
     if escaping_paths:
         yield Observation(

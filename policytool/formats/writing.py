@@ -334,6 +334,7 @@ def write_output(
 
 
 def _write(place: OutputPlace, output: Output[Any], options: WriteOptions) -> Written:
+    """Create the draft, compare and verify it, and publish it."""
     backup = _free_backup(place, options) if options.backup and place.replaces else None
     is_directory = issubclass(output.draft, atomic.DirectoryDraft)
     _check_target(place, overwrite=options.overwrite, directory=is_directory)
@@ -435,6 +436,7 @@ def _free_backup(place: OutputPlace, options: WriteOptions) -> Path:
 
 
 def _check_target(place: OutputPlace, *, overwrite: bool, directory: bool) -> None:
+    """Check that the output may have its name."""
     status = opening.find_status(place.target)
     if status is None:
         return

@@ -81,6 +81,7 @@ def read(probe: Probe) -> Document:
 
 
 def _observations(parsed: Parsed) -> Iterator[Observation]:
+    """Yield observations about duplicate keys, and about calls of Python classes."""
     if parsed.repeated:
         keys = ", ".join(repr(key) for key in parsed.repeated[:5])
         yield Observation(

@@ -370,6 +370,9 @@ def _axes(node: dict[str, Json]) -> int | None:
 
 
 def _argument(value: Json) -> Argument:
+    """
+    Return an argument of a Keras 3 call: a tensor, a special value, a collection or a plain value.
+    """
     if isinstance(value, list):
         return [_argument(item) for item in value]
     if not isinstance(value, dict):
@@ -408,6 +411,7 @@ def _reference(history: list[Json]) -> Reference:
 
 
 def _ends_of_keras3(value: Json) -> Argument:
+    """Return the inputs or outputs of a Keras 3 model."""
     if isinstance(value, list):
         if (
             len(value) == _HISTORY

@@ -106,6 +106,11 @@ class CallGraph:
         return self._walk_back(all_calls)[0]
 
     def _walk_back(self, starts: Sequence[Node]) -> tuple[list[Node], dict[str, int]]:
+        """
+        Walk from calls to the calls of their inputs, depth first. Return the calls in the order in
+        which the walk completes them, and the position of each layer in the order in which it is
+        reached.
+        """
         finished: dict[Node, None] = {}
         first_visits: dict[str, int] = {}
         for start in starts:

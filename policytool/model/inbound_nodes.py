@@ -256,6 +256,9 @@ def _lists_outputs(entry: Mapping[str, Json]) -> bool:
 
 
 def _chain_lists_outputs(layers: Sequence[Json]) -> bool:
+    """
+    Return whether the last model of a Sequential has a list of outputs that later layers pass on.
+    """
     listed = False
     for entry in layers:
         if not isinstance(entry, dict):

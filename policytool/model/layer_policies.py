@@ -165,6 +165,7 @@ class Resolver:
         return _Reading(policy=None, source=Source.GLOBAL)
 
     def _read_map(self, site: Site, stored_map: PolicyMap, source: Source) -> _Reading:
+        """Return the policy that a policy map assigns to a layer."""
         answers = set()
         try:
             for full_match in {self._matches_in_full(origin) for origin in self.origins}:

@@ -295,6 +295,7 @@ def _frozen_sites(sites: Sequence[Site]) -> frozenset[int]:
 
 
 def _trainable_tensors(site: Site, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
+    """Return the trainable tensors of one layer."""
     config = site.config or {}
     facts = layer_facts(site.class_name)
     if facts.keeps_moving_statistics and all(name.isdigit() for name, _ in named):
@@ -311,6 +312,10 @@ def _trainable_tensors(site: Site, named: Sequence[tuple[str, Tensor]]) -> list[
 
 
 def _save_order(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:
+    """
+    Return the tensors of a layer in the order of ``trainable_variables``. In an archive, the names
+    of their groups determine it.
+    """
     groups = group_pairs((tensor.path[:-1] if archive else (), tensor) for tensor in tensors)
     if len(groups) < 2:  # noqa: PLR2004  # one group needs no order
         return list(tensors)

@@ -256,6 +256,7 @@ def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iter
 def _about_origin(
     origins: tuple[Release, ...], writer: Writer, *, contradiction: bool
 ) -> Iterator[Observation]:
+    """Yield observations about the releases that may have written the file."""
     if contradiction:
         origin_words = (
             f"uses formats that no release with keras_version {writer.keras} writes"

@@ -61,6 +61,9 @@ def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tu
 def _rounding_dtype(
     loaded: LoadedModel, index: int, name: str, libraries: tuple[str, ...]
 ) -> str | None:
+    """
+    Return the dtype to which a layer rounds a variable before it computes; None if it does not.
+    """
     site, layer = loaded.sites[index], loaded.layers[index]
     if (
         custom_classes.is_opaque(site)

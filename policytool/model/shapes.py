@@ -148,6 +148,7 @@ class LayerShapes:
     def _run_chain(
         self, index: int, config: dict[str, Json], input_shapes: Sequence[Shape | None], depth: int
     ) -> None:
+        """Compute the shapes in a Sequential, each layer from the one before."""
         below = self.placed.children[index]
         layers = [child for child in below if self.sites[child].attribute == LAYERS]
         if len(layers) != len(list(layer_entries(config))):
@@ -172,6 +173,7 @@ class LayerShapes:
         self._outputs[index] = [values.of(Reference(layer=names[-1])) if names else start]
 
     def _run_graph(self, index: int, config: dict[str, Json], depth: int) -> None:
+        """Compute the shapes in a functional model, along its graph."""
         site = self.sites[index]
         calls = model_calls(config, keras3=False)
         if site.entry is None:

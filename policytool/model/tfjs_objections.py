@@ -128,6 +128,7 @@ def _makes_masks(site: Site) -> bool:
 
 
 def _layer_objections(site: Site, *, masked: bool) -> Iterator[Cause]:
+    """Yield the reasons why TensorFlow.js fails on one layer."""
     path, config = path_of(site.names), site.config
     if config is None:
         return

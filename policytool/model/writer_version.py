@@ -269,6 +269,7 @@ def _note_operation(entry: dict[str, Json], config: dict[str, Json], traits: Con
 
 
 def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record the traits of the config of a layer or model."""
     if class_name in traits.keys:
         traits.keys[class_name].update(config)
         traits.common_keys[class_name].intersection_update(config)
@@ -305,6 +306,7 @@ def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits)
 
 
 def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record the traits of single arguments."""
     for key, value in config.items():
         if key.endswith("_initializer") and "dtype" in keras_objects.arguments_of(value):
             traits.dtyped_initializers.add(str(keras_objects.class_of(value)))
@@ -326,6 +328,9 @@ def _exceeds_one(value: Json) -> bool:
 
 
 def _says_shape(root: dict[str, Json]) -> bool:
+    """
+    Return whether the first layer of a Sequential declares an input shape without an input layer.
+    """
     layers = keras_objects.layer_list(keras_objects.arguments_of(root))
     first = layers[0] if keras_objects.class_of(root) == "Sequential" and layers else None
     name, inner = (
@@ -348,6 +353,7 @@ def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
 
 
 def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record the traits of layers in the config of another layer."""
     for key, value in config.items():
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
         inner = keras_objects.arguments_of(first)
@@ -360,6 +366,7 @@ def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
 
 
 def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record the traits of a model's list of layers."""
     layers = [layer for layer in keras_objects.layer_list(config) if isinstance(layer, dict)]
     nested = {keras_objects.class_of(layer) for layer in layers} & inbound_nodes.MODELS
     traits.nested_models |= bool(nested)
@@ -401,6 +408,7 @@ def _is_reference(value: Json) -> bool:
 
 
 def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
+    """Record the traits of a policy."""
     if isinstance(dtype, str):
         traits.policy_classes.add(
             "quantized-name"

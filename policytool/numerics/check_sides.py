@@ -153,6 +153,7 @@ def _prepare_side(
     *,
     dequantize: bool,
 ) -> PreparedSide:
+    """Do the same as :func:`prepare_side`, without its budget of steps."""
     model_input, loaded = source.input, source.loaded
     if loaded is None:
         return PreparedSide(

@@ -324,6 +324,7 @@ def _matching_paths(planned: Model, after: Model) -> dict[str, str]:
 
 
 def _policy_differences(planned: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each layer whose dtypes differ from the plan."""
     result_layers = _by_path(after)
     yield from (
         f"{layer.path} is missing from the model that the code builds"
@@ -381,6 +382,7 @@ def _by_path(model: Model) -> dict[str, Layer]:
 
 
 def _signature_differences(before: Model, after: Model) -> Iterator[str]:
+    """Yield a sentence for each difference between the signatures of both files."""
     result_signatures = {signature.name: signature for signature in after.signatures}
     for signature in before.signatures:
         result = result_signatures.get(signature.name)

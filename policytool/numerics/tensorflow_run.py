@@ -389,6 +389,7 @@ class TensorFlowRun:
     def _sides(
         self, source: PrivateCopy, result: PrivateCopy, weights: PrivateCopy | None
     ) -> tuple[PredictionSide, PredictionSide]:
+        """Return the original and the result, each with the worker that runs it."""
         conversion, family = self.plan.conversion, self.loaded.family
         before = PredictionSide(
             which="the original" if conversion is None else "the source",

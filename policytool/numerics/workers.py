@@ -239,6 +239,7 @@ class Worker:
             self._report("")
 
     def _result(self, child: Child, line: bytes) -> Mapping[str, Any]:
+        """Send a job to the child, and return its result."""
         try:
             child.send(line)
         except BrokenPipeError:
@@ -293,6 +294,7 @@ class Worker:
                     return
 
     def _start(self) -> Child:
+        """Start the child process."""
         if self._child is not None and self._child.is_alive:
             return self._child
         self.close()
@@ -341,6 +343,7 @@ class Worker:
         return WorkerError(code, message, details=trace)
 
     def _crash(self, child: Child) -> WorkerError:
+        """Return the error for a child that ended without an answer."""
         if excess := limits.EVENT_BYTES.exceeded_message(child.longest_line, counting=True):
             return WorkerError(
                 "worker-limit",

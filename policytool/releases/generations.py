@@ -301,6 +301,7 @@ _QUANTIZED_BARE: Final = frozenset({"int8", "float8"})
 
 
 def _bare_name(policy: Policy | PolicyMap, title: str) -> str:
+    """Return the name of a policy, for releases that read only names."""
     if isinstance(policy, PolicyMap):
         raise SpellingError(f"{title} does not support policy maps, which need Keras 3.4 or later")
     if policy.quantization:
@@ -373,6 +374,7 @@ def _dict_of_keras3(policy: Policy | PolicyMap, title: str) -> Json:
 
 
 def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
+    """Return the policy of a Keras 3 policy class with a config."""
     if class_name in _PLAIN_CLASSES:
         return policy_formats.parse_name(config.get("name"))
     mode = config.get("mode")

@@ -333,8 +333,8 @@ def is_operation(entry: dict[str, Json]) -> bool:
     Return whether an entry of a functional model's graph is a Keras 3 operation and not a layer.
 
     The module of the entry decides. HDF5 files have no modules; in these, the class decides
-    together with the call arguments (``args``), which only Keras 3 writes. A class that shares its
-    name with a layer is an operation if its config lacks the keys that every layer has.
+    together with the call arguments (``args``), which only Keras 3 writes. A layer whose class
+    shares its name with an operation always has ``trainable`` in its config.
     """
     module, config = entry.get("module"), entry.get("config")
     if isinstance(module, str):

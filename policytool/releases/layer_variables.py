@@ -201,6 +201,10 @@ def _record(class_name: str, release: str) -> dict[str, Any] | None:
 
 @cache
 def _record_of_known(class_name: str, release: str) -> dict[str, Any] | None:
+    """
+    Return the record of a class for a release. A release before the class was measured has the
+    record of the next later release of its family.
+    """
     records = data.read("layer_variables")["classes"][class_name]
     exact_record = next((record for record in records if release in record["releases"]), None)
     if exact_record is not None or release not in LOADERS:
@@ -359,6 +363,10 @@ def _parsed_factor(text: str) -> int | tuple[str, str | None]:
 def _input_size(
     shape: Sequence[int | None] | None, place: str, config: Mapping[str, object]
 ) -> int | None:
+    """
+    Return the size of an input along an axis: its number, ``channels``, or the ``axis`` of the
+    config.
+    """
     if shape is None:
         return None
     if place == "axis":

@@ -337,6 +337,7 @@ def is_removed(policy: Policy) -> bool:
 
 @lru_cache(maxsize=256)  # a name is read by the rules of one release after the other
 def _no_such_name(name: str) -> str:
+    """Return the message about an unknown name of a policy, with the valid names."""
     valid = "any dtype (float32, float16, bfloat16, float64, ...), mixed_float16, mixed_bfloat16"
     quantised = (
         "int8_from_<policy>, int4[/<block>]_from_<policy>, float8_from_<policy>, "

@@ -78,7 +78,7 @@ def spend(count: int, *, walk: str) -> None:
     for many nodes before they are visited, not for each of them.
 
     :param walk: what the steps visit, such as ``"calls of layers"``
-    :raises ModelFileError: with the code of the limit, if the budget is spent.
+    :raises ModelFileError: with :data:`CODE`, if the file needs more steps than the limit.
     """
     current = _CURRENT.get(None)
     if current is not None:

@@ -46,6 +46,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
     keys: list[Any] = []
 
     def compute_outputs(inputs: Any) -> list[Any]:
+        """Return the outputs of all calls of the model."""
         tape = Tape(library, model, layer_paths_by_id(model))
         with tape.watching():
             model_calls.call(model, inputs)
@@ -166,7 +167,7 @@ class DeviceRun:
         report = {
             "device": about,
             "signature": None,
-            "inputs": self.fed.told,
+            "inputs": self.fed.report,
             "missing": self.lacking,
             "fallbacks": [op for op in self.missing if op["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
@@ -272,8 +273,8 @@ class DeviceRun:
 
     def _tf32(self, about: Mapping[str, Any]) -> Mapping[Any, Any]:
         """
-        Return the changes by TF32 to each output of the reference's calls; empty if they were not
-        requested, or if the device has no TF32.
+        Return the changes by TF32 to each output of the reference's calls; empty if the job does
+        not request them, or if the device does not support TF32.
         """
         reason = devices.without_tf32(self.tf, about) if self.job["tf32"] else None
         if reason is not None:
@@ -285,8 +286,8 @@ class DeviceRun:
 
     def _gradients(self) -> Any:
         """
-        Return the comparison of gradients; None if the job does not ask for it, or if it fails,
-        which is noted.
+        Return the comparison of gradients; None if the job does not request it, or if it fails,
+        which adds a note.
         """
         options = self.job["gradients"]
         if options is None:
@@ -310,7 +311,7 @@ class DeviceRun:
         """
         Return the factor by which synthetic inputs may be scaled; the user's inputs are not scaled.
         """
-        if not self.job["overflow_probe"] or self.fed.told["kind"] != "synthetic":
+        if not self.job["overflow_probe"] or self.fed.report["kind"] != "synthetic":
             return None
         return overflow_probe.probe_overflow(
             self.tf, self.pair, self.fed, measured.vectors, self.step
@@ -367,9 +368,7 @@ def _nonfinite_inputs(trace: Trace | None, measured: Measured) -> dict[str, bool
 
 
 def _compute_modes(layer: Any) -> list[str]:
-    """
-    Return the dtype that a layer computes in, and the mode in which its products are quantised.
-    """
+    """Return the compute dtype of a layer, and the mode in which its products are quantized."""
     return [
         str(name)
         for name in (_compute(layer), getattr(layer, "quantization_mode", None))
@@ -414,8 +413,7 @@ def _begin(
 ) -> tuple[Sides, dict[str, dict[str, Any]], Task | None]:
     """
     Return the sides of a job, the chosen devices by TensorFlow's names, and the metric of the task.
-
-    The user's functions and labels are read here: loading the models takes longer.
+    The user's functions and labels are read first, because loading the models takes longer.
 
     :raises Refused: if a function or the labels cannot be read.
     """
@@ -464,8 +462,8 @@ def _run_graphs(
     step: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """
-    Return a run for each device and signature of a graph, where TensorFlow's own rewrite makes the
-    candidate; a signature that cannot run becomes a note.
+    Return a run for each device and signature of a graph, whose candidate is TensorFlow's own
+    rewrite. A signature that cannot run becomes a note.
 
     :raises Refused: if no signature can run.
     """

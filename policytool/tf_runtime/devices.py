@@ -35,7 +35,7 @@ FIRST_TF32 = (8, 0)
 
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
-    """Do the job ``devices``: return the available devices."""
+    """Return the available devices, for the job ``devices``."""
     step("importing TensorFlow")
     tf = Library(job["family"]).tf
     configure(tf, job)
@@ -44,7 +44,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
 def configure(tf: Any, options: Mapping[str, Any]) -> None:
     """
-    Set the devices up for a check; to be called right after TensorFlow's import, before its first
+    Set up the devices for a check. Call it directly after TensorFlow is imported, before its first
     op.
 
     GPUs allocate memory as it is needed, so that checks can run in parallel. TF32 is off, and so is
@@ -169,7 +169,7 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
     Return the available devices, CPUs first.
 
     ``name`` is ``cpu:0`` or ``gpu:0``; ``memory`` is the memory of the device in bytes; ``driver``,
-    ``cuda`` and ``cudnn`` are versions, the last two those that TensorFlow was built for. Unknown
+    ``cuda`` and ``cudnn`` are versions, the last two those for which TensorFlow was built. Unknown
     facts are None.
     """
     cpu = {
@@ -246,6 +246,7 @@ def short_name(name: str) -> str:
 
 
 def _divide(tf: Any, count: int) -> None:
+    """Divide the CPU of this machine into several devices, for tests."""
     configuration = (
         getattr(tf.config, "LogicalDeviceConfiguration", None)
         or tf.config.experimental.VirtualDeviceConfiguration
@@ -258,6 +259,7 @@ def _divide(tf: Any, count: int) -> None:
 
 
 def _set_determinism(tf: Any, deterministic: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
+    """Make ops deterministic and set the seed, if this release supports it."""
     has_setting = hasattr(tf.config.experimental, "enable_op_determinism")
     if deterministic and not has_setting:
         raise Refused(
@@ -363,14 +365,14 @@ def side_by_side(
     """
     Return the result of ``measure`` for each device, in their order.
 
-    ``prepare`` is called with one device after the other: Keras cannot trace in two threads at
-    once. ``measure`` then gets a device and what was prepared for it, in a thread for each device,
-    all at the same time: TensorFlow holds no lock of Python's while it computes. What is set for
-    the whole process (soft placement, TF32) is set around all of it, never in ``measure``; what
-    that still has to trace it traces holding ``TRACING``.
+    ``prepare`` is called with one device after the other, because Keras cannot trace in two threads
+    at once. ``measure`` is then called with each device and what was prepared for it, in a separate
+    thread for each device, at the same time: TensorFlow does not hold a lock of Python while it
+    computes. Settings of the whole process (soft placement, TF32) are made around the call of this
+    function, not in ``measure``. Code in ``measure`` that still has to trace holds ``TRACING``.
 
-    :raises Refused: when all have ended, for the first device on which one failed, which is named;
-        of one device alone what it raised.
+    :raises Refused: when all threads have ended, for the first device on which one failed, which
+        the message names; for a single device, its own exception.
     """
     if len(devices) == 1:  # nothing to tell apart
         return [measure(devices[0], prepare(devices[0]))]
@@ -406,6 +408,7 @@ def _done(prepare: Callable[[str], Any], device: str) -> Any:
 
 
 def _error_of_device(device: str, error: BaseException) -> Refused:
+    """Return the error of a device, with its name."""
     if isinstance(error, Refused):
         return Refused(error.code, "{}: {}".format(short_name(device), error))
     lacked_memory = (

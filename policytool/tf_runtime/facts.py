@@ -61,8 +61,8 @@ def category(layer: Any) -> str | None:
 
 def passes_values(layer: Any) -> bool:
     """
-    Return whether a layer predicts with its input's own values, or with ones between them;
-    augmentation does so where nothing is trained.
+    Return whether a layer predicts with the values of its input, or with values between them.
+    Augmentation layers do so outside of training.
     """
     entry = facts(layer)
     return not entry.get("cuts") and (

@@ -55,7 +55,7 @@ def name_and_config(value: Any) -> tuple[Any, Any]:
 
 
 def items_of(value: Any) -> Any:
-    """Return the items of a tuple that Keras 3 serialized; any other value as it is."""
+    """Return the items of a tuple that Keras 3 serialized; any other value is unchanged."""
     return value.get("items") if class_of(value) == _TUPLE else value
 
 
@@ -66,8 +66,8 @@ def is_serialized(value: Any) -> bool:
 
 def with_policy_dict(dtype: Any) -> Any:
     """
-    Return a dtype with the name of a mixed policy as TF 2.1 to 2.4 serialize it; any other as it
-    is.
+    Return a dtype whose name is a mixed policy as TF 2.1 to 2.4 serialize it; any other dtype is
+    unchanged.
     """
     is_mixed = isinstance(dtype, str) and dtype.startswith("mixed_")
     return {_CLASS: "Policy", _CONFIG: {"name": dtype}} if is_mixed else dtype
@@ -88,8 +88,8 @@ def sentence(error: BaseException) -> str:
 
 def _cause(lines: list[str]) -> str:
     """
-    Return the message of an error: AutoGraph puts it after lines of code, a graph before the node,
-    and the loader of Keras 3 after the config.
+    Return the message of an error without its context: AutoGraph puts lines of code before it, a
+    graph puts the node after it, and the loader of Keras 3 puts the config before it.
     """
     is_converted = "in user code:" in lines
     start = max(
@@ -299,8 +299,8 @@ class Library:
 
     def load(self, path: str, *, compiled: bool, trust: bool, as_is: bool = False) -> Any:
         """
-        Return a saved model; with ``as_is``, policies that this release does not read are not
-        converted.
+        Return a saved model. With ``as_is``, policies that this release does not read are not
+        converted first.
         """
         if not (compiled or as_is) and self.release < BARE_NAMES and os.path.isfile(path):
             return self._load_hdf5(path)
@@ -370,7 +370,7 @@ class Library:
 
     def config_in_format(self, config: Any) -> Any:
         """
-        Return a config with its policies in the format of this release: mixed policies are names
+        Return a config with its policies in the format of this release: the names of mixed policies
         from TF 2.5 on, and dicts before.
         """
         if isinstance(config, dict):
@@ -402,7 +402,7 @@ class Library:
         return module
 
     def optional(self, *candidates: str) -> ModuleType | None:
-        """Return the first of Keras 2's own modules that exists; None if none exists."""
+        """Return the first of these modules of Keras 2 that exists; None if none does."""
         roots = (
             self.keras.__name__.partition(".")[0] + ".src",
             "keras.src",
@@ -497,7 +497,7 @@ def _libraries(family: str) -> tuple[Any, Any]:
 
 def _named_attributes(module: ModuleType, names: Sequence[str]) -> dict[str, Any]:
     """
-    Return the classes and functions that a module has under these names, also those that it
+    Return the classes and functions that a module has under these names, including those that it
     imports.
     """
     attributes = {
@@ -512,7 +512,7 @@ def _named_attributes(module: ModuleType, names: Sequence[str]) -> dict[str, Any
 
 
 def _defined_attributes(module: ModuleType) -> dict[str, Any]:
-    """Return the classes and functions that a module defines itself."""
+    """Return the classes and functions that a module defines."""
     public = ((name, value) for name, value in vars(module).items() if not name.startswith("_"))
     return {
         name: value

@@ -59,8 +59,8 @@ def output_names(model: Any, outputs: Any, count: int) -> list[str]:
 
 def input_structure(model: Any, signatures: Mapping[str, Any]) -> Any:
     """
-    Return the specs of a model's inputs, nested as its call takes them; where it was never called,
-    those of its one signature with one input.
+    Return the specs of a model's inputs, nested as its call expects them. For a model that was
+    never called, return those of its only signature with one input.
     """
     saved = model.save_spec() if hasattr(model, "save_spec") else None
     if saved is not None and saved[0]:
@@ -153,8 +153,8 @@ def match_signature(
 
 def signature_over(library: Library, model: Any, nested: Any, matched: Matched) -> Any:
     """
-    Return the signature over another model: the same names, shapes and input dtypes, in the order
-    of the model's own inputs.
+    Return the signature of another model, with the same names, shapes and input dtypes, in the
+    order of the model's inputs.
     """
     tf = library.tf
 
@@ -183,8 +183,8 @@ def _orders(
     names: Sequence[str], specs: Mapping[str, Any], model: Any, model_inputs: Sequence[Any]
 ) -> Any:
     """
-    Yield the possible orders of a signature's inputs as the model's inputs: by name first, then
-    every order that their dtypes and ranks allow.
+    Yield the possible orders of a signature's inputs as inputs of the model: first by name, and
+    then each order that their dtypes and ranks allow.
     """
     own_names = [str(getattr(tensor, "name", "")).partition(":")[0] for tensor in model_inputs]
     for listed in (list(getattr(model, "input_names", None) or []), own_names):
@@ -238,8 +238,8 @@ def _match_outputs(
 
 def _are_close(signature_output: Any, model_output: Any, bound: float) -> bool:
     """
-    Return whether two outputs are equal up to ``bound`` times the largest value; text and flags
-    must be the same.
+    Return whether two outputs are equal up to ``bound`` times the largest value. Strings and
+    booleans must be equal.
     """
     first, second = (np.asarray(value) for value in (signature_output, model_output))
     if first.shape != second.shape:

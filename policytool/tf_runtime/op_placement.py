@@ -76,7 +76,7 @@ class _Search:
         self._functions = {
             function.signature.name: function for function in definition.library.function
         }
-        self._found: dict[str, list[tuple[str, Any]]] = {}
+        self._nodes_by_function: dict[str, list[tuple[str, Any]]] = {}
 
     def below(self, node: Any) -> list[tuple[str, Any]]:
         """
@@ -86,7 +86,7 @@ class _Search:
         inner_nodes = [
             (node.name + "/" + name, inner)
             for function in self._called_functions(node)
-            for name, inner in self._within(function)
+            for name, inner in self._nodes_without_kernel(function)
         ]
         if node.op in self._functions or node.op in VALUES or self._kernels.has(node, self._kind):
             return inner_nodes
@@ -101,16 +101,16 @@ class _Search:
             "in_float32": self._kernels.has_in_float32(node, self._kind),
         }
 
-    def _within(self, name: str) -> list[tuple[str, Any]]:
+    def _nodes_without_kernel(self, name: str) -> list[tuple[str, Any]]:
         """
         Return the nodes without a kernel in a function of the graph, each function searched once.
         """
-        if name not in self._found:
-            self._found[name] = []  # a function that calls itself is searched once
-            self._found[name] = [
+        if name not in self._nodes_by_function:
+            self._nodes_by_function[name] = []  # a function that calls itself is searched once
+            self._nodes_by_function[name] = [
                 entry for node in self._functions[name].node_def for entry in self.below(node)
             ]
-        return self._found[name]
+        return self._nodes_by_function[name]
 
     def _called_functions(self, node: Any) -> list[str]:
         """Return the functions of the graph that a node calls, without compiled ones."""
@@ -163,7 +163,7 @@ class _Kernels:
     def unsupported_dtype(self, node: Any, kind: str) -> str | None:
         """
         Return a dtype of the node that no kernel supports for its attribute, preferably a float
-        dtype; if every dtype is supported by some kernel, any dtype of the node.
+        dtype. If some kernel supports each dtype, return any dtype of the node.
         """
         kernels = self._of(node, kind)
         dtypes_of_node = {

@@ -143,7 +143,7 @@ class _Predictor:
         subject = self.which if name is None else "signature {} of {}".format(name, self.which)
         inputs = self._inputs(call, subject)
         if name is None:
-            self.samples = inputs.told["batches"] * inputs.batch_size
+            self.samples = inputs.report["batches"] * inputs.batch_size
             self.size = inputs.size
         names: list[str] = []
         dtypes: list[str] = []
@@ -163,7 +163,8 @@ class _Predictor:
             "number": number,
             "batches": len(inputs.batches),
             "inputs": [
-                {"name": entry["name"], "dtype": entry["dtype"]} for entry in inputs.told["inputs"]
+                {"name": entry["name"], "dtype": entry["dtype"]}
+                for entry in inputs.report["inputs"]
             ],
             "outputs": [
                 {"name": output_name, "dtype": dtype} for output_name, dtype in zip(names, dtypes)

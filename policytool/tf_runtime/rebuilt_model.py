@@ -256,8 +256,8 @@ class Lookups:
 
     def with_vocabularies(self, config: Any) -> Any:
         """
-        Return a config whose lookups have the vocabulary of the original: its asset file if it has
-        one, which is then copied with the model, else a list of words.
+        Return a config whose lookups have the vocabularies of the original: the asset file, which
+        is then copied with the model, or a list of words.
         """
         if isinstance(config, list):
             return [self.with_vocabularies(entry) for entry in config]
@@ -420,8 +420,8 @@ def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str
 
 def compile_model(library: Library, model: Any, training: Any) -> Any:
     """
-    Compile a model as a training configuration says; return its optimizer, with every variable of
-    its state made.
+    Compile a model according to a training configuration. Return its optimizer, after creating
+    every variable of its state.
     """
     utils = library.internal("saving.legacy.saving_utils", "saving.saving_utils")
     with library.scope():
@@ -482,8 +482,8 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
 
 def check_code(library: Library, model: Any) -> None:
     """
-    Raise Refused for a model with layers revived from traces, because no code can be traced in
-    another dtype.
+    Raise Refused for a model with layers that were revived from traces, because there is no code to
+    trace in another dtype.
     """
     revived = [(path, type(layer).__name__) for path, layer in paths(model) if is_revived(layer)]
     named = [

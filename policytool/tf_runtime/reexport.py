@@ -73,8 +73,8 @@ def _original(library: Library, job: Mapping[str, Any]) -> Any:
 
 def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
     """
-    Refuse a result that the library that saved it cannot load, which happens (a Sequential that two
-    models share, in tf_keras 2.21).
+    Reject a result that its library cannot load, such as a Sequential that two models share in
+    tf_keras 2.21.
     """
     text = (
         "{library} {keras} cannot load its own export of this model: {{}}; use --python to "
@@ -85,6 +85,7 @@ def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
 
 
 def _save(library: Library, model: Any, signatures: Any, draft: str) -> None:
+    """Save a model with its signatures as a SavedModel."""
     options: dict[str, Any] = {"save_format": "tf"}
     if signatures is None:
         if library.release < (2, 4):

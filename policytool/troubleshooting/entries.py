@@ -137,6 +137,7 @@ def _load_data(name: str) -> dict[str, Any]:
 
 
 def _family(family: Mapping[str, Any], shared: Mapping[str, Any]) -> Family:
+    """Return a family of entries from its data file."""
     steps = {name: _step(step, {}) for name, step in shared["steps"].items()}
     return Family(
         title=family["title"],

@@ -70,23 +70,23 @@ def _turn(
     if command.arguments is None:
         rules = " ".join(sorted({text.split()[0] for text in failing}))
         return Turn(path=path, outcome="blocked", details=(rules, str(command.reason)))
-    said = " ".join(command.arguments)
+    result = " ".join(command.arguments)
     before = set(found.local_path.parent.iterdir())
     code, text = _run("migrate", str(found.path), *command.arguments)
-    written = [one for one in found.local_path.parent.iterdir() if one not in before]
+    written = [item for item in found.local_path.parent.iterdir() if item not in before]
     try:
         if code != 0 or len(written) != 1:
-            return Turn(path=path, outcome="failed", details=(said, text))
+            return Turn(path=path, outcome="failed", details=(result, text))
         model = written[0]
         if found.local_path.name == (model / "model.json").name and model.is_dir():
             model /= "model.json"  # TensorFlow.js
         after = auditing.attempt(discovery.named_input(str(model)), options)
         left = _failing(after) if isinstance(after, Audited) else (str(after),)
         left = tuple(text for text in left if text.split()[0] not in command.leaves)
-        return Turn(path=path, outcome="still" if left else "fixed", details=(said, *left))
+        return Turn(path=path, outcome="still" if left else "fixed", details=(result, *left))
     finally:
-        for one in written:
-            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        for item in written:
+            shutil.rmtree(item) if item.is_dir() else item.unlink()
 
 
 def _failing(audited: Audited) -> tuple[str, ...]:
@@ -117,13 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as work:
         for folder in asked.folders:
-            found = list(turns(folder, asked.target, Path(work)))
-            counts = Counter(turn.outcome for turn in found)
-            print(f"{folder}: {len(found)} models, {dict(counts)}")
-            blocked = Counter(turn.details[0] for turn in found if turn.outcome == "blocked")
+            actual = list(turns(folder, asked.target, Path(work)))
+            counts = Counter(turn.outcome for turn in actual)
+            print(f"{folder}: {len(actual)} models, {dict(counts)}")
+            blocked = Counter(turn.details[0] for turn in actual if turn.outcome == "blocked")
             for rules, count in blocked.most_common():
                 print(f"  blocked {count:4} {rules}")
-            for turn in found:
+            for turn in actual:
                 if turn.outcome in {"failed", "still"} or (
                     asked.show and turn.outcome == "blocked"
                 ):

@@ -48,16 +48,19 @@ def broken(found: list[Turn]) -> list[Turn]:
 @THOROUGH
 @pytest.mark.parametrize("target", ["keras3", None])
 def test_a_command_is_printed_and_fixes_the_model(target: str | None, tmp_path: Path) -> None:
-    """Whatever the format, and with options for weights, loss scales and containers."""
+    """
+    The printed command fixes a model in each format, with options for weights, loss scales and
+    containers.
+    """
     models = tmp_path / "models"
     for name in SPREAD:
         source, copy = FIXTURES / name, models / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, copy)
-    found = list(turns(models, target, tmp_path / "work"))
-    assert len({turn.path for turn in found}) == len(SPREAD)
-    assert not broken(found)
-    counts = Counter(turn.outcome for turn in found)
+    actual = list(turns(models, target, tmp_path / "work"))
+    assert len({turn.path for turn in actual}) == len(SPREAD)
+    assert not broken(actual)
+    counts = Counter(turn.outcome for turn in actual)
     assert counts["blocked"] == 0
     assert counts["fixed"] >= (11 if target is not None else 8)
 
@@ -68,9 +71,9 @@ def test_no_printed_command_fails(target: str | None, tmp_path: Path) -> None:
     """For every fixture; models without a command have a reason."""
     folders = [FIXTURES, *([Path(OTHERS)] if OTHERS else [])]
     for folder in folders:
-        found = list(turns(folder, target, tmp_path))
-        assert not broken(found)
-        assert all(turn.details[1] for turn in found if turn.outcome == "blocked")
+        actual = list(turns(folder, target, tmp_path))
+        assert not broken(actual)
+        assert all(turn.details[1] for turn in actual if turn.outcome == "blocked")
         if folder == FIXTURES:
-            counts = Counter(turn.outcome for turn in found)
+            counts = Counter(turn.outcome for turn in actual)
             assert counts["fixed"] > 2 * counts["blocked"]

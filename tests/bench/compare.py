@@ -150,7 +150,7 @@ def main() -> int:
                 sys.stdout.flush()
         finally:
             subprocess.run([*git, "remove", "--force", str(before)], check=True)
-    return int(any(one.verdict(arguments.most) == "slower" for one in found.values()))
+    return int(any(item.verdict(arguments.most) == "slower" for item in found.values()))
 
 
 if __name__ == "__main__":

@@ -91,18 +91,19 @@ class CountingProxy:
 def local(folder: Path, tenth: Path, runs: int) -> Iterator[Row]:
     """Yield the rows on models of this machine."""
     bench.run((*AUDIT, str(folder), "--jobs", "2"))  # not counted: page cache
-    found = bench.alternate(
+    result = bench.alternate(
         (*AUDIT, str(folder), "--jobs", "1"), (*AUDIT, str(folder), "--jobs", "2"), runs
     )
-    rate = MANY / statistics.median(one.seconds for one in found.ours)
+    rate = MANY / statistics.median(name.seconds for name in result.ours)
     yield Row(
         what=f"`audit` of {MANY:,} models, `--jobs 1`",
-        result=f"{bench.seconds(found.baseline)}, {bench.peak(found.baseline):.0f} MiB",
+        result=f"{bench.seconds(result.baseline)}, {bench.peak(result.baseline):.0f} MiB",
     )
     yield Row(
         what=f"`audit` of {MANY:,} models, `--jobs 2`",
-        result=f"{bench.seconds(found.ours)}, {bench.peak(found.ours):.0f} MiB, {rate:,.0f} models "
-        f"per second; {found.ratio:.2f} of the time of `--jobs 1`",
+        result=f"{bench.seconds(result.ours)}, {bench.peak(result.ours):.0f} MiB, {rate:,.0f} "
+        "models "
+        f"per second; {result.ratio:.2f} of the time of `--jobs 1`",
     )
     few = bench.run((*AUDIT, str(tenth), "--jobs", "2"))
     yield Row(

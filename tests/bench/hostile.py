@@ -279,7 +279,7 @@ def _contiguous_bomb(directory: Path) -> Path:
 def _packed_values(directory: Path) -> Path:
     path = h5_model(directory / "a.h5", sequential(dense("d0")))
     with h5py.File(path, "a") as file:
-        made = file.create_dataset(
+        result = file.create_dataset(
             "model_weights/d0/d0/kernel:0",
             (2**31,),
             "float32",
@@ -291,7 +291,7 @@ def _packed_values(directory: Path) -> Path:
             18_000
         )  # as much in the file as the bound on the ratio asks for
         for start in range(0, 2**31, 2**20):
-            made.id.write_direct_chunk((start,), block)
+            result.id.write_direct_chunk((start,), block)
     return path
 
 
@@ -635,10 +635,10 @@ def measured(command: tuple[str, ...], path: Path, scratch: Path) -> dict[str, A
         capture_output=True,
         check=True,
     )
-    found = json.loads(done.stdout)
-    code = found["code"]
+    result = json.loads(done.stdout)
+    code = result["code"]
     lines = out.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    said = (
+    outcome = (
         lines[0].removeprefix("policytool: ").replace(str(path), "")[:160].strip()
         if code not in {0, 1} and lines
         else ""
@@ -647,8 +647,8 @@ def measured(command: tuple[str, ...], path: Path, scratch: Path) -> dict[str, A
     return {
         "command": command[0],
         "option": option,
-        **found,
-        "said": said,
+        **result,
+        "said": outcome,
     }
 
 

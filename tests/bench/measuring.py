@@ -30,12 +30,12 @@ def main(seconds: int, output: str, command: list[str]) -> None:
     )
     resource.prlimit(process, resource.RLIMIT_CPU, (seconds, seconds))
     _, status, usage = os.wait4(process, 0)
-    found = {
+    actual = {
         "code": os.waitstatus_to_exitcode(status),
         "seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "mib": usage.ru_maxrss // 1024,
     }
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(actual))
 
 
 if __name__ == "__main__":

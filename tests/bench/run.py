@@ -157,13 +157,13 @@ def alternate(baseline: Command, ours: Command, pairs: int) -> Pairs:
 
 def seconds(runs: Sequence[Run]) -> str:
     """Return the median time in words."""
-    median = statistics.median(one.seconds for one in runs)
+    median = statistics.median(item.seconds for item in runs)
     return f"{median:.2f} s" if median >= 1 else f"{median * 1000:.0f} ms"
 
 
 def peak(runs: Sequence[Run]) -> float:
     """Return the median of the peaks in MiB."""
-    return statistics.median(one.peak for one in runs) / MIB
+    return statistics.median(item.peak for item in runs) / MIB
 
 
 def against_keras(found: Pairs, suffix: str, at_least: int) -> Row:
@@ -189,7 +189,7 @@ def saved_model(keras: str, models: Path) -> list[Row]:
         inspect,
         PAIRS_WITH_KERAS,
     )
-    most = max(one.peak for one in (*loaded.ours, *shown.ours)) / MIB
+    most = max(item.peak for item in (*loaded.ours, *shown.ours)) / MIB
     return [
         against_keras(loaded, "a SavedModel", 40),
         Row(
@@ -225,7 +225,7 @@ def against_shortest(found: Pairs, suffix: str) -> Row:
 
 def peak_memory(large: Pairs, thin: Pairs, suffix: str) -> Row:
     """Return the row on peak memory; the baseline is the network with an eighth of the width."""
-    most = max(one.peak for one in large.ours) / MIB
+    most = max(item.peak for item in large.ours) / MIB
     return Row(
         what=f"peak memory of `policytool inspect` on {suffix}: EfficientNetV2-L, compared with "
         "the thin network",
@@ -304,23 +304,24 @@ def checking(keras: str, models: Path, family: str, policy: str) -> list[Row]:
     predicted = max(measured_as(what)["peak"] for what in ("float32", policy)) / MIB
     rows = []
     for what, most, most_memory in (("isolated", 3, 2.5), ("check", 1.6, 1.3)):
-        found = measured_as(what)
+        outcome = measured_as(what)
         ratio = statistics.median(
-            ours / baseline for baseline, ours in zip(found["predict"], found["check"], strict=True)
+            ours / baseline
+            for baseline, ours in zip(outcome["predict"], outcome["check"], strict=True)
         )
         rows.append(
             Row(
                 what="comparison time of `policytool "
                 f"check{'' if what == 'check' else ' --measure isolated'}` ({LIBRARIES[family]}, "
                 f"{policy}), compared with two `predict` calls",
-                baseline=f"{statistics.median(found['predict']) * 1000:.0f} ms, {predicted:.0f} "
+                baseline=f"{statistics.median(outcome['predict']) * 1000:.0f} ms, {predicted:.0f} "
                 "MiB",
-                ours=f"{statistics.median(found['check']) * 1000:.0f} ms, "
-                f"{found['peak'] / MIB:.0f} "
+                ours=f"{statistics.median(outcome['check']) * 1000:.0f} ms, "
+                f"{outcome['peak'] / MIB:.0f} "
                 "MiB",
-                ratio=f"{ratio:.2f}, memory {found['peak'] / MIB / predicted:.2f}",
+                ratio=f"{ratio:.2f}, memory {outcome['peak'] / MIB / predicted:.2f}",
                 target=f"at most {most}, memory at most {most_memory}",
-                met=ratio <= most and found["peak"] / MIB <= most_memory * predicted,
+                met=ratio <= most and outcome["peak"] / MIB <= most_memory * predicted,
             )
         )
     result.unlink()
@@ -344,15 +345,15 @@ def auditing(models: Path, runs: int) -> Row:
     model = str(models / "mixed.savedmodel")
     audit = (POLICYTOOL, "audit", "--fail-on", "never", model)
     run(audit)  # a first run, not counted: byte code and page cache
-    found = alternate((POLICYTOOL, "inspect", model), audit, runs)
+    result = alternate((POLICYTOOL, "inspect", model), audit, runs)
     return Row(
         what="`policytool audit` on a mixed EfficientNetB4 (SavedModel), compared with "
         "`policytool inspect`",
-        baseline=seconds(found.baseline),
-        ours=seconds(found.ours),
-        ratio=f"{found.ratio:.2f}",
+        baseline=seconds(result.baseline),
+        ours=seconds(result.ours),
+        ratio=f"{result.ratio:.2f}",
         target="at most 3",
-        met=found.ratio <= 3,
+        met=result.ratio <= 3,
     )
 
 
@@ -373,14 +374,14 @@ def many(models: Path, runs: int) -> Row:
     folder = make_models(models / "many", MANY)
     audit = (POLICYTOOL, "audit", "--fail-on", "never", str(folder), "--jobs")
     run((*audit, "2"))  # a first run, not counted: page cache
-    found = alternate((*audit, "1"), (*audit, "2"), runs)
+    result = alternate((*audit, "1"), (*audit, "2"), runs)
     return Row(
         what=f"`policytool audit` on {MANY} small models with `--jobs 2`, compared with `--jobs 1`",
-        baseline=f"{seconds(found.baseline)}, {peak(found.baseline):.0f} MiB",
-        ours=f"{seconds(found.ours)}, {peak(found.ours):.0f} MiB each",
-        ratio=f"{found.ratio:.2f}",
+        baseline=f"{seconds(result.baseline)}, {peak(result.baseline):.0f} MiB",
+        ours=f"{seconds(result.ours)}, {peak(result.ours):.0f} MiB each",
+        ratio=f"{result.ratio:.2f}",
         target="at most 0.6",
-        met=found.ratio <= 0.6,
+        met=result.ratio <= 0.6,
     )
 
 
@@ -402,12 +403,12 @@ def measured(keras: str, models: Path, runs: int) -> list[Row]:
                 at_least,
             )
         )
-        found = alternate(shortest, inspect, runs)
-        with_shortest.append(against_shortest(found, suffix))
+        result = alternate(shortest, inspect, runs)
+        with_shortest.append(against_shortest(result, suffix))
         migrated += rewriting(Path(large), runs)
         memory.append(
             peak_memory(
-                found, alternate((*shortest[:-1], thin), (*inspect[:-1], thin), runs), suffix
+                result, alternate((*shortest[:-1], thin), (*inspect[:-1], thin), runs), suffix
             )
         )
     with_keras += saved_model(keras, models)

@@ -109,24 +109,24 @@ def large_model(path: Path) -> Path:
 
 def ratio(found: bench.Pairs) -> float:
     """Return how many times as long as the fastest run of the baseline our fastest run takes."""
-    return min(one.seconds for one in found.ours) / min(one.seconds for one in found.baseline)
+    return min(name.seconds for name in found.ours) / min(item.seconds for item in found.baseline)
 
 
 def measure(case: Case, alternate: Callable[[Case], bench.Pairs]) -> bench.Pairs:
     """Return the runs of a case, of more than one round if it is above its ceiling."""
-    found = bench.Pairs(baseline=(), ours=())
+    result = bench.Pairs(baseline=(), ours=())
     for _ in range(ROUNDS):
         more = alternate(case)
-        found = bench.Pairs(baseline=found.baseline + more.baseline, ours=found.ours + more.ours)
-        if ratio(found) <= case.ceiling:
+        result = bench.Pairs(baseline=result.baseline + more.baseline, ours=result.ours + more.ours)
+        if ratio(result) <= case.ceiling:
             break
-    return found
+    return result
 
 
 def line(case: Case, found: bench.Pairs) -> str:
     """Return a line with the result of a case."""
     ours, baseline = (
-        min(one.seconds for one in runs) * 1000 for runs in (found.ours, found.baseline)
+        min(run.seconds for run in runs) * 1000 for runs in (found.ours, found.baseline)
     )
     return (
         f"{case.what:40} {ours:6,.0f} ms  {ratio(found):5.2f} times {case.baseline.name} "

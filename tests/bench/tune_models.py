@@ -71,15 +71,15 @@ def images(kit: Kit) -> Mapping[str, Any]:
     """Return images of waves with noise, all with the same brightness and contrast."""
     rng, place = kit.rng, np.linspace(0, 1, SIDE)
     x, y = np.meshgrid(place, place)
-    made = []
+    created = []
     for _ in range(ROWS):
         waves = sum(
             rng.normal(size=3) * np.sin(2 * np.pi * (a * x + b * y + c))[..., None]
             for a, b, c in rng.uniform(-6, 6, (WAVES, 3))
         )
         image = waves + rng.normal(scale=0.5, size=(SIDE, SIDE, 3))
-        made.append(128 + 50 * (image - image.mean((0, 1))) / image.std((0, 1)))
-    return {"images": np.clip(made, 0, 255).round().astype("float32")}
+        created.append(128 + 50 * (image - image.mean((0, 1))) / image.std((0, 1)))
+    return {"images": np.clip(created, 0, 255).round().astype("float32")}
 
 
 def sentences(kit: Kit) -> Mapping[str, Any]:
@@ -102,9 +102,9 @@ def fit_statistics(kit: Kit, model: Any, data: Any, ends: tuple[str, ...]) -> No
     Those that end a residual branch, whose names end in one of ``ends``, have small factors, as
     after training: a random network would make any rounding much larger from block to block.
     """
-    norms = [one for one in model.layers if isinstance(one, kit.layers.BatchNormalization)]
-    dropouts = [one for one in model.layers if isinstance(one, kit.layers.Dropout)]
-    before = [one.momentum for one in norms], [one.rate for one in dropouts]
+    norms = [layer for layer in model.layers if isinstance(layer, kit.layers.BatchNormalization)]
+    dropouts = [layer for layer in model.layers if isinstance(layer, kit.layers.Dropout)]
+    before = [item.momentum for item in norms], [item.rate for item in dropouts]
     for layer in norms:
         size = layer.moving_mean.shape[0]
         if layer.scale:
@@ -187,17 +187,17 @@ def resnet(kit: Kit, data: Any) -> Any:
 
 def mobilenet_names(kit: Kit, block: str, *names: str) -> list[str]:
     """Return the names of layers of a block, which contain slashes in tf_keras only."""
-    found = [f"{block}/{name}" for name in names]
+    actual = [f"{block}/{name}" for name in names]
     if kit.library == "tf_keras":
-        return found
-    return [one.replace("BatchNorm", "bn").replace("/", "_").lower() for one in found]
+        return actual
+    return [item.replace("BatchNorm", "bn").replace("/", "_").lower() for item in actual]
 
 
 def mobilenet(kit: Kit, data: Any) -> Any:
     """Return MobileNetV3-Small."""
     model = application(kit, "MobileNetV3Small")
     fit_statistics(kit, model, data, ("project_bn", "project/BatchNorm"))
-    head = [one.name for one in model.layers if isinstance(one, kit.layers.Conv2D)][-1]
+    head = [layer.name for layer in model.layers if isinstance(layer, kit.layers.Conv2D)][-1]
     spread_scores(kit, model, head, data)
     conv, norm = mobilenet_names(kit, "expanded_conv_6", "project", "project/BatchNorm")
     overflow_before_norm(kit, model, conv, norm, data)
@@ -228,12 +228,12 @@ def transformer(kit: Kit, data: Any) -> Any:
     for number in range(BLOCKS):
         block = f"block{number}"
         normal = layers.LayerNormalization(name=f"{block}_attention_norm")(flow)
-        found = layers.MultiHeadAttention(4, WIDTH // 4, name=f"{block}_attention")(normal, normal)
-        flow = layers.Add(name=f"{block}_attention_add")([flow, found])
+        result = layers.MultiHeadAttention(4, WIDTH // 4, name=f"{block}_attention")(normal, normal)
+        flow = layers.Add(name=f"{block}_attention_add")([flow, result])
         normal = layers.LayerNormalization(name=f"{block}_dense_norm")(flow)
-        found = layers.Dense(4 * WIDTH, activation="relu", name=f"{block}_up")(normal)
-        found = layers.Dense(WIDTH, name=f"{block}_down")(found)
-        flow = layers.Add(name=f"{block}_dense_add")([flow, found])
+        result = layers.Dense(4 * WIDTH, activation="relu", name=f"{block}_up")(normal)
+        result = layers.Dense(WIDTH, name=f"{block}_down")(result)
+        flow = layers.Add(name=f"{block}_dense_add")([flow, result])
     flow = layers.LayerNormalization(name="norm")(flow)
     flow = layers.GlobalAveragePooling1D(name="pool")(flow)
     scores = layers.Dense(CLASSES, activation="softmax", name="scores")(flow)

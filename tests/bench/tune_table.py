@@ -162,7 +162,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def tuned(path: Path, library: str, policy: str, python: str) -> Row:
     """Return the row of a model and a policy."""
-    wanted = TuneOptions(
+    tune_options = TuneOptions(
         candidate=Options(to=policy),
         objective=objective((ToleranceOption(pattern=None, value=TOLERANCE),)),
         inputs=path.with_suffix(".npz"),
@@ -172,23 +172,23 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
     written = path.with_name(f"{path.stem}.{policy}{path.suffix}")
     tools = TensorFlowTools(worker=Worker(Interpreter(python=python)))
     with tools.worker, tools.hand_over() as hand_over:
-        source = readable_source(discovery.named_input(str(path)), wanted, hand_over)
-        found = candidates(source.loaded, wanted.candidate)  # type: ignore[arg-type]  # it has layers
+        source = readable_source(discovery.named_input(str(path)), tune_options, hand_over)
+        result = candidates(source.loaded, tune_options.candidate)  # type: ignore[arg-type]  # it has layers
         if policy == "mixed_bfloat16":
-            with TrialRuns(source, found, wanted, tools, hand_over) as runs:
+            with TrialRuns(source, result, tune_options, tools, hand_over) as runs:
                 error = runs.run(frozenset()).error or 0.0
             value = float(f"{SHARE * error:.2g}")
-            wanted = replace(
-                wanted, objective=objective((ToleranceOption(pattern=None, value=value),))
+            tune_options = replace(
+                tune_options, objective=objective((ToleranceOption(pattern=None, value=value),))
             )
-        with TrialRuns(source, found, wanted, tools, hand_over) as runs:
+        with TrialRuns(source, result, tune_options, tools, hand_over) as runs:
             plain = Baselines(runs)
             first, last = plain.first(), plain.last()
-            rules_pass = plain.passes(tuple(found.rules))
-            rules = plain.trial(tuple(found.rules))
+            rules_pass = plain.passes(tuple(result.rules))
+            rules = plain.trial(tuple(result.rules))
         destination = Destination(output=written, overwrite=True)
-        tuning, _ = tune_and_write(source.input, wanted, destination, tools, report)
-    tolerance = wanted.objective.tolerances.given[0].value  # type: ignore[union-attr]  # set above
+        tuning, _ = tune_and_write(source.input, tune_options, destination, tools, report)
+    tolerance = tune_options.objective.tolerances.given[0].value  # type: ignore[union-attr]  # set above
     best = tuning.best if tuning.passed else None
     done = checked = unseen_error = None
     if best is not None:
@@ -210,7 +210,7 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
         library=library,
         policy=policy,
         tolerance=tolerance,
-        candidates=len(found.paths),
+        candidates=len(result.paths),
         kept=best.kept if best is not None else None,
         trials=len(tuning.trials),
         seconds=round(tuning.seconds, 1),
@@ -219,14 +219,14 @@ def tuned(path: Path, library: str, policy: str, python: str) -> Row:
         first=first,
         last=last,
         baseline_trials=len(plain.made),
-        rules=len(found.rules),
+        rules=len(result.rules),
         rules_pass=rules_pass,
         rules_error=rules.error,
         unseen=unseen_error,
         check=checked.returncode if checked is not None else NOT_MEASURED,
         migrate=done.returncode if done is not None else NOT_MEASURED,
         message="\n".join(
-            f"{one.stdout}\n{one.stderr}" for one in (checked, done) if one is not None
+            f"{item.stdout}\n{item.stderr}" for item in (checked, done) if item is not None
         ),
     )
 
@@ -235,7 +235,7 @@ def worst_error(found: Mapping[str, Any]) -> float | None:
     """Return the largest error of an output in a report of ``check``; None if it is not finite."""
     (run,) = found["check"]["runs"]
     errors = [output["verdict"]["error"] for output in run["outputs"]]
-    return max(errors) if all(isinstance(one, float) for one in errors) else None
+    return max(errors) if all(isinstance(error, float) for error in errors) else None
 
 
 def report(text: str) -> None:
@@ -285,8 +285,10 @@ def read(path: Path) -> list[Row]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line) for line in lines]
-    return [Row(**{**one, "kept": tuple(one["kept"]) if one["kept"] else None}) for one in found]
+    actual = [json.loads(line) for line in lines]
+    return [
+        Row(**{**item, "kept": tuple(item["kept"]) if item["kept"] else None}) for item in actual
+    ]
 
 
 ABOUT: Final = f"""\
@@ -361,12 +363,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="policytool-bench-") as name:
         for model in arguments.model or MODELS:
             for library in arguments.library or SUFFIXES:
-                wanted = [
+                expected = [
                     policy
                     for policy in arguments.policy or POLICIES
                     if (model, library, policy) not in known
                 ]
-                if not wanted:
+                if not expected:
                     continue
                 folder = Path(name) / library
                 make = str(HERE / "tune_models.py"), str(folder), "--library", library
@@ -376,7 +378,7 @@ def main() -> None:
                     env=ENVIRONMENT,
                     capture_output=True,
                 )
-                for policy in wanted:
+                for policy in expected:
                     path = folder / f"{model}{SUFFIXES[library]}"
                     row = tuned(path, library, policy, arguments.python)
                     rows.append(row)

@@ -57,11 +57,11 @@ def show(driver: Chrome, tmp_path: Path) -> Any:
 
 def shown_rows(driver: Chrome) -> list[str]:
     """Return the first cells of the rows that are not hidden."""
-    found: list[str] = driver.execute_script(
+    result: list[str] = driver.execute_script(
         "return [...document.querySelectorAll('tbody tr:not([hidden]) th')]"
         ".map(cell => cell.textContent)"
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -73,11 +73,11 @@ def test_page_has_no_accessibility_violation(show: Any, name: str, width: int, t
     assert console(driver) == []
     assert driver.execute_script("return document.documentElement.scrollWidth") <= width
     driver.execute_script(AXE.read_text(encoding="utf-8"))
-    found = driver.execute_async_script(
+    result = driver.execute_async_script(
         "const done = arguments[0]; axe.run().then(result => done(result.violations.map("
         "one => [one.id, one.help, one.nodes.slice(0, 3).map(node => node.html)])))"
     )
-    assert found == []
+    assert result == []
 
 
 @pytest.mark.parametrize("name", PAGES)

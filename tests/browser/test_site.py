@@ -162,8 +162,8 @@ def test_links_that_leave_the_site_lead_to_the_repository(
     link: str, page: str, expected: str | None
 ) -> None:
     """MkDocs resolves all other links, and reports a missing file."""
-    found = documentation_script("site_markdown").repository_link(link, page, PAGES)
-    assert found == (None if expected is None else project.file(expected))
+    result = documentation_script("site_markdown").repository_link(link, page, PAGES)
+    assert result == (None if expected is None else project.file(expected))
 
 
 def test_built_pages_link_to_the_repository(parsed: dict[str, Html]) -> None:
@@ -222,11 +222,11 @@ class Structure(HTMLParser):
 
 def structure(html: str, *, is_site: bool) -> list[str]:
     """Return the structure of a page."""
-    found = Structure(is_site=is_site)
-    found.feed(html)
-    found.close()
-    found._end_text()  # noqa: SLF001
-    return found.parts
+    result = Structure(is_site=is_site)
+    result.feed(html)
+    result.close()
+    result._end_text()  # noqa: SLF001
+    return result.parts
 
 
 @pytest.mark.parametrize("page", WRITTEN)

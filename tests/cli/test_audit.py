@@ -60,7 +60,10 @@ def counted(*arguments: str | Path) -> dict[str, list[str]]:
 def passed(*arguments: str | Path) -> dict[str, list[tuple[str, str]]]:
     """Return the rules of suppressed findings with the reason for the suppression, by model."""
     return {
-        model["path"]: [(one["rule"], one["by"]) for one in model["suppressed"]]
+        model["path"]: [
+            (suppressed_finding["rule"], suppressed_finding["by"])
+            for suppressed_finding in model["suppressed"]
+        ]
         for model in audit(*arguments).json["models"]
     }
 
@@ -275,7 +278,9 @@ def test_baseline_suppresses_its_findings_and_not_new_ones() -> None:
     """A baseline suppresses the findings with which it was written, and not new ones."""
     ended = audit("--write-baseline", "known.json", "b.h5")
     assert ended.code == 0
-    assert [one["by"] for one in ended.json["models"][0]["suppressed"]] == ["baseline", "baseline"]
+    assert [
+        suppressed_finding["by"] for suppressed_finding in ended.json["models"][0]["suppressed"]
+    ] == ["baseline", "baseline"]
     assert audit("--baseline", "known.json", "b.h5").code == 0
     assert counted("--baseline", "known.json") == {"b.h5": [], "old/a.h5": ["PT101", "PT301"]}
     text = Path("known.json").read_text(encoding="utf-8")
@@ -502,9 +507,9 @@ def test_skip_unrecognized_is_a_boolean(value: str, monkeypatch: pytest.MonkeyPa
 def test_audit_in_python() -> None:
     """``policytool.audit`` returns the command's findings without settings and suppressions."""
     settings('select = ["PT3"]\n[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
-    found = policytool.audit(Path("b.h5"))
-    assert [finding.rule for finding in found.findings] == ["PT101", "PT301"]
-    assert not found.to_dict()["models"][0]["suppressed"]
+    result = policytool.audit(Path("b.h5"))
+    assert [finding.rule for finding in result.findings] == ["PT101", "PT301"]
+    assert not result.to_dict()["models"][0]["suppressed"]
     assert [
         finding.rule
         for finding in policytool.audit(

@@ -76,7 +76,7 @@ def came_from_cache(directory: Path) -> tuple[int, int]:
     """Audit with the cache, and return the number of results from the cache and of all results."""
     cache = ResultCache(Path("cache"))
     assert audited(directory, cache) == audited(directory)
-    return cache.found, cache.asked
+    return cache.hits, cache.requested
 
 
 def entries() -> list[Path]:
@@ -374,11 +374,11 @@ def test_forged_entries_of_another_type_are_no_results(models: Path, body: str) 
     cache = ResultCache(Path("cache"))
     results = cache.results(audit.TASK, FAST)
     assert results is not None
-    [found] = discovery.inputs([str(models / "m0.h5")])
-    key = results.entry(found).key
+    [result] = discovery.inputs([str(models / "m0.h5")])
+    key = results.entry(result).key
     assert key is not None
     cache.write(key, body.encode())
-    assert results.entry(found).exists
+    assert results.entry(result).exists
     assert results.find(key) is None
 
 
@@ -390,7 +390,7 @@ def test_forged_entry_is_made_again(models: Path) -> None:
     entry.write_bytes(b"policytool-cache 1 " + checksum + b"\n{}")
     cache = ResultCache(Path("cache"))
     assert audited(models, cache) == audited(models)
-    assert (cache.found, cache.asked) == (5, 6)
+    assert (cache.hits, cache.requested) == (5, 6)
     assert came_from_cache(models) == (6, 6)
 
 
@@ -599,9 +599,9 @@ def together() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Return processes that are ended after the test."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
-    for one in started:
-        one.kill()
-        one.wait()
+    for item in started:
+        item.kill()
+        item.wait()
 
 
 @THOROUGH
@@ -620,7 +620,7 @@ def test_several_runs_share_a_cache(together: list[subprocess.Popen[bytes]]) -> 
                 stderr=subprocess.PIPE,
             )
         )
-    ended = [one.communicate(timeout=60) for one in together]
+    ended = [item.communicate(timeout=60) for item in together]
     assert [out for out, _ in ended] == [plain] * 2, [err for _, err in ended]
     assert len(entries()) == 6
 
@@ -631,11 +631,11 @@ def test_entry_that_vanishes_is_made_again(models: Path, monkeypatch: pytest.Mon
     original: Any = caches.CachedResults.entry
 
     def vanish(self: Any, item: Any) -> caches.CacheEntry:
-        found: caches.CacheEntry = original(self, item)
-        key = found.key
+        result: caches.CacheEntry = original(self, item)
+        key = result.key
         if key is not None and entries()[0].name == key[2:]:
             (Path("cache/.policytool-cache") / key[:2] / key[2:]).unlink()
-        return found
+        return result
 
     with monkeypatch.context() as patched:
         patched.setattr(caches.CachedResults, "entry", vanish)

@@ -98,20 +98,20 @@ def checked(worker: Worker, *files: str | Path, to: str | None = None, **wanted:
 
 def the_run(check: Check) -> CheckRun:
     """Return the one run of a check."""
-    (found,) = check.runs
-    return found
+    (result,) = check.runs
+    return result
 
 
 @pytest.mark.parametrize(("file", "to"), NAMED)
 def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
     """Sampled fixtures pass with default tolerances; all layers are compared."""
-    found = checked(worker, file, to=to)
-    run = the_run(found)
-    assert found.holds, run.verdict.missed
+    result = checked(worker, file, to=to)
+    run = the_run(result)
+    assert result.holds, run.verdict.missed
     assert run.verdict.first_not_finite is None
     assert run.inputs.kind is InputKind.SYNTHETIC
     assert not run.unmatched
-    assert not found.notes
+    assert not result.notes
     assert run.outputs
     assert all(
         output.accumulated is not None and output.accumulated.infinite == (0, 0)
@@ -119,7 +119,7 @@ def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
     )
     assert any(output.isolated is not None for call in run.calls for output in call.outputs)
     assert {call.path.partition("/")[0] for call in run.calls} == {run.calls[-1].path}
-    assert found.candidate.weights == ("random" if file.endswith(("json", "yaml")) else "file")
+    assert result.candidate.weights == ("random" if file.endswith(("json", "yaml")) else "file")
 
 
 def test_the_library_is_the_file_s(worker: Worker) -> None:
@@ -138,10 +138,10 @@ def test_an_unpacked_model_is_a_model(worker: Worker) -> None:
 )
 def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, file: str) -> None:
     """Each signature is compared with its conversion by TensorFlow."""
-    found = checked(worker, file, to="mixed_bfloat16")
-    assert [run.signature for run in found.runs]
-    assert all(run.rewrite is not None for run in found.runs)
-    assert found.holds, the_run(found).verdict.missed
+    result = checked(worker, file, to="mixed_bfloat16")
+    assert [run.signature for run in result.runs]
+    assert all(run.rewrite is not None for run in result.runs)
+    assert result.holds, the_run(result).verdict.missed
 
 
 @pytest.mark.parametrize(
@@ -157,15 +157,15 @@ def test_custom_classes_need_the_option_custom_objects(
     assert refused.value.code == "runs-code"
     module = f"own_{release.partition('.')[0]}"
     (tmp_path / f"{module}.py").write_text(CLASSES.format(release), encoding="utf-8")
-    found = checked(
+    result = checked(
         worker,
         file,
         to="mixed_bfloat16",
         custom_objects=(f"{module}:CLASSES",),
         path=(str(FIXTURES), str(tmp_path)),
     )
-    assert found.holds, the_run(found).verdict.missed
-    assert not found.notes
+    assert result.holds, the_run(result).verdict.missed
+    assert not result.notes
 
 
 @pytest.mark.parametrize("file", ["tf_keras2.21/lambda.json", "keras3.15/lambda.keras"])
@@ -283,9 +283,9 @@ def test_layers_that_draw_random_numbers_are_reported(worker: Worker, tmp_path: 
         }
         target = tmp_path / f"{training}.json"
         target.write_text(json.dumps({**config, "config": changed}), encoding="utf-8")
-        found = the_run(checked(worker, target, to="mixed_float16"))
-        assert len(found.random) == random
-        assert all(path.endswith("/noisy") for path in found.random)
+        result = the_run(checked(worker, target, to="mixed_float16"))
+        assert len(result.random) == random
+        assert all(path.endswith("/noisy") for path in result.random)
 
 
 def test_gradients_need_two_models_of_one_keras(worker: Worker) -> None:
@@ -298,9 +298,9 @@ def test_gradients_need_two_models_of_one_keras(worker: Worker) -> None:
 
 def test_files_of_both_generations(worker: Worker) -> None:
     """Layers of Keras 2 and Keras 3 models are compared despite different arguments."""
-    found = checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras")
-    assert found.reference.library != found.candidate.library
-    layers = [call for call in the_run(found).calls if not call.is_model]
+    result = checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras")
+    assert result.reference.library != result.candidate.library
+    layers = [call for call in the_run(result).calls if not call.is_model]
     assert layers
     assert all(output.isolated is not None for call in layers for output in call.outputs)
 
@@ -380,11 +380,11 @@ def test_inputs_come_from_a_function(
 
 def test_a_quantised_model_is_compared_with_float32(worker: Worker) -> None:
     """A quantized model is compared with a float32 reference that has the same weights."""
-    found = checked(worker, "keras3.15/int8.keras", to="mixed_bfloat16")
-    assert found.holds, the_run(found).verdict.missed
+    result = checked(worker, "keras3.15/int8.keras", to="mixed_bfloat16")
+    assert result.holds, the_run(result).verdict.missed
     quantised = [
         any(name.startswith("int8_from_") for name in side.policies)
-        for side in (found.reference, found.candidate)
+        for side in (result.reference, result.candidate)
     ]
     assert quantised == [False, True]
 
@@ -400,9 +400,9 @@ def test_the_answer_decides_the_exit_code(
     inputs = tmp_path / "inputs.npz"
     options = ("--inputs", inputs, "--batches", "x128")
     run("check", MIXED_KERAS, "--save-inputs", inputs, "--batches", "64")
-    found = run("check", MIXED_KERAS, *options)
-    assert found.code == 0, found.out
-    assert found.out.startswith("Safe")
+    result = run("check", MIXED_KERAS, *options)
+    assert result.code == 0, result.out
+    assert result.out.startswith("Safe")
     strict = run("check", MIXED_KERAS, *options, "--max-change", "0.0001")
     assert strict.code in {1, 5}
     assert not strict.out.startswith("Safe")

@@ -36,17 +36,17 @@ def check(*arguments: str) -> Ended:
 
 def test_directory_with_one_model_selects_the_model() -> None:
     """A directory with one model selects it, also the working directory without a PATH."""
-    found = check("one")
-    assert found.code == 3
-    assert "one/a.h5: no-such-python cannot be run" in found.err
+    result = check("one")
+    assert result.code == 3
+    assert "one/a.h5: no-such-python cannot be run" in result.err
 
 
 @THOROUGH
 def test_a_directory_with_several_models_needs_a_name() -> None:
     """The error lists the models, and suggests no glob, which ``check`` does not support."""
-    found = check("two")
-    assert (found.code, found.out) == (2, "")
-    assert "Found 2 models (two/a.h5, two/b.h5). Specify one of them.\n" in found.err
+    result = check("two")
+    assert (result.code, result.out) == (2, "")
+    assert "Found 2 models (two/a.h5, two/b.h5). Specify one of them.\n" in result.err
 
 
 def test_directory_without_a_model_has_a_separate_exit_code() -> None:
@@ -57,9 +57,9 @@ def test_directory_without_a_model_has_a_separate_exit_code() -> None:
 @pytest.mark.parametrize("option", ["--inputs", "--weights", "--compare-to"])
 def test_missing_file_error_names_the_option(option: str) -> None:
     """A missing file is an error with the option that names it."""
-    found = check("one/a.h5", option, "missing.npz")
-    assert found.code == 3
-    assert f"missing.npz: does not exist. Check the path in {option}. [not-found]" in found.err
+    result = check("one/a.h5", option, "missing.npz")
+    assert result.code == 3
+    assert f"missing.npz: does not exist. Check the path in {option}. [not-found]" in result.err
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ def test_inputs_are_not_saved_over_a_model_or_in_a_missing_directory(
     file: str, code: int, told: str
 ) -> None:
     """Inputs cannot be saved over a model or in a missing directory."""
-    found = check("one/a.h5", "--save-inputs", file)
-    assert found.code == code
-    assert told in found.err
+    result = check("one/a.h5", "--save-inputs", file)
+    assert result.code == code
+    assert told in result.err
 
 
 @pytest.mark.parametrize("text", ["no-such:function", "data:", ":rows", "a b:c", "data:rows:x"])
 def test_input_that_is_neither_a_file_nor_a_function_is_an_error(text: str) -> None:
     """An input that is neither a file nor a function is an error that describes both forms."""
-    found = check("one/a.h5", "--inputs", text)
-    assert found.code == 3
-    assert f"{text}: does not exist. Check the path or MODULE:FUNCTION in --inputs." in found.err
+    result = check("one/a.h5", "--inputs", text)
+    assert result.code == 3
+    assert f"{text}: does not exist. Check the path or MODULE:FUNCTION in --inputs." in result.err
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_inputs_may_be_a_function(place: Path) -> None:
 def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, place: Path) -> None:
     """Settings that the user names can set each option."""
     (place / "own.toml").write_text(f"{setting}\n", encoding="utf-8")
-    found = run("check", "--config", "own.toml", "--show-settings")
-    assert found.code == 0, found.err
-    assert re.search(rf"^{re.escape(setting)}  # .*own\.toml$", found.out, re.MULTILINE)
-    assert re.search(r'^batches = ""  # default$', found.out, re.MULTILINE)
+    result = run("check", "--config", "own.toml", "--show-settings")
+    assert result.code == 0, result.err
+    assert re.search(rf"^{re.escape(setting)}  # .*own\.toml$", result.out, re.MULTILINE)
+    assert re.search(r'^batches = ""  # default$', result.out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -152,35 +152,35 @@ def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, p
 )
 def test_labels_need_a_metric_and_inputs(arguments: tuple[str, ...], told: str) -> None:
     """Labels need a metric and inputs, and a metric needs labels."""
-    found = check("one/a.h5", *arguments)
-    assert (found.code, found.out) == (2, "")
-    assert told in found.err
+    result = check("one/a.h5", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert told in result.err
 
 
 def test_missing_file_of_labels_is_an_error_before_tensorflow_starts(place: Path) -> None:
     """A missing file of labels is an error that names the option, before TensorFlow starts."""
     (place / "x.npy").write_bytes(b"")
-    found = check("one/a.h5", *_LABELLED, "--metric", "auc")
-    assert found.code == 3
-    assert "y.npy: does not exist. Check the path in --labels. [not-found]" in found.err
+    result = check("one/a.h5", *_LABELLED, "--metric", "auc")
+    assert result.code == 3
+    assert "y.npy: does not exist. Check the path in --labels. [not-found]" in result.err
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[]", '{"version": 1, "models": []}', "[" * 10**6])
 def test_report_of_another_kind_gives_a_one_line_error(place: Path, text: str) -> None:
     """A report of another kind is a one-line error before TensorFlow starts."""
     (place / "before.json").write_text(text, encoding="utf-8")
-    found = check("one/a.h5", "--compare-to", "before.json")
-    assert found.code == 3
-    assert found.err.startswith("error: before.json: ")
-    assert "Expected the output of `policytool check --format json`." in found.err
-    assert found.err.count("\n") == 1
+    result = check("one/a.h5", "--compare-to", "before.json")
+    assert result.code == 3
+    assert result.err.startswith("error: before.json: ")
+    assert "Expected the output of `policytool check --format json`." in result.err
+    assert result.err.count("\n") == 1
 
 
 def test_a_directory_is_no_report() -> None:
     """A directory instead of a report is an error like an unreadable file."""
-    found = check("one/a.h5", "--compare-to", "one")
-    assert found.code == 3
-    assert "one: cannot be read for --compare-to: Is a directory" in found.err
+    result = check("one/a.h5", "--compare-to", "one")
+    assert result.code == 3
+    assert "one: cannot be read for --compare-to: Is a directory" in result.err
 
 
 @pytest.mark.parametrize("option", ["--labels", "--compare-to"])
@@ -188,13 +188,13 @@ def test_report_does_not_replace_an_input_file(place: Path, option: str) -> None
     """A report cannot replace an input such as labels or the earlier report."""
     for name in ("x.npy", "file.json"):
         (place / name).write_bytes(b"")
-    found = check(
+    result = check(
         "one/a.h5",
         *("--inputs", "x.npy", "--labels", "x.npy", "--metric", "auc"),
         *(option, "file.json", "--format", "json=file.json"),
     )
-    assert found.code == 2
-    assert "would replace a file that this command reads" in found.err
+    assert result.code == 2
+    assert "would replace a file that this command reads" in result.err
 
 
 def test_devices_are_listed_instead_of_a_check(

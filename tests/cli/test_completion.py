@@ -76,9 +76,9 @@ def offered(*words: str) -> list[str]:
 )
 def test_completions_begin_with_the_typed_word(words: tuple[str, ...], some: set[str]) -> None:
     """Commands, options, choices, rules, releases and policies that begin with the word."""
-    found = offered(*words)
-    assert some <= set(found)
-    assert all(one.lower().startswith(words[-1].lower()) for one in found)
+    result = offered(*words)
+    assert some <= set(result)
+    assert all(item.lower().startswith(words[-1].lower()) for item in result)
 
 
 def test_paths_are_left_to_the_shell() -> None:

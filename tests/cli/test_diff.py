@@ -86,9 +86,9 @@ def test_a_model_is_the_same_as_itself(release: str) -> None:
 
 @pytest.mark.parametrize("name", ["listed", "saver", "training"])
 def test_every_checkpoint_is_the_same_as_itself(name: str) -> None:
-    """Those of layers, of TF 1's names, and of a training loop."""
-    found = is_itself(FIXTURES / "checkpoints" / f"{name}.index")
-    assert verdicts(found) == {ComparisonVerdict.EQUAL}
+    """Checkpoints of layers, with the names of TF 1, and of a training loop equal themselves."""
+    result = is_itself(FIXTURES / "checkpoints" / f"{name}.index")
+    assert verdicts(result) == {ComparisonVerdict.EQUAL}
 
 
 def test_keras_metadata_file_equals_its_savedmodel(tmp_path: Path) -> None:
@@ -96,26 +96,26 @@ def test_keras_metadata_file_equals_its_savedmodel(tmp_path: Path) -> None:
     alone = tmp_path / "keras_metadata.pb"
     shutil.copy(MIXED_SAVEDMODEL / alone.name, alone)
     assert not is_itself(alone).variables
-    found = policytool.diff(alone, MIXED_SAVEDMODEL)
-    assert not found.differs
-    assert {note.code for note in found.notes} >= {"no-variables", "no-signatures"}
+    comparison = policytool.diff(alone, MIXED_SAVEDMODEL)
+    assert not comparison.differs
+    assert {note.code for note in comparison.notes} >= {"no-variables", "no-signatures"}
 
 
 def is_itself(path: Path) -> policytool.Comparison:
     """Compare a model with itself."""
-    found = policytool.diff(path, path)
-    assert not found.differs, path
-    assert not found.format_only, path
+    comparison = policytool.diff(path, path)
+    assert not comparison.differs, path
+    assert not comparison.format_only, path
     assert {
         pair.values.reason
-        for pair in found.variables
+        for pair in comparison.variables
         if pair.values.verdict is not ComparisonVerdict.EQUAL
     } <= {QUANTISED}, path
     assert all(
         layer.presence is Presence.BOTH and layer.paired in {Pairing.ROOT, Pairing.PATH}
-        for layer in found.layers
+        for layer in comparison.layers
     ), path
-    return found
+    return comparison
 
 
 @pytest.mark.parametrize(
@@ -131,22 +131,22 @@ def is_itself(path: Path) -> policytool.Comparison:
 )
 def test_tensorflow_js_model_equals_its_source(case: str) -> None:
     """The configs and the bytes of variables are equal."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / f"tf2.15/{case}.h5", FIXTURES / f"tfjs4.22/{case}/model.json"
     )
-    assert not found.differs
-    assert verdicts(found) == {ComparisonVerdict.EQUAL}
-    assert (found.optimizer is not None) == (case == "default_float32_compiled")
+    assert not comparison.differs
+    assert verdicts(comparison) == {ComparisonVerdict.EQUAL}
+    assert (comparison.optimizer is not None) == (case == "default_float32_compiled")
 
 
 def test_quantized_values_are_reported_and_never_called_equal() -> None:
     """The report contains their stored dtype."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "tfjs4.22/quantized_float16/model.json"
     )
-    assert {(pair.b.dtype if pair.b else "", pair.values.reason) for pair in found.variables} == {
-        ("float16", QUANTISED)
-    }
+    assert {
+        (pair.b.dtype if pair.b else "", pair.values.reason) for pair in comparison.variables
+    } == {("float16", QUANTISED)}
 
 
 @THOROUGH
@@ -168,12 +168,12 @@ def test_one_model_in_two_formats_is_the_same(release: str) -> None:
 @pytest.mark.parametrize("release", ["tf2.15", "keras3.6"])
 def test_loss_scale_missing_from_keras_archives_is_a_difference(release: str) -> None:
     """Only in this case, two formats of one model differ."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / release / f"{NOT_THE_SAME}.keras", FIXTURES / release / f"{NOT_THE_SAME}.h5"
     )
-    assert found.optimizer is not None
-    assert {change.aspect for change in found.optimizer.differences} == {Aspect.LOSS_SCALE}
-    assert not any(layer.differs for layer in found.layers)
+    assert comparison.optimizer is not None
+    assert {change.aspect for change in comparison.optimizer.differences} == {Aspect.LOSS_SCALE}
+    assert not any(layer.differs for layer in comparison.layers)
 
 
 @THOROUGH
@@ -236,20 +236,20 @@ def test_migrated_model_differs_at_most_in_the_loss_scale(tmp_path: Path, name: 
     source = FIXTURES / "tf2.3" / name
     migrated = policytool.migrate(source, output=tmp_path / name).output
     assert migrated is not None
-    found = policytool.diff(source, migrated)
-    assert {aspect for _, aspect in differences(found)} <= {Aspect.LOSS_SCALE}
-    assert verdicts(found) <= {ComparisonVerdict.EQUAL}
-    assert found.format_only or differences(found)
+    comparison = policytool.diff(source, migrated)
+    assert {aspect for _, aspect in differences(comparison)} <= {Aspect.LOSS_SCALE}
+    assert verdicts(comparison) <= {ComparisonVerdict.EQUAL}
+    assert comparison.format_only or differences(comparison)
 
 
 def test_migration_to_another_policy_changes_only_policies(tmp_path: Path) -> None:
     """With ``--to``, migrate changes policies and their consequences, and no byte of a variable."""
     target = policytool.migrate(MIXED_H5, to="mixed_bfloat16", output=tmp_path / "model.h5").output
     assert target is not None
-    found = policytool.diff(MIXED_H5, target)
-    assert found.differs
-    assert {aspect for _, aspect in differences(found)} <= POLICIES
-    assert verdicts(found) == {ComparisonVerdict.EQUAL}
+    comparison = policytool.diff(MIXED_H5, target)
+    assert comparison.differs
+    assert {aspect for _, aspect in differences(comparison)} <= POLICIES
+    assert verdicts(comparison) == {ComparisonVerdict.EQUAL}
 
 
 @pytest.mark.parametrize("policy", ["float16", "float64"])
@@ -260,10 +260,10 @@ def test_cast_variables_are_reported_as_cast(tmp_path: Path, policy: str) -> Non
         source, to=policy, include=["outputs"], output=tmp_path / "model.h5"
     ).output
     assert target is not None
-    found = policytool.diff(source, target)
+    comparison = policytool.diff(source, target)
     changed = [
         pair.values
-        for pair in found.variables
+        for pair in comparison.variables
         if pair.a and pair.b and pair.a.dtype != pair.b.dtype
     ]
     assert changed
@@ -275,41 +275,43 @@ def test_cast_variables_are_reported_as_cast(tmp_path: Path, policy: str) -> Non
 
 def test_the_same_model_of_keras_2_and_3() -> None:
     """A model that both libraries build has no difference, although Keras 2 resolves an axis."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "tf2.15/global_mixed_float16.h5",
         FIXTURES / "keras3.15/global_mixed_float16.keras",
     )
-    assert not found.differs
+    assert not comparison.differs
     assert [
         (layer.path, change.a, change.b)
-        for layer in found.layers
+        for layer in comparison.layers
         for change in layer.changes
         if change.key == "axis"
     ] == [("mlp/norm", [1], -1)]
-    assert found.format_only > 5
-    assert {layer.paired for layer in found.layers} == {Pairing.ROOT, Pairing.PATH}
+    assert comparison.format_only > 5
+    assert {layer.paired for layer in comparison.layers} == {Pairing.ROOT, Pairing.PATH}
 
 
 def test_default_names_of_keras2_and_keras3_pair_by_position() -> None:
     """The names ``input_1`` and ``input_layer`` are reported as a renamed layer."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "keras3.15/default_float32.keras"
     )
-    renamed = {(layer.a, layer.b, layer.paired) for layer in found.layers if layer.a != layer.b}
+    renamed = {
+        (layer.a, layer.b, layer.paired) for layer in comparison.layers if layer.a != layer.b
+    }
     assert ("model/input_1", "functional/input_layer", Pairing.POSITION) in renamed
-    assert {aspect for _, aspect in differences(found)} == {Aspect.NAME}
+    assert {aspect for _, aspect in differences(comparison)} == {Aspect.NAME}
 
 
 @pytest.mark.parametrize("weights", ["weights_only.h5", "weights_only.weights.h5"])
 def test_weights_only_file_is_compared_without_policies(weights: str) -> None:
     """Groups of weights are layers, as releases read them, and their policies are not compared."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "tf2.15" / weights, FIXTURES / "tf2.15/adam_autowrap_mf16.h5"
     )
-    dense = next(layer for layer in found.layers if layer.path.endswith("dense_a"))
+    dense = next(layer for layer in comparison.layers if layer.path.endswith("dense_a"))
     assert [pair.presence for pair in dense.variables] == [Presence.BOTH, Presence.BOTH]
-    assert "variables-only" in {note.code for note in found.notes}
-    assert not differences(found)
+    assert "variables-only" in {note.code for note in comparison.notes}
+    assert not differences(comparison)
 
 
 def test_variables_of_one_name_are_all_compared() -> None:
@@ -331,21 +333,23 @@ def test_variables_of_one_name_are_all_compared() -> None:
 
 def test_weights_only_files_pair_by_the_layer_names_in_the_file() -> None:
     """Keras 3 stores the names of layers next to weights, and Keras 2 names groups by them."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "tf2.15/weights_only.h5", FIXTURES / "keras3.15/weights_only.weights.h5"
     )
-    assert [(layer.a, layer.b, layer.paired) for layer in found.layers] == [
+    assert [(layer.a, layer.b, layer.paired) for layer in comparison.layers] == [
         ("dense_a", "layers/dense", Pairing.NAME)
     ]
 
 
 def test_missing_variables_of_an_architecture_are_not_a_difference() -> None:
     """A note reports that the file has no variables."""
-    found = policytool.diff(MIXED_H5, MIXED_JSON)
-    assert not found.differs
-    assert {note.code for note in found.notes} == {"no-variables"}
-    assert {pair.presence for pair in found.variables} == {Presence.A}
-    assert {pair.values.verdict for pair in found.variables} == {ComparisonVerdict.NOT_COMPARED}
+    comparison = policytool.diff(MIXED_H5, MIXED_JSON)
+    assert not comparison.differs
+    assert {note.code for note in comparison.notes} == {"no-variables"}
+    assert {pair.presence for pair in comparison.variables} == {Presence.A}
+    assert {pair.values.verdict for pair in comparison.variables} == {
+        ComparisonVerdict.NOT_COMPARED
+    }
 
 
 def test_missing_variable_is_a_difference(tmp_path: Path) -> None:
@@ -356,9 +360,11 @@ def test_missing_variable_is_a_difference(tmp_path: Path) -> None:
     )
     with h5py.File(other, "a") as file:
         del file["model_weights/dense_a/dense_a/bias:0"]
-    found = policytool.diff(source, other)
+    comparison = policytool.diff(source, other)
     assert [
-        (pair.a.name if pair.a else None, pair.presence) for pair in found.variables if pair.differs
+        (pair.a.name if pair.a else None, pair.presence)
+        for pair in comparison.variables
+        if pair.differs
     ] == [("bias", Presence.A)]
 
 
@@ -397,12 +403,14 @@ def test_values_in_external_files_are_not_compared(tmp_path: Path) -> None:
             "f4",
             external=[(str(tmp_path / "elsewhere"), 0, 48)],
         )
-    found = policytool.diff(source, other)
-    assert [(pair.a.name if pair.a else "", pair.values.verdict) for pair in found.variables] == [
+    comparison = policytool.diff(source, other)
+    assert [
+        (pair.a.name if pair.a else "", pair.values.verdict) for pair in comparison.variables
+    ] == [
         ("kernel", ComparisonVerdict.NOT_COMPARED),
         ("bias", ComparisonVerdict.EQUAL),
     ]
-    assert any("another file" in note.message for note in found.notes)
+    assert any("another file" in note.message for note in comparison.notes)
     assert "were not compared" in " ".join(run("diff", source, other).out.split())
 
 
@@ -426,11 +434,11 @@ def test_optimizer_state_is_compared_within_a_format(tmp_path: Path) -> None:
 
 def test_missing_optimizer_is_a_difference() -> None:
     """Only one of the models is compiled."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "tf2.15/default_float32_compiled.h5", FIXTURES / "tf2.15/default_float32.h5"
     )
-    assert found.optimizer is not None
-    assert found.optimizer.presence is Presence.A
+    assert comparison.optimizer is not None
+    assert comparison.optimizer.presence is Presence.A
 
 
 def test_signatures_are_compared_between_savedmodels() -> None:
@@ -459,14 +467,14 @@ def test_signatures_are_compared_between_savedmodels() -> None:
         name="serve", inputs={"x": "float16", "z": "float32"}, outputs={"y": "float32"}
     )
     other = Signature(name="other", inputs={}, outputs={})
-    found = comparing.compare_models(
+    result = comparing.compare_models(
         exported("float32", serve, other), exported("float16", half), Opened()
     )
-    assert [(section.name, section.presence) for section in found.signatures] == [
+    assert [(section.name, section.presence) for section in result.signatures] == [
         ("other", Presence.A),
         ("serve", Presence.BOTH),
     ]
-    assert [(change.key, change.a, change.b) for change in found.signatures[1].changes] == [
+    assert [(change.key, change.a, change.b) for change in result.signatures[1].changes] == [
         ("input x", "float32", "float16"),
         ("input z", ABSENT, "float32"),
         (None, ["float32"], ["float16"]),
@@ -486,10 +494,10 @@ def test_migrated_policies_do_not_change_traced_graphs(tmp_path: Path) -> None:
         MIXED_SAVEDMODEL, to="mixed_bfloat16", output=tmp_path / "model"
     ).output
     assert target is not None
-    found = policytool.diff(MIXED_SAVEDMODEL, target)
-    assert {aspect for _, aspect in differences(found)} == {Aspect.POLICY, Aspect.COMPUTE}
-    assert not any(section.differs for section in found.signatures)
-    assert [note.code for note in found.notes] == ["traced-alike"]
+    comparison = policytool.diff(MIXED_SAVEDMODEL, target)
+    assert {aspect for _, aspect in differences(comparison)} == {Aspect.POLICY, Aspect.COMPUTE}
+    assert not any(section.differs for section in comparison.signatures)
+    assert [note.code for note in comparison.notes] == ["traced-alike"]
 
 
 def test_savedmodels_of_two_releases_have_equal_graphs() -> None:
@@ -507,14 +515,14 @@ def test_savedmodels_of_two_releases_have_equal_graphs() -> None:
 
 def test_another_trace_is_a_difference() -> None:
     """TF 2.4 traces the softmax in float32, TF 2.5 casts before it; policies are the same."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "tf2.4/global_mixed_float16",
         FIXTURES / "tf2.5/global_mixed_float16",
         values=False,
     )
     traced = [
         (layer.path, change.a, change.b)
-        for layer in found.layers
+        for layer in comparison.layers
         for change in layer.differences
         if change.aspect is Aspect.TRACED
     ]
@@ -523,40 +531,42 @@ def test_another_trace_is_a_difference() -> None:
 
 def test_exports_of_keras3_and_tf1_are_compared_by_traced_dtypes() -> None:
     """Exports have no policies, so the difference is the traced dtype of a signature."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "keras3.15/global_mixed_float16.export",
         FIXTURES / "tf1.15/global_mixed_float16.export",
         values=False,
     )
-    section = next(section for section in found.signatures if section.name == "serving_default")
+    section = next(
+        section for section in comparison.signatures if section.name == "serving_default"
+    )
     assert [
         (change.a, change.b) for change in section.changes if change.aspect is Aspect.TRACED
     ] == [(["float16", "float32"], ["float32"])]
-    assert ("dense_a", Aspect.TRACED) in differences(found)
+    assert ("dense_a", Aspect.TRACED) in differences(comparison)
 
 
 def test_a_graph_that_one_file_lacks_is_a_note() -> None:
     """HDF5 has none, which makes no difference."""
-    found = policytool.diff(
+    comparison = policytool.diff(
         FIXTURES / "tf2.15/global_mixed_float16", FIXTURES / "tf2.15/global_mixed_float16.h5"
     )
-    assert not found.differs
-    assert [note.code for note in found.notes] == ["no-signatures"]
-    assert "traced dtypes" in found.notes[0].message
+    assert not comparison.differs
+    assert [note.code for note in comparison.notes] == ["no-signatures"]
+    assert "traced dtypes" in comparison.notes[0].message
 
 
 def test_a_graph_that_was_not_read_is_a_note() -> None:
-    """One beyond the bounds, say: the other file's is not compared."""
+    """If the graph of one file exceeds a limit, the graph of the other file is not compared."""
     trace = Trace(entry="serve", signature=True, ops=(), reads={})
-    one, other = (
+    first, second = (
         comparing.compared_model(
             Document(path="x", format="savedmodel", layout=Layout.SCOPES, tensors=(), traces=traces)
         )
         for traces in ((trace,), ())
     )
-    found = comparing.compare_models(one, other, Opened())
-    assert not found.differs
-    assert [note.message for note in found.notes if note.code == "no-graph"] == [
+    result = comparing.compare_models(first, second, Opened())
+    assert not result.differs
+    assert [note.message for note in result.notes if note.code == "no-graph"] == [
         ("B has no readable graph, so the traced dtypes of the other file are not compared")
     ]
 
@@ -590,9 +600,9 @@ def test_values_are_not_read_on_request(tmp_path: Path) -> None:
     )
     with h5py.File(other, "a") as file:
         file["model_weights/dense_a/dense_a/kernel:0"][:] = np.nan
-    found = policytool.diff(source, other, values=False)
-    assert not found.differs
-    assert verdicts(found) == {ComparisonVerdict.NOT_COMPARED}
+    comparison = policytool.diff(source, other, values=False)
+    assert not comparison.differs
+    assert verdicts(comparison) == {ComparisonVerdict.NOT_COMPARED}
     assert "equal" not in run("diff", source, other, "--no-values").out
 
 
@@ -657,12 +667,12 @@ def test_damaged_files_end_in_sentences(tmp_path: Path, name: str) -> None:
     for number, (_, changed) in enumerate(damaged(data, seed=5, count=60)):
         (copy / part).write_bytes(changed)
         try:
-            found = policytool.diff(source, copy)
+            comparison = policytool.diff(source, copy)
         except ModelFileError as error:
             assert error.code, number
         else:
             assert all(
                 pair.values.reason
-                for pair in found.variables
+                for pair in comparison.variables
                 if pair.values.verdict is ComparisonVerdict.NOT_COMPARED
             )

@@ -102,11 +102,11 @@ def test_a_process_explains_the_traceback_of_a_pipe() -> None:
 
 def test_python_explains_the_same() -> None:
     """``policytool.explain`` returns the same entries and JSON report as the command."""
-    found = policytool.explain(MESSAGE)
-    assert [match.entry.id for match in found] == ["quantization-mode"]
-    assert found == policytool.explain(MESSAGE)
-    assert found.to_dict() == run("explain", MESSAGE, "--format", "json").json
-    assert repr(found).startswith("<policytool.Explanation quantization-mode (95%)")
-    assert "quantization_mode" in found._repr_html_()
+    result = policytool.explain(MESSAGE)
+    assert [match.entry.id for match in result] == ["quantization-mode"]
+    assert result == policytool.explain(MESSAGE)
+    assert result.to_dict() == run("explain", MESSAGE, "--format", "json").json
+    assert repr(result).startswith("<policytool.Explanation quantization-mode (95%)")
+    assert "quantization_mode" in result._repr_html_()
     with pytest.raises(policytool.UsageError, match="empty"):
         policytool.explain(" ")

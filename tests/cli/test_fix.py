@@ -121,7 +121,7 @@ def test_unsafe_fixes_need_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = fix()
     assert ended.code == 1
     assert of(ended, "a.keras")["outcome"] == "unchanged"
-    assert {one["reason"] for one in of(ended, "a.keras")["remaining"]} == {
+    assert {item["reason"] for item in of(ended, "a.keras")["remaining"]} == {
         "it changes numerics or training; use --unsafe-fixes to apply it"
     }
     assert files() == before
@@ -205,9 +205,11 @@ def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:
     before = files()
     ended = fix("--baseline", "known.json", "--verbose")
     assert (ended.code, ended.json["fixes"]) == (0, [])
-    assert {one["by"] for model in ended.json["models"] for one in model["suppressed"]} == {
-        "baseline"
-    }
+    assert {
+        suppressed_finding["by"]
+        for model in ended.json["models"]
+        for suppressed_finding in model["suppressed"]
+    } == {"baseline"}
     assert files() == before
     copied(OLD, "a.h5")
     assert of(fix("--baseline", "known.json"), "b.h5")["outcome"] == "fixed"
@@ -226,7 +228,7 @@ def test_safe_fixes_are_applied_if_all_fixes_together_fail(monkeypatch: pytest.M
     assert ended.code == 1
     done = of(ended, "a.h5")
     assert done["outcome"] == "fixed"
-    assert [one["rule"] for one in done["resolved"]] == ["PT101"]
+    assert [item["rule"] for item in done["resolved"]] == ["PT101"]
     assert "matches no layer" in done["remaining"][0]["reason"]
 
 
@@ -267,7 +269,7 @@ def test_finding_that_disappears_without_a_fix_is_a_warning(
     copied(LOSING, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
     done = of(fix("--unsafe-fixes"), "a.h5")
-    assert [one["rule"] for one in done["resolved"]] == ["PT101"]
+    assert [item["rule"] for item in done["resolved"]] == ["PT101"]
     assert (
         "PT201 no longer occurs (1 finding), although no applied fix explains this"
         in done["warnings"]
@@ -280,7 +282,7 @@ def test_note_that_disappears_causes_no_warning(monkeypatch: pytest.MonkeyPatch)
     copied(OLD, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT202"}
     done = of(fix(), "a.h5")
-    assert [one["rule"] for one in done["resolved"]] == ["PT101"]
+    assert [item["rule"] for item in done["resolved"]] == ["PT101"]
     assert not [warning for warning in done["warnings"] if "PT202" in warning]
 
 
@@ -306,7 +308,7 @@ def test_a_safe_fix_may_store_the_same_values_wider(monkeypatch: pytest.MonkeyPa
     copied(FIXTURES / "tf2.15/global_bfloat16.h5", "a.h5")
     ended = fix()
     assert ended.code == 0, ended.err
-    assert [one["rule"] for one in of(ended, "a.h5")["resolved"]] == ["PT403"]
+    assert [item["rule"] for item in of(ended, "a.h5")["resolved"]] == ["PT403"]
     stored = {
         variable.dtype
         for layer in policytool.inspect("a.h5").layers
@@ -337,8 +339,8 @@ def test_remedies_that_go_together_are_one() -> None:
         ),
         finding("PT303", None),
     )
-    found = merge_remedies(parts, unsafe=True)
-    assert found.options == Options(
+    result = merge_remedies(parts, unsafe=True)
+    assert result.options == Options(
         to="mixed_bfloat16",
         assignments=(
             Assignment(pattern="a", policy="float32"),
@@ -346,8 +348,8 @@ def test_remedies_that_go_together_are_one() -> None:
         ),
         loss_scale=LossScales.KEEP,
     )
-    assert (found.taken, found.left) == (parts[:4], ())
-    assert found.arguments == (
+    assert (result.taken, result.left) == (parts[:4], ())
+    assert result.arguments == (
         "--to",
         "mixed_bfloat16",
         "--set",
@@ -383,9 +385,9 @@ def test_remedies_that_contradict_each_other_are_left(
         finding(rule, Remedy(fix=Fix.UNSAFE, **asked))
         for rule, asked in (("PT301", one), ("PT302", other))
     )
-    found = merge_remedies((SAFE, first, second), unsafe=True)
-    assert found.taken == (SAFE,)
-    assert {left.reason for left in found.left} == {f"the fixes conflict: {words}"}
+    result = merge_remedies((SAFE, first, second), unsafe=True)
+    assert result.taken == (SAFE,)
+    assert {left.reason for left in result.left} == {f"the fixes conflict: {words}"}
     alone = merge_remedies((first, second), unsafe=True)
     assert (alone.options, alone.arguments) == (None, ())
 
@@ -393,10 +395,10 @@ def test_remedies_that_contradict_each_other_are_left(
 def test_safe_fix_that_would_drop_the_loss_scale_is_not_applied() -> None:
     """New policies would drop the loss scale that an unsafe remedy preserves."""
     saving = finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
-    found = merge_remedies((SAFE, saving), unsafe=False)
-    assert found.options is None
-    assert [left.finding for left in found.left] == [SAFE, saving]
-    assert found.left[0].reason == (
+    result = merge_remedies((SAFE, saving), unsafe=False)
+    assert result.options is None
+    assert [left.finding for left in result.left] == [SAFE, saving]
+    assert result.left[0].reason == (
         "it would drop the loss scale that PT201 reports; --unsafe-fixes moves the loss "
         "scale to the optimizer"
     )
@@ -405,9 +407,9 @@ def test_safe_fix_that_would_drop_the_loss_scale_is_not_applied() -> None:
 
 def test_fix_that_needs_tensorflow_is_not_applied() -> None:
     """The report names the command for a remedy that needs TensorFlow."""
-    found = merge_remedies((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
-    assert found.options is None
+    result = merge_remedies((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
+    assert result.options is None
     assert (
-        found.left[0].reason
+        result.left[0].reason
         == "it requires TensorFlow, which audit never runs; use migrate --retrace"
     )

@@ -106,7 +106,7 @@ def test_allow_list_of_keys_equals_the_list_on_the_security_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "key", "value"), [one for one in options() if one[1] not in ISSUE], ids=str
+    ("command", "key", "value"), [option for option in options() if option[1] not in ISSUE], ids=str
 )
 def test_every_other_option_in_found_settings_is_rejected(
     command: str, key: str, value: str, project: Path
@@ -505,7 +505,7 @@ def test_a_large_file_is_not_read_whole(name: str, project: Path) -> None:
 )
 @pytest.mark.parametrize("table", ["", "[tool.policytool]\n"])
 def test_nested_tables_are_wrong_usage(text: str, table: str) -> None:
-    """One sentence, and no bug of ours."""
+    """Nested tables are an error of usage in one sentence, not a crash."""
     name = "pyproject.toml" if table else FILE
     inner = text.replace("[per-file", "[tool.policytool.per-file").replace(
         "[[suppress]]", "[[tool.policytool.suppress]]"

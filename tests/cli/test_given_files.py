@@ -145,7 +145,7 @@ def test_null_device_is_an_empty_settings_file() -> None:
 
 
 def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
-    """From a device, and from what writes for ever."""
+    """A list from a device, or from a process that writes without end, is read up to the limit."""
     with open("/dev/zero", "rb") as endless:  # noqa: PTH123  # a descriptor
         ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=endless)
     assert ended.code == 2

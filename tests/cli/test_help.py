@@ -17,9 +17,9 @@ from tests.helpers.cases import for_each
 
 def command(name: str) -> click.Command:
     """Return a command by its name."""
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
-    return found
+    result = cli.get_command(click.Context(cli), name)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("name", COMMANDS)

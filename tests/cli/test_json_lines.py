@@ -82,12 +82,12 @@ def lines_of(ended: Ended) -> list[dict[str, Any]]:
     )
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
-    found = [json.loads(line) for line in ended.out.splitlines()]
-    for line in found:
+    actual = [json.loads(line) for line in ended.out.splitlines()]
+    for line in actual:
         validator.validate(line)
     assert ended.out.isascii()
     assert ended.out.endswith("\n")
-    return found
+    return actual
 
 
 def shards(count: int, *call: str) -> tuple[list[Path], list[int]]:
@@ -155,7 +155,9 @@ def test_lines_have_the_values_of_the_json_report(call: tuple[str, ...]) -> None
 @pytest.mark.parametrize("name", ["table", "json"])
 def test_shards_in_other_formats_have_each_model_once(name: str) -> None:
     """A shard is a part of the inputs in every format."""
-    ends = [run("inspect", "models", "--shard", f"{one}/3", "--format", name) for one in (1, 2, 3)]
+    ends = [
+        run("inspect", "models", "--shard", f"{item}/3", "--format", name) for item in (1, 2, 3)
+    ]
     for file in ("a.h5", "b.keras", "c.json", "old.h5", "current.h5"):
         assert sum(file in ended.out for ended in ends) == 1
 
@@ -169,8 +171,8 @@ def test_migrated_shards_write_each_output_once(jobs: str) -> None:
     paths, _ = shards(3, *call)
     merged = lines_of(run("merge", *paths))
     written = [line["model"]["output"] for line in merged[1:-1] if "model" in line]
-    assert merged[-1]["end"]["models_written"] == len([one for one in written if one]) >= 4
-    assert all(Path(one).is_file() for one in written if one)
+    assert merged[-1]["end"]["models_written"] == len([item for item in written if item]) >= 4
+    assert all(Path(item).is_file() for item in written if item)
 
 
 def test_shards_that_write_the_same_file_are_rejected(place: Path) -> None:
@@ -234,7 +236,7 @@ def test_baselines_and_suppressions_work_line_by_line(place: Path) -> None:
     )
     call = ("audit", "models", "--config", "own.toml", "--baseline", "known.json", "-v")
     ended, other = (run(*call, "--format", name) for name in ("jsonl", "json"))
-    assert [one["model"] for one in lines_of(ended) if "model" in one] == other.json["models"]
+    assert [item["model"] for item in lines_of(ended) if "model" in item] == other.json["models"]
     assert any(model["suppressed"] for model in other.json["models"])
     assert (ended.err, ended.code) == (other.err, other.code)
     assert "matches no finding" in ended.err
@@ -425,10 +427,10 @@ def test_interrupted_reports_are_valid(tmp_path: Path, jobs: str, number: signal
             time.sleep(0.01)
         process.send_signal(number)
         start = time.monotonic()
-        _, said = process.communicate(timeout=30)
+        _, result = process.communicate(timeout=30)
     assert time.monotonic() - start < 5  # a second, on a machine that does nothing else
     assert process.returncode == 130
-    assert said == b"\nerror: interrupted.\n"
+    assert result == b"\nerror: interrupted.\n"
     text = (tmp_path / "report.jsonl").read_text(encoding="utf-8")
     lines = lines_of(Ended(code=130, out=text, err=""))
     assert lines[-1] == {"end": {"complete": False, "exit_code": 130}}
@@ -441,8 +443,8 @@ def test_interrupted_reports_are_valid(tmp_path: Path, jobs: str, number: signal
 def test_closed_pipe_ends_the_run_without_a_message(place: Path) -> None:
     """Other formats have the same behaviour."""
     (place / "models/e.h5").unlink()
-    for one in range(200):
-        shutil.copy(MIXED_H5, place / f"models/{one}.h5")
+    for number in range(200):
+        shutil.copy(MIXED_H5, place / f"models/{number}.h5")
     process = subprocess.Popen(
         [sys.executable, "-m", "policytool", "inspect", "models", "--format", "jsonl", "-q"],
         stdout=subprocess.PIPE,

@@ -67,7 +67,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_reports_are_the_same_from_a_file(
     call: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those in files and a sample of those on stdout, with messages and exit code."""
+    """
+    Reports in files, and a sample of those on stdout, are the same, with messages and exit code.
+    """
     run("audit", "models/shared_layer.h5", "models/int8.keras", "--write-baseline", "known.json")
     names = [reporter.name for reporter in CALLS[call]]
     more = [f"--format={name}={place / name}" for name in names]
@@ -150,11 +152,11 @@ def peak(place: Path, *arguments: str) -> int:
         check=True,
         cwd=place,
     )
-    found = json.loads(done.stdout)
-    assert found["code"] == ("--preview" in arguments), (place / "messages").read_text(
+    result = json.loads(done.stdout)
+    assert result["code"] == ("--preview" in arguments), (place / "messages").read_text(
         encoding="utf-8"
     )
-    peak: int = found["mib"]
+    peak: int = result["mib"]
     return peak
 
 

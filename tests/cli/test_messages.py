@@ -92,7 +92,7 @@ def test_messages_about_settings_of_migrate_are_harmless(key: str) -> None:
 
 
 def test_settings_that_are_shown() -> None:
-    """On stdout, where what is printed is a line for each."""
+    """Settings are printed on stdout, a line for each."""
     Path("policytool.toml").write_text(
         f"select = [{TOML}]\nset = [{TOML}]\n[[suppress]]\nrules = ['ALL']\nreason = {TOML}\n",
         encoding="utf-8",

@@ -164,7 +164,7 @@ def test_a_value_of_in_place_follows_an_equals_sign(model: Path, place: Path) ->
 
 
 def test_an_unknown_value_of_in_place_is_an_error(model: Path) -> None:
-    """On the command line and in Python."""
+    """An unknown value is an error on the command line and in Python."""
     before = model.read_bytes()
     assert run("migrate", model, "--in-place=keep").code == 2
     with pytest.raises(UsageError, match="expected True or no-backup"):
@@ -591,7 +591,7 @@ def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
 
 
 def test_a_directory_that_is_named_is_created(model: Path, place: Path) -> None:
-    """With its parents, once there is something to write into it; a plan creates none."""
+    """The directory and its parents are created when a file is written; a plan creates none."""
     assert run("migrate", model, "-o", "new/deep/", "--preview").code == 1
     assert not (place / "new").exists()
     refused = run("migrate", model, "-o", "new/", "--target", "keras2.1")

@@ -83,12 +83,12 @@ def filled(directory: Path) -> Path:
 
 def files(directory: Path) -> dict[str, bytes | str]:
     """Return all that a directory holds: bytes, and where links lead."""
-    found = sorted(directory.rglob("*"))
+    actual = sorted(directory.rglob("*"))
     return {
         path.relative_to(directory).as_posix(): str(path.readlink())
         if path.is_symlink()
         else path.read_bytes()
-        for path in found
+        for path in actual
         if not path.is_dir()
     }
 
@@ -223,14 +223,14 @@ def test_saved_plan_is_applied_by_several_processes(
         encoding="utf-8",
     )
     copied(MIXED_JSON, place / "m0.h5")
-    said, shown, _ = both(
+    result, shown, _ = both(
         tmp_path,
         monkeypatch,
         ("migrate", "--plan", "plan.json", "--preview"),
         ("migrate", "--plan", "plan.json", "--preview", "--format", "diff"),
         ("migrate", "--plan", "plan.json"),
     )
-    assert "[plan-stale]" in said.err
+    assert "[plan-stale]" in result.err
     assert "+++" in shown.out
     assert (place / "m1.float32.keras").exists()
 
@@ -588,9 +588,9 @@ def test_migrations_of_fixtures_survive_encoding(options: Options) -> None:
 def test_result_of_a_worker_contains_the_backup_and_the_counts(tmp_path: Path) -> None:
     """The result of a worker survives the encoding as JSON."""
     task = remote_migration.TASK
-    (found,) = discovery.inputs([str(copied(OLD, tmp_path / "a.h5"))])
+    (outcome,) = discovery.inputs([str(copied(OLD, tmp_path / "a.h5"))])
     result: Any = task.attempt(
-        found,
+        outcome,
         MigrateRequest(
             options=Options(to="float16", outputs=Outputs.FOLLOW),
             destination=Destination(in_place=True),

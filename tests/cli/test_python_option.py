@@ -24,16 +24,16 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, ...]]:
     """Return a function that gives the interpreters of source and target."""
 
     def interpreters(*arguments: str | Path) -> tuple[str, ...]:
-        found: list[str] = []
+        actual: list[str] = []
 
         def noted(interpreter: Interpreter, report: Callable[[str], None]) -> Worker:
-            found.append(interpreter.python)
+            actual.append(interpreter.python)
             return Worker(interpreter, report)
 
         monkeypatch.setattr(migrate_command, "Worker", noted)
         ended = run("migrate", MIXED_H5, "--preview", *arguments)
         assert ended.code == 1, ended.err
-        return tuple(found)
+        return tuple(actual)
 
     return interpreters
 
@@ -81,7 +81,10 @@ def test_settings_list_the_interpreters(
 def test_one_for_each_side_at_most(arguments: tuple[str, ...]) -> None:
     """Twice the same side, or a side without an interpreter, is wrong usage."""
     ended = run(
-        "migrate", MIXED_H5, "--preview", *(part for one in arguments for part in ("--python", one))
+        "migrate",
+        MIXED_H5,
+        "--preview",
+        *(part for item in arguments for part in ("--python", item)),
     )
     assert ended.code == 2
     assert "interpreter" in ended.err

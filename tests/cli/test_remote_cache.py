@@ -77,9 +77,9 @@ def came_from_cache(*arguments: str) -> tuple[int, int]:
     plain = run("inspect", *urls, "--format", "json")
     ended = run("inspect", *urls, "--format", "json", "--cache", "cache", "-v")
     assert (ended.out, ended.code) == (plain.out, plain.code)
-    found = re.search(r"(\d+) of (\d+) results", ended.err)
-    assert found is not None
-    return int(found[1]), int(found[2])
+    result = re.search(r"(\d+) of (\d+) results", ended.err)
+    assert result is not None
+    return int(result[1]), int(result[2])
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
@@ -187,7 +187,9 @@ def test_time_is_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_web_server_needs_an_exact_etag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, etag: str, found: int
 ) -> None:
-    """No entry contains the query of a URL."""
+    """
+    Results are cached only for files with a strong ETag, and no entry contains the query of a URL.
+    """
     monkeypatch.chdir(tmp_path)
     keras_zip(tmp_path / "model.keras")
     with range_server(tmp_path) as web:

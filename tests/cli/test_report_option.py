@@ -102,9 +102,9 @@ def test_diff_replaces_neither_model_with_a_report() -> None:
     """The notation of the path has no effect."""
     shutil.copy("a.h5", "b.h5")
     for name in ("a.h5", "./b.h5"):
-        code, said = refused("diff", "a.h5", "b.h5", "--format", f"json={name}")
+        code, result = refused("diff", "a.h5", "b.h5", "--format", f"json={name}")
         assert code == 2
-        assert "would replace a file that this command reads or writes" in said
+        assert "would replace a file that this command reads or writes" in result
 
 
 def test_several_reports_leave_stdout_to_format() -> None:
@@ -156,9 +156,9 @@ def test_invalid_directories_for_reports_are_rejected() -> None:
         (["json=site/"], 2, "is a directory"),
     ):
         options = [word for report in reports for word in ("--format", report)]
-        ended, said = refused("inspect", "a.h5", *options)
+        ended, result = refused("inspect", "a.h5", *options)
         assert ended == code
-        assert words in said
+        assert words in result
     Path("text").write_text("")
     assert refused("inspect", "a.h5", "--format", "html=text/")[0] == 3
     assert not Path("site").exists()
@@ -343,9 +343,9 @@ def test_report_is_complete_after_a_closed_pipe(project: Path) -> None:
 )
 def test_wrong_reports_are_wrong_usage(command: str, report: str, words: str) -> None:
     """The sentence says what is expected; nothing is read, shown or migrated."""
-    code, said = refused(command, "--format", report, "a.h5")
+    code, result = refused(command, "--format", report, "a.h5")
     assert code == 2
-    assert words in said
+    assert words in result
 
 
 def test_stdout_has_one_report() -> None:
@@ -357,7 +357,7 @@ def test_stdout_has_one_report() -> None:
 
 @pytest.mark.parametrize("text", ["PT104", "'str' object has no attribute 'quantization_mode'"])
 def test_explain_has_reports_in_files_too(text: str) -> None:
-    """Of topics, and of messages."""
+    """Reports on topics and on messages can be files."""
     ended = run("explain", text, "--format", "json=report.json")
     assert ended.code == 0
     assert ended.out == run("explain", text).out
@@ -369,9 +369,9 @@ def test_same_report_file_twice_is_an_error() -> None:
     """The notation of the path has no effect."""
     Path("link").symlink_to("x")
     for other in ("x", "./x", "link"):
-        code, said = refused("inspect", "--format", "json=x", "--format", f"csv={other}", "a.h5")
+        code, result = refused("inspect", "--format", "json=x", "--format", f"csv={other}", "a.h5")
         assert code == 2
-        assert "is specified twice" in said
+        assert "is specified twice" in result
 
 
 @pytest.mark.parametrize(
@@ -406,9 +406,9 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     Path("pointer.h5").write_text(
         "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", encoding="utf-8"
     )
-    code, said = refused("migrate", "--format", f"json={name}", "a.h5")
+    code, result = refused("migrate", "--format", f"json={name}", "a.h5")
     assert code == 2
-    assert "would replace a model or part of a model. Specify another file" in said
+    assert "would replace a model or part of a model. Specify another file" in result
 
 
 def test_report_replaces_neither_the_plan_nor_the_output() -> None:
@@ -438,9 +438,9 @@ def test_an_output_that_only_the_plan_knows_is_not_replaced() -> None:
 def test_report_that_cannot_be_created_is_a_failure(report: str, words: str) -> None:
     """The failure comes before a model is migrated."""
     Path("d").mkdir()
-    code, said = refused("migrate", "--format", report, "a.h5")
+    code, result = refused("migrate", "--format", report, "a.h5")
     assert code == 3
-    assert words in said
+    assert words in result
 
 
 @THOROUGH
@@ -499,7 +499,7 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
 @THOROUGH
 def test_a_disk_that_fills_up_in_the_middle_keeps_the_old_report() -> None:
     """The part that was written is removed."""
-    h5_model(Path("large.h5"), sequential(*(dense(f"dense_{one}") for one in range(99))))
+    h5_model(Path("large.h5"), sequential(*(dense(f"dense_{number}") for number in range(99))))
     Path("old.json").write_text("old", encoding="utf-8")
     command = f"ulimit -f 16; exec {sys.executable} -m policytool inspect --format json=old.json"
     done = subprocess.run(

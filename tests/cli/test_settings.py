@@ -217,14 +217,14 @@ def test_show_settings_prints_each_value_and_its_source(
     """Each setting is listed once, and no model is read."""
     (project / "policytool.toml").write_text("depth = 2\n", encoding="utf-8")
     monkeypatch.setenv("POLICYTOOL_COLOR", "never")
-    found = shown("--format", "json", "--show-settings", "--config", "policytool.toml", "gone.h5")
-    assert found["format"] == ('["json"]', "command line")
-    assert found["color"] == ('"never"', "$POLICYTOOL_COLOR")
-    assert found["depth"][0] == "2"
-    assert found["depth"][1].endswith("policytool.toml")
-    assert found["releases"] == ('"current"', "default")
-    assert found["variables"] == ("false", "default")
-    assert "show-settings" not in found
+    result = shown("--format", "json", "--show-settings", "--config", "policytool.toml", "gone.h5")
+    assert result["format"] == ('["json"]', "command line")
+    assert result["color"] == ('"never"', "$POLICYTOOL_COLOR")
+    assert result["depth"][0] == "2"
+    assert result["depth"][1].endswith("policytool.toml")
+    assert result["releases"] == ('"current"', "default")
+    assert result["variables"] == ("false", "default")
+    assert "show-settings" not in result
 
 
 def test_show_settings_includes_options_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_full_stderr_is_a_failure_and_no_finding(arguments: tuple[str, ...]) -> 
     ],
 )
 def test_full_stdout_is_a_failure_with_a_sentence(arguments: tuple[str, ...]) -> None:
-    """With a full stderr as well, the exit code is left."""
+    """If stderr is full too, only the exit code remains."""
     done = run_shell(">/dev/full", *arguments)
     assert (done.returncode, done.stderr) == (Exit.FAILURE, FULL)
     assert run_shell(">/dev/full 2>/dev/full", *arguments).returncode == Exit.FAILURE
@@ -128,7 +128,7 @@ def test_stdout_open_only_for_reading_is_a_failure() -> None:
 
 
 def test_closed_stdin_is_an_empty_list_of_paths() -> None:
-    """As with an empty file in its place."""
+    """A closed stdin is read like an empty file."""
     assert (
         run_shell("<&-", "inspect", "-").returncode
         == run_shell("</dev/null", "inspect", "-").returncode

@@ -58,7 +58,7 @@ def test_processes_do_not_matter(jobs: str) -> None:
 
 
 def test_all_releases_are_counted_on_request() -> None:
-    """With the option that shows them for one model."""
+    """The option that prints all releases for one model also counts them in a summary."""
     few = run("inspect", "--summary", "--format", "json", FIXED_SCALE_H5).json
     all_ = run("inspect", "--summary", "--format", "json", "--releases", "all", FIXED_SCALE_H5).json
     assert len(few["releases"]) == 2 < len(all_["releases"])
@@ -183,7 +183,7 @@ def test_without_pyarrow_nothing_is_read(
 
 
 def test_parquet_replaces_no_model(tmp_path: Path) -> None:
-    """As for all reports."""
+    """A Parquet report does not replace a model, as no report does."""
     model = tmp_path / "a.h5"
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
     ended = run("inspect", model, "--format", f"parquet={model}")

@@ -47,8 +47,8 @@ def test_json_has_the_same(name: str | None) -> None:
     """Policy formats are shown beside a policy that was named."""
     ended = run("explain", name or "policies", "--format", "json")
     assert ended.code == 0
-    found = json.loads(ended.out)["policies"]
-    assert [one["name"] for one in found] == ([name] if name else list(policy.LISTED))
+    result = json.loads(ended.out)["policies"]
+    assert [item["name"] for item in result] == ([name] if name else list(policy.LISTED))
 
 
 def test_another_name_is_a_usage_error() -> None:

@@ -54,18 +54,18 @@ def policies(path: str) -> dict[str, str | None]:
 
 def test_the_written_model_has_the_set() -> None:
     """Each removal was tried and fails, and the plan in the report writes the same model."""
-    ended, found = tune(RNN, *TIGHT, "-o", "tuned.keras", "--format", "json=report.json")
+    ended, result = tune(RNN, *TIGHT, "-o", "tuned.keras", "--format", "json=report.json")
     assert ended.code == 0, ended.err
-    kept = found["kept"]
-    assert 0 < len(kept) < len(found["layers"])
+    kept = result["kept"]
+    assert 0 < len(kept) < len(result["layers"])
     written = policies("tuned.keras")
-    for layer in found["layers"]:
-        wanted = "float32" if layer["path"] in kept else "mixed_float16"
-        assert written[layer["path"]] == wanted
-    judged = ("excess", "validation") if found["split"] == "used" else ("excess",)
+    for layer in result["layers"]:
+        expected = "float32" if layer["path"] in kept else "mixed_float16"
+        assert written[layer["path"]] == expected
+    judged = ("excess", "validation") if result["split"] == "used" else ("excess",)
     excess = {
         frozenset(trial["kept"]): max(trial[key] or 0.0 for key in judged)
-        for trial in found["trials"]
+        for trial in result["trials"]
     }
     assert excess[frozenset(kept)] <= 1
     assert all(excess[frozenset(kept) - {path}] > 1 for path in kept)
@@ -78,27 +78,27 @@ def test_the_written_model_has_the_set() -> None:
 
 
 def test_the_same_search_has_the_same_result() -> None:
-    """With the same seed and the same budget."""
-    found = [tune(RNN, *TIGHT, "--budget", "12", "--preview")[1] for _ in range(2)]
-    for one in found:
-        del one["seconds"]
-    assert found[0] == found[1]
+    """Searches with the same seed and the same budget have the same result."""
+    actual = [tune(RNN, *TIGHT, "--budget", "12", "--preview")[1] for _ in range(2)]
+    for item in actual:
+        del item["seconds"]
+    assert actual[0] == actual[1]
 
 
 def test_nothing_has_to_stay_in_float32() -> None:
     """Two trials are enough, and layers with a rule are converted."""
-    ended, found = tune(CLASSIFIER, "--to", "float16", "--include", "outputs", "--preview")
+    ended, result = tune(CLASSIFIER, "--to", "float16", "--include", "outputs", "--preview")
     assert ended.code == 0, ended.err
-    assert (found["kept"], len(found["trials"]), found["ending"]) == ([], 2, "minimal")
+    assert (result["kept"], len(result["trials"]), result["ending"]) == ([], 2, "minimal")
 
 
 def test_no_set_is_found_within_the_budget(place: Path) -> None:
     """Nothing is written, and the closest set is reported with its error."""
     tight = ("--to", "mixed_bfloat16", "--tolerance", "0.0001", "--include", "exceptions")
-    ended, found = tune(CLASSIFIER, *tight, "--budget", "2", "--set", ".*dense.*=bfloat16")
+    ended, result = tune(CLASSIFIER, *tight, "--budget", "2", "--set", ".*dense.*=bfloat16")
     assert ended.code == 1, ended.err
-    assert found["best"] is None
-    assert found["closest"]["excess"] > 1
+    assert result["best"] is None
+    assert result["closest"]["excess"] > 1
     assert sorted(path.name for path in place.iterdir() if "bfloat16" in path.name) == []
 
 
@@ -121,11 +121,11 @@ def test_objectives(objective: tuple[str, ...], place: Path) -> None:
         "distance.higher_is_better = False\n"
     )
     inputs = ("--inputs", "x.npz", "--to", "mixed_bfloat16", "--include", "exceptions")
-    ended, found = tune(CLASSIFIER, *inputs, *objective, "-o", "out.keras")
+    ended, result = tune(CLASSIFIER, *inputs, *objective, "-o", "out.keras")
     assert ended.code == 0, ended.err
-    assert found["split"] == "batches"
-    assert found["best"]["excess"] <= 1
-    assert found["best"]["validation"] <= 1
+    assert result["split"] == "batches"
+    assert result["best"]["excess"] <= 1
+    assert result["best"]["validation"] <= 1
     assert (place / "out.keras").is_file()
 
 
@@ -143,15 +143,15 @@ def test_a_search_is_interrupted_and_resumed(place: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    found = json.loads(out)["tuning"]
-    assert found["ending"] == "interrupted"
+    result = json.loads(out)["tuning"]
+    assert result["ending"] == "interrupted"
     kept = {path for path, policy in policies("first.keras").items() if policy == "float32"}
-    assert kept >= set(found["kept"])
+    assert kept >= set(result["kept"])
     done = len(json.loads(record.read_text())["trials"])
     ended, resumed = tune(RNN, *TIGHT, "--resume", "trials.json", "-o", "second.keras")
     assert ended.code == 0, ended.err
     assert resumed["resumed"] == done
-    assert len(resumed["kept"]) <= len(found["kept"])
+    assert len(resumed["kept"]) <= len(result["kept"])
     other = ("--to", "mixed_float16", "--tolerance", "0.5", "--resume", "trials.json")
     ended = run("tune", RNN, *other, "--python", tensorflow())
     assert ended.code == 3
@@ -160,31 +160,31 @@ def test_a_search_is_interrupted_and_resumed(place: Path) -> None:
 
 def test_time_ends_a_search() -> None:
     """The best set by then counts."""
-    ended, found = tune(RNN, *TIGHT, "--budget", "1s", "--preview")
+    ended, result = tune(RNN, *TIGHT, "--budget", "1s", "--preview")
     assert ended.code == 0, ended.err
-    assert found["ending"] == "time"
-    assert len(found["kept"]) == len(found["layers"])
+    assert result["ending"] == "time"
+    assert len(result["kept"]) == len(result["layers"])
 
 
 def test_tuned_savedmodel_is_exported_again(place: Path) -> None:
     """The graph then follows the policies."""
     shutil.copytree(ROOT / "fixtures/tf2.5/global_mixed_float16", place / "exported")
     options = ("--to", "mixed_bfloat16", "--tolerance", "0.1", "-o", "tuned")
-    ended, found = tune("exported", *options)
+    ended, result = tune("exported", *options)
     assert ended.code == 0, ended.err
     assert (place / "tuned/saved_model.pb").is_file()
-    assert found["reference"]["library"].startswith("tf_keras")
+    assert result["reference"]["library"].startswith("tf_keras")
 
 
 def test_python_returns_the_search(place: Path) -> None:
-    """As the command does."""
-    found = policytool.tune(
+    """The Python function returns the search of the command."""
+    result = policytool.tune(
         RNN, to="mixed_float16", tolerance=0.0006, output="out.keras", python=tensorflow()
     )
-    assert found.passed
-    assert found.output is not None
-    assert found.output.name == "out.keras"
-    assert set(found.kept) <= {layer.path for layer in found.layers}
-    assert len(repr(found)) <= 200
-    assert found.to_dict()["plans"]
+    assert result.passed
+    assert result.output is not None
+    assert result.output.name == "out.keras"
+    assert set(result.kept) <= {layer.path for layer in result.layers}
+    assert len(repr(result)) <= 200
+    assert result.to_dict()["plans"]
     assert (place / "out.keras").is_file()

@@ -33,7 +33,7 @@ def tune(*arguments: str) -> Ended:
 
 
 def test_the_model_in_the_working_directory_is_tuned() -> None:
-    """Where none is named and there is one."""
+    """Without a path, the only model in the working directory is tuned."""
     Path("two/a.h5").unlink()
     Path("two/b.h5").unlink()
     ended = tune(*TO)
@@ -147,9 +147,9 @@ def test_named_settings_file_sets_options_of_a_search(place: Path) -> None:
 
 
 def test_a_failure_is_in_the_json_report() -> None:
-    """With no search and no plan."""
+    """The JSON report has the failure, and no search and no plan."""
     ended = tune("a.h5", *TO, "--format", "json")
-    found = json.loads(ended.out)
+    result = json.loads(ended.out)
     assert ended.code == 3
-    assert (found["tuning"], found["plans"]) == (None, [])
-    assert [failure["code"] for failure in found["failures"]] == ["no-python"]
+    assert (result["tuning"], result["plans"]) == (None, [])
+    assert [failure["code"] for failure in result["failures"]] == ["no-python"]

@@ -116,7 +116,10 @@ def _unreachable(_session: object, path: RemotePath) -> object:
 @settings(max_examples=examples(50))
 @given(url=urls(), key=st.sampled_from(["baseline", "target", "select", "set", "cache", "x"]))
 def test_no_command_prints_or_writes_a_secret(command: tuple[str, ...], url: str, key: str) -> None:
-    """As an argument, in a list on stdin, as an output, and in a settings file."""
+    """
+    A secret in a URL stays hidden if the URL is an argument, in a list on stdin, an output, or in a
+    settings file.
+    """
     with (
         TemporaryDirectory() as directory,
         chdir(directory),

@@ -77,8 +77,8 @@ def converted(*more: str | Path, path: str = "model.h5") -> Ended:
 def last(ended: Ended) -> str:
     """Return the end of the first sentence, which may be wrapped: what was verified."""
     sentence = " ".join(ended.out.split("\n  original ")[0].split())
-    found = re.search(r"(?:not )?verified: .*", sentence)
-    return found[0] if found is not None else sentence
+    result = re.search(r"(?:not )?verified: .*", sentence)
+    return result[0] if result is not None else sentence
 
 
 def verified(ended: Ended) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def verified(ended: Ended) -> dict[str, Any]:
         (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
     )
     jsonschema.validate(ended.json, schema)
-    found: dict[str, Any] = ended.json["plans"][0]["verified"]
-    return found
+    result: dict[str, Any] = ended.json["plans"][0]["verified"]
+    return result
 
 
 # What is compared
@@ -100,8 +100,8 @@ def test_a_conversion_is_verified_where_the_libraries_are(fake: Make, place: Pat
     ended = converted("--python", python.path)
     assert (ended.code, last(ended)) == (0, VERIFIED + LIMIT)
     assert (place / RESULT).exists()
-    told = converted("--python", python.path, "--format", "json", "--existing=replace")
-    assert verified(told) == {
+    result = converted("--python", python.path, "--format", "json", "--existing=replace")
+    assert verified(result) == {
         "outcome": "verified",
         "reason": None,
         "releases": ["tf_keras 2.21.0", "Keras 3.15.1"],
@@ -123,9 +123,9 @@ def test_other_predictions_are_not_written(fake: Make, place: Path) -> None:
     ended = converted("--python", python.path, "--format", "json")
     assert ended.code == 1
     assert ended.json["plans"][0]["status"] == "missed"
-    found = verified(ended)
-    assert found["outcome"] == "missed"
-    assert found["reason"].startswith("a differs by up to 0.005 of its largest value")
+    result = verified(ended)
+    assert result["outcome"] == "missed"
+    assert result["reason"].startswith("a differs by up to 0.005 of its largest value")
     assert [path.name for path in place.iterdir()] == ["model.h5"]
     assert "Use --no-verify to write the result" in last(converted("--python", python.path))
     assert converted("--python", python.path, "--no-verify").code == 0
@@ -304,7 +304,10 @@ BROKEN: Final[dict[str, tuple[dict[str, Any], str]]] = {
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("side", ["source", "result"])
 def test_a_comparison_that_ends_otherwise(how: str, side: str, fake: Make, place: Path) -> None:
-    """By default the file is written; if somebody asked for it, it is not, and the code is 3."""
+    """
+    If the comparison fails, the file is written by default; if the user requested the comparison,
+    it is not, and the exit code is 3.
+    """
     answer, reason = BROKEN[how]
     python = fake(**{side: answer})
     ended = converted("--python", python.path)
@@ -375,17 +378,17 @@ def test_a_lack_of_memory_is_no_fault_of_the_conversion(fake: Make, place: Path)
     python = fake(result=failed("memory", "OOM"))
     ended = converted("--python", python.path, "--format", "json")
     assert ended.code == 0
-    found = verified(ended)
-    assert (found["outcome"], found["memory_limit"]) == ("not-verified", LIMIT_BYTES)
-    assert found["reason"] == (
+    result = verified(ended)
+    assert (result["outcome"], result["memory_limit"]) == ("not-verified", LIMIT_BYTES)
+    assert result["reason"] == (
         "TensorFlow ran out of memory (OOM) (memory limit 2.0 GiB; raise it with --limit "
         "tensorflow-bytes=4097MiB)"
     )
     assert (place / RESULT).exists()
     assert python.log("which") == ["the source", "the result"] * 3
     assert python.log("rows") == [None, None, 3, 3, 1, 1]
-    assert {one["bytes"] for one in python.log("bound")} == {LIMIT_BYTES}
-    assert {one["most"] for one in python.log("bound")} == {8 * 2**30}
+    assert {item["bytes"] for item in python.log("bound")} == {LIMIT_BYTES}
+    assert {item["most"] for item in python.log("bound")} == {8 * 2**30}
     assert python.processes() == 6
 
 
@@ -534,7 +537,7 @@ def test_found_settings_file_does_not_start_a_comparison(
 
 
 def test_python_verifies_as_the_command_does(fake: Make, place: Path) -> None:
-    """By default if it is possible; False starts no process."""
+    """Python compares by default if it is possible; False starts no process."""
     python = fake()
     plain = policytool.migrate("model.h5", target="keras3", verify=False, python=str(python.path))
     assert (plain.status, plain.is_verified, plain.not_verified) == (Status.WRITTEN, False, None)

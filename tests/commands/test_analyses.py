@@ -43,18 +43,18 @@ TARGETS: Final = ("--target", "tf2.4", "--target", "keras3.3")
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the calls of each counted function during a test."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
 
     def counted(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def count(*arguments: Any, **options: Any) -> Any:
-            found[what] += 1
+            result[what] += 1
             return function(*arguments, **options)
 
         return count
 
     for what, (module, name) in SEAM.items():
         monkeypatch.setattr(module, name, counted(what, getattr(module, name)))
-    return found
+    return result
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

@@ -89,18 +89,18 @@ def test_the_set_is_found_and_is_minimal(needed: set[str], data: st.DataObject) 
     """
     visible = data.draw(st.sets(st.sampled_from(NAMES)))
     trials = Trials(needed, visible)
-    found = explained(trials)
-    assert set(found.advice.layers) == needed
-    assert len(set(trials.asked)) == len(trials.asked) == found.advice.trials
+    result = explained(trials)
+    assert set(result.advice.layers) == needed
+    assert len(set(trials.asked)) == len(trials.asked) == result.advice.trials
     assert frozenset(needed) in trials.asked
 
 
 def test_nothing_helps() -> None:
     """If the check fails even with all layers in float32, no set is suggested."""
-    found = explained(Trials({"net/none"}, {"net/l2"}))
-    assert found.advice.layers == ()
-    assert not found.advice.exhausted
-    assert found.runs[0].origin.path == "net/l2"
+    result = explained(Trials({"net/none"}, {"net/l2"}))
+    assert result.advice.layers == ()
+    assert not result.advice.exhausted
+    assert result.runs[0].origin.path == "net/l2"
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(20, 3), (1000, 6)])
@@ -118,9 +118,9 @@ def test_a_long_diagnosis_leaves_time_for_trials(
         clock[0] += 40 if kept else 60
         return inner(kept)
 
-    found = explained(trial, Budget(trials=100, seconds=seconds)).advice
-    assert {"net/l1", "net/l6"} <= set(found.layers)
-    assert (len(inner.asked), found.exhausted) == (count, False)
+    result = explained(trial, Budget(trials=100, seconds=seconds)).advice
+    assert {"net/l1", "net/l6"} <= set(result.layers)
+    assert (len(inner.asked), result.exhausted) == (count, False)
 
 
 @pytest.mark.parametrize(("trials", "layers"), [(1, ()), (2, NAMES)])
@@ -129,19 +129,19 @@ def test_search_stops_at_its_budget(trials: int, layers: tuple[str, ...]) -> Non
     A search that reaches its budget returns the best set so far, or reports that it was cut short.
     """
     asked = Trials({"net/l1", "net/l6"}, set())
-    found = explained(asked, Budget(trials=trials, seconds=60))
+    result = explained(asked, Budget(trials=trials, seconds=60))
     assert len(asked.asked) == trials
-    assert found.advice.layers == layers
-    assert found.advice.exhausted is not bool(layers)
+    assert result.advice.layers == layers
+    assert result.advice.exhausted is not bool(layers)
 
 
 def test_a_second_file_is_diagnosed_and_not_changed() -> None:
     """A check of two files has a diagnosis but no suggestion."""
     trials = Trials({"net/l1"}, {"net/l1"})
-    found = explained(trials, choices=None)
+    result = explained(trials, choices=None)
     assert trials.asked == [frozenset()]
-    assert found.advice is None
-    assert found.runs[0].origin.path == "net/l1"
+    assert result.advice is None
+    assert result.runs[0].origin.path == "net/l1"
 
 
 def test_a_set_that_cannot_run_is_widened() -> None:
@@ -166,9 +166,9 @@ def test_a_child_that_crashed_ends_the_search() -> None:
             return check(chain({"net/l1": 0.4})).check
         raise WorkerError("crashed", "it is gone", ended=True)
 
-    found = explained(trial)
-    assert found.advice.exhausted
-    assert found.runs[0].origin.path == "net/l1"
+    result = explained(trial)
+    assert result.advice.exhausted
+    assert result.runs[0].origin.path == "net/l1"
 
 
 def test_failed_diagnosis_does_not_change_the_check() -> None:
@@ -192,21 +192,21 @@ def test_another_policy_is_tried_if_most_layers_have_to_stay(*, passes: bool) ->
     reported relative to all layers that could stay.
     """
     other = Other(passes=passes)
-    found = explained(Trials(set(NAMES[:5]), set()), other=other).advice
-    assert found.layers == NAMES[:5]
-    assert found.choices == len(NAMES)
-    assert found.is_unfit
-    assert found.policy == ("mixed_float16" if passes else None)
+    result = explained(Trials(set(NAMES[:5]), set()), other=other).advice
+    assert result.layers == NAMES[:5]
+    assert result.choices == len(NAMES)
+    assert result.is_unfit
+    assert result.policy == ("mixed_float16" if passes else None)
     assert other.count == 1
 
 
 def test_no_other_policy_is_tried_if_half_of_the_layers_are_enough() -> None:
     """If half of the layers must stay in float32, no other policy is tried."""
     other = Other(passes=True)
-    found = explained(Trials(set(NAMES[:4]), set()), other=other).advice
-    assert found.layers == NAMES[:4]
-    assert not found.is_unfit
-    assert found.policy is None
+    result = explained(Trials(set(NAMES[:4]), set()), other=other).advice
+    assert result.layers == NAMES[:4]
+    assert not result.is_unfit
+    assert result.policy is None
     assert other.count == 0
 
 
@@ -216,10 +216,10 @@ def test_another_policy_is_tried_if_no_layers_are_enough(*, passes: bool) -> Non
     If no set of layers is sufficient, the other policy is tried, because the code of a layer may
     overflow in only one of them.
     """
-    found = explained(Trials({"net/none"}, {"net/l2"}), other=Other(passes=passes)).advice
-    assert found.layers == ()
-    assert found.is_unfit is passes
-    assert found.policy == ("mixed_float16" if passes else None)
+    result = explained(Trials({"net/none"}, {"net/l2"}), other=Other(passes=passes)).advice
+    assert result.layers == ()
+    assert result.is_unfit is passes
+    assert result.policy == ("mixed_float16" if passes else None)
 
 
 def test_another_policy_is_tried_if_the_search_ends_without_a_set() -> None:
@@ -228,11 +228,11 @@ def test_another_policy_is_tried_if_the_search_ends_without_a_set() -> None:
     other policy is tried.
     """
     trials = Trials({"net/l1", "net/l6"}, set())
-    found = explained(trials, Budget(trials=2, seconds=60), other=Other(passes=True)).advice
+    result = explained(trials, Budget(trials=2, seconds=60), other=Other(passes=True)).advice
     assert len(trials.asked) == 1
-    assert found.exhausted
-    assert found.is_unfit
-    assert found.policy == "mixed_float16"
+    assert result.exhausted
+    assert result.is_unfit
+    assert result.policy == "mixed_float16"
 
 
 @pytest.mark.parametrize("trials", [3, 6, 9])
@@ -242,11 +242,11 @@ def test_a_trial_of_the_budget_is_reserved_for_the_other_policy(trials: int) -> 
     with the best set so far.
     """
     asked, other = Trials(set(NAMES[:5]), set()), Other(passes=True)
-    found = explained(asked, Budget(trials=trials, seconds=60), other=other).advice
+    result = explained(asked, Budget(trials=trials, seconds=60), other=other).advice
     assert len(asked.asked) < trials
     assert other.count == 1
-    assert found.trials == len(asked.asked) + 1
-    assert found.policy == "mixed_float16"
+    assert result.trials == len(asked.asked) + 1
+    assert result.policy == "mixed_float16"
 
 
 def test_a_policy_that_cannot_run_is_not_advised() -> None:
@@ -257,13 +257,13 @@ def test_a_policy_that_cannot_run_is_not_advised() -> None:
 
     failed = check(chain({})).check
     assert failed is not None
-    found = check_trials.explain(
+    result = check_trials.explain(
         failed,
         CHOICES,
         Trials(set(NAMES), set()),
         PLENTY,
         Alternative(policy="mixed_float16", trial=fails),
     )
-    assert found.advice is not None
-    assert found.advice.layers == NAMES
-    assert found.advice.policy is None
+    assert result.advice is not None
+    assert result.advice.layers == NAMES
+    assert result.advice.policy is None

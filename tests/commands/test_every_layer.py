@@ -50,17 +50,17 @@ def test_kept_layers_follow_the_policy_except_those_of_the_user() -> None:
     additional measurements.
     """
     mine = Assignment(pattern="net/sc.*", policy="float32")
-    wanted = replace(WANTED, candidate=replace(WANTED.candidate, assignments=(mine,)))
-    found = follow_options(wanted, made(usual(1e-4), {"net/norm": KEPT["net/norm"]}))
-    assert found is not None
-    assert found.candidate.outputs is Outputs.FOLLOW
-    assert found.candidate.assignments == (
+    expected = replace(WANTED, candidate=replace(WANTED.candidate, assignments=(mine,)))
+    result = follow_options(expected, made(usual(1e-4), {"net/norm": KEPT["net/norm"]}))
+    assert result is not None
+    assert result.candidate.outputs is Outputs.FOLLOW
+    assert result.candidate.assignments == (
         mine,
         Assignment(pattern="net/norm", policy="mixed_float16"),
     )
-    assert not found.isolated
-    assert not found.gradients
-    assert not found.probes_overflow
+    assert not result.isolated
+    assert not result.gradients
+    assert not result.probes_overflow
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,10 @@ def test_nothing_more_is_measured(wanted: CheckOptions, kept: Mapping[str, str])
 def test_significant_difference_is_reported(followed: CheckRun, told: str | None) -> None:
     """The report shows the difference only if it is significant."""
     note = follow_note(made(usual(1e-4)), lambda: made(followed))
-    said = note.message if note is not None else None
-    assert said == (f"if every layer followed mixed_float16, {told}" if told is not None else None)
+    result = note.message if note is not None else None
+    assert result == (
+        f"if every layer followed mixed_float16, {told}" if told is not None else None
+    )
 
 
 def test_failed_run_is_reported_with_the_reason() -> None:

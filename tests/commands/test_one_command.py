@@ -57,8 +57,8 @@ def test_a_model_that_the_newest_keras_fails_to_load_has_one_command() -> None:
         own, targeted = audited.commands, commands(entry.local_path, "keras3")
         compared += 1
         inspected = None if read.fix is None else read.fix.arguments
-        if own[0].arguments != inspected or [one.arguments for one in own] != [
-            one.arguments for one in targeted
+        if own[0].arguments != inspected or [item.arguments for item in own] != [
+            item.arguments for item in targeted
         ]:
             different.append((entry.display_path, own, targeted, inspected))
     assert not different

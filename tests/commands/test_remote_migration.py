@@ -62,10 +62,10 @@ def bucket(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def files(path: Path) -> dict[str, bytes]:
     """Return the content of a file, or of each file below a directory."""
-    found = sorted(path.rglob("*")) if path.is_dir() else [path]
+    result = sorted(path.rglob("*")) if path.is_dir() else [path]
     return {
         file.relative_to(path.parent).as_posix(): file.read_bytes()
-        for file in found
+        for file in result
         if file.is_file()
     }
 
@@ -117,10 +117,10 @@ def test_conversion_is_written_next_to_its_remote_source(bucket: Any, tmp_path: 
     """
     url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "a/model.h5")
     ended = run("migrate", url, "--target", "tf_keras", "--no-verify", "--format", "json")
-    (found,) = ended.json["plans"]
-    assert (ended.code, found["output"]) == (0, f"{HOME}/a/model.tf_keras.h5")
+    (result,) = ended.json["plans"]
+    assert (ended.code, result["output"]) == (0, f"{HOME}/a/model.tf_keras.h5")
     assert str(tmp_path) not in ended.out + ended.err
-    assert run("audit", found["output"], "--target", "tf_keras").code == 0
+    assert run("audit", result["output"], "--target", "tf_keras").code == 0
 
 
 def test_tensorflow_js_model_shares_the_shards_of_its_source(bucket: Any) -> None:
@@ -475,8 +475,8 @@ def test_many_models_of_a_bucket(bucket: Any) -> None:
 
 def commands(url: str) -> list[str]:
     """Return the arguments of the command that audit prints for Keras 3."""
-    found = run("audit", url, "--target", "keras3", "--format", "json").json
-    (command,) = found["models"][0]["commands"]
+    result = run("audit", url, "--target", "keras3", "--format", "json").json
+    (command,) = result["models"][0]["commands"]
     return [str(word) for word in command["arguments"]]
 
 

@@ -106,8 +106,8 @@ def test_weights_of_each_layout(name: str, tmp_path: Path) -> None:
     architecture.write_text(json.dumps(sequential(layer)), encoding="utf-8")
     assert joined(architecture, weights).status is Status.WRITTEN
     stored = contents(weights)[1] if not name.endswith(".index") else {}
-    made = contents(tmp_path / "joined.keras")[1]
-    assert set(stored.values()) <= set(made.values())
+    result = contents(tmp_path / "joined.keras")[1]
+    assert set(stored.values()) <= set(result.values())
     if name.endswith(".index"):
         again = joined(architecture, weights.with_suffix(""), output=tmp_path / "again.keras")
         assert again.status is Status.WRITTEN
@@ -137,7 +137,7 @@ def test_the_weights_of_a_whole_model(tmp_path: Path) -> None:
 
 
 def test_layers_with_other_names_are_matched_by_position(tmp_path: Path) -> None:
-    """As ``load_weights`` does; a note says so."""
+    """Layers are matched as by ``load_weights``, and a note says so."""
     architecture, weights = separate(OLD, tmp_path)
     expected = joined(architecture, weights)
     text = architecture.read_text(encoding="utf-8")
@@ -209,7 +209,9 @@ def test_weights_that_do_not_fit_name_the_layer(change: Any, tmp_path: Path) -> 
 
 
 def test_paths_of_objects_that_do_not_fit_name_the_layer(tmp_path: Path) -> None:
-    """Of another shape, of a layer that is missing, and of one layer too many."""
+    """
+    The error names the layer for another shape, for a missing layer, and for an additional layer.
+    """
     architecture, weights = separate(ARCHIVE, tmp_path)
     original = architecture.read_bytes()
     edit(architecture, {"dense": {"units": 5}})

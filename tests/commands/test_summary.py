@@ -53,7 +53,11 @@ def _reports() -> tuple[dict[str, Any], dict[str, Any]]:
     selected = inspection.select(inspection.collect(results), inspection.Selection())
     request = SummaryRequest(every_release=True)
     summary = summarize(
-        (model_record(one, request) if isinstance(one, Model) else one for one in results), request
+        (
+            model_record(result, request) if isinstance(result, Model) else result
+            for result in results
+        ),
+        request,
     )
     return (
         json.loads(json_reporter(INSPECTION).render(selected, View())),
@@ -72,18 +76,18 @@ def test_every_number_is_the_sum_over_the_models_of_the_json_report() -> None:
     for key in ("layers", "parameters", "bytes"):
         assert summary[key] == sum(model["summary"][key] for model in models)
     for key, name in (("formats", "format"), ("written_by", "written_by")):
-        assert {one[name]: one["models"] for one in summary[key]} == Counter(
+        assert {item[name]: item["models"] for item in summary[key]} == Counter(
             model[name] for model in models
         )
     policies: dict[str | None, list[int]] = {}
     for model in models:
         for policy, count in Counter(layer["policy"] for layer in model["layers"]).items():
             policies.setdefault(policy, []).append(count)
-    assert {one["policy"]: (one["models"], one["layers"]) for one in summary["policies"]} == {
-        policy: (len(counts), sum(counts)) for policy, counts in policies.items()
-    }
-    sizes = sorted((-one["summary"]["bytes"], one["path"]) for one in models)[:LARGEST]
-    assert [(-one["bytes"], one["path"]) for one in summary["largest"]] == sizes
+    assert {
+        policy["policy"]: (policy["models"], policy["layers"]) for policy in summary["policies"]
+    } == {policy: (len(counts), sum(counts)) for policy, counts in policies.items()}
+    sizes = sorted((-model["summary"]["bytes"], model["path"]) for model in models)[:LARGEST]
+    assert [(-item["bytes"], item["path"]) for item in summary["largest"]] == sizes
 
 
 @THOROUGH
@@ -122,7 +126,7 @@ def test_verdicts_are_those_of_each_model() -> None:
     models that may not load.
     """
     each, summary = _reports()
-    assert [one["release"] for one in summary["releases"]] == list(LOADERS)
+    assert [release["release"] for release in summary["releases"]] == list(LOADERS)
     for release in summary["releases"]:
         verdicts = [
             (verdict["verdict"], verdict["reason"])
@@ -134,15 +138,15 @@ def test_verdicts_are_those_of_each_model() -> None:
         assert {name: release[name] for name in Outcome} == {name: counts[name] for name in Outcome}
         assert release["not_applicable"] == len(each["models"]) - len(verdicts)
         reasons = Counter[tuple[str, str]]()
-        for one in release["reasons"]:
-            assert one["cause"] is not None
-            reasons[one["verdict"], one["reason"]] += one["models"]
+        for item in release["reasons"]:
+            assert item["cause"] is not None
+            reasons[item["verdict"], item["reason"]] += item["models"]
         assert reasons == Counter(found for found in verdicts if found[0] != "loads")
 
 
 def test_current_releases_are_counted_by_default() -> None:
     """Without an option the newest releases of Keras 2 and Keras 3 are counted."""
-    assert tuple(one.release for one in summarize([], REQUEST).releases) == CURRENT
+    assert tuple(release.release for release in summarize([], REQUEST).releases) == CURRENT
 
 
 # sums
@@ -265,9 +269,9 @@ def test_memory_does_not_grow_with_the_number_of_models() -> None:
     def peak(count: int) -> int:
         tracemalloc.start()
         summarize((_record(path=f"models/{number}.h5") for number in range(count)), REQUEST)
-        found = tracemalloc.get_traced_memory()[1]
+        result = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return found
+        return result
 
     peak(10)  # what is allocated once
     assert peak(2_000) < peak(100) + 50_000
@@ -302,7 +306,7 @@ def test_names_above_the_limit_are_counted_together() -> None:
     reasons = summary.releases[1].reasons
     assert len(reasons) == DISTINCT + 1
     assert (reasons[0].reason, reasons[0].cause, reasons[0].models) == (OTHER, None, 5)
-    assert sum(one.models for one in reasons) == summary.models
+    assert sum(item.models for item in reasons) == summary.models
 
 
 def test_models_that_load_nowhere_are_not_applicable() -> None:
@@ -312,4 +316,4 @@ def test_models_that_load_nowhere_are_not_applicable() -> None:
     """
     (model,) = inspected("tfjs4.22/global_mixed_float16/model.json").inspection.models
     summary = summarize([model_record(model, REQUEST)], REQUEST)
-    assert [one.not_applicable for one in summary.releases] == [1, 1]
+    assert [release.not_applicable for release in summary.releases] == [1, 1]

@@ -87,11 +87,11 @@ class StandIn(Worker):
         assert not side
         self.jobs.append(job)
         if job["job"] == "trial":
-            self.before(sum(one["job"] == "trial" for one in self.jobs))
+            self.before(sum(item["job"] == "trial" for item in self.jobs))
         narrow = self.narrow(job)
         error = math.hypot(*(self.errors.get(path, 0.0) for path in narrow))
         halves = [error] if self.halves is None else [error, error * self.halves if error else 0.0]
-        runs = [self.told(one) for one in halves]
+        runs = [self.told(item) for item in halves]
         if job["job"] == "check":
             runs = [{**self.told(error), "calls": self.calls(narrow)}]
         return {
@@ -201,34 +201,36 @@ WEAK: Final = {"mlp/b": 0.5, "mlp/d": math.inf, "mlp/a": 0.001}
 
 def test_the_weak_layers_are_kept() -> None:
     """Layers with large errors are kept, with their measurements and the reason."""
-    found = tuned(StandIn(WEAK))
-    assert (found.passed, found.ending, found.is_minimum) == (True, Ending.MINIMAL, True)
-    assert [layer.path for layer in found.kept] == ["mlp/b", "mlp/d"]
-    assert [layer.path for layer in found.layers] == list(PATHS)
-    assert [layer.excess_if_converted for layer in found.kept] == [
+    result = tuned(StandIn(WEAK))
+    assert (result.passed, result.ending, result.is_minimum) == (True, Ending.MINIMAL, True)
+    assert [layer.path for layer in result.kept] == ["mlp/b", "mlp/d"]
+    assert [layer.path for layer in result.layers] == list(PATHS)
+    assert [layer.excess_if_converted for layer in result.kept] == [
         pytest.approx(50, rel=0.1),
         math.inf,
     ]
-    assert [layer.is_finite for layer in found.kept] == [True, False]
-    assert found.fixed.keys() == {"mlp/f"}
-    assert found.split is Split.BATCHES
-    assert found.reference.library == "tf_keras 2.21.0"
-    assert found.curve[0].excess == 0
-    assert found.curve[-1].converted == len(PATHS)
+    assert [layer.is_finite for layer in result.kept] == [True, False]
+    assert result.fixed.keys() == {"mlp/f"}
+    assert result.split is Split.BATCHES
+    assert result.reference.library == "tf_keras 2.21.0"
+    assert result.curve[0].excess == 0
+    assert result.curve[-1].converted == len(PATHS)
 
 
 def test_the_model_is_written_with_the_set(place: Path) -> None:
     """The written model keeps only the found set and the output in float32."""
     tools = TensorFlowTools(worker=StandIn(WEAK))
-    found, written = tune.tune_and_write(
+    result, written = tune.tune_and_write(
         discovery.named_input("a.h5"), options(), Destination(output=place / "out.h5"), tools
     )
     assert written is not None
     assert written.status is Status.WRITTEN
-    kept = {one.path for one in policytool.inspect("out.h5").layers if one.policy == "float32"}
+    kept = {
+        layer.path for layer in policytool.inspect("out.h5").layers if layer.policy == "float32"
+    }
     assert kept == {"mlp/b", "mlp/d", "mlp/f"}
-    assert found.options is not None
-    assert found.options.to == "mixed_float16"
+    assert result.options is not None
+    assert result.options.to == "mixed_float16"
 
 
 def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
@@ -238,16 +240,16 @@ def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
     """
     worker = StandIn({"mlp/f": 0.5, **WEAK})
     given = replace(TO, assignments=(Assignment(pattern="mlp/f", policy="float16"),))
-    found, written = tune.tune_and_write(
+    result, written = tune.tune_and_write(
         discovery.named_input("a.h5"),
         options(candidate=given),
         Destination(output=place / "out.h5"),
         TensorFlowTools(worker=worker),
     )
-    assert (found.passed, found.best, written) == (False, None, None)
-    assert found.ending is Ending.IMPOSSIBLE
-    assert found.closest is not None
-    assert found.closest.excess == pytest.approx(50)
+    assert (result.passed, result.best, written) == (False, None, None)
+    assert result.ending is Ending.IMPOSSIBLE
+    assert result.closest is not None
+    assert result.closest.excess == pytest.approx(50)
     assert not (place / "out.h5").exists()
 
 
@@ -255,17 +257,17 @@ def test_a_set_that_fails_on_validation_is_searched_with_all_inputs() -> None:
     """A set that fails on the validation inputs is replaced with one found with all inputs."""
     errors = dict.fromkeys(PATHS, 0.004)
     assert len(tuned(StandIn(errors, halves=1.0)).kept) == 0
-    found = tuned(StandIn(errors, halves=1.33))
-    assert (found.passed, found.is_minimum, found.split) == (True, True, Split.USED)
-    assert len(found.kept) == 2
-    assert all((layer.excess_if_converted or 0) > 1 for layer in found.kept)
+    result = tuned(StandIn(errors, halves=1.33))
+    assert (result.passed, result.is_minimum, result.split) == (True, True, Split.USED)
+    assert len(result.kept) == 2
+    assert all((layer.excess_if_converted or 0) > 1 for layer in result.kept)
 
 
 def test_validation_that_is_not_finite_is_searched_too() -> None:
     """If a validation output overflows, the search continues with all inputs."""
-    found = tuned(StandIn({"mlp/b": 0.001}, halves=math.inf))
-    assert (found.passed, found.split) == (True, Split.USED)
-    assert [layer.path for layer in found.kept] == ["mlp/b"]
+    result = tuned(StandIn({"mlp/b": 0.001}, halves=math.inf))
+    assert (result.passed, result.split) == (True, Split.USED)
+    assert [layer.path for layer in result.kept] == ["mlp/b"]
 
 
 def test_a_search_that_ends_early_has_a_valid_set() -> None:
@@ -274,26 +276,26 @@ def test_a_search_that_ends_early_has_a_valid_set() -> None:
     that fails it.
     """
     errors = dict.fromkeys(PATHS, 0.004)
-    found = tuned(StandIn(errors, halves=1.33), budget=Budget(trials=2))
-    assert (found.passed, found.ending) == (True, Ending.TRIALS)
-    assert len(found.kept) == len(PATHS)
+    result = tuned(StandIn(errors, halves=1.33), budget=Budget(trials=2))
+    assert (result.passed, result.ending) == (True, Ending.TRIALS)
+    assert len(result.kept) == len(PATHS)
 
 
 def test_one_batch_validates_nothing() -> None:
     """A single batch leaves no validation inputs, which the report says."""
-    found = tuned(StandIn(WEAK, halves=None))
-    assert (found.passed, found.split) == (True, Split.NONE)
-    assert found.best is not None
-    assert found.best.validation is None
+    result = tuned(StandIn(WEAK, halves=None))
+    assert (result.passed, result.split) == (True, Split.NONE)
+    assert result.best is not None
+    assert result.best.validation is None
 
 
 @pytest.mark.parametrize(("error", "is_narrow"), [(0.0045, True), (0.0041, True), (0.0035, False)])
 def test_result_close_to_its_limit_is_reported(error: float, *, is_narrow: bool) -> None:
     """The report says if a result is close to its limit."""
     errors = {"mlp/a": 1.0, "mlp/b": error, "mlp/c": error}
-    found = tuned(StandIn(errors), objective=objective((parse_tolerance("0.007"),)))
-    assert [layer.path for layer in found.kept] == ["mlp/a"]
-    notes = [note for note in found.notes if note.code == "narrow-margin"]
+    result = tuned(StandIn(errors), objective=objective((parse_tolerance("0.007"),)))
+    assert [layer.path for layer in result.kept] == ["mlp/a"]
+    notes = [note for note in result.notes if note.code == "narrow-margin"]
     assert bool(notes) is is_narrow
     assert all("other inputs may exceed it" in note.message for note in notes)
 
@@ -311,10 +313,12 @@ def test_a_model_that_does_not_run_in_16_bits_has_no_diagnosis() -> None:
                 raise WorkerError("not-traceable", "the candidate cannot be traced: float16")
             return super().run(job, side=side)
 
-    found = tuned(Refusing({}))
-    assert [layer.path for layer in found.kept] == ["mlp/c"]
-    assert found.notes[0].message.startswith("the model cannot run with every candidate in 16 bits")
-    assert any(one.failure is not None for one in found.trials)
+    result = tuned(Refusing({}))
+    assert [layer.path for layer in result.kept] == ["mlp/c"]
+    assert result.notes[0].message.startswith(
+        "the model cannot run with every candidate in 16 bits"
+    )
+    assert any(trial.failure is not None for trial in result.trials)
 
 
 @pytest.mark.parametrize("number", [1, 4])
@@ -340,9 +344,9 @@ def test_ctrl_c_keeps_the_best_set() -> None:
             raise KeyboardInterrupt
 
     worker.before = interrupt
-    found = tuned(worker)
-    assert (found.ending, found.passed) == (Ending.INTERRUPTED, True)
-    assert {layer.path for layer in found.kept} >= {"mlp/b", "mlp/d"}
+    result = tuned(worker)
+    assert (result.ending, result.passed) == (Ending.INTERRUPTED, True)
+    assert {layer.path for layer in result.kept} >= {"mlp/b", "mlp/d"}
 
 
 def test_a_record_continues_a_search(place: Path) -> None:
@@ -350,13 +354,13 @@ def test_a_record_continues_a_search(place: Path) -> None:
     first = tuned(StandIn(WEAK), record=place / "trials.json", budget=Budget(trials=4))
     assert first.ending is Ending.TRIALS
     worker = StandIn(WEAK)
-    found = tuned(worker, record=place / "trials.json")
-    assert found.resumed == len(first.trials) == 4
-    assert [one.kept for one in found.trials[:4]] == [one.kept for one in first.trials]
-    assert sum(job["job"] == "trial" for job in worker.jobs) == len(found.trials) - 4 + 1
-    assert found.is_minimum
+    result = tuned(worker, record=place / "trials.json")
+    assert result.resumed == len(first.trials) == 4
+    assert [trial.kept for trial in result.trials[:4]] == [trial.kept for trial in first.trials]
+    assert sum(job["job"] == "trial" for job in worker.jobs) == len(result.trials) - 4 + 1
+    assert result.is_minimum
     saved = json.loads((place / "trials.json").read_text())
-    assert len(saved["trials"]) == len(found.trials)
+    assert len(saved["trials"]) == len(result.trials)
 
 
 @pytest.mark.parametrize(
@@ -392,12 +396,12 @@ def test_agreement_objective_allows_any_error() -> None:
     """
     With only an agreement objective, the number of agreeing rows decides, and errors are reported.
     """
-    wanted = Objective(tolerances=None, agreement=0.98)
-    found = tuned(StandIn({"mlp/b": 0.5}), objective=wanted)
-    assert found.passed
-    assert found.best is not None
-    assert found.best.agreement == 0.99
-    assert found.best.error == pytest.approx(0.5)
+    objective_wanted = Objective(tolerances=None, agreement=0.98)
+    result = tuned(StandIn({"mlp/b": 0.5}), objective=objective_wanted)
+    assert result.passed
+    assert result.best is not None
+    assert result.best.agreement == 0.99
+    assert result.best.error == pytest.approx(0.5)
 
 
 def test_graphs_and_finished_models_are_refused(place: Path) -> None:
@@ -407,9 +411,9 @@ def test_graphs_and_finished_models_are_refused(place: Path) -> None:
             StandIn({}),
             candidate=replace(TO, assignments=(Assignment(pattern=".*", policy="float32"),)),
         )
-    wanted = options(inputs=place / "none.npz")
+    expected = options(inputs=place / "none.npz")
     with HandOver() as hand_over, pytest.raises(ModelFileError, match="does not exist"):
-        tune_run.readable_source(discovery.named_input("a.h5"), wanted, hand_over)
+        tune_run.readable_source(discovery.named_input("a.h5"), expected, hand_over)
 
 
 @pytest.mark.parametrize(("shared", "is_refused"), [("nan", True), ("constant", False)])

@@ -131,9 +131,9 @@ def test_equivalent_configs_differ_only_in_the_format(case: str) -> None:
     """The differences are reported as differences of the format, in both directions."""
     a, b = SAME[case]
     for one, other in ((a, b), (b, a)):
-        found = changes(one, other)
-        assert all(change.is_format_only for change in found)
-        assert found or one == other
+        result = changes(one, other)
+        assert all(change.is_format_only for change in result)
+        assert result or one == other
 
 
 @pytest.mark.parametrize("case", OTHER)

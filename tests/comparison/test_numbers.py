@@ -43,20 +43,28 @@ def compared(
 
 def test_equal_bytes_are_equal() -> None:
     """NaNs with the same payload are equal bytes too."""
-    found = compared([1.0, math.nan, math.inf, -0.0], [1.0, math.nan, math.inf, -0.0])
-    assert (found.verdict, found.elements, found.differing) == (ComparisonVerdict.EQUAL, 4, 0)
+    comparison = compared([1.0, math.nan, math.inf, -0.0], [1.0, math.nan, math.inf, -0.0])
+    assert (comparison.verdict, comparison.elements, comparison.differing) == (
+        ComparisonVerdict.EQUAL,
+        4,
+        0,
+    )
 
 
 def test_zeros_of_two_signs_differ() -> None:
     """Zeros with different signs are equal as numbers and have other bytes, so they differ by 0."""
-    found = compared([0.0, 1.0], [-0.0, 1.0])
-    assert (found.verdict, found.differing, found.largest) == (ComparisonVerdict.DIFFERENT, 1, 0.0)
+    comparison = compared([0.0, 1.0], [-0.0, 1.0])
+    assert (comparison.verdict, comparison.differing, comparison.largest) == (
+        ComparisonVerdict.DIFFERENT,
+        1,
+        0.0,
+    )
 
 
 def test_differing_elements_are_counted_and_measured() -> None:
     """The largest difference is that of elements that are finite in both arrays."""
-    found = compared([1.0, 2.0, math.nan, 4.0], [1.5, 2.0, 3.0, math.inf])
-    assert (found.verdict, found.elements, found.differing, found.largest) == (
+    comparison = compared([1.0, 2.0, math.nan, 4.0], [1.5, 2.0, 3.0, math.inf])
+    assert (comparison.verdict, comparison.elements, comparison.differing, comparison.largest) == (
         ComparisonVerdict.DIFFERENT,
         4,
         3,
@@ -66,14 +74,14 @@ def test_differing_elements_are_counted_and_measured() -> None:
 
 def test_difference_without_finite_values_is_not_measured() -> None:
     """The pair of NaN and a number is counted."""
-    found = compared([math.nan], [1.0])
-    assert (found.differing, found.largest) == (1, None)
+    comparison = compared([math.nan], [1.0])
+    assert (comparison.differing, comparison.largest) == (1, None)
 
 
 def test_rounded_values_are_recognized() -> None:
     """The elements that the cast changed are counted."""
-    found = compared([1.0, 1.0 + 2**-20], [1.0, 1.0], ("float32", "float16"))
-    assert (found.verdict, found.rounded, found.differing, found.largest) == (
+    comparison = compared([1.0, 1.0 + 2**-20], [1.0, 1.0], ("float32", "float16"))
+    assert (comparison.verdict, comparison.rounded, comparison.differing, comparison.largest) == (
         ComparisonVerdict.ROUNDED,
         Presence.B,
         1,
@@ -83,8 +91,8 @@ def test_rounded_values_are_recognized() -> None:
 
 def test_lossless_cast_is_recognized_in_both_directions() -> None:
     """Both dtypes contain the same numbers."""
-    found = compared([1.0, 0.5], [1.0, 0.5], ("float32", "bfloat16"))
-    assert (found.verdict, found.rounded, found.differing) == (
+    comparison = compared([1.0, 0.5], [1.0, 0.5], ("float32", "bfloat16"))
+    assert (comparison.verdict, comparison.rounded, comparison.differing) == (
         ComparisonVerdict.ROUNDED,
         Presence.BOTH,
         0,
@@ -93,8 +101,8 @@ def test_lossless_cast_is_recognized_in_both_directions() -> None:
 
 def test_one_other_number_is_more_than_rounding() -> None:
     """A single element that no cast explains makes them different."""
-    found = compared([1.0, 1.0 + 2**-20], [1.0, 1.25], ("float32", "float16"))
-    assert found.verdict is ComparisonVerdict.DIFFERENT
+    comparison = compared([1.0, 1.0 + 2**-20], [1.0, 1.25], ("float32", "float16"))
+    assert comparison.verdict is ComparisonVerdict.DIFFERENT
 
 
 @pytest.mark.parametrize(
@@ -117,25 +125,25 @@ def test_values_of_other_dtypes_are_compared_as_numbers_or_not_at_all(
     Integers of any width are compared as numbers. Other combinations are not compared, with a
     reason.
     """
-    found = compared(a, b, dtypes)
-    assert found.verdict is verdict
-    assert (found.reason is not None) == (verdict is ComparisonVerdict.NOT_COMPARED)
+    comparison = compared(a, b, dtypes)
+    assert comparison.verdict is verdict
+    assert (comparison.reason is not None) == (verdict is ComparisonVerdict.NOT_COMPARED)
 
 
 def test_bits_of_eight_bit_floats_are_compared() -> None:
     """Such floats are read as bits, so their difference is not measured."""
-    one, other = np.array([1, 2], dtype="u1"), np.array([1, 3], dtype="u1")
-    found = numbers.compare_streams([one], [other], ("float8_e4m3fn", "float8_e4m3fn"))
-    assert (found.verdict, found.differing) == (ComparisonVerdict.DIFFERENT, 1)
+    first, second = np.array([1, 2], dtype="u1"), np.array([1, 3], dtype="u1")
+    result = numbers.compare_streams([first], [second], ("float8_e4m3fn", "float8_e4m3fn"))
+    assert (result.verdict, result.differing) == (ComparisonVerdict.DIFFERENT, 1)
 
 
 def test_a_stream_that_ends_early_is_not_equal() -> None:
     """Fewer values than the other has: not compared, never equal."""
-    found = numbers.compare_streams(
+    result = numbers.compare_streams(
         [np.zeros(3, "f4")], [np.zeros(2, "f4")], ("float32", "float32")
     )
-    assert found.verdict is ComparisonVerdict.NOT_COMPARED
-    assert "fewer" in str(found.reason)
+    assert result.verdict is ComparisonVerdict.NOT_COMPARED
+    assert "fewer" in str(result.reason)
 
 
 def test_values_that_cannot_be_read_are_not_compared() -> None:
@@ -145,8 +153,8 @@ def test_values_that_cannot_be_read_are_not_compared() -> None:
         yield np.zeros(1, "f4")
         raise ValuesError("its values lie elsewhere")
 
-    found = numbers.compare_streams(failing(), [np.zeros(2, "f4")], ("float32", "float32"))
-    assert (found.verdict, found.reason) == (
+    result = numbers.compare_streams(failing(), [np.zeros(2, "f4")], ("float32", "float32"))
+    assert (result.verdict, result.reason) == (
         ComparisonVerdict.NOT_COMPARED,
         "its values lie elsewhere",
     )
@@ -162,8 +170,8 @@ def test_blocks_may_be_cut_anywhere(
 ) -> None:
     """However each file's values come in blocks, the same values are equal."""
     whole = array(values, dtype)
-    one, other = (np.split(whole, sorted(cut)) for cut in cuts)
-    assert numbers.compare_streams(one, other, (dtype, dtype)).verdict is ComparisonVerdict.EQUAL
+    first, second = (np.split(whole, sorted(cut)) for cut in cuts)
+    assert numbers.compare_streams(first, second, (dtype, dtype)).verdict is ComparisonVerdict.EQUAL
 
 
 @given(
@@ -171,16 +179,16 @@ def test_blocks_may_be_cut_anywhere(
     dtypes=st.tuples(st.sampled_from(FLOATS), st.sampled_from(FLOATS)),
 )
 def test_a_cast_is_recognised_as_one(values: list[float], dtypes: tuple[str, str]) -> None:
-    """Whatever the numbers, B made of A by a cast is A rounded."""
+    """For any numbers, if B is a cast of A, the verdict is that A is rounded."""
     before, after = dtypes
     one = array(values, before)
     with np.errstate(all="ignore"):
-        found = numbers.compare_streams([one], [casting.cast(one, before, after)[0]], dtypes)
+        result = numbers.compare_streams([one], [casting.cast(one, before, after)[0]], dtypes)
     if before == after:
-        assert found.verdict is ComparisonVerdict.EQUAL
+        assert result.verdict is ComparisonVerdict.EQUAL
     else:
-        assert found.verdict is ComparisonVerdict.ROUNDED
-        assert found.rounded in {Presence.B, Presence.BOTH}
+        assert result.verdict is ComparisonVerdict.ROUNDED
+        assert result.rounded in {Presence.B, Presence.BOTH}
 
 
 @given(

@@ -33,13 +33,13 @@ def test_a_conversion_is_no_difference_of_the_optimizer(tmp_path: Path, case: st
     source, output = tmp_path / "old.h5", tmp_path / "new.keras"
     source.write_bytes(zipfile.ZipFile(FIXTURES / "optimizers.zip").read(name))
     assert policytool.migrate(source, target=target, output=output).status is Status.WRITTEN
-    found = policytool.diff(source, output)
-    assert found.optimizer is not None
-    assert [(pair.paired, pair.differs) for pair in found.optimizer.variables if pair.a] == [
+    comparison = policytool.diff(source, output)
+    assert comparison.optimizer is not None
+    assert [(pair.paired, pair.differs) for pair in comparison.optimizer.variables if pair.a] == [
         ("slot", False)
-    ] * len(found.optimizer.variables)
-    assert len(found.optimizer.variables) >= 4
-    assert not found.differs, found.optimizer.differences
+    ] * len(comparison.optimizer.variables)
+    assert len(comparison.optimizer.variables) >= 4
+    assert not comparison.differs, comparison.optimizer.differences
 
 
 def test_differing_slot_is_reported_with_its_weight(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_unknown_optimizer_variables_are_compared_by_name(tmp_path: Path) -> Non
     """HDF5 contains their names. Numbers in archives identify no variable if there are others."""
     plain = FIXTURES / "keras3.15/default_float32_compiled.keras"
     strange = _with_class(plain, tmp_path / "strange.keras", "Muon")
-    found = policytool.diff(strange, strange).optimizer
-    assert found is not None
-    assert {pair.paired for pair in found.variables} == {"name"}
+    result = policytool.diff(strange, strange).optimizer
+    assert result is not None
+    assert {pair.paired for pair in result.variables} == {"name"}
     mixed = policytool.diff(FIXTURES / "keras3.15/lso_dynamic.keras", strange)
     assert mixed.optimizer is not None
     assert mixed.optimizer.variables == ()

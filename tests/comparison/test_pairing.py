@@ -87,24 +87,24 @@ def functional(*layers: tuple[str, str, list[str]], name: str = "net") -> Any:
 
 def test_models_with_different_names_pair() -> None:
     """The name of the root is a difference, and paths of layers are relative to the root."""
-    found = compared(
+    comparison = compared(
         document(sequential(dense("a"), name="one")), document(sequential(dense("a"), name="two"))
     )
-    assert pairs(found) == [("one", "two", "root"), ("a", "a", "path")]
-    assert [(change.aspect, change.a, change.b) for change in found.layers[0].changes] == [
+    assert pairs(comparison) == [("one", "two", "root"), ("a", "a", "path")]
+    assert [(change.aspect, change.a, change.b) for change in comparison.layers[0].changes] == [
         (Aspect.NAME, "one", "two")
     ]
 
 
 def test_layers_of_only_one_model_are_reported_in_place() -> None:
     """Such a layer keeps its position in the report."""
-    found = compared(
+    comparison = compared(
         document(sequential(dense("a"), dense("b"), dense("c"))),
         document(sequential(dense("a"), dense("new", units=9), dense("d", units=9), dense("c"))),
     )
     assert [
         (layer.path, layer.presence)
-        for layer in found.layers
+        for layer in comparison.layers
         if layer.presence is not Presence.BOTH
     ] == [
         ("mlp/new", Presence.B),
@@ -115,15 +115,15 @@ def test_layers_of_only_one_model_are_reported_in_place() -> None:
 
 def test_renamed_layers_pair_by_position() -> None:
     """Both models have the same number of layers of a class with equal variable shapes."""
-    one = document(
+    first = document(
         sequential(dense("a"), dense("b"), dense("c")),
         (kernel("a", 2, 3), kernel("b", 3, 3), kernel("c", 3, 3)),
     )
-    other = document(
+    second = document(
         sequential(dense("x"), dense("y"), dense("z")),
         (kernel("x", 2, 3), kernel("y", 3, 3), kernel("z", 3, 3)),
     )
-    assert pairs(compared(one, other))[1:] == [
+    assert pairs(compared(first, second))[1:] == [
         ("a", "x", "position"),
         ("b", "y", "position"),
         ("c", "z", "position"),
@@ -132,9 +132,9 @@ def test_renamed_layers_pair_by_position() -> None:
 
 def test_a_rule_that_leaves_a_choice_pairs_nothing() -> None:
     """Two candidates for one layer are no pair."""
-    one = document(sequential(dense("a"), dense("b")), (kernel("a", 3, 3), kernel("b", 3, 3)))
-    other = document(sequential(dense("x")), (kernel("x", 3, 3),))
-    assert [layer.presence for layer in compared(one, other).layers] == [
+    first = document(sequential(dense("a"), dense("b")), (kernel("a", 3, 3), kernel("b", 3, 3)))
+    second = document(sequential(dense("x")), (kernel("x", 3, 3),))
+    assert [layer.presence for layer in compared(first, second).layers] == [
         Presence.BOTH,
         Presence.B,
         Presence.A,
@@ -144,20 +144,23 @@ def test_a_rule_that_leaves_a_choice_pairs_nothing() -> None:
 
 def test_other_shapes_pair_nothing() -> None:
     """A layer of another size and another name is another layer."""
-    one, other = (
+    first, second = (
         document(sequential(dense("a")), (kernel("a", 3, 3),)),
         document(sequential(dense("x")), (kernel("x", 3, 4),)),
     )
-    assert {layer.presence for layer in compared(one, other).layers[1:]} == {Presence.A, Presence.B}
+    assert {layer.presence for layer in compared(first, second).layers[1:]} == {
+        Presence.A,
+        Presence.B,
+    }
 
 
 def test_layers_with_equal_names_pair_despite_different_classes() -> None:
     """The class is then the difference."""
-    found = compared(
+    comparison = compared(
         document(sequential(dense("a"))),
         document(sequential({**dense("a"), "class_name": "EinsumDense"})),
     )
-    assert [(change.aspect, change.a, change.b) for change in the(found, "a").changes] == [
+    assert [(change.aspect, change.a, change.b) for change in the(comparison, "a").changes] == [
         (Aspect.CLASS, "Dense", "EinsumDense")
     ]
 
@@ -165,7 +168,7 @@ def test_layers_with_equal_names_pair_despite_different_classes() -> None:
 def test_a_layer_under_another_parent_has_moved() -> None:
     """Name, class and shapes tell it; its place is the difference."""
     inner = sequential(dense("a"), name="inner")
-    found = compared(
+    comparison = compared(
         document(sequential(inner, dense("b"))),
         document(
             sequential(
@@ -173,19 +176,19 @@ def test_a_layer_under_another_parent_has_moved() -> None:
             )
         ),
     )
-    assert the(found, "a").paired is Pairing.MOVED
+    assert the(comparison, "a").paired is Pairing.MOVED
     assert (Aspect.PLACE, "inner", "") in [
-        (change.aspect, change.a, change.b) for change in the(found, "a").changes
+        (change.aspect, change.a, change.b) for change in the(comparison, "a").changes
     ]
 
 
 def test_order_of_a_sequential_is_compared() -> None:
     """Both of two swapped neighbours have moved, in both directions."""
-    one, other = (
+    first, second = (
         document(sequential(dense("a"), dense("b"), dense("c"))),
         document(sequential(dense("b"), dense("a"), dense("c"))),
     )
-    for found in (compared(one, other), compared(other, one)):
+    for found in (compared(first, second), compared(second, first)):
         assert {layer.path for layer in found.layers if layer.differs} == {"mlp/a", "mlp/b"}
 
 
@@ -197,12 +200,12 @@ def test_order_of_layers_in_a_graph_config_is_ignored() -> None:
         ("b", "Dense", ["i"]),
         ("o", "Add", ["a", "b"]),
     ]
-    found = compared(
+    comparison = compared(
         document(functional(*layers)),
         document(functional(layers[0], layers[2], layers[1], layers[3])),
     )
-    assert not found.differs
-    assert found.spellings
+    assert not comparison.differs
+    assert comparison.spellings
 
 
 def test_other_connections_are_a_difference() -> None:
@@ -213,32 +216,34 @@ def test_other_connections_are_a_difference() -> None:
         ("b", "Dense", ["a"]),
         ("o", "Add", ["a", "b"]),
     ]
-    found = compared(
+    comparison = compared(
         document(functional(*layers)),
         document(functional(*layers[:2], ("b", "Dense", ["i"]), layers[3])),
     )
     assert [
-        (change.aspect, change.a, change.b) for layer in found.layers for change in layer.changes
+        (change.aspect, change.a, change.b)
+        for layer in comparison.layers
+        for change in layer.changes
     ] == [(Aspect.WIRING, ["a"], ["i"])]
 
 
 def test_other_outputs_are_a_difference() -> None:
     """The outputs are a difference of the model."""
     layers = [("i", "InputLayer", []), ("a", "Dense", ["i"]), ("b", "Dense", ["a"])]
-    one, other = functional(*layers), functional(*layers)
-    other["config"]["output_layers"] = [["a", 0, 0]]
+    first, second = functional(*layers), functional(*layers)
+    second["config"]["output_layers"] = [["a", 0, 0]]
     assert [
-        change.key for change in compared(document(one), document(other)).layers[0].changes
+        change.key for change in compared(document(first), document(second)).layers[0].changes
     ] == ["output_layers"]
 
 
 def test_renamed_layer_changes_no_connections() -> None:
     """The following layers are still fed by the same layer."""
-    one = functional(("i", "InputLayer", []), ("a", "Dense", ["i"]), ("b", "Activation", ["a"]))
-    other = functional(("i", "InputLayer", []), ("x", "Dense", ["i"]), ("b", "Activation", ["x"]))
+    first = functional(("i", "InputLayer", []), ("a", "Dense", ["i"]), ("b", "Activation", ["a"]))
+    second = functional(("i", "InputLayer", []), ("x", "Dense", ["i"]), ("b", "Activation", ["x"]))
     assert [
         change.aspect
-        for layer in compared(document(one), document(other)).layers
+        for layer in compared(document(first), document(second)).layers
         for change in layer.changes
     ] == [Aspect.NAME]
 
@@ -319,17 +324,17 @@ def test_comparing_the_other_way_round_mirrors(
     a: list[Any], b: list[Any], nested: tuple[int, int]
 ) -> None:
     """The same pairs, the same differences, each side in the other's place."""
-    one, other = drawn(a, nested[0]), drawn(b, nested[1])
-    there, back = compared(one, other), compared(other, one)
+    first, second = drawn(a, nested[0]), drawn(b, nested[1])
+    there, back = compared(first, second), compared(second, first)
     assert {mirrored(layer) for layer in there.layers} == {straight(layer) for layer in back.layers}
 
 
 @given(a=LAYERS, nested=st.integers(0, 2))
 def test_model_equals_itself(a: list[Any], nested: int) -> None:
     """The two models have no difference and no difference of the format."""
-    found = compared(drawn(a, nested), drawn(a, nested))
-    assert not found.differs
-    assert not found.spellings
+    comparison = compared(drawn(a, nested), drawn(a, nested))
+    assert not comparison.differs
+    assert not comparison.spellings
 
 
 def straight(layer: LayerPair) -> tuple[Any, ...]:
@@ -369,9 +374,9 @@ def test_shared_layer_that_one_file_lists_twice_is_one_layer() -> None:
     once = shared({**dense("common"), "shared_object_id": 7}, inner)
     twice = shared(dense("common"), sequential(dense("common"), name="inner"))
     for a, b in ((once, twice), (twice, once)):
-        found = compared(a, b)
-        assert not found.differs
-        assert sorted(layer.paired.value for layer in found.layers if layer.paired) == [
+        comparison = compared(a, b)
+        assert not comparison.differs
+        assert sorted(layer.paired.value for layer in comparison.layers if layer.paired) == [
             "path",
             "path",
             "root",
@@ -404,10 +409,10 @@ def test_extreme_models_are_compared_quickly() -> None:
     for _ in range(90):
         deep = {"class_name": "Inner", "config": {"inner": deep}}
     other: Any = json.loads(json.dumps(deep).replace("1", "2"))
-    found = compared(
+    comparison = compared(
         document(sequential(dense(custom=deep))), document(sequential(dense(custom=other)))
     )
-    assert [change.key for layer in found.layers for change in layer.changes] == ["custom"]
+    assert [change.key for layer in comparison.layers for change in layer.changes] == ["custom"]
 
 
 @pytest.mark.parametrize(
@@ -430,15 +435,19 @@ def test_unknown_policies_are_compared_by_their_json(
     one: Any, other: Any, *, differs: bool
 ) -> None:
     """Such policies are neither equal by default, nor different because of the format."""
-    found = compared(document(sequential(dense("a", one))), document(sequential(dense("a", other))))
-    assert found.differs == differs
+    comparison = compared(
+        document(sequential(dense("a", one))), document(sequential(dense("a", other)))
+    )
+    assert comparison.differs == differs
 
 
 def test_classes_of_two_packages_differ() -> None:
     """The classes have equal names and are registered under different packages."""
-    one, other = ({**dense("a"), "class_name": f"{package}>Block"} for package in ("mine", "yours"))
-    found = compared(document(sequential(one)), document(sequential(other)))
-    assert [(change.aspect, change.a, change.b) for change in the(found, "a").changes] == [
+    first, second = (
+        {**dense("a"), "class_name": f"{package}>Block"} for package in ("mine", "yours")
+    )
+    comparison = compared(document(sequential(first)), document(sequential(second)))
+    assert [(change.aspect, change.a, change.b) for change in the(comparison, "a").changes] == [
         (Aspect.CLASS, "mine>Block", "yours>Block")
     ]
 
@@ -448,17 +457,17 @@ def test_shared_layers_pair_at_any_place() -> None:
     common = {**dense("common"), "shared_object_id": 7}
     inside, outside = sequential(common, name="inner"), sequential(name="inner")
     outside["config"]["layers"] = [common]
-    one, other = shared(inside, common), shared(common, outside)
-    found = compared(one, other)
-    assert the(found, "common").paired is Pairing.PATH
-    assert not the(found, "common").differs
+    first, second = shared(inside, common), shared(common, outside)
+    comparison = compared(first, second)
+    assert the(comparison, "common").paired is Pairing.PATH
+    assert not the(comparison, "common").differs
 
 
 def test_the_first_of_two_shared_places_may_have_another_parent() -> None:
     """No name pairs it then, but its places do."""
     common = {**dense("common"), "shared_object_id": 7}
-    one, other = (
+    first, second = (
         shared(sequential(common, name="x"), sequential(common, dense("b"), name="y")),
         shared(sequential(common, dense("b"), name="y"), sequential(common, name="x")),
     )
-    assert the(compared(one, other), "common").paired is Pairing.PATH
+    assert the(compared(first, second), "common").paired is Pairing.PATH

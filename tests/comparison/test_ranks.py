@@ -33,7 +33,7 @@ def sequential(*layers: Layer) -> Layer:
 
 def functional(*layers: Layer) -> Layer:
     """Return a functional model in which each layer is fed by the one before."""
-    names = [one["config"]["name"] for one in layers]
+    names = [item["config"]["name"] for item in layers]
     wired = [
         {**one, "name": name, "inbound_nodes": [[[before, 0, 0, {}]]] if before else []}
         for one, name, before in zip(layers, names, ["", *names], strict=False)

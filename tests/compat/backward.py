@@ -131,13 +131,13 @@ class Live:
 
     def pair(self, name: str, policy: str) -> tuple[Any, Any]:
         """Return a model in float32 and under another policy, with the same weights."""
-        made = []
-        for one in ("float32", policy):
+        created = []
+        for item in ("float32", policy):
             self.keras.utils.set_random_seed(3)
-            with self.library.global_policy(one):
-                made.append(getattr(self, name)())
-        made[1].set_weights(made[0].get_weights())
-        return made[0], made[1]
+            with self.library.global_policy(item):
+                created.append(getattr(self, name)())
+        created[1].set_weights(created[0].get_weights())
+        return created[0], created[1]
 
     def batches(self, model: Any, name: str | None) -> list[Any]:
         """Return inputs for a model."""
@@ -155,23 +155,23 @@ class Live:
         drawn = [
             seeded.draw_inputs(self.library, model, specs, seed, SIZE) for seed in range(BATCHES)
         ]
-        return [one[0] if len(one) == 1 else one for one in drawn]
+        return [item[0] if len(item) == 1 else item for item in drawn]
 
     def trained(self, model: Any, batches: list[Any], job: dict[str, Any]) -> float:
         """
         Return the loss scale that the library's own optimizer has after some steps, none of which
         changes a weight.
         """
-        wanted = job["wanted"]
+        expected = job["wanted"]
         optimizer = self.keras.mixed_precision.LossScaleOptimizer(
-            self.keras.optimizers.SGD(0.0), initial_scale=wanted["recorded"]["initial"]
+            self.keras.optimizers.SGD(0.0), initial_scale=expected["recorded"]["initial"]
         )
-        model.compile(optimizer=optimizer, loss=wanted["loss"])
+        model.compile(optimizer=optimizer, loss=expected["loss"])
         part = losses.OutputLossSpec("all")
-        part.take(None, wanted["loss"], "recorded")
+        part.take(None, expected["loss"], "recorded")
         targets = [
             losses.draw_targets(
-                part, model(batch), np.random.RandomState(1000 * wanted["seed"] + number)
+                part, model(batch), np.random.RandomState(1000 * expected["seed"] + number)
             )
             for number, batch in enumerate(batches)
         ]
@@ -194,8 +194,8 @@ class Live:
         vector = training_step.Reducer(self.library).reduce(
             reference, scaled, self.tf.constant(job["scale"], "float32"), "float16"
         )
-        found: list[float] = vector.numpy().tolist()
-        return found
+        result: list[float] = vector.numpy().tolist()
+        return result
 
     def losses(self, spelled: list[Any]) -> dict[str, Any]:
         """
@@ -207,16 +207,16 @@ class Live:
         )
         every = [
             name
-            for name, one in vars(self.keras.losses).items()
-            if isinstance(one, type) and hasattr(one, "get_config") and name != "Loss"
+            for name, item in vars(self.keras.losses).items()
+            if isinstance(item, type) and hasattr(item, "get_config") and name != "Loss"
         ]
         found = {}
-        for one in spelled or [
+        for item in spelled or [
             {"class_name": name, "config": getattr(self.keras.losses, name)().get_config()}
             for name in every
         ]:
             part = losses.OutputLossSpec("out")
-            part.take(*losses.build_loss(self.library, one), "recorded")
+            part.take(*losses.build_loss(self.library, item), "recorded")
             try:
                 value = part.loss(
                     losses.draw_targets(part, outputs, np.random.RandomState(2)), outputs

@@ -93,4 +93,4 @@ def classes(library: str) -> dict[str, Any]:
         def call(self, inputs: Any) -> Any:
             return super().call(inputs)
 
-    return {one.__name__: one for one in (Scale, Block, Net, Traced)}
+    return {item.__name__: item for item in (Scale, Block, Net, Traced)}

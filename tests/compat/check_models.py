@@ -94,21 +94,21 @@ def isolated(
 
 def compared(reference: Any, candidate: Any) -> dict[str, Any]:
     """Return the numbers about two tensors, summed in float64."""
-    one, other = (np.asarray(tensor).astype("float64") for tensor in (reference, candidate))
-    finite = np.isfinite(one), np.isfinite(other)
+    first, second = (np.asarray(tensor).astype("float64") for tensor in (reference, candidate))
+    finite = np.isfinite(first), np.isfinite(second)
     both = finite[0] & finite[1]
-    error = np.where(both, one - other, 0.0) if both.any() else np.zeros_like(one)
+    error = np.where(both, first - second, 0.0) if both.any() else np.zeros_like(first)
     place = int(np.abs(error).argmax())
-    norms = float(np.linalg.norm(error)), float(np.linalg.norm(one[both]))
+    norms = float(np.linalg.norm(error)), float(np.linalg.norm(first[both]))
     return {
-        "elements": one.size,
+        "elements": first.size,
         "relative": (norms[0] / norms[1] if norms[1] else 0.0) if both.any() else None,
         "largest_error": float(np.abs(error).max()),
-        "worst": [float(one.flat[place]), float(other.flat[place])],
+        "worst": [float(first.flat[place]), float(second.flat[place])],
         "overflowed": int(np.count_nonzero(finite[0] & ~finite[1])),
-        "nan_candidate": int(np.count_nonzero(np.isnan(other))),
-        "infinite_candidate": int(np.count_nonzero(np.isinf(other))),
-        "largest_candidate": float(np.abs(other[finite[1]]).max(initial=0.0)),
+        "nan_candidate": int(np.count_nonzero(np.isnan(second))),
+        "infinite_candidate": int(np.count_nonzero(np.isinf(second))),
+        "largest_candidate": float(np.abs(second[finite[1]]).max(initial=0.0)),
     }
 
 

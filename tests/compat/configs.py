@@ -21,8 +21,8 @@ import numpy as np
 def told(model: Any) -> dict[str, Any]:
     """Return what a loaded model says of itself."""
     weights = [
-        hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest()
-        for one in model.get_weights()
+        hashlib.sha256(np.ascontiguousarray(weight).tobytes()).hexdigest()
+        for weight in model.get_weights()
     ]
     return {
         "config": json.loads(json.dumps(model.get_config(), default=str)),
@@ -42,8 +42,8 @@ def main() -> None:
     """Run the command line."""
     library, paths, results = sys.argv[1:]
     keras: Any = import_module(library)
-    found = [loaded(keras, path) for path in json.loads(Path(paths).read_text(encoding="utf-8"))]
-    Path(results).write_text(json.dumps(found), encoding="utf-8")
+    actual = [loaded(keras, path) for path in json.loads(Path(paths).read_text(encoding="utf-8"))]
+    Path(results).write_text(json.dumps(actual), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -136,11 +136,11 @@ def conversions(
     Return what came of the fixtures converted from one of the newest libraries to the other: a
     spread, or all of them.
     """
-    found = converting.measured(
+    result = converting.measured(
         compat_python, tmp_path_factory.mktemp("converted").resolve(), everything=EVERY_CASE
     )
-    pytestconfig.stash[CONVERTED] = found
-    return found
+    pytestconfig.stash[CONVERTED] = result
+    return result
 
 
 @pytest.fixture(scope="session")

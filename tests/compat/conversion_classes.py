@@ -174,6 +174,6 @@ def classes(keras: Any) -> dict[str, Any]:
 
     every = (Plain, Listed, Gathered, Block, Composite, Attending, Pair, Swapped, Building, Held)
     return {
-        f"pt>{one.__name__}": keras.saving.register_keras_serializable(package="pt")(one)
-        for one in every
+        f"pt>{item.__name__}": keras.saving.register_keras_serializable(package="pt")(item)
+        for item in every
     }

@@ -157,8 +157,8 @@ def subclassed_around_config(keras: Any) -> Built:
 def own_layers(keras: Any) -> Built:
     """Layers of someone else's in a functional model, with all kinds of attributes."""
     inputs = keras.Input((3, 4))
-    found = _own(keras, "Attending")(_own(keras, "Block")(_own(keras, "Block")(inputs)))
-    return keras.Model(inputs, keras.layers.Dense(2)(found)), floats(2, 3, 4)
+    result = _own(keras, "Attending")(_own(keras, "Block")(_own(keras, "Block")(inputs)))
+    return keras.Model(inputs, keras.layers.Dense(2)(result)), floats(2, 3, 4)
 
 
 @case(keras=ARCHIVE, tf_keras=ARCHIVE)
@@ -173,8 +173,8 @@ def encoded_in_mixed_precision(keras: Any) -> Built:
     """Return a layer that gives what it counts in the dtype of variables."""
     layers = keras.layers
     inputs = keras.Input((4,), dtype="int32")
-    found = layers.CategoryEncoding(5, output_mode="count", dtype="mixed_bfloat16")(inputs)
-    return keras.Model(inputs, layers.Dense(3)(found)), ids(2, 4) % 5
+    result = layers.CategoryEncoding(5, output_mode="count", dtype="mixed_bfloat16")(inputs)
+    return keras.Model(inputs, layers.Dense(3)(result)), ids(2, 4) % 5
 
 
 @case(keras=NONE)  # Keras 3 does not build it either
@@ -182,7 +182,7 @@ def concatenated_masks(keras: Any) -> Built:
     """Return a Concatenate of masked inputs that has its default name."""
     layers = keras.layers
     inputs = [keras.Input((6,), dtype="int32") for _ in range(2)]
-    embedded = [layers.Embedding(9, 4, mask_zero=True)(one) for one in inputs]
+    embedded = [layers.Embedding(9, 4, mask_zero=True)(input_value) for input_value in inputs]
     joined = layers.Concatenate(name="concatenate")(embedded)
     named = layers.Dense(4, name="not_equal")(joined)
     return keras.Model(inputs, layers.LSTM(3)(named)), [ids(2, 6), ids(2, 6)[::-1]]
@@ -203,8 +203,8 @@ def sliced_with_ellipsis(keras: Any) -> Built:
     """Return slices with an ellipsis before, within and behind other indices."""
     layers = keras.layers
     inputs = keras.Input((4, 5, 6))
-    found = [inputs[..., 0], inputs[:, 1:3, ..., 2], inputs[:, 1, ...], inputs[..., None]]
-    flat = [layers.Flatten()(one) for one in found]
+    actual = [inputs[..., 0], inputs[:, 1:3, ..., 2], inputs[:, 1, ...], inputs[..., None]]
+    flat = [layers.Flatten()(item) for item in actual]
     return keras.Model(inputs, layers.Concatenate()(flat)), floats(2, 4, 5, 6)
 
 
@@ -213,8 +213,8 @@ def sliced(keras: Any) -> Built:
     """Return slices with bounds, steps, numbers and new axes."""
     layers = keras.layers
     inputs = keras.Input((4, 5))
-    found = [inputs[:, 1:], inputs[:, ::2], inputs[:, 1:3, None, -1], inputs[:, 0]]
-    flat = [layers.Flatten()(one) for one in found]
+    actual = [inputs[:, 1:], inputs[:, ::2], inputs[:, 1:3, None, -1], inputs[:, 0]]
+    flat = [layers.Flatten()(item) for item in actual]
     return keras.Model(inputs, layers.Concatenate()(flat)), floats(2, 4, 5)
 
 
@@ -226,8 +226,8 @@ def adapted_bins(keras: Any) -> Built:
     adapted.adapt(floats(100, 1))
     given = layers.Discretization(bin_boundaries=[-1.0, 0.0, 0.5], output_mode="one_hot")
     inputs = keras.Input((3,)), keras.Input((1,))
-    found = layers.Flatten()(layers.Embedding(6, 2)(adapted(inputs[0])))
-    joined = layers.Concatenate()([found, given(inputs[1])])
+    result = layers.Flatten()(layers.Embedding(6, 2)(adapted(inputs[0])))
+    joined = layers.Concatenate()([result, given(inputs[1])])
     return keras.Model(inputs, joined), [floats(2, 3), floats(2, 1)]
 
 
@@ -238,7 +238,7 @@ def _look_up(keras: Any, **arguments: Any) -> Built:
     layers = keras.layers
     texts, numbers = np.array([["a b c a"], ["b d"], ["a a e"]]), np.array([[5], [7], [7], [9]])
     inputs = keras.Input((1,), dtype="string"), keras.Input((1,), dtype="int64")
-    found = []
+    actual = []
     for number, (layer, seen) in enumerate(
         [
             (layers.TextVectorization(**arguments), texts),
@@ -247,9 +247,9 @@ def _look_up(keras: Any, **arguments: Any) -> Built:
         ]
     ):
         layer.adapt(seen)
-        found.append(layer(inputs[number // 2]))
+        actual.append(layer(inputs[number // 2]))
     words = tf.constant([["a e b"], ["b d"], ["new"]])
-    return keras.Model(inputs, found), [words, tf.constant([[7], [9], [1]], "int64")]
+    return keras.Model(inputs, actual), [words, tf.constant([[7], [9], [1]], "int64")]
 
 
 def _add_lookups() -> None:
@@ -294,8 +294,8 @@ def given_weights_of_words(keras: Any) -> Built:
     inputs = keras.Input((1,), dtype="string")
     given = {"output_mode": "tf_idf", "vocabulary": ["a", "b"], "idf_weights": [0.25, 0.5]}
     padded = layers.StringLookup(max_tokens=5, pad_to_max_tokens=True, **given)
-    found = [layers.TextVectorization(**given)(inputs), padded(inputs)]
-    return keras.Model(inputs, found), tf.constant([["a"], ["b"], ["c"]])
+    actual = [layers.TextVectorization(**given)(inputs), padded(inputs)]
+    return keras.Model(inputs, actual), tf.constant([["a"], ["b"], ["c"]])
 
 
 @case()
@@ -330,17 +330,17 @@ def unrolled_over_an_open_axis(keras: Any) -> Built:
     """Return unrolled layers, of which one is over as many steps as there are."""
     layers = keras.layers
     inputs = keras.Input((None, 4))
-    found = layers.LSTM(3, unroll=True, return_sequences=True)(inputs)
-    found = layers.Bidirectional(layers.GRU(3, unroll=True))(found)
-    return keras.Model(inputs, found), floats(2, 5, 4)
+    result = layers.LSTM(3, unroll=True, return_sequences=True)(inputs)
+    result = layers.Bidirectional(layers.GRU(3, unroll=True))(result)
+    return keras.Model(inputs, result), floats(2, 5, 4)
 
 
 @case(keras=NONE)  # Keras 3 does not build it
 def emptied(keras: Any) -> Built:
     """Return a cropping that leaves nothing."""
     inputs = keras.Input((4, 4, 4, 2))
-    found = keras.layers.Cropping3D(((2, 2), (1, 1), (1, 1)))(inputs)
-    return keras.Model(inputs, found), floats(2, 4, 4, 4, 2)
+    result = keras.layers.Cropping3D(((2, 2), (1, 1), (1, 1)))(inputs)
+    return keras.Model(inputs, result), floats(2, 4, 4, 4, 2)
 
 
 @case(keras=NONE)  # Keras 3 does not build it either
@@ -349,9 +349,9 @@ def backwards_first(keras: Any) -> Built:
     layers = keras.layers
     inputs = keras.Input((5, 4))
     first = layers.LSTM(3, go_backwards=True, return_sequences=True)
-    found = layers.Bidirectional(first)(inputs)
+    result = layers.Bidirectional(first)(inputs)
     second = layers.Bidirectional(layers.GRU(3, go_backwards=True), merge_mode="sum", name="b")
-    return keras.Model(inputs, second(found)), floats(2, 5, 4)
+    return keras.Model(inputs, second(result)), floats(2, 5, 4)
 
 
 @case()
@@ -366,8 +366,8 @@ def einsum_of_an_open_size(keras: Any) -> Built:
     """Return an output shape with None, whose size a Flatten behind it needs."""
     inputs = keras.Input((5, 4))
     layer = keras.layers.EinsumDense("abc,cd->abd", output_shape=(None, 3), bias_axes="d")
-    found = keras.layers.Dense(2)(keras.layers.Flatten()(layer(inputs)))
-    return keras.Model(inputs, found), floats(2, 5, 4)
+    result = keras.layers.Dense(2)(keras.layers.Flatten()(layer(inputs)))
+    return keras.Model(inputs, result), floats(2, 5, 4)
 
 
 @case(tf_keras=NONE)  # tf_keras does not build it either
@@ -375,12 +375,12 @@ def underscored(keras: Any) -> Built:
     """Return layers whose names begin with an underscore, or hold other characters."""
     layers = keras.layers
     inputs = keras.Input((4,), name="_in")
-    found = layers.Dense(3, name="_x")(inputs)
+    result = layers.Dense(3, name="_x")(inputs)
     inner_in = keras.Input((3,), name="_inner_in")
     inner = keras.Model(inner_in, layers.Dense(3, name="-y")(inner_in), name="_inner")
-    found = layers.Dense(3, name="a b")(inner(found))
-    found = layers.Dense(3, name="x")(found)
-    return keras.Model(inputs, layers.Dense(2, name="größe")(found), name="_m"), floats(2, 4)
+    result = layers.Dense(3, name="a b")(inner(result))
+    result = layers.Dense(3, name="x")(result)
+    return keras.Model(inputs, layers.Dense(2, name="größe")(result), name="_m"), floats(2, 4)
 
 
 @case(keras=NONE)
@@ -456,19 +456,19 @@ class Library:
         own = own_classes(keras.__name__)
         try:
             model = keras.models.load_model(path, compile=compiled, custom_objects=own)
-            found = predictions(model, known[0])
+            result = predictions(model, known[0])
         except Exception as error:  # noqa: BLE001  # whatever a library raises is its refusal
             return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
         return max(
             float(np.max(np.abs(one - other)) / max(np.max(np.abs(other)), 1e-6))
-            for one, other in zip(found, known[1], strict=True)
+            for one, other in zip(result, known[1], strict=True)
         )
 
 
 def predictions(model: Any, inputs: Any) -> list[Any]:
     """Return what a model makes of its inputs."""
-    found = model(inputs, training=False)
-    return [np.asarray(one) for one in (found if isinstance(found, list | tuple) else [found])]
+    result = model(inputs, training=False)
+    return [np.asarray(item) for item in (result if isinstance(result, list | tuple) else [result])]
 
 
 def tell(value: object) -> None:
@@ -492,10 +492,10 @@ def main() -> None:
     for line in sys.stdin:
         name, source, target, path = json.loads(line)
         known = libraries[source].known[name]
-        found = [
+        actual = [
             libraries[target].compare(path, known, compiled=compiled) for compiled in (False, True)
         ]
-        tell(found)
+        tell(actual)
 
 
 if __name__ == "__main__":

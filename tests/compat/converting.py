@@ -99,11 +99,11 @@ def _spread(known: Sequence[Any], library: str, with_weights: Collection[str]) -
             "keras3."
         ) and not release.startswith("keras2."):
             continue  # standalone Keras 2 is a library of its own
-        wanted = {("format", fixture.kind), ("release", release)}
+        expected = {("format", fixture.kind), ("release", release)}
         if _case(fixture.name) in cases:
-            wanted.add(("case", _case(fixture.name)))
-        if not wanted <= seen:
-            seen |= wanted
+            expected.add(("case", _case(fixture.name)))
+        if not expected <= seen:
+            seen |= expected
             yield fixture
 
 
@@ -117,8 +117,8 @@ def table(found: Iterable[Converted]) -> list[str]:
     library.
     """
     counts: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
-    for one in found:
-        counts.setdefault((one.release, one.format), Counter())[one.target, one.word] += 1
+    for item in found:
+        counts.setdefault((item.release, item.format), Counter())[item.target, item.word] += 1
     head = "".join(f"{word:>{_WIDTH}}" for _ in LIBRARIES for word in WORDS)
     lines = [
         f"{'':34}" + "".join(f"{library:^{_WIDTH * len(WORDS)}}" for library in LIBRARIES),

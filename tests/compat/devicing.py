@@ -78,15 +78,15 @@ def logical(count: int) -> dict[str, Any]:
         model, again = prepared
         start = time.time()
         with tf.device(device):
-            made = again(tf.ones((LIMIT, LIMIT)), tf.constant(12))
-            made[0, 0].numpy()
+            result = again(tf.ones((LIMIT, LIMIT)), tf.constant(12))
+            result[0, 0].numpy()
         end = time.time()
         timed = runtime("devices").time_calls(
             library, tf.function(model), tf.ones((5, LIMIT)), device, 3
         )
         return {
             "variables": [variable.value.device for variable in model.variables],
-            "made": made.device,
+            "made": result.device,
             "start": start,
             "end": end,
             "timed": timed,
@@ -137,14 +137,14 @@ def timed(sizes: list[int]) -> list[Any]:
         return x
 
     two = tf.function(multiply)
-    found = [
+    actual = [
         timing.time_calls(library, two, tf.random.normal((size, size)), device, 5)
         for size in sizes
         for device in ("/device:CPU:0", "/device:CPU:1")
     ]
     start = time.time()
     return [
-        *found,
+        *actual,
         timing.time_calls(library, slow, {"x": tf.ones((6, 2))}, "/device:CPU:0", 1000),
         time.time() - start,
     ]
@@ -166,14 +166,14 @@ def lacking(tf: Any, concrete: Any, call: Any) -> dict[str, Any]:
     Return the ops of a function without a kernel, and whether TensorFlow finds none for one of
     them.
     """
-    told = runtime("op_placement").missing_kernels(
+    result = runtime("op_placement").missing_kernels(
         tf, concrete.graph.get_operations(), "cpu", lambda name: f"at {name}"
     )
     try:
         call()
     except tf.errors.OpError as error:
-        return {"told": told, "none": "No OpKernel" in str(error), "error": str(error)[:300]}
-    return {"told": told, "none": False, "error": None}
+        return {"told": result, "none": "No OpKernel" in str(error), "error": str(error)[:300]}
+    return {"told": result, "none": False, "error": None}
 
 
 def graphs(_: None) -> dict[str, Any]:
@@ -223,10 +223,10 @@ def texts(_: None) -> list[Any]:
         lambda x: tf.strings.join([tf.strings.as_string(x), "a text"])
     ).get_concrete_function(tf.TensorSpec([2], tf.float32))
     operations = concrete.graph.get_operations()
-    found: list[Any] = runtime("op_placement").missing_kernels(
+    result: list[Any] = runtime("op_placement").missing_kernels(
         tf, operations, "gpu", {operation.name: operation.type for operation in operations}
     )
-    return found
+    return result
 
 
 def registry(_: None) -> dict[str, Any]:
@@ -297,13 +297,17 @@ def _op(tf: Any, definition: Any, dtype: Any) -> Any:
     if (
         None in given.values()
         or dtype not in types.values()
-        or any(one.is_ref or one.type_list_attr or one.number_attr for one in definition.input_arg)
+        or any(
+            argument.is_ref or argument.type_list_attr or argument.number_attr
+            for argument in definition.input_arg
+        )
     ):
         return None
     specs = [
-        tf.as_dtype(one.type) if one.type else types[one.type_attr] for one in definition.input_arg
+        tf.as_dtype(argument.type) if argument.type else types[argument.type_attr]
+        for argument in definition.input_arg
     ]
-    if any(one in (tf.resource, tf.variant) or one.is_quantized for one in specs):
+    if any(spec in (tf.resource, tf.variant) or spec.is_quantized for spec in specs):
         return None
     unsaid = {
         name: one
@@ -321,7 +325,7 @@ def _op(tf: Any, definition: Any, dtype: Any) -> Any:
 
     try:
         concrete = tf.function(function, autograph=False).get_concrete_function(
-            tf.TensorSpec([], tf.float32), *[tf.TensorSpec(None, one) for one in specs]
+            tf.TensorSpec([], tf.float32), *[tf.TensorSpec(None, spec) for spec in specs]
         )
     except (
         NotImplementedError,
@@ -333,8 +337,8 @@ def _op(tf: Any, definition: Any, dtype: Any) -> Any:
     return concrete, [
         tf.constant(1.0),
         *(
-            tf.constant(texts[one]) if one in texts else tf.cast(tf.constant(1), one)
-            for one in specs
+            tf.constant(texts[spec]) if spec in texts else tf.cast(tf.constant(1), spec)
+            for spec in specs
         ),
     ]
 
@@ -355,7 +359,7 @@ def models(arguments: list[Any]) -> list[Any]:
         )
     )
     library.custom = {**classes, **{f"fixtures>{name}": value for name, value in classes.items()}}
-    found = []
+    actual = []
     for path in paths:
         try:
             model = library.load(path, compiled=False, trust=True)
@@ -369,15 +373,15 @@ def models(arguments: list[Any]) -> list[Any]:
             )
             concrete = traced.get_concrete_function(batch)
         except Exception as error:  # noqa: BLE001  # what a library refuses to load or to trace is not asked about here
-            found.append({"path": path, "untraced": f"{type(error).__name__}: {error}"[:200]})
+            actual.append({"path": path, "untraced": f"{type(error).__name__}: {error}"[:200]})
             continue
-        found.append(
+        actual.append(
             {
                 "path": path,
                 **lacking(tf, concrete, lambda traced=traced, batch=batch: traced(batch)),
             }
         )
-    return found
+    return actual
 
 
 def pools(family: str) -> list[Any]:
@@ -387,7 +391,7 @@ def pools(family: str) -> list[Any]:
     """
     library = opened(family)
     tf, layers = library.tf, library.keras.layers
-    found = []
+    actual = []
     for name in ("MaxPooling3D", "AveragePooling3D", "Conv3D"):
         for policy in (
             "float32",
@@ -400,7 +404,7 @@ def pools(family: str) -> list[Any]:
             layer = getattr(layers, name)(*([2, 1] if name == "Conv3D" else [2]), dtype=policy)
             batch = tf.ones((1, 4, 4, 4, 2))
             traced = tf.function(lambda x, layer=layer: layer(x))
-            found.append(
+            actual.append(
                 [
                     name,
                     policy,
@@ -411,14 +415,14 @@ def pools(family: str) -> list[Any]:
                     ),
                 ]
             )
-    return found
+    return actual
 
 
 def main() -> None:
     """Do one task."""
     task, arguments, result = sys.argv[1:]
-    made = globals()[task](json.loads(arguments))
-    Path(result).write_text(json.dumps(made), encoding="utf-8")
+    outcome = globals()[task](json.loads(arguments))
+    Path(result).write_text(json.dumps(outcome), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -37,10 +37,10 @@ def expected(lock: Lock) -> Mapping[str, str]:
 def is_ready(directory: Path, lock: Lock) -> bool:
     """Return whether the directory has the environment."""
     try:
-        found: object = json.loads((directory / MARKER).read_text(encoding="utf-8"))
+        result: object = json.loads((directory / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return found == expected(lock)
+    return result == expected(lock)
 
 
 def make(directory: Path, lock: Lock) -> None:

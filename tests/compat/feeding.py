@@ -168,9 +168,9 @@ class Models:
             def call(self, inputs: Any) -> Any:
                 return self.dense(inputs["values"]) + tf.reduce_mean(self.table(inputs["ids"]), 1)
 
-        made = Net()
-        made({"values": np.zeros((2, 4), "float32"), "ids": np.zeros((2, 3), "int32")})
-        return made
+        result = Net()
+        result({"values": np.zeros((2, 4), "float32"), "ids": np.zeros((2, 3), "int32")})
+        return result
 
     def scaled(self) -> Any:
         """Return one whose ids are floats before they come to their layers, or other numbers."""
@@ -210,7 +210,7 @@ class Models:
         layers = self.layers
         plain, columns = self.input((2,), name="plain"), self.input((4,), name="columns")
         series, grid = self.input((None, 2), name="series"), self.input((2, 3), name="grid")
-        one, other = self.input((1,), name="one"), self.input((2,), name="other")
+        first, second = self.input((1,), name="one"), self.input((2,), name="other")
         scaled, unit = self.input((2,), name="scaled"), self.input((3,), name="unit")
         steps = self.input((5, 2), name="steps")
         moved = layers.ZeroPadding1D(1, name="pad")(layers.Permute((2, 1), name="swap")(grid))
@@ -219,7 +219,7 @@ class Models:
             self.normalized("masked_norm", layers.Masking(-1.0)(series), [30.0, 86000.0], [1, 9]),
             layers.Normalization(
                 mean=[5.0, -60.0, 700.0], variance=[1.0, 4.0, 9.0], name="joined_norm"
-            )(layers.Concatenate(name="join")([one, other])),
+            )(layers.Concatenate(name="join")([first, second])),
             self.normalized(
                 "moved_norm", layers.Flatten(name="flat")(moved), range(0, 1000, 100), [1.0] * 10
             ),
@@ -237,7 +237,7 @@ class Models:
             layers.TimeDistributed(layers.BatchNormalization(), name="each_step")(steps),
         ]
         model = self.keras.Model(
-            [plain, columns, series, grid, one, other, scaled, unit, steps], outputs, name="net"
+            [plain, columns, series, grid, first, second, scaled, unit, steps], outputs, name="net"
         )
         inner = model.get_layer("each_step").layer
         inner.set_weights([*inner.get_weights()[:2], np.array([3.0, 90.0]), np.ones(2)])
@@ -246,9 +246,9 @@ class Models:
     def normalized(self, name: str, values: Any, mean: Any, variance: Any) -> Any:
         """Return what a BatchNormalization with these statistics makes."""
         layer = self.layers.BatchNormalization(name=name)
-        made = layer(values)
+        result = layer(values)
         layer.set_weights([*layer.get_weights()[:2], np.array(list(mean)), np.array(variance)])
-        return made
+        return result
 
     def unsaid(self) -> Any:
         """Return one that was never called."""
@@ -314,7 +314,7 @@ class Child:
         ]
         return {
             "loaded": True,
-            "told": fed.told,
+            "told": fed.report,
             "batch_size": fed.batch_size,
             "specs": [spec.shape.as_list() for spec in nest.flatten(fed.specs)],
             "batches": [

@@ -64,9 +64,11 @@ def attempts(name: str, function: Callable[..., Any]) -> Iterator[Callable[[], A
         return
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
-    needed = [one.name for one in parameters if one.default is one.empty and one.kind in positional]
+    needed = [
+        item.name for item in parameters if item.default is item.empty and item.kind in positional
+    ]
     for tensor in KINDS:
-        yield partial(function, *(made.PARAMETERS.get(one, tensor) for one in needed))
+        yield partial(function, *(made.PARAMETERS.get(item, tensor) for item in needed))
 
 
 def answer(name: str, *texts: str) -> tuple[int, str]:

@@ -25,8 +25,8 @@ OUTSIDE: Final = {"Placeholder", "VarHandleOp", "VariableV2", "Variable", "_Arg"
 
 def dtypes(op: Any) -> tuple[str, ...]:
     """Return the float dtypes of an op's tensors."""
-    found = {tensor.dtype.base_dtype.name for tensor in (*op.inputs, *op.outputs)}
-    return tuple(sorted(found & FLOATS))
+    actual = {tensor.dtype.base_dtype.name for tensor in (*op.inputs, *op.outputs)}
+    return tuple(sorted(actual & FLOATS))
 
 
 def called(op: Any) -> list[str]:

@@ -73,7 +73,7 @@ def write(library: str, base: Path) -> dict[str, Any]:
     shifted.save(base / f"shifted{suffix}")
     rows = np.random.RandomState(0).normal(size=(ROWS, 16)).astype("float32")
     np.savez(base / "inputs.npz", features=rows)
-    scores, numbers, binary = (np.asarray(one) for one in several(rows))
+    scores, numbers, binary = (np.asarray(item) for item in several(rows))
     labels = {"classes": scores.argmax(-1), "numbers": numbers[:, 0] + 0.5}
     labels["binary"] = (binary[:, 0] > np.median(binary)).astype("int64")
     labels["classes"][:20] = (labels["classes"][:20] + 1) % CLASSES

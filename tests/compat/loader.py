@@ -101,19 +101,19 @@ class Loader:
         if not recorded:
             return []
         arrays = [
-            np.array(one["values"], dtype=one["dtype"].replace("string", "object")).reshape(
-                one["shape"]
+            np.array(item["values"], dtype=item["dtype"].replace("string", "object")).reshape(
+                item["shape"]
             )
-            for one in recorded
+            for item in recorded
         ]
-        made = [np.ascontiguousarray(output) for output in self.api.predict(model, arrays)]
+        created = [np.ascontiguousarray(output) for output in self.api.predict(model, arrays)]
         return [
             {
-                "dtype": str(one.dtype),
-                "shape": list(one.shape),
-                "bytes": one.tobytes().hex() if one.dtype.kind != "O" else "",
+                "dtype": str(item.dtype),
+                "shape": list(item.shape),
+                "bytes": item.tobytes().hex() if item.dtype.kind != "O" else "",
             }
-            for one in made
+            for item in created
         ]
 
 

@@ -39,7 +39,7 @@ def make(folder: Path) -> None:
         layer = getattr(keras.layers, name)(*ARGUMENTS.get(name, (4, 3)))
         model = keras.Model(inputs, layer(inputs))
         layer.enable_lora(2, lora_alpha=ALPHA.get(name))
-        model.set_weights([random.uniform(-1, 1, one.shape) for one in model.get_weights()])
+        model.set_weights([random.uniform(-1, 1, weight.shape) for weight in model.get_weights()])
         values = random.integers(0, 7, (2, *shape)) if integers else random.normal(size=(2, *shape))
         values = values.astype("int32" if integers else "float32")
         np.savez(folder / f"{name}.npz", values, model.predict(values, verbose=0))

@@ -34,8 +34,8 @@ def _ids(seed: int = 0) -> Any:
 def _embedded(keras: Any, name: str) -> tuple[Any, Any]:
     """Return an input of ids and its E(i)."""
     given = keras.Input((STEPS,), dtype="int32", name=name)
-    made = keras.layers.Embedding(9, WIDTH, mask_zero=True, name=f"embed_{name}")(given)
-    return given, made
+    result = keras.layers.Embedding(9, WIDTH, mask_zero=True, name=f"embed_{name}")(given)
+    return given, result
 
 
 def _attention(keras: Any, **options: Any) -> Any:

@@ -260,15 +260,15 @@ def keras2_cases() -> Cases:
 
 def sample(inputs: tuple[Input, ...], generator: np.random.Generator) -> list[Any]:
     """Return arrays for inputs."""
-    found = []
+    actual = []
     for shape, dtype in inputs:
         if dtype == "bool":
-            found.append(generator.random((2, *shape)) > 0.5)
+            actual.append(generator.random((2, *shape)) > 0.5)
         elif dtype.startswith("int"):
-            found.append(generator.integers(0, 3, (2, *shape)).astype(dtype))
+            actual.append(generator.integers(0, 3, (2, *shape)).astype(dtype))
         else:
-            found.append(tf.cast(generator.normal(size=(2, *shape)), dtype).numpy())
-    return found
+            actual.append(tf.cast(generator.normal(size=(2, *shape)), dtype).numpy())
+    return actual
 
 
 def keras3_cases() -> Cases:
@@ -524,8 +524,8 @@ def flat(value: Any) -> list[tuple[Any, str]]:
     """Return outputs as a list of arrays with their dtypes."""
     values = value if isinstance(value, list | tuple) else [value]
     return [
-        (np.asarray(tf.cast(one, "float64") if one.dtype != tf.bool else one), one.dtype.name)
-        for one in values
+        (np.asarray(tf.cast(item, "float64") if item.dtype != tf.bool else item), item.dtype.name)
+        for item in values
     ]
 
 

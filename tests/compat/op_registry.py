@@ -18,15 +18,15 @@ def arguments(definition: Any) -> list[tuple[str, str]]:
     Return the name and the kind of every input and attribute: ``text`` if TensorFlow takes any
     string there, ``call`` if it takes functions.
     """
-    found = [
-        (one.name, "text" if one.type == types_pb2.DT_STRING else "tensor")
-        for one in definition.input_arg
+    actual = [
+        (argument.name, "text" if argument.type == types_pb2.DT_STRING else "tensor")
+        for argument in definition.input_arg
     ]
-    for one in definition.attr:
-        plain = one.type.removeprefix("list(").removesuffix(")")
-        is_text = plain == "string" and not one.allowed_values.list.s
-        found.append((one.name, "text" if is_text else "call" if plain == "func" else plain))
-    return found
+    for item in definition.attr:
+        plain = item.type.removeprefix("list(").removesuffix(")")
+        is_text = plain == "string" and not item.allowed_values.list.s
+        actual.append((item.name, "text" if is_text else "call" if plain == "func" else plain))
+    return actual
 
 
 def main() -> None:

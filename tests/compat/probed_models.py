@@ -76,9 +76,9 @@ def _normalized(keras: Any, mean: list[float], variance: list[float]) -> tuple[A
     """Return an input, and what a BatchNormalization with these statistics makes of it."""
     values = keras.Input((FEATURES,), name="values")
     layer = keras.layers.BatchNormalization(epsilon=1e-6, name="normal")
-    made = layer(values)
+    result = layer(values)
     layer.set_weights([np.ones(FEATURES), np.zeros(FEATURES), np.array(mean), np.array(variance)])
-    return values, made
+    return values, result
 
 
 def _classified(keras: Any, values: Any, features: Any) -> Any:

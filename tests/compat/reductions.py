@@ -106,21 +106,21 @@ def pairs(random: np.random.Generator, shape: tuple[int, ...]) -> dict[str, tupl
 def expected(reference: Any, candidate: Any, before: str, after: str) -> dict[str, Any]:
     """Return every reduction of flat float64 arrays."""
     both = np.isfinite(reference) & np.isfinite(candidate)
-    one, other = reference[both], candidate[both]
+    first, second = reference[both], candidate[both]
     normal = SMALLEST_NORMAL[
         "float64" if before == "float64" else "float32"
     ]  # what is below is 0 for a CPU
     size = np.abs(candidate)
-    distance = np.abs(one - other)
+    distance = np.abs(first - second)
 
     def largest(array: Any) -> float:
         return float(np.max(np.abs(array), initial=0.0))
 
     return {
         "elements": reference.size,
-        "squared_error": float(np.sum((one - other) ** 2)),
-        "squared_reference": float(np.sum(one**2)),
-        "squared_candidate": float(np.sum(other**2)),
+        "squared_error": float(np.sum((first - second) ** 2)),
+        "squared_reference": float(np.sum(first**2)),
+        "squared_candidate": float(np.sum(second**2)),
         "overflowed": int(np.sum(np.isfinite(reference) & ~np.isfinite(candidate))),
         "nan_reference": int(np.isnan(reference).sum()),
         "nan_candidate": int(np.isnan(candidate).sum()),
@@ -134,8 +134,8 @@ def expected(reference: Any, candidate: Any, before: str, after: str) -> dict[st
         "largest_reference": largest(reference[np.isfinite(reference)]),
         "largest_candidate": largest(candidate[np.isfinite(candidate)]),
         "largest_error": float(np.max(distance, initial=0.0)),
-        "reference_at_largest": float(one[np.argmax(distance)]) if one.size else None,
-        "candidate_at_largest": float(other[np.argmax(distance)]) if one.size else None,
+        "reference_at_largest": float(first[np.argmax(distance)]) if first.size else None,
+        "candidate_at_largest": float(second[np.argmax(distance)]) if first.size else None,
         "differing": None,
     }
 
@@ -167,7 +167,7 @@ class Reducing:
         self, batches: list[tuple[Any, Any]], shape: tuple[int | None, ...] | None
     ) -> dict[str, Any]:
         """Return the reductions over batches."""
-        found = None
+        result = None
         for one, other in batches:
             vector = self.traced(
                 (
@@ -176,8 +176,8 @@ class Reducing:
                 ),
                 shape,
             )(one, other)
-            found = vector if found is None else self.measuring.merge(found, vector)
-        told: dict[str, Any] = self.measuring.to_json(found)
+            result = vector if result is None else self.measuring.merge(result, vector)
+        told: dict[str, Any] = self.measuring.to_json(result)
         return told
 
 
@@ -189,11 +189,11 @@ def floats(reducing: Reducing) -> Iterator[dict[str, Any]]:
     for (before, after), shape in zip(
         itertools.product(DTYPES, DTYPES), itertools.cycle(SHAPES), strict=False
     ):
-        made = [pairs(random, shape) for _ in range(3)]
-        for kind in made[0]:
+        created = [pairs(random, shape) for _ in range(3)]
+        for kind in created[0]:
             batches = [
-                (one[kind][0].astype(DTYPES[before]), one[kind][1].astype(DTYPES[after]))
-                for one in made
+                (item[kind][0].astype(DTYPES[before]), item[kind][1].astype(DTYPES[after]))
+                for item in created
             ]
             first, second = [
                 np.concatenate([batch[side].astype("float64").ravel() for batch in batches])
@@ -277,12 +277,12 @@ def main() -> None:
     """Reduce everything and write it down."""
     with np.errstate(all="ignore"):
         reducing = Reducing()
-        found = [
+        actual = [
             *floats(reducing),
             *others(reducing),
             *histograms(reducing),
         ]
-    Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
+    Path(sys.argv[1]).write_text(json.dumps(actual), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -250,9 +250,9 @@ def made(scratch: Path) -> dict[str, Path]:
 
 def fed(library: Any) -> Callable[[Any, Any], Any]:
     """Return what gives a signature inputs as a check does."""
-    wanted = {"file": None, "save": None, "batches": 2, "batch_size": ROWS, "seed": 0}
+    expected = {"file": None, "save": None, "batches": 2, "batch_size": ROWS, "seed": 0}
     return lambda signature, root: runtime("feeding.inputs").feed_signature(
-        library, signature, root, wanted
+        library, signature, root, expected
     )
 
 
@@ -263,14 +263,14 @@ def only(batches: list[Any], told: dict[str, Any]) -> Any:
 
 def tens(_: Any, __: Any) -> Any:
     """Return one batch of images of one value."""
-    told: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "kind": "given",
         "seed": None,
         "batches": 1,
         "batch_size": ROWS,
         "inputs": [],
     }
-    return only([{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}], told)
+    return only([{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}], actual)
 
 
 def words(library: Any) -> Callable[[Any, Any], Any]:
@@ -282,7 +282,7 @@ def words(library: Any) -> Callable[[Any, Any], Any]:
     def batches(signature: Any, root: Any) -> Any:
         drawn = fed(library)(signature, root)
         known = tf.constant(["red", "green", "blue"])
-        return only([{**batch, "word": known} for batch in drawn.batches], drawn.told)
+        return only([{**batch, "word": known} for batch in drawn.batches], drawn.report)
 
     return batches
 
@@ -328,7 +328,7 @@ def oracle(scratch: Path, library: Any) -> dict[str, Any]:
     return {
         "emulated": float(max(errors)),
         "means": means,
-        "counted": float(sum((one.astype("float64") ** 2).sum() for one in counted)),
+        "counted": float(sum((item.astype("float64") ** 2).sum() for item in counted)),
     }
 
 

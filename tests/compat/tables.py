@@ -51,13 +51,13 @@ def of_tensorflow1(file: str, folder: str) -> None:
         )
         scale = v1.get_variable("scale", initializer=2.0)
         v1.summary.scalar("scale", scale)
-        found = tf.cast(table.lookup(words), tf.float32) * scale
+        result = tf.cast(table.lookup(words), tf.float32) * scale
         session.run([v1.global_variables_initializer(), v1.tables_initializer()])
         v1.saved_model.simple_save(
             session,
             folder,
             {"words": words},
-            {"found": found},
+            {"found": result},
             legacy_init_op=v1.tables_initializer(),
         )
 
@@ -68,8 +68,8 @@ def main(folder: Path) -> None:
     file.write_text("a\nb\n", encoding="utf-8")
     tf.saved_model.save(Lookup(str(file)), str(folder / "module"))
     inputs = tf_keras.Input((1,), dtype=tf.string)
-    found = tf_keras.layers.StringLookup(vocabulary=["a", "b"])(inputs)
-    tf_keras.Model(inputs, tf_keras.layers.Embedding(4, 2)(found)).save(
+    result = tf_keras.layers.StringLookup(vocabulary=["a", "b"])(inputs)
+    tf_keras.Model(inputs, tf_keras.layers.Embedding(4, 2)(result)).save(
         folder / "keras", save_format="tf"
     )
     of_tensorflow1(str(file), str(folder / "session"))

@@ -78,8 +78,8 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
         check=True,
         timeout=SECONDS,
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found | {UNSCALED: found[str(converted)]}
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result | {UNSCALED: result[str(converted)]}
 
 
 @pytest.mark.parametrize("name", BLOCKED)
@@ -87,8 +87,8 @@ def test_library_fails_to_load_models_that_no_command_fixes(
     name: str, answers: dict[str, Any]
 ) -> None:
     """The error of the library fits the reason in the report."""
-    said, error = BLOCKED[name]
-    assert said in reason(name)
+    result, error = BLOCKED[name]
+    assert result in reason(name)
     assert error in answers[str(FIXTURES / name)]
 
 

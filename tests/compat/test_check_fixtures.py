@@ -180,13 +180,13 @@ def _checked(case: Case, to: str, tools: TensorFlowTools, path: tuple[str, ...])
         custom_objects=(f"classes_{library(case).partition('.')[0]}:CLASSES",),
         path=path,
     )
-    (found,) = discovery.inputs([case.path])
+    (result,) = discovery.inputs([case.path])
     try:
         return Checked(
             case=case,
             to=to,
             check=checks.check(
-                found, None, CheckOptions(candidate=Options(to=to), isolated=True), own
+                result, None, CheckOptions(candidate=Options(to=to), isolated=True), own
             ),
         )
     except PolicytoolError as error:
@@ -208,25 +208,25 @@ def test_fixtures_pass_or_fail_for_a_known_reason(
     cannot be checked are listed.
     """
     wrong = []
-    for one in fixtures.of(release):
-        if one.check is not None:
+    for item in fixtures.of(release):
+        if item.check is not None:
             wrong += [
-                f"{one.name}: {text}"
+                f"{item.name}: {text}"
                 for text in _faults(
-                    one.check,
-                    graph=one.case.format == "savedmodel" and is_refused_by_its_library(one),
+                    item.check,
+                    graph=item.case.format == "savedmodel" and is_refused_by_its_library(item),
                 )
             ]
-        elif not any(one.code == code and may(one) for code, _, may in REFUSED):
-            wrong.append(f"{one.name}: {one.code}: {one.message}")
-        done = one.check is not None
+        elif not any(item.code == code and may(item) for code, _, may in REFUSED):
+            wrong.append(f"{item.name}: {item.code}: {item.message}")
+        done = item.check is not None
         count(
-            library(one.case),
-            f"checked {one.case.format}",
+            library(item.case),
+            f"checked {item.case.format}",
             files=1,
             load=done,
             refused=not done,
-            layers=sum(map(_calls, [one.check] if one.check else [])),
+            layers=sum(map(_calls, [item.check] if item.check else [])),
         )
     assert not wrong, "\n".join(wrong)
 
@@ -264,18 +264,18 @@ def test_most_are_checked(fixtures: CheckedFixtures) -> None:
     checked = fixtures.every()
     # Of the few of a sample, more can be among those that are refused.
     least = 0.85 if EVERY_CASE else 0.65
-    assert sum(one.check is not None for one in checked) > least * len(checked)
-    formats = {(library(one.case), one.case.format) for one in checked}
+    assert sum(item.check is not None for item in checked) > least * len(checked)
+    formats = {(library(item.case), item.case.format) for item in checked}
     assert not EVERY_CASE or {
-        (library(one.case), one.case.format) for one in checked if one.check is not None
+        (library(item.case), item.case.format) for item in checked if item.check is not None
     } >= formats - {(KERAS, "yaml"), (TF_KERAS, "yaml")}
 
 
 def test_failures_of_check_are_sentences(fixtures: CheckedFixtures) -> None:
     """No failure is an internal error, and each message describes the problem."""
-    for one in fixtures.every():
-        assert one.code not in {"failed", "worker-crashed", "memory", "worker-garbage"}, (
-            one.name,
-            one.message,
+    for item in fixtures.every():
+        assert item.code not in {"failed", "worker-crashed", "memory", "worker-garbage"}, (
+            item.name,
+            item.message,
         )
-        assert one.check is not None or len(one.message.split()) > 6
+        assert item.check is not None or len(item.message.split()) > 6

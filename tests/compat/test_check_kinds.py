@@ -54,7 +54,7 @@ def checked(models: Path, tools: TensorFlowTools) -> Checked:
         trust: bool = False,
         **wanted: Any,
     ) -> Check:
-        (found,) = discovery.inputs([str(models / name)])
+        (result,) = discovery.inputs([str(models / name)])
         allowed = TensorFlowTools(
             worker=tools.worker,
             custom_objects=(CLASSES[name.partition("/")[0]],) if classes else (),
@@ -62,7 +62,7 @@ def checked(models: Path, tools: TensorFlowTools) -> Checked:
             trust=trust,
         )
         return checks.check(
-            found, None, CheckOptions(candidate=Options(to=to), isolated=True, **wanted), allowed
+            result, None, CheckOptions(candidate=Options(to=to), isolated=True, **wanted), allowed
         )
 
     return check
@@ -70,8 +70,8 @@ def checked(models: Path, tools: TensorFlowTools) -> Checked:
 
 def the_run(check: Check) -> CheckRun:
     """Return the one run of a check."""
-    (found,) = check.runs
-    return found
+    (result,) = check.runs
+    return result
 
 
 def places(check: Check) -> list[str]:
@@ -84,14 +84,14 @@ def places(check: Check) -> list[str]:
 @pytest.mark.parametrize("kind", PLAIN)
 def test_models_without_fault_pass(checked: Checked, kind: str, file: str, to: str | None) -> None:
     """
-    As they were saved, under mixed_float16, and under another policy: every call has its
-    counterpart and every output is measured.
+    Models pass as they were saved, under mixed_float16, and under another policy: each call has a
+    counterpart, and each output is measured.
     """
-    found = checked(file.format(kind), to)
-    run = the_run(found)
-    assert found.holds, run.verdict.missed
+    result = checked(file.format(kind), to)
+    run = the_run(result)
+    assert result.holds, run.verdict.missed
     assert not run.unmatched
-    assert {note.code for note in found.notes} <= {"every-layer"}
+    assert {note.code for note in result.notes} <= {"every-layer"}
     assert all(
         output.accumulated is not None and output.accumulated.overflow == 0
         for output in run.outputs
@@ -126,14 +126,14 @@ def test_savedmodel_of_keras_passes(checked: Checked, to: str | None) -> None:
 @pytest.mark.parametrize("file", EVERY_FORMAT)
 def test_every_call_of_shared_layers_is_measured(checked: Checked, file: str) -> None:
     """A model that is called twice, and a layer that is called three times."""
-    found = places(checked(file.format("nested")))
-    assert sorted(place for place in found if "common" in place) == [
+    result = places(checked(file.format("nested")))
+    assert sorted(place for place in result if "common" in place) == [
         "common",
         "common (call 2)",
         "common (call 3)",
     ]
     assert {"inner", "inner (call 2)", "inner/own", "inner/own (call 2)", "sum", "scores"} <= set(
-        found
+        result
     )
 
 
@@ -153,8 +153,8 @@ def test_stateful_layer_is_measured_once(checked: Checked, file: str) -> None:
 def test_inputs_and_outputs_are_named_in_model_order(checked: Checked, file: str) -> None:
     """The model has two inputs and two outputs."""
     run = the_run(checked(file.format("several")))
-    assert [one.name for one in run.inputs.inputs] == ["image", "numbers"]
-    assert [one.name for one in run.outputs] == ["classes", "amount"]
+    assert [input_value.name for input_value in run.inputs.inputs] == ["image", "numbers"]
+    assert [output.name for output in run.outputs] == ["classes", "amount"]
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
@@ -165,9 +165,9 @@ def test_lambda_needs_trust(checked: Checked, file: str) -> None:
     with pytest.raises(ModelFileError, match="--trust") as refused:
         checked(file.format("lambda"))
     assert refused.value.code == "runs-code"
-    found = checked(file.format("lambda"), trust=True)
-    assert found.holds
-    assert places(found)[-2:] == ["twice", "scores"]
+    result = checked(file.format("lambda"), trust=True)
+    assert result.holds
+    assert places(result)[-2:] == ["twice", "scores"]
 
 
 @pytest.mark.parametrize("to", [None, "mixed_bfloat16"])
@@ -186,16 +186,16 @@ def test_custom_classes_need_custom_objects(
         assert refused.value.code == "runs-code"
     if kind != "custom" and to is None:
         pytest.skip("the class makes its layers itself, under the policy of whoever loads it")
-    found = checked(file, to, classes=True)
-    assert found.holds, the_run(found).verdict.missed
-    assert not the_run(found).unmatched
+    result = checked(file, to, classes=True)
+    assert result.holds, the_run(result).verdict.missed
+    assert not the_run(result).unmatched
     inner = (
         {"block/inner", "block/scale"} if kind == "custom" else {"hidden_0", "hidden_1", "scores"}
     )
-    assert inner <= set(places(found))
+    assert inner <= set(places(result))
     computed = {
         call.compute_candidate
-        for call in the_run(found).calls
+        for call in the_run(result).calls
         if call.place.partition("/")[2] in inner
     }
     assert computed <= {"bfloat16", "float32"} if to else {"float16", "float32"}
@@ -204,9 +204,9 @@ def test_custom_classes_need_custom_objects(
 @pytest.mark.parametrize("kind", ["custom", "subclassed"])
 def test_savedmodel_with_missing_classes_runs_as_a_graph(checked: Checked, kind: str) -> None:
     """A note reports the reason. With its classes, the model is rebuilt."""
-    found = checked(f"tf_keras/{kind}", "mixed_bfloat16")
-    assert [note.code for note in found.notes][:1] == ["graph"]
-    assert all(run.signature is not None and run.rewrite is not None for run in found.runs)
+    result = checked(f"tf_keras/{kind}", "mixed_bfloat16")
+    assert [note.code for note in result.notes][:1] == ["graph"]
+    assert all(run.signature is not None and run.rewrite is not None for run in result.runs)
     anew = checked(f"tf_keras/{kind}", "mixed_bfloat16", classes=True)
     assert {note.code for note in anew.notes} <= {"every-layer"}
     assert the_run(anew).signature is None
@@ -215,10 +215,10 @@ def test_savedmodel_with_missing_classes_runs_as_a_graph(checked: Checked, kind:
 @pytest.mark.parametrize("file", ["tf_keras/module", "keras/export"])
 def test_a_saved_model_without_keras_is_a_graph(checked: Checked, file: str) -> None:
     """Each signature is one run, against TensorFlow's own rewrite of it."""
-    found = checked(file, "mixed_bfloat16")
-    assert {run.signature for run in found.runs} >= {"serving_default"}
-    assert all(run.rewrite is not None for run in found.runs)
-    assert found.holds
+    result = checked(file, "mixed_bfloat16")
+    assert {run.signature for run in result.runs} >= {"serving_default"}
+    assert all(run.rewrite is not None for run in result.runs)
+    assert result.holds
 
 
 @pytest.mark.parametrize("to", ["mixed_bfloat16", "mixed_float16"])
@@ -241,17 +241,17 @@ def test_quantized_model_is_compared_with_floats(
     The reference has the weights of the file without rounding. The int4 layers of Keras 3.15
     quantize only weights, so the report says that the run shows nothing.
     """
-    found = checked(f"keras/{mode}.keras")
-    error = output_error(found)
-    assert found.holds
-    assert found.reference.dequantized == (mode,)
-    assert set(found.reference.policies) == {"float32"}
-    assert any(mode in policy for policy in found.candidate.policies)
+    result = checked(f"keras/{mode}.keras")
+    error = output_error(result)
+    assert result.holds
+    assert result.reference.dequantized == (mode,)
+    assert set(result.reference.policies) == {"float32"}
+    assert any(mode in policy for policy in result.candidate.policies)
     assert least <= error <= most
-    assert found.is_same_model == (mode == "int4")
-    text = "; ".join(caveats(found))
+    assert result.is_same_model == (mode == "int4")
+    text = "; ".join(caveats(result))
     assert ("policytool check ORIGINAL" in text) == (mode != "float8")
-    assert ("does not test the quantization" in text) == found.is_same_model
+    assert ("does not test the quantization" in text) == result.is_same_model
 
 
 @pytest.mark.parametrize(
@@ -265,10 +265,10 @@ def test_a_quantised_file_is_compared_with_the_original(
     Each layer is off by the rounding of its weights and inputs, and its tolerance is derived from
     the step; other layers are not off at all.
     """
-    found = compared(models, tools, "original", mode)
-    assert found.holds, the_run(found).verdict.missed
-    assert not found.reference.dequantized
-    tolerances = {one.path: one for one in the_run(found).verdict.judgements}
+    comparison = compared(models, tools, "original", mode)
+    assert comparison.holds, the_run(comparison).verdict.missed
+    assert not comparison.reference.dequantized
+    tolerances = {judgement.path: judgement for judgement in the_run(comparison).verdict.judgements}
     for name in ("hidden", "scores"):
         judged = next(one for path, one in tolerances.items() if path.endswith(name))
         assert judged.error is not None
@@ -298,10 +298,14 @@ def test_a_quantised_layer_with_other_weights_is_marked(
     with zipfile.ZipFile(models / "keras" / "broken.keras", "w") as archive:
         for name, part in parts.items():
             archive.writestr(name, part)
-    found = compared(models, tools, "original", "broken")
-    (judged,) = (one for one in the_run(found).verdict.judgements if one.path.endswith("hidden"))
+    comparison = compared(models, tools, "original", "broken")
+    (judged,) = (
+        judgement
+        for judgement in the_run(comparison).verdict.judgements
+        if judgement.path.endswith("hidden")
+    )
     assert judged.is_missed
-    assert found.holds
+    assert comparison.holds
 
 
 def compared(models: Path, tools: TensorFlowTools, first: str, second: str, **wanted: Any) -> Check:
@@ -321,10 +325,10 @@ def output_error(found: Check) -> float:
 
 @pytest.mark.parametrize("file", ["tf_keras/clean.h5", "keras/clean.keras"])
 def test_the_backend_is_named(checked: Checked, file: str) -> None:
-    """Of both models, whichever library runs them."""
-    found = checked(file)
-    assert (found.reference.backend, found.candidate.backend) == ("tensorflow", "tensorflow")
-    assert "backend" not in "; ".join(caveats(found))
+    """The backends of both models are reported, for each library."""
+    result = checked(file)
+    assert (result.reference.backend, result.candidate.backend) == ("tensorflow", "tensorflow")
+    assert "backend" not in "; ".join(caveats(result))
 
 
 def test_a_model_of_another_backend(checked: Checked, models: Path) -> None:
@@ -332,11 +336,11 @@ def test_a_model_of_another_backend(checked: Checked, models: Path) -> None:
     shutil.copy(models / "keras" / "clean-float32.h5", models / "keras" / "clean-jax.h5")
     with h5py.File(models / "keras" / "clean-jax.h5", "r+") as file:
         file.attrs["backend"] = "jax"
-    found = checked("keras/clean-jax.h5", "mixed_bfloat16")
-    assert found.candidate.written_with == "jax"
-    (caveat,) = [text for text in caveats(found) if "jax" in text]
+    result = checked("keras/clean-jax.h5", "mixed_bfloat16")
+    assert result.candidate.written_with == "jax"
+    (caveat,) = [text for text in caveats(result) if "jax" in text]
     assert caveat == (
-        f"{found.candidate.path} was written with the jax backend and ran with the tensorflow "
+        f"{result.candidate.path} was written with the jax backend and ran with the tensorflow "
         "backend, whose kernels may round differently"
     )
     plain = checked("keras/clean-float32.h5", "mixed_bfloat16")
@@ -351,14 +355,14 @@ def test_an_export_runs_each_graph_once(checked: Checked) -> None:
 
 def test_report_on_a_graph_lists_the_ops_in_float32(checked: Checked) -> None:
     """The report names the list of TensorFlow that keeps each op in float32."""
-    found = checked("keras/export", "mixed_float16")
-    rewrite = the_run(found).rewrite
+    result = checked("keras/export", "mixed_float16")
+    rewrite = the_run(result).rewrite
     assert rewrite is not None
-    kept = {one.scope.rpartition("/")[2]: one for one in rewrite.kept}
+    kept = {kept_entry.scope.rpartition("/")[2]: kept_entry for kept_entry in rewrite.kept}
     assert kept["average_1"].is_whole
     assert kept["average_1"].ops == {"Mean": 1}
     assert not any(scope.startswith("conv") for scope in kept)
-    text = next(one for one in CHECK_REPORTERS if one.name == "table").render(
-        Checks(check=found), View(width=300)
+    text = next(reporter for reporter in CHECK_REPORTERS if reporter.name == "table").render(
+        Checks(check=result), View(width=300)
     )
     assert "average_1 (Mean is on TensorFlow's deny list)" in text

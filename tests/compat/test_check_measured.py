@@ -89,8 +89,8 @@ NOT_KEPT: Final = ("dense-overflow", "exponential", "elu")
 @pytest.fixture(scope="module")
 def truth(models: Path) -> dict[str, Any]:
     """Return what the libraries say."""
-    found: dict[str, Any] = json.loads((models / "truth.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((models / "truth.json").read_text(encoding="utf-8"))
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +100,9 @@ def checked(models: Path, tools: TensorFlowTools) -> Checked:
     @cache
     def check(library: str, name: str, suffix: str | None = None, **options: Any) -> Check:
         path = models / library / (name + (SUFFIXES[library] if suffix is None else suffix))
-        (found,) = discovery.inputs([str(path)])
+        (result,) = discovery.inputs([str(path)])
         return checks.check(
-            found,
+            result,
             None,
             CheckOptions(
                 candidate=Options(**options),
@@ -127,12 +127,12 @@ def ruling(check: Check) -> str:
     (run,) = check.runs
     if run.missing:
         return NO_KERNEL
-    (found,) = (
-        one
-        for one in run.verdict.judgements
-        if one.about is JudgementSubject.LAYER and one.path == PATH
+    (result,) = (
+        judgement
+        for judgement in run.verdict.judgements
+        if judgement.about is JudgementSubject.LAYER and judgement.path == PATH
     )
-    return found.ruling
+    return result.ruling
 
 
 def cases(*, kernel: bool = True, without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
@@ -160,12 +160,12 @@ def test_faulty_layer_is_reported_with_its_path(
     This layer and the layers after it miss their tolerance, and no layer before it. The first layer
     with NaN or infinity is reported.
     """
-    found, wanted = checked(library, case.name), expected(library, case)
-    assert ruling(found) == wanted
-    (run,) = found.runs
-    assert run.verdict.first_not_finite == (PATH if wanted == NOT_FINITE else None)
-    layers = [one.path for one in run.verdict.missed if one.about is JudgementSubject.LAYER]
-    assert layers[:1] == ([PATH] if wanted in {MISSED, NOT_FINITE} else [])
+    actual, result = checked(library, case.name), expected(library, case)
+    assert ruling(actual) == result
+    (run,) = actual.runs
+    assert run.verdict.first_not_finite == (PATH if result == NOT_FINITE else None)
+    layers = [item.path for item in run.verdict.missed if item.about is JudgementSubject.LAYER]
+    assert layers[:1] == ([PATH] if result in {MISSED, NOT_FINITE} else [])
     assert f"{MODEL}/before" not in layers
 
 
@@ -238,9 +238,9 @@ def test_model_with_the_planned_policies_passes(
     checked: Checked, library: str, case: Measured
 ) -> None:
     """The plan keeps exactly the layers that fail under the policy in float32."""
-    found = checked(library, case.name, ".float32.keras", to=case.policy)
-    assert found.holds, found.runs[0].verdict.missed
-    assert (PATH in found.candidate.kept) is (expected(library, case) != PASSED)
+    result = checked(library, case.name, ".float32.keras", to=case.policy)
+    assert result.holds, result.runs[0].verdict.missed
+    assert (PATH in result.candidate.kept) is (expected(library, case) != PASSED)
 
 
 @cases()
@@ -253,8 +253,8 @@ def test_float64_model_equals_itself_exactly(
     policytool.migrate(source, to="float64", include=["exceptions", "outputs"], output=path)
     (model,) = discovery.inputs([str(path)])
     inputs = models / library / f"{case.name}.npz"
-    found = checks.check(model, model, CheckOptions(inputs=inputs, isolated=True), tools)
-    (run,) = found.runs
+    result = checks.check(model, model, CheckOptions(inputs=inputs, isolated=True), tools)
+    (run,) = result.runs
     pairs = [
         metrics
         for call in run.calls
@@ -270,7 +270,7 @@ def test_float64_model_equals_itself_exactly(
         for output in call.outputs
         if output.accumulated is not None
     } == {0.0}
-    assert found.runs[0].verdict.passed
+    assert result.runs[0].verdict.passed
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -279,7 +279,7 @@ def test_kernels_that_do_not_exist_are_named_before_anything_runs(
 ) -> None:
     """The op, its dtype and its layer; a float32 file is not planned so in the first place."""
     (run,) = checked(library, "max-3d").runs
-    assert {(one.type, one.dtype, one.layer) for one in run.missing} == {
+    assert {(item.type, item.dtype, item.layer) for item in run.missing} == {
         ("MaxPool3D", "float16", PATH)
     }
     assert not run.calls
@@ -312,10 +312,10 @@ def test_two_devices_measure_the_same_side_by_side(
 ) -> None:
     """``--device all`` gives a run for each device, with the numbers that one device gives."""
     path = models / library / f"average-window{SUFFIXES[library]}"
-    (found,) = discovery.inputs([str(path)])
+    (result,) = discovery.inputs([str(path)])
     with Divided(Interpreter(python=str(compat_python), timeout=300)) as worker:
         both = checks.check(
-            found,
+            result,
             None,
             CheckOptions(inputs=path.parent / "average-window.npz", device="all", isolated=True),
             TensorFlowTools(worker=worker),
@@ -375,10 +375,10 @@ def test_the_report_names_the_layer(models: Path, compat_python: Path) -> None:
 def test_values_are_counted_by_exponent(models: Path, tools: TensorFlowTools) -> None:
     """Every output of a layer over all batches, for reports that show it and no others."""
     name = CASES[0].name
-    (found,) = discovery.inputs([str(models / "keras" / f"{name}.keras")])
+    (result,) = discovery.inputs([str(models / "keras" / f"{name}.keras")])
     options = CheckOptions(candidate=Options(to="mixed_float16"), batches=2, batch_size=3)
     for wanted in (options, replace(options, exponents=True)):
-        (run,) = checks.check(found, None, wanted, tools).runs
+        (run,) = checks.check(result, None, wanted, tools).runs
         outputs = [output for call in run.calls for output in call.outputs]
         assert outputs
         for output in outputs:

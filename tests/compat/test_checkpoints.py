@@ -41,8 +41,8 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
         env={**os.environ, **ENVIRONMENT},
         timeout=900,
     )
-    found: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
+    return result
 
 
 def test_tensors_equal_those_that_tensorflow_reads(answers: dict[str, Answer]) -> None:
@@ -72,11 +72,11 @@ def test_variables_have_the_tensors_that_tensorflow_restores(answers: dict[str, 
             str(index): bundle.entries[key]
             for index, key in keys_of(bundle, children, slots).items()
         }
-        found = {
+        actual = {
             index: hashlib.sha256(b"".join(bundle.chunks(entry))).hexdigest()
             for index, entry in entries.items()
         }
-        assert found == answers[str(path)]["variables"], path
+        assert actual == answers[str(path)]["variables"], path
 
 
 def _bundle(path: Path) -> Bundle:

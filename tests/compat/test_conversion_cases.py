@@ -80,8 +80,8 @@ SWAPPED: Final = ("subclassed_of_two", "subclassed_of_two_swapped")
 
 def _compare(libraries: Dialogue, *question: str) -> list[Any]:
     """Return the differences of a converted file, or the errors, with and without compiling."""
-    found: list[Any] = libraries.answer(question)
-    return found
+    result: list[Any] = libraries.answer(question)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +112,11 @@ def test_converted_model_predicts_the_same_or_is_rejected(
                 assert not output.exists()
                 continue
             assert done.status is Status.WRITTEN, (source, container, reasons)
-            found = _compare(libraries, name, library, reader, str(output))
-            assert all(isinstance(one, float) and one <= NEAR for one in found), (source, found)
+            result = _compare(libraries, name, library, reader, str(output))
+            assert all(isinstance(item, float) and item <= NEAR for item in result), (
+                source,
+                result,
+            )
 
 
 def test_keras3_archives_do_not_store_the_attribute_order_of_keras2(libraries: Dialogue) -> None:
@@ -121,12 +124,12 @@ def test_keras3_archives_do_not_store_the_attribute_order_of_keras2(libraries: D
     Two classes that set the same attributes in different orders give one archive in Keras 3, except
     for layer names, and two in Keras 2.
     """
-    found = {
+    actual = {
         library: [_stored_shapes(*libraries.saved[name][library]) for name in SWAPPED]
         for library in TARGETS
     }
-    assert found["keras"][0] == found["keras"][1]
-    assert found["tf_keras"][0] != found["tf_keras"][1]
+    assert actual["keras"][0] == actual["keras"][1]
+    assert actual["tf_keras"][0] != actual["tf_keras"][1]
 
 
 @pytest.mark.parametrize("name", WARNED)
@@ -138,8 +141,8 @@ def test_conversion_with_other_predictions_has_a_warning(
     output = tmp_path / "converted.keras"
     done = policytool.migrate(source, target="keras3", output=output)
     assert WARNED[name] in {note.code for note in done.plan.notes}
-    found = _compare(libraries, name, "tf_keras", "keras", str(output))
-    assert all(isinstance(one, float) and one > NEAR for one in found)
+    result = _compare(libraries, name, "tf_keras", "keras", str(output))
+    assert all(isinstance(item, float) and item > NEAR for item in result)
 
 
 def _stored_shapes(path: str) -> dict[str, tuple[int, ...]]:

@@ -65,20 +65,20 @@ def test_converted_models_predict_the_same_or_are_rejected(
     conversions: tuple[Converted, ...], release: str
 ) -> None:
     """A rejected model has a code and a reason, and no conversion fails."""
-    found = [one for one in conversions if one.release == release]
-    assert found
+    actual = [item for item in conversions if item.release == release]
+    assert actual
     assert not [
-        f"{one.name} for {one.target}: {one.outcome}" for one in found if one.word == "failed"
+        f"{item.name} for {item.target}: {item.outcome}" for item in actual if item.word == "failed"
     ]
     assert not [
-        one.outcome for one in found if one.word == "refused" and len(one.outcome.split()) < 6
+        item.outcome for item in actual if item.word == "refused" and len(item.outcome.split()) < 6
     ]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_most_are_converted(conversions: tuple[Converted, ...], library: str) -> None:
     """Although a spread has each of the odd ones that cannot be, and of the plain ones few."""
-    words = [one.word for one in conversions if one.target == library]
+    words = [item.word for item in conversions if item.target == library]
     assert sum(word in {"same", "near", "loads"} for word in words) > 0.6 * len(words)
 
 
@@ -95,19 +95,19 @@ def test_conversion_to_the_other_library_and_back_gives_an_equal_model(
         for source in sources
         if (pair := _there_and_back(source, library, tmp_path)) is not None
     ]
-    found = _loaded(
+    result = _loaded(
         compat_python, MODULE[library], [str(path) for pair in pairs for path in pair], tmp_path
     )
-    told = {
+    actual = {
         source.name: (before, after)
-        for (source, _), before, after in zip(pairs, found[::2], found[1::2], strict=True)
+        for (source, _), before, after in zip(pairs, result[::2], result[1::2], strict=True)
         if "error" not in before
     }
-    assert not {name: after["error"] for name, (_, after) in told.items() if "error" in after}
+    assert not {name: after["error"] for name, (_, after) in actual.items() if "error" in after}
     same = {
         name: _said(before["config"]) == _said(after["config"])
         and before["weights"] == after["weights"]
-        for name, (before, after) in told.items()
+        for name, (before, after) in actual.items()
     }
     assert len(same) > len(sources) / 2
     assert {Path(name).stem for name in same if not same[name]} == CHANGED[library].keys()
@@ -174,5 +174,5 @@ def _loaded(python: Path, library: str, paths: list[str], scratch: Path) -> list
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: list[dict[str, Any]] = json.loads(results.read_text(encoding="utf-8"))
-    return found
+    result: list[dict[str, Any]] = json.loads(results.read_text(encoding="utf-8"))
+    return result

@@ -67,7 +67,7 @@ def test_devices_work_side_by_side(tried: Callable[[str, Any], Any], count: int)
         assert one["made"] == place
         assert one["variables"] == [place]
         assert codec.read(checks.Timing, one["timed"]).latency > 0
-    assert max(one["start"] for one in ran) < min(one["end"] for one in ran)
+    assert max(item["start"] for item in ran) < min(item["end"] for item in ran)
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -76,28 +76,28 @@ def test_devices_are_listed_and_chosen(tried: Callable[[str, Any], Any], count: 
     Each device is listed under the name of its option, and a missing device gives an error with the
     list.
     """
-    found = tried("logical", count)
+    result = tried("logical", count)
     names = [f"/device:CPU:{number}" for number in range(count)]
-    assert [codec.read(checks.TensorFlowDevice, one).name for one in found["listed"]] == [
+    assert [codec.read(checks.TensorFlowDevice, item).name for item in result["listed"]] == [
         f"cpu:{number}" for number in range(count)
     ]
     assert all(
-        one["kind"] == "cpu"
-        and one["model"]
-        and one["memory"] > 2**30
-        and one["compute_capability"] is None
-        for one in found["listed"]
+        item["kind"] == "cpu"
+        and item["model"]
+        and item["memory"] > 2**30
+        and item["compute_capability"] is None
+        for item in result["listed"]
     )
-    assert found["all"] == names
-    assert found["chosen"] == {
+    assert result["all"] == names
+    assert result["chosen"] == {
         "auto": names[:1],
         "cpu": names[:1],
         "cpu:1": names[1:2],
         "CPU:0": names[:1],
     }
-    code, sentence = found["none"]
+    code, sentence = result["none"]
     assert code == "no-device"
-    assert f"detects {', '.join(one['name'] for one in found['listed'])}" in sentence
+    assert f"detects {', '.join(item['name'] for item in result['listed'])}" in sentence
 
 
 def test_devices_are_set_up_once(tried: Callable[[str, Any], Any]) -> None:
@@ -105,22 +105,22 @@ def test_devices_are_set_up_once(tried: Callable[[str, Any], Any]) -> None:
     Another job may ask for the same devices again, not for others; nothing is placed softly, and
     TF32 is off.
     """
-    found = tried("logical", 2)
-    assert found["again"] == []
-    assert found["other"] == [
+    result = tried("logical", 2)
+    assert result["again"] == []
+    assert result["other"] == [
         "devices",
         "3 CPU devices were requested, but this process was started with 2",
     ]
-    assert (found["soft"], found["tf32"]) == (False, False)
+    assert (result["soft"], result["tf32"]) == (False, False)
 
 
 def test_failure_on_one_of_several_devices_names_the_device(
     tried: Callable[[str, Any], Any],
 ) -> None:
     """The other devices finish first. The failure of the first device is reported."""
-    found = tried("logical", 3)
-    assert found["failed"] == ["failed", "cpu:1: ValueError: /device:CPU:1"]
-    assert found["ended"] == ["/device:CPU:0"]
+    result = tried("logical", 3)
+    assert result["failed"] == ["failed", "cpu:1: ValueError: /device:CPU:1"]
+    assert result["ended"] == ["/device:CPU:0"]
 
 
 def test_peak_memory_is_the_size_of_the_tensors(tried: Callable[[str, Any], Any]) -> None:
@@ -128,15 +128,16 @@ def test_peak_memory_is_the_size_of_the_tensors(tried: Callable[[str, Any], Any]
     Two matrices exist at the same time besides the input. The weights and the input do not count.
     """
     sizes = [512, 1024]
-    *found, slow, took = tried("timed", sizes)
-    timings = [codec.read(checks.Timing, one) for one in found]
-    assert [one.peak_memory for one in timings] == [
+    *result, slow, took = tried("timed", sizes)
+    timings = [codec.read(checks.Timing, item) for item in result]
+    assert [timing.peak_memory for timing in timings] == [
         2 * 4 * size * size for size in sizes for _ in range(2)
     ]
     assert all(
-        one.how == "device" and one.spread[0] <= one.latency <= one.spread[1] for one in timings
+        timing.how == "device" and timing.spread[0] <= timing.latency <= timing.spread[1]
+        for timing in timings
     )
-    assert [round(one.throughput * one.latency) for one in timings] == [
+    assert [round(timing.throughput * timing.latency) for timing in timings] == [
         size for size in sizes for _ in range(2)
     ]
     assert slow["latency"] == pytest.approx(0.3, abs=0.1)
@@ -159,14 +160,14 @@ def test_missing_kernel_is_detected_in_every_part_of_a_graph(
     TensorFlow needs the kernel also for unused ops, branches and loops, but not for ops that XLA
     compiles.
     """
-    found = tried("graphs", None)
-    assert {name for name, one in found.items() if one["none"]} == {
-        name for name, one in found.items() if one["told"]
+    result = tried("graphs", None)
+    assert {name for name, one in result.items() if one["none"]} == {
+        name for name, one in result.items() if one["told"]
     }
-    assert {name for name, one in found.items() if not one["told"]} == {"compiled", "wide"}
-    assert all(one["error"] is None for name, one in found.items() if not one["told"])
+    assert {name for name, one in result.items() if not one["told"]} == {"compiled", "wide"}
+    assert all(one["error"] is None for name, one in result.items() if not one["told"])
     for told in (
-        codec.read(checks.MissingKernel, told) for one in found.values() for told in one["told"]
+        codec.read(checks.MissingKernel, told) for item in result.values() for told in item["told"]
     ):
         assert (told.type, told.dtype, told.elsewhere, told.in_float32) == (
             "MaxPool3D",
@@ -176,8 +177,8 @@ def test_missing_kernel_is_detected_in_every_part_of_a_graph(
         )
         assert told.layer is not None
         assert told.op.startswith(told.layer.removeprefix("at "))
-    assert found["loop"]["told"][0]["layer"] == "at while"
-    assert len(found["nested"]["told"]) == 2
+    assert result["loop"]["told"][0]["layer"] == "at while"
+    assert len(result["nested"]["told"]) == 2
 
 
 def test_ops_that_fall_back_to_the_cpu_are_reported_separately(
@@ -186,20 +187,23 @@ def test_ops_that_fall_back_to_the_cpu_are_reported_separately(
     """
     TensorFlow makes texts on the CPU in any dtype. A constant computes nothing and is not reported.
     """
-    told = {one.type: one for one in map(codec.reader(checks.MissingKernel), tried("texts", None))}
-    assert set(told) == {"AsString", "StringJoin"}
+    actual = {
+        item.type: item for item in map(codec.reader(checks.MissingKernel), tried("texts", None))
+    }
+    assert set(actual) == {"AsString", "StringJoin"}
     assert all(
-        one.elsewhere and not one.in_float32 and one.layer == one.type for one in told.values()
+        item.elsewhere and not item.in_float32 and item.layer == item.type
+        for item in actual.values()
     )
-    assert told["AsString"].dtype == "float32"
+    assert actual["AsString"].dtype == "float32"
 
 
 def test_registry_predicts_which_ops_run(tried: Callable[[str, Any], Any]) -> None:
     """TensorFlow places exactly the stateless ops that are not reported, in four dtypes."""
-    found = tried("registry", None)
-    assert not found["differing"]
-    assert found["counts"]["both"] > 50
-    assert found["counts"]["neither"] > 1000
+    result = tried("registry", None)
+    assert not result["differing"]
+    assert result["counts"]["both"] > 50
+    assert result["counts"]["neither"] > 1000
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -209,7 +213,7 @@ def test_pooling_layers_run_without_reported_kernels(
     """Reports on live layers agree with their runs, and with the table of kernels in policytool."""
     library = "tf_keras2.21" if family == "keras2" else "keras3.15"
     for name, policy, answer in tried("pools", family):
-        types = tuple(one["type"] for one in answer["told"])
+        types = tuple(item["type"] for item in answer["told"])
         assert bool(types) == answer["none"], (name, policy, answer)
         assert types == missing(library, name, None, policy, "cpu")
 
@@ -231,12 +235,12 @@ def test_models_run_without_reported_kernels(
             except PolicytoolError:
                 continue  # the plan's own refusals are tested elsewhere
             paths += [str(target)] if target.exists() else []
-    found = tried("models", [family, paths])
-    asked = [one for one in found if "untraced" not in one]
+    result = tried("models", [family, paths])
+    asked = [item for item in result if "untraced" not in item]
     assert len(asked) > 60
     wrong = [
-        one
-        for one in asked
-        if bool(one["told"]) != one["none"] or (one["error"] and not one["none"])
+        item
+        for item in asked
+        if bool(item["told"]) != item["none"] or (item["error"] and not item["none"])
     ]
     assert not wrong, wrong

@@ -185,8 +185,8 @@ def asked(
                 env=environment,
             )
             assert done.returncode == 0, done.stderr.decode()[-3000:]
-            told = dict(zip(jobs, json.loads(results.read_text(encoding="utf-8")), strict=True))
-            found[family] = Answers(told=told, folder=folder)
+            actual = dict(zip(jobs, json.loads(results.read_text(encoding="utf-8")), strict=True))
+            found[family] = Answers(told=actual, folder=folder)
         return found[family]
 
     return ask
@@ -196,16 +196,13 @@ def asked(
 def test_every_fixture_that_loads_is_fed_and_called(
     asked: Callable[[str], Answers], family: str, count: Callable[..., None]
 ) -> None:
-    """
-    With finite values; a call on the CPU fails where ids are out of range, so that those which were
-    made are not.
-    """
-    told = asked(family).told
-    loaded = [path for path in FILES if told[path, "drawn"]["loaded"]]
+    """All inputs are finite and within range; a call on a CPU fails for ids out of range."""
+    result = asked(family).told
+    loaded = [path for path in FILES if result[path, "drawn"]["loaded"]]
     wrong = {
-        path: told[path, "drawn"].get("refused", "not finite")
+        path: result[path, "drawn"].get("refused", "not finite")
         for path in loaded
-        if not told[path, "drawn"].get("finite")
+        if not result[path, "drawn"].get("finite")
     }
     count(
         {"keras2": "tf_keras2.21", "keras3": "keras3.15"}[family],
@@ -223,8 +220,8 @@ def test_every_fixture_that_loads_is_fed_and_called(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_inputs_are_the_same_check(asked: Callable[[str], Answers], family: str) -> None:
     """
-    Of every fixture and model: the same values in the same batches, in dtypes that NumPy's files do
-    not know too.
+    Saved inputs have the same values in the same batches for every fixture and model, also in
+    dtypes that NumPy's files do not support.
     """
     answers = asked(family)
     fed = [
@@ -253,12 +250,12 @@ def test_both_libraries_are_fed_the_same(asked: Callable[[str], Answers], model:
     The same seed and the same model give the same values, in another process and under the other
     library.
     """
-    one, other = (asked(family).saved(model, "drawn") for family in FAMILIES)
-    assert sorted(one) == sorted(other)
-    assert all(np.array_equal(one[name], other[name]) for name in one)
-    told = [asked(family).told[model, "drawn"]["told"]["inputs"] for family in FAMILIES]
-    assert [{**entry, "how": None} for entry in told[0]] == [
-        {**entry, "how": None} for entry in told[1]
+    first, second = (asked(family).saved(model, "drawn") for family in FAMILIES)
+    assert sorted(first) == sorted(second)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    actual = [asked(family).told[model, "drawn"]["told"]["inputs"] for family in FAMILIES]
+    assert [{**entry, "how": None} for entry in actual[0]] == [
+        {**entry, "how": None} for entry in actual[1]
     ]
 
 
@@ -290,7 +287,10 @@ def test_ids_pass_through_floats(asked: Callable[[str], Answers], family: str) -
     """Through a Rescaling, which may change them, and through casts to a float and back."""
     answers = asked(family)
     fed = answers.saved("scaled", "drawn")
-    how = {one["name"]: one["how"] for one in answers.told["scaled", "drawn"]["told"]["inputs"]}
+    how = {
+        input_value["name"]: input_value["how"]
+        for input_value in answers.told["scaled", "drawn"]["told"]["inputs"]
+    }
     assert how["same"] == "IDs below 40, for same_words"
     assert how["through"] == "IDs below 60, for through_words"
     for name, count in (("half", 30), ("moved", 50)):
@@ -311,7 +311,10 @@ def test_values_have_the_statistics_of_their_normalization_layers(
     """
     answers = asked(family)
     fed = answers.saved("learnt", "drawn")
-    how = {one["name"]: one["how"] for one in answers.told["learnt", "drawn"]["told"]["inputs"]}
+    how = {
+        input_value["name"]: input_value["how"]
+        for input_value in answers.told["learnt", "drawn"]["told"]["inputs"]
+    }
     text = "normally distributed values with the mean and variance of {}"
     layers = {
         "plain": "plain_norm",
@@ -358,7 +361,8 @@ def test_masks_are_recognized_by_the_layer_argument(
     assert set(fed["square"].ravel().tolist()) == {1.0}
     assert len(set(fed["values"].ravel().tolist())) > 9
     ranges = {
-        one["name"]: one["range"] for one in answers.told["masked", "drawn"]["told"]["inputs"]
+        input_value["name"]: input_value["range"]
+        for input_value in answers.told["masked", "drawn"]["told"]["inputs"]
     }
     assert ranges == {"values": [-3.0, 3.0], "keep": [0.0, 1.0], "square": [0.0, 1.0]}
 
@@ -407,9 +411,9 @@ def test_open_dimensions_get_the_smallest_size_that_works(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """An image of unknown size has 32 x 32 pixels, and a series has 8 steps."""
-    told = asked(family).told
-    assert told["wide", "drawn"]["specs"] == [[8, 32, 32, 3]]
-    assert told["nested", "drawn"]["told"]["inputs"][1] == {
+    result = asked(family).told
+    assert result["wide", "drawn"]["specs"] == [[8, 32, 32, 3]]
+    assert result["nested", "drawn"]["told"]["inputs"][1] == {
         "name": "series",
         "shape": [8, 8, 4],
         "dtype": "float32",
@@ -423,13 +427,13 @@ def test_a_model_with_a_fixed_batch_size_gets_batches_of_this_size(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """A note names another requested size; a file with an incomplete batch is an error."""
-    told = asked(family).told
-    assert told["stateful", "drawn"]["batch_size"] == 4
-    assert told["stateful", "drawn"]["told"]["notes"] == []
-    assert told["stateful", "asked"]["told"]["notes"] == [
+    result = asked(family).told
+    assert result["stateful", "drawn"]["batch_size"] == 4
+    assert result["stateful", "drawn"]["told"]["notes"] == []
+    assert result["stateful", "asked"]["told"]["notes"] == [
         "the model accepts only batch size 4, not 6"
     ]
-    assert told["stateful", "six"]["refused"] == [
+    assert result["stateful", "six"]["refused"] == [
         "inputs-file",
         ("the model accepts only batches of 4 rows, but the file has 6 rows for input series"),
     ]
@@ -441,11 +445,11 @@ def test_given_rows_are_all_fed(asked: Callable[[str], Answers], family: str) ->
     A short batch is the last one, and floats are cast.
     """
     answers = asked(family)
-    told = answers.told["nested", "given"]
-    assert told["batches"] == [8, 8, 4]
-    assert told["specs"] == [[None, 12], [None, 5, 4], [None, 12]]
-    assert told["told"]["notes"] == []
-    assert [entry["how"] for entry in told["told"]["inputs"]] == [
+    result = answers.told["nested", "given"]
+    assert result["batches"] == [8, 8, 4]
+    assert result["specs"] == [[None, 12], [None, 5, 4], [None, 12]]
+    assert result["told"]["notes"] == []
+    assert [entry["how"] for entry in result["told"]["inputs"]] == [
         "given, cast from int64",
         "given, cast from float64",
         "given, cast from int64",
@@ -482,10 +486,10 @@ def test_inputs_of_subclassed_models_follow_from_built_layers(
 def test_another_seed_gives_other_values(asked: Callable[[str], Answers], family: str) -> None:
     """Another batch also has other values."""
     answers = asked(family)
-    one, other = (answers.saved("nested", what)["tokens"] for what in ("drawn", "other"))
-    assert len(other) == 3 * BATCHES
-    assert not np.array_equal(one[:3], other[:3])
-    assert not np.array_equal(one[:8], one[8:])
+    first, second = (answers.saved("nested", what)["tokens"] for what in ("drawn", "other"))
+    assert len(second) == 3 * BATCHES
+    assert not np.array_equal(first[:3], second[:3])
+    assert not np.array_equal(first[:8], first[8:])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -219,8 +219,8 @@ def ask(python: Path, family: str, jobs: list[Job], scratch: Path) -> list[Any]:
         env={**os.environ, **ENVIRONMENT},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: list[Any] = json.loads(results.read_text(encoding="utf-8"))
-    return found
+    result: list[Any] = json.loads(results.read_text(encoding="utf-8"))
+    return result
 
 
 @pytest.fixture(params=FAMILIES)
@@ -242,7 +242,7 @@ def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
     Zeros of both signs, subnormal numbers of float16, NaN and infinities on either side are counted
     as NumPy counts them.
     """
-    found = dict(zip(answers["awkward"]["fields"], answers["awkward"]["values"], strict=True))
+    actual = dict(zip(answers["awkward"]["fields"], answers["awkward"]["values"], strict=True))
     reference = np.array(AWKWARD, dtype="float32")
     with np.errstate(over="ignore"):
         scaled = (4 * np.array(MET)).astype("float16").astype("float32")
@@ -261,7 +261,7 @@ def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
         "largest": np.abs(scaled[np.isfinite(scaled)]).max(),
         "largest_reference": np.abs(reference[defined]).max(),
     }
-    assert found == pytest.approx(
+    assert actual == pytest.approx(
         {name: float(value) for name, value in expected.items()}, rel=1e-6
     )
 
@@ -289,14 +289,14 @@ def test_float32_is_the_reference_exactly(answers: dict[str, Any]) -> None:
     The same numbers under every power of two, with a Dropout in the model; nothing is lost, and no
     scale is needed.
     """
-    found = measured(answers, "float32")
-    assert found.quiet
-    assert not found.random
-    for trial in found.trials:
+    result = measured(answers, "float32")
+    assert result.quiet
+    assert not result.random
+    for trial in result.trials:
         assert trial.total.squared_error == 0
         assert trial.total.underflow == trial.total.overflow == trial.total.subnormal == 0
-        assert trial.loss == found.reference_loss
-    decision = loss_scales.loss_scale_decision(found)
+        assert trial.loss == result.reference_loss
+    decision = loss_scales.loss_scale_decision(result)
     assert decision.need is ScaleNeed.NONE
     assert not decision.matters
     assert decision.suggested is None
@@ -304,11 +304,11 @@ def test_float32_is_the_reference_exactly(answers: dict[str, Any]) -> None:
 
 def test_measured_gradients_in_bfloat16_need_no_loss_scale(answers: dict[str, Any]) -> None:
     """A loss scale does not reduce the rounding errors of bfloat16."""
-    found = measured(answers, "bfloat16")
-    one, other = found.trials[0].total, found.trials[-1].total
-    assert 2.0**-10 < one.relative_error < 0.05
-    assert one.underflow == other.underflow
-    assert loss_scales.loss_scale_decision(found).need is ScaleNeed.NONE
+    result = measured(answers, "bfloat16")
+    first, second = result.trials[0].total, result.trials[-1].total
+    assert 2.0**-10 < first.relative_error < 0.05
+    assert first.underflow == second.underflow
+    assert loss_scales.loss_scale_decision(result).need is ScaleNeed.NONE
 
 
 def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
@@ -318,73 +318,73 @@ def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
     A loss weight of 1e-6 brings gradients below float16; dynamic scaling from 2**15 brings them
     back at once.
     """
-    found = measured(answers, "tiny")
-    none, usual = found.at(1.0), found.at(2.0**15)
+    result = measured(answers, "tiny")
+    none, usual = result.at(1.0), result.at(2.0**15)
     assert none is not None
     assert usual is not None
     assert none.total.underflow_share > 0.2
     assert none.total.subnormal_share > 0.2
     assert usual.total.underflow_share < 0.01
     assert usual.total.overflow == 0
-    assert found.dynamic.scale == 2.0**15
-    decision = loss_scales.loss_scale_decision(found)
+    assert result.dynamic.scale == 2.0**15
+    decision = loss_scales.loss_scale_decision(result)
     assert decision.matters
     assert decision.need is ScaleNeed.SCALE
     assert decision.suggested == 2.0**15
     assert decision.losing
     assert "dense" in decision.losing[0]
-    assert found.outputs[0].weight == 1e-6
+    assert result.outputs[0].weight == 1e-6
 
 
 def test_a_scale_that_is_too_high_overflows(answers: dict[str, Any]) -> None:
     """2**24 leaves hardly a finite gradient, and a search finds the highest that does."""
-    found = measured(answers, "large")
-    large = found.at(2.0**24)
+    result = measured(answers, "large")
+    large = result.at(2.0**24)
     assert large is not None
     assert large.total.overflow_share > 0.5
-    assert found.workable is not None
-    highest, above = (found.at(scale * found.workable[1]) for scale in (1.0, 2.0))
+    assert result.workable is not None
+    highest, above = (result.at(scale * result.workable[1]) for scale in (1.0, 2.0))
     assert highest is not None
     assert above is not None
     assert highest.total.overflow == 0
     assert above.total.overflow > 0
-    assert not loss_scales.loss_scale_decision(found).matters
+    assert not loss_scales.loss_scale_decision(result).matters
 
 
 def test_a_dynamic_scale_settles_where_the_librarys_own_does(answers: dict[str, Any]) -> None:
     """Training with a LossScaleOptimizer comes to the same scale."""
-    found = measured(answers, "settling")
-    assert found.dynamic.skipped > 2
-    assert found.dynamic.scale == answers["settling"]["trained"]
+    result = measured(answers, "settling")
+    assert result.dynamic.skipped > 2
+    assert result.dynamic.scale == answers["settling"]["trained"]
 
 
 def test_each_output_has_its_loss_and_targets(answers: dict[str, Any]) -> None:
     """
     Outputs are named, the gradient of an embedding is dense, and layers with dropout are reported.
     """
-    found = measured(answers, "two")
+    result = measured(answers, "two")
     assert [
-        (output.output, output.source, output.targets, output.weight) for output in found.outputs
+        (output.output, output.source, output.targets, output.weight) for output in result.outputs
     ] == [
         ("a", "recorded", "normal", 0.5),
         ("b", "recorded", "binary", 2.0),
     ]
-    embedding = next(variable for variable in found.variables if variable.name == "embeddings")
+    embedding = next(variable for variable in result.variables if variable.name == "embeddings")
     assert embedding.flow == "float16"
     assert embedding.dtype == "float32"
-    assert all("lstm" in path for path in found.quiet)
-    assert not found.random
+    assert all("lstm" in path for path in result.quiet)
+    assert not result.random
 
 
 def test_outputs_of_a_subclassed_model_are_named_by_keys(answers: dict[str, Any]) -> None:
     """An output without a loss has none, and variables without an effect are reported."""
-    found = measured(answers, "subclassed")
-    assert [(output.output, output.loss, output.source) for output in found.outputs] == [
+    result = measured(answers, "subclassed")
+    assert [(output.output, output.loss, output.source) for output in result.outputs] == [
         ("hidden", None, "none"),
         ("score", "mean_absolute_error", "recorded"),
     ]
-    assert {path.rpartition("/")[2] for path in found.unconnected} == {"kernel", "bias"}
-    assert {variable.layer.rpartition("/")[2] for variable in found.variables} == {
+    assert {path.rpartition("/")[2] for path in result.unconnected} == {"kernel", "bias"}
+    assert {variable.layer.rpartition("/")[2] for variable in result.variables} == {
         "first",
         "second",
     }
@@ -417,16 +417,16 @@ def test_every_loss_of_the_library_has_suitable_targets(answers: dict[str, Any])
     Each loss is built from its config and is finite on class probabilities. Only CTC needs other
     outputs.
     """
-    found = answers["every loss"]["losses"]
+    result = answers["every loss"]["losses"]
     assert {"MeanSquaredError", "SparseCategoricalCrossentropy", "KLDivergence", "Poisson"} <= set(
-        found
+        result
     )
     assert [
         name
-        for name, (_, value) in found.items()
+        for name, (_, value) in result.items()
         if not isinstance(value, float) or not math.isfinite(value)
     ] in ([], ["CTC"])
-    kinds = {kind for kind, _ in found.values()}
+    kinds = {kind for kind, _ in result.values()}
     assert kinds == {"classes", "one-hot", "distribution", "binary", "counts", "positive", "normal"}
     assert all(math.isfinite(value) for _, value in answers["short names"]["losses"].values())
     assert {"mean_squared_error", "binary_crossentropy", "log_cosh", "hinge"} <= set(
@@ -436,9 +436,9 @@ def test_every_loss_of_the_library_has_suitable_targets(answers: dict[str, Any])
 
 def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
     """The decision reports this, and nothing runs."""
-    found = measured(answers, "frozen")
-    assert not found.variables
-    assert loss_scales.loss_scale_decision(found).need is ScaleNeed.NOTHING_TO_TRAIN
+    result = measured(answers, "frozen")
+    assert not result.variables
+    assert loss_scales.loss_scale_decision(result).need is ScaleNeed.NOTHING_TO_TRAIN
 
 
 def test_missing_gradient_is_an_error_with_the_op(answers: dict[str, Any]) -> None:
@@ -450,11 +450,11 @@ def test_missing_gradient_is_an_error_with_the_op(answers: dict[str, Any]) -> No
 
 def test_infinite_loss_stops_the_search_for_a_scale(answers: dict[str, Any]) -> None:
     """The forward pass overflows, so no scale is searched."""
-    found = measured(answers, "huge")
-    decision = loss_scales.loss_scale_decision(found)
+    result = measured(answers, "huge")
+    decision = loss_scales.loss_scale_decision(result)
     assert decision.need is ScaleNeed.NOT_FINITE
     assert "loss" in decision.sentences[0]
-    assert found.workable is None
+    assert result.workable is None
 
 
 REAL: Final = (
@@ -488,12 +488,12 @@ def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, fam
         chosen, ask(compat_python, family, jobs, tmp_path), strict=True
     ):
         assert answer["kept"], name
-        found = measured({name: answer}, name)
-        assert [output.source for output in found.outputs] == ["recorded"], name
-        decision = loss_scales.loss_scale_decision(found)
-        scale = found.recorded_scale
+        outcome = measured({name: answer}, name)
+        assert [output.source for output in outcome.outputs] == ["recorded"], name
+        decision = loss_scales.loss_scale_decision(outcome)
+        scale = outcome.recorded_scale
         assert value is None or scale == value, name
-        trial = found.at(scale)
+        trial = outcome.at(scale)
         assert trial is not None, name
         assert trial.total.overflow == 0, name
         assert decision.sentences[0].startswith("dropping the recorded loss scale"), decision

@@ -69,8 +69,8 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> An
         env={**os.environ, **ENVIRONMENT, **MEDDLING},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: Answers = json.loads(results.read_text(encoding="utf-8"))
-    return found
+    result: Answers = json.loads(results.read_text(encoding="utf-8"))
+    return result
 
 
 def signature(answers: Answers, case: str, policy: str) -> dict[str, Any]:
@@ -79,41 +79,41 @@ def signature(answers: Answers, case: str, policy: str) -> dict[str, Any]:
     if answer.get("code") == "no-rewrite" and policy == "mixed_bfloat16":
         pytest.skip(answer["message"])
     assert "code" not in answer, answer
-    found: dict[str, Any] = answer["signatures"][0]
-    assert found["refused"] is None, found
-    return found
+    result: dict[str, Any] = answer["signatures"][0]
+    assert result["refused"] is None, result
+    return result
 
 
 def call(found: dict[str, Any], path: str) -> dict[str, Any]:
     """Return what was measured of a scope."""
-    made: dict[str, Any] = next(one for one in found["calls"] if one["path"] == path)
-    return made
+    result: dict[str, Any] = next(item for item in found["calls"] if item["path"] == path)
+    return result
 
 
 def reductions(one: dict[str, Any]) -> dict[str, float]:
     """Return the reductions of a call's only output."""
     (output,) = one["outputs"]
-    found: dict[str, float] = output["accumulated"]
-    return found
+    result: dict[str, float] = output["accumulated"]
+    return result
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("case", RUNNING, ids=lambda case: Path(case).name)
 def test_rewritten(answers: Answers, case: str, policy: str) -> None:
     """Nothing changed that TensorFlow's lists deny, and everything is measured that was found."""
-    found = signature(answers, case, policy)
-    rewrite = codec.read(checks.GraphRewrite, found["rewrite"])
+    result = signature(answers, case, policy)
+    rewrite = codec.read(checks.GraphRewrite, result["rewrite"])
     assert rewrite.ops == sum(rewrite.by_type.values())
     assert bool(rewrite.ops) == (rewrite.unchanged is None) == bool(rewrite.casts)
     assert "deny" not in {
         graph_ops.amp_list(op, policy.removeprefix("mixed_")) for op in rewrite.by_type
     }
-    assert found["outputs"]
+    assert result["outputs"]
     assert all(
-        output["accumulated"]["elements"] for one in found["calls"] for output in one["outputs"]
+        output["accumulated"]["elements"] for item in result["calls"] for output in item["outputs"]
     )
-    assert [one["path"] for one in found["calls"]] == list(
-        dict.fromkeys(one["path"] for one in found["calls"])
+    assert [item["path"] for item in result["calls"]] == list(
+        dict.fromkeys(item["path"] for item in result["calls"])
     )
 
 
@@ -141,10 +141,10 @@ def test_layers_of_a_graph_are_reported_by_scope(
     answers: Answers, case: str, paths: list[str], policy: str
 ) -> None:
     """Each layer has its compute dtype, and differs only by rounding."""
-    found = signature(answers, case, policy)
+    result = signature(answers, case, policy)
     dtype = policy.removeprefix("mixed_")
-    assert [one["path"] for one in found["calls"]] == paths
-    for one in found["calls"]:
+    assert [item["path"] for item in result["calls"]] == paths
+    for one in result["calls"]:
         assert (one["compute_reference"], one["compute_candidate"]) == ("float32", dtype)
         assert one["depth"] > 0 or one["class_name"] == "Relu"
         assert 0 < reductions(one)["largest_error"] < 0.1 * reductions(one)["largest_candidate"]
@@ -162,17 +162,17 @@ def test_signature_passes_if_only_rounding_differs(
         "name": "cpu",
         "kind": "cpu",
     }
-    found = {**signature(answers, case, policy), "device": device}
-    (run,) = answering.runs_from_json([found], Tolerances(), SafetyRule())
+    actual = {**signature(answers, case, policy), "device": device}
+    (run,) = answering.runs_from_json([actual], Tolerances(), SafetyRule())
     assert run.verdict.passed, run.verdict
     assert not run.missing
 
 
 def test_emulated_float16_rounds_like_numpy(answers: Answers) -> None:
     """On a CPU, float16 equals rounding with NumPy before and after each product in float32."""
-    found = signature(answers, "dense", "mixed_float16")
-    assert found["rewrite"]["option"] == "auto_mixed_precision_cpu"
-    (output,) = found["outputs"]
+    result = signature(answers, "dense", "mixed_float16")
+    assert result["rewrite"]["option"] == "auto_mixed_precision_cpu"
+    (output,) = result["outputs"]
     assert output["accumulated"]["largest_error"] == pytest.approx(
         answers["oracle"]["emulated"], rel=1e-3
     )
@@ -181,7 +181,8 @@ def test_emulated_float16_rounds_like_numpy(answers: Answers) -> None:
 def test_twins_run_once(answers: Answers) -> None:
     """Signatures run by themselves unless graph, inputs, variables and outputs are the same."""
     assert {
-        one["signature"]: one["aliases"] for one in answers["twins"]["mixed_float16"]["signatures"]
+        item["signature"]: item["aliases"]
+        for item in answers["twins"]["mixed_float16"]["signatures"]
     } == {
         "serving_default": ["a_twin"],
         **{name: [] for name in ("input", "op", "output", "variable")},
@@ -194,15 +195,18 @@ def test_twins_run_once(answers: Answers) -> None:
 @pytest.mark.parametrize("case", RUNNING, ids=lambda case: Path(case).name)
 def test_kept_ops_compute_in_float32(answers: Answers, case: str, policy: str) -> None:
     """The kept and the changed ops are at most all ops."""
-    found = signature(answers, case, policy)
-    rewrite = codec.read(checks.GraphRewrite, found["rewrite"])
+    result = signature(answers, case, policy)
+    rewrite = codec.read(checks.GraphRewrite, result["rewrite"])
     assert rewrite.dtype == policy.removeprefix("mixed_")
-    assert sum(sum(one.ops.values()) for one in rewrite.kept) + rewrite.ops <= rewrite.total
-    whole = {one.scope for one in rewrite.kept if one.is_whole}
+    assert (
+        sum(sum(kept_entry.ops.values()) for kept_entry in rewrite.kept) + rewrite.ops
+        <= rewrite.total
+    )
+    whole = {kept_entry.scope for kept_entry in rewrite.kept if kept_entry.is_whole}
     assert all(
-        one["compute_candidate"] == one["compute_reference"]
-        for one in found["calls"]
-        if one["path"] in whole
+        item["compute_candidate"] == item["compute_reference"]
+        for item in result["calls"]
+        if item["path"] in whole
     )
 
 
@@ -236,15 +240,15 @@ def test_stateful_ops_behave_equally_in_both_graphs(answers: Answers, policy: st
     """
     Both graphs start with the same variables, share random numbers, and look up the same words.
     """
-    found = signature(answers, "stateful", policy)
-    assert reductions(call(found, "counted"))["squared_reference"] == pytest.approx(
+    result = signature(answers, "stateful", policy)
+    assert reductions(call(result, "counted"))["squared_reference"] == pytest.approx(
         answers["oracle"]["counted"], rel=1e-5
     )
     assert (
-        reductions(call(found, "noisy"))["largest_error"]
-        < 0.02 * reductions(call(found, "noisy"))["largest_candidate"]
+        reductions(call(result, "noisy"))["largest_error"]
+        < 0.02 * reductions(call(result, "noisy"))["largest_candidate"]
     )
-    outputs = {output["name"]: output for output in found["outputs"]}
+    outputs = {output["name"]: output for output in result["outputs"]}
     assert [outputs[name]["accumulated"]["differing"] for name in ("class", "id", "line")] == [
         0,
         0,
@@ -259,12 +263,12 @@ def test_graph_without_ops_to_rewrite_is_reported_as_unchanged(
     answers: Answers, policy: str
 ) -> None:
     """A graph that already has 16 bits is also unchanged."""
-    found = signature(answers, "nothing", policy)
-    assert found["rewrite"]["unchanged"] == (
+    result = signature(answers, "nothing", policy)
+    assert result["rewrite"]["unchanged"] == (
         "the rewrite changes nothing: this graph has no matrix products, "
         "convolutions or RNN kernels in float32"
     )
-    assert reductions(call(found, "scaled"))["largest_error"] == 0
+    assert reductions(call(result, "scaled"))["largest_error"] == 0
     mixed = signature(answers, MIXED, policy)["rewrite"]
     assert mixed["narrow_before"] > 0
     assert mixed["unchanged"].startswith(
@@ -281,8 +285,8 @@ def test_loops_are_rewritten(answers: Answers) -> None:
     old = answers["old_loop"]["mixed_float16"]["signatures"][0]["refused"]
     assert old["code"] == "rewrite-failed"
     assert "--to mixed_bfloat16" in old["message"]
-    found = signature(answers, "old_loop", "mixed_bfloat16")
-    assert [one["path"] for one in found["calls"]] == ["while", "head/cond"]
+    result = signature(answers, "old_loop", "mixed_bfloat16")
+    assert [item["path"] for item in result["calls"]] == ["while", "head/cond"]
 
 
 def test_unsupported_measurements_are_rejected_with_a_suggestion(answers: Answers) -> None:

@@ -40,8 +40,8 @@ def test_models_that_the_guard_accepts_touch_no_other_files(
 ) -> None:
     """The models are hostile or odd, and a part of them loads."""
     tally = volume.Tally()
-    found = loading.batch(Random(_SEED), str(compat_python), tmp_path, tally, _MODELS)  # noqa: S311  # no secret
-    assert found.touched == {}
+    result = loading.batch(Random(_SEED), str(compat_python), tmp_path, tally, _MODELS)  # noqa: S311  # no secret
+    assert result.touched == {}
     assert tally.executions == _MODELS
     assert all(
         tally.outcomes[f"{library} loaded"] >= _MODELS // 50
@@ -67,6 +67,6 @@ def test_hostile_models_touch_files_without_the_guard(compat_python: Path, tmp_p
     )
     assert hostile.refusal(writes)
     assert hostile.refusal(reads)
-    found = loading.load(str(compat_python), [writes, reads], tmp_path)
-    assert set(found.touched) == {-1, 0, 1}
-    assert any(MARKER in line for line in found.touched[0])
+    result = loading.load(str(compat_python), [writes, reads], tmp_path)
+    assert set(result.touched) == {-1, 0, 1}
+    assert any(MARKER in line for line in result.touched[0])

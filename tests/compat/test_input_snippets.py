@@ -43,15 +43,15 @@ for number in range(40):
 @pytest.fixture(scope="module")
 def folder(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with two models and the data that they are fed with."""
-    made = tmp_path_factory.mktemp("snippets")
+    result = tmp_path_factory.mktemp("snippets")
     rows = "".join(f"{20 + number},{1000.5 * number}\n" for number in range(70))
-    (made / "validation.csv").write_text(f"age,income\n{rows}", encoding="utf-8")
+    (result / "validation.csv").write_text(f"age,income\n{rows}", encoding="utf-8")
     environment = {**os.environ, **ENVIRONMENT, "KERAS_BACKEND": "tensorflow"}
     command = [str(compat_python), "-c", MODELS]
-    subprocess.run(command, cwd=made, env=environment, check=True, timeout=SECONDS)
+    subprocess.run(command, cwd=result, env=environment, check=True, timeout=SECONDS)
     for number, code in enumerate(SNIPPETS):
-        (made / f"my_data_{number}.py").write_text(code, encoding="utf-8")
-    return made
+        (result / f"my_data_{number}.py").write_text(code, encoding="utf-8")
+    return result
 
 
 def test_snippets_have_at_most_ten_lines() -> None:
@@ -86,9 +86,9 @@ def test_snippets_feed_a_model(
     """Each snippet feeds all of its data, without ``--trust``."""
     monkeypatch.chdir(folder)
     options = ("--to", "mixed_bfloat16", "--python", str(compat_python), "--format", "json")
-    found = run("check", model, "--inputs", function, *options)
-    assert found.code in {0, 1, 5}, found.err
-    (told,) = json.loads(found.out)["check"]["runs"]
-    assert (told["inputs"]["kind"], told["inputs"]["batches"]) == ("given", batches)
-    assert told["inputs"]["batch_size"] == 32
-    assert told["inputs"]["notes"] == []
+    result = run("check", model, "--inputs", function, *options)
+    assert result.code in {0, 1, 5}, result.err
+    (outcome,) = json.loads(result.out)["check"]["runs"]
+    assert (outcome["inputs"]["kind"], outcome["inputs"]["batches"]) == ("given", batches)
+    assert outcome["inputs"]["batch_size"] == 32
+    assert outcome["inputs"]["notes"] == []

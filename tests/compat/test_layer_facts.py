@@ -34,8 +34,8 @@ def answers(python: Path, library: str) -> dict[str, dict[str, Any]]:
         env={**os.environ, **ENVIRONMENT},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return {public_class_name(name): answer for name, answer in found.items()}
+    result: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return {public_class_name(name): answer for name, answer in result.items()}
 
 
 @pytest.mark.parametrize(("library", "family"), [("keras", KERAS3), ("tf_keras", KERAS2)])
@@ -59,5 +59,5 @@ def test_arguments_of_calls_equal_those_of_keras3(compat_python: Path) -> None:
     for name, answer in answers(compat_python, "keras").items():
         facts = layer_facts(name)
         if VARIABLE.isdisjoint(answer["call"]) and facts.category is not Category.BASE:
-            said = answer["call"] if len(answer["call"]) > ONLY_INPUT else ["inputs", "training"]
-            assert list(facts.call) == said, name
+            result = answer["call"] if len(answer["call"]) > ONLY_INPUT else ["inputs", "training"]
+            assert list(facts.call) == result, name

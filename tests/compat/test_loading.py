@@ -52,8 +52,8 @@ def _recorded(case: Case) -> dict[str, bool]:
 def _cell(verdict: Verdict, loads: bool) -> str:  # noqa: FBT001
     """Return what was predicted, and behind a slash what was, where they are not the same word."""
     actual = "loads" if loads else "refuses"
-    said = "loads" if verdict.loads else "not judged" if verdict.not_judged else "refuses"
-    return said if said == actual else f"{said} / {actual}"
+    result = "loads" if verdict.loads else "not judged" if verdict.not_judged else "refuses"
+    return result if result == actual else f"{result} / {actual}"
 
 
 def test_known_verdicts_agree_with_the_loads(answers: Callable[[str], Answers]) -> None:

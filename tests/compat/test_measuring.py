@@ -48,8 +48,8 @@ def reduced(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     grouped = defaultdict(list)
-    for one in json.loads(results.read_text(encoding="utf-8")):
-        grouped[one["how"]].append(one)
+    for item in json.loads(results.read_text(encoding="utf-8")):
+        grouped[item["how"]].append(item)
     return grouped
 
 
@@ -92,29 +92,31 @@ def test_reductions_equal_those_of_numpy(reduced: Mapping[str, Sequence[Any]], h
     """
     assert reduced[how]
     assert not [
-        (*one["of"], one["kind"], found)
-        for one in reduced[how]
-        if (found := wrong(one["found"], one["expected"]))
+        (*item["of"], item["kind"], found)
+        for item in reduced[how]
+        if (found := wrong(item["found"], item["expected"]))
     ]
 
 
 def test_equal_tensors_have_no_error(reduced: Mapping[str, Sequence[Any]]) -> None:
     """The squared error is exactly 0."""
     same = [
-        one for one in reduced["full"] if one["kind"] == "rounded" and one["of"][0] == one["of"][1]
+        item
+        for item in reduced["full"]
+        if item["kind"] == "rounded" and item["of"][0] == item["of"][1]
     ]
     assert same
-    assert {one["found"]["squared_error"] for one in same} == {0.0}
+    assert {item["found"]["squared_error"] for item in same} == {0.0}
 
 
 def test_values_that_are_not_floats_are_compared_for_equality(
     reduced: Mapping[str, Sequence[Any]],
 ) -> None:
     """Only the number of elements and of differing elements is measured."""
-    for one in reduced["other"]:
-        measured = {name: value for name, value in one["found"].items() if value is not None}
+    for item in reduced["other"]:
+        measured = {name: value for name, value in item["found"].items() if value is not None}
         assert [measured.pop("elements"), measured.pop("differing"), measured] == [
-            *one["expected"],
+            *item["expected"],
             {},
         ]
 
@@ -122,9 +124,9 @@ def test_values_that_are_not_floats_are_compared_for_equality(
 def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) -> None:
     """The child's fields are those of the value, and the constant layer shows 2 instead of 10."""
     one = next(
-        one
-        for one in reduced["full"]
-        if one["kind"] == "constant" and one["of"] == ["float32", "float16"]
+        item
+        for item in reduced["full"]
+        if item["kind"] == "constant" and item["of"] == ["float32", "float16"]
     )
     assert set(one["found"]) == set(TensorReductions.__dataclass_fields__)
     assert metrics(codec.read(TensorReductions, one["found"]), "float16").pair == (10.0, 2.0)
@@ -133,5 +135,5 @@ def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) ->
 def test_exponents_equal_those_of_float32(reduced: Mapping[str, Sequence[Any]]) -> None:
     """Zeros, subnormal numbers and infinite values are excluded."""
     assert len(reduced["exponents"]) > 50
-    assert not [one for one in reduced["exponents"] if one["found"] != one["expected"]]
-    assert any(one["expected"] for one in reduced["exponents"])
+    assert not [item for item in reduced["exponents"] if item["found"] != item["expected"]]
+    assert any(item["expected"] for item in reduced["exponents"])

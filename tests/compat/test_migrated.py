@@ -140,16 +140,16 @@ def answers(compat_python: Path, written: Written) -> Callable[[str], Answers]:
 
     @cache
     def asked(library: str) -> Answers:
-        jobs = [one.job() for one in written.files if one.loads_in(library)]
+        jobs = [file.job() for file in written.files if file.loads_in(library)]
         originals = {
-            one.case.path: Migrated(case=one.case, to=None, path=one.case.path)
-            for one in written.files
-            if one.to is None
+            file.case.path: Migrated(case=file.case, to=None, path=file.case.path)
+            for file in written.files
+            if file.to is None
         }
         return ask(
             compat_python,
             library,
-            [*jobs, *(one.job() for one in originals.values() if one.loads_in(library))],
+            [*jobs, *(item.job() for item in originals.values() if item.loads_in(library))],
         )
 
     return asked
@@ -157,12 +157,16 @@ def answers(compat_python: Path, written: Written) -> Callable[[str], Answers]:
 
 def outputs(loaded: Loaded) -> Iterator[Any]:
     """Yield what a model made, as arrays."""
-    for one in loaded.outputs:
+    for output in loaded.outputs:
         dtype = (
-            np.dtype(ml_dtypes.bfloat16) if one["dtype"] == "bfloat16" else np.dtype(one["dtype"])
+            np.dtype(ml_dtypes.bfloat16)
+            if output["dtype"] == "bfloat16"
+            else np.dtype(output["dtype"])
         )
         if dtype.kind != "O":
-            yield np.frombuffer(bytes.fromhex(one["bytes"]), dtype=dtype).reshape(one["shape"])
+            yield np.frombuffer(bytes.fromhex(output["bytes"]), dtype=dtype).reshape(
+                output["shape"]
+            )
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -175,41 +179,41 @@ def test_migrated_files_load_with_the_planned_dtypes(
     release: str,
 ) -> None:
     """
-    Whatever migrate wrote, the library loads and calls it where the report says so, and every layer
-    has the dtypes that the report says.
+    The library loads and calls each migrated file if the report says so, and each layer has the
+    reported dtypes.
     """
     wrong = []
     asked = answers(library)
-    for one in (
-        one for one in written.files if one.case.release == release and one.loads_in(library)
+    for item in (
+        file for file in written.files if file.case.release == release and file.loads_in(library)
     ):
-        loaded = asked.loaded[one.job()]
+        loaded = asked.loaded[item.job()]
         listed = any(
             verdict.loader == library and verdict.not_judged is not None
-            for verdict in one.model.releases.values()
+            for verdict in item.model.releases.values()
         )
         count(
             library,
-            f"migrated {one.case.format}",
+            f"migrated {item.case.format}",
             files=1,
             load=loaded.error is None,
             refused=loaded.error is not None,
             open=listed,
         )
         if loaded.error is not None:
-            wrong += [] if listed else [f"{one.case.file} to {one.to}: {loaded.error}"]
+            wrong += [] if listed else [f"{item.case.file} to {item.to}: {loaded.error}"]
             continue
         compared, found = 0, []
-        for text in _dtypes(library, one, loaded.layers):
+        for text in _dtypes(library, item, loaded.layers):
             compared += 1
             found += [text] if text else []
         count(
             library,
-            f"migrated {one.case.format}",
+            f"migrated {item.case.format}",
             layers=compared,
             same_dtypes=compared - len(found),
         )
-        wrong += [f"{one.case.file} to {one.to}: {text}" for text in found]
+        wrong += [f"{item.case.file} to {item.to}: {text}" for text in found]
     assert not wrong, "\n".join(wrong)
 
 
@@ -235,11 +239,11 @@ def _dtypes(library: str, one: Migrated, live: tuple[Mapping[str, Any], ...]) ->
                 else f"{layer.path}: {layer.policy}, loaded {record['tensor_dtype']}"
             )
         elif not any(excuses(library, one.case, record) for _, excuses in LOADED_OTHERWISE):
-            said, loaded = (
+            actual, loaded = (
                 (layer.compute_dtype, layer.variable_dtype),
                 (record["compute_dtype"], record["variable_dtype"]),
             )
-            yield "" if said == loaded else f"{layer.path}: {said}, loaded {loaded}"
+            yield "" if actual == loaded else f"{layer.path}: {actual}, loaded {loaded}"
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -257,24 +261,24 @@ def test_modernized_files_predict_the_same_as_the_original(
     """
     wrong = []
     asked = answers(library)
-    for one in (
-        one
-        for one in written.files
-        if one.case.release == release and one.to is None and one.loads_in(library)
+    for item in (
+        file
+        for file in written.files
+        if file.case.release == release and file.to is None and file.loads_in(library)
     ):
-        loaded = asked.loaded[one.job()]
+        loaded = asked.loaded[item.job()]
         if loaded.error is not None or not loaded.outputs:
             continue
-        original = Migrated(case=one.case, to=None, path=one.case.path)
+        original = Migrated(case=item.case, to=None, path=item.case.path)
         reference = asked.loaded.get(original.job()) if original.loads_in(library) else None
         if reference is not None and reference.error is None:
             same = loaded.outputs == reference.outputs
-            count(library, f"migrated {one.case.format}", bit_for_bit=same)
-            wrong += [] if same else [f"{one.case.file}: predicts other bits than the original"]
+            count(library, f"migrated {item.case.format}", bit_for_bit=same)
+            wrong += [] if same else [f"{item.case.file}: predicts other bits than the original"]
         else:
-            difference = _beyond(one, loaded)
-            count(library, f"migrated {one.case.format}", within_8_eps=difference is None)
-            wrong += [f"{one.case.file}: {difference}"] if difference else []
+            difference = _beyond(item, loaded)
+            count(library, f"migrated {item.case.format}", within_8_eps=difference is None)
+            wrong += [f"{item.case.file}: {difference}"] if difference else []
     assert not wrong, "\n".join(wrong)
 
 
@@ -307,18 +311,18 @@ def test_blocked_migrations_name_a_layer_and_a_reason(written: Written) -> None:
 
 def test_migrated_policies_load_in_the_newest_releases(written: Written) -> None:
     """No migrated file fails to load in the newest releases because of its policies."""
-    for one in written.files:
-        for verdict in one.model.releases.values():
+    for file in written.files:
+        for verdict in file.model.releases.values():
             if (
                 verdict.loader in LIBRARIES
-                and one.case.format != "keras-dir"
-                and not one.case.keras3
+                and file.case.format != "keras-dir"
+                and not file.case.keras3
             ):
-                assert not ABOUT_POLICIES.match(verdict.reason or ""), (one.case.path, verdict)
+                assert not ABOUT_POLICIES.match(verdict.reason or ""), (file.case.path, verdict)
 
 
 def test_the_directory_of_migrated_files_holds_nothing_else(written: Written) -> None:
     """No draft, no backup: what was written and nothing beside it."""
-    expected = {Path(one.path) for one in written.files}
+    expected = {Path(file.path) for file in written.files}
     for directory in {path.parent for path in expected}:
         assert set(directory.iterdir()) <= expected

@@ -54,9 +54,9 @@ def test_verdict_agrees_with_the_library(
     differing = []
     asked = answers(library)
     for case in (case for case in SAMPLE if case.release == release):
-        said, error = verdict(case, library), asked.loaded[job(case)].error
-        left = said is None or said.not_judged is not None
-        agree = said is not None and said.loads == (error is None)
+        actual, error = verdict(case, library), asked.loaded[job(case)].error
+        left = actual is None or actual.not_judged is not None
+        agree = actual is not None and actual.loads == (error is None)
         count(
             library,
             case.format,
@@ -69,7 +69,8 @@ def test_verdict_agrees_with_the_library(
         if not left and not agree:
             differing.append(
                 f"{release}/{case.file}: the report says "
-                f"{said.reason or 'loads' if said else 'nothing'}, the library {error or 'loads'}"
+                f"{actual.reason or 'loads' if actual else 'nothing'}, the library "
+                f"{error or 'loads'}"
             )
     assert not differing, "\n".join(differing)
 
@@ -140,10 +141,10 @@ def test_layers_without_a_stored_policy_have_the_global_policy(
         for policy, expected in ((OTHER, "bfloat16"), (None, "float32")):
             loaded = answers(library).loaded[job(case, policy)]
             if loaded.error is not None:
-                said = verdict(case, library)
+                result = verdict(case, library)
                 differences += (
                     [f"{case.release}/{case.file} under {policy}: {loaded.error}"]
-                    if said is None or said.loads
+                    if result is None or result.loads
                     else []
                 )
                 continue

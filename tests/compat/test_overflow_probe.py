@@ -54,14 +54,14 @@ def test_features_above_the_float16_range_overflow_without_data(
     Inputs around 0 are finite in every layer, and the synthetic inputs for this model are not.
     """
     kept = Assignment(pattern=layer, policy="mixed_float16")
-    wanted = replace(HALF, candidate=Options(to="mixed_float16", assignments=(kept,)))
-    found = _check(probed / library / f"{model}.keras", tools, wanted)
-    (run,) = found.runs
+    expected = replace(HALF, candidate=Options(to="mixed_float16", assignments=(kept,)))
+    result = _check(probed / library / f"{model}.keras", tools, expected)
+    (run,) = result.runs
     assert run.inputs.inputs[0].how == (
         f"normally distributed values with the mean and variance of {layer.partition('/')[2]}"
     )
     assert run.verdict.first_not_finite == layer
-    assert "output scores contains NaN or infinity" in headline(found)
+    assert "output scores contains NaN or infinity" in headline(result)
     assert run.overflow_probe is None
 
 
@@ -72,11 +72,11 @@ def test_inputs_that_are_normalized_show_no_error_that_data_would_not(
 ) -> None:
     """Drawn from the moving mean and variance; the same model fails on N(0, 1)."""
     path = probed / library / f"{model}.keras"
-    found = _check(path, tools)
-    (run,) = found.runs
-    assert found.holds, run.verdict.missed
-    assert "; synthetic inputs show only rounding" in headline(found)
-    assert all(one.changes is not None and one.changes.varies for one in run.outputs)
+    result = _check(path, tools)
+    (run,) = result.runs
+    assert result.holds, run.verdict.missed
+    assert "; synthetic inputs show only rounding" in headline(result)
+    assert all(output.changes is not None and output.changes.varies for output in run.outputs)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -86,8 +86,8 @@ def test_inputs_of_another_range_fail(
     """This result shows that the previous test can fail."""
     inputs = tmp_path / "inputs.npy"
     np.save(inputs, np.random.default_rng(1).normal(size=(16, FEATURES)).astype("float32"))
-    found = _check(probed / library / "narrow.keras", tools, replace(HALF, inputs=inputs))
-    (run,) = found.runs
+    result = _check(probed / library / "narrow.keras", tools, replace(HALF, inputs=inputs))
+    (run,) = result.runs
     assert run.verdict.first_not_finite == "net/hidden"  # what it gets is kept in float32
     assert run.overflow_probe is None
 
@@ -97,18 +97,18 @@ def test_probe_finds_the_factor_and_the_layer(
     library: str, probed: Path, tools: TensorFlowTools
 ) -> None:
     """Sums of four inputs of 3, the largest synthetic ones, are the first to leave float16."""
-    found = _check(probed / library / "wide.keras", tools)
-    (run,) = found.runs
+    result = _check(probed / library / "wide.keras", tools)
+    (run,) = result.runs
     probe = run.overflow_probe
     assert probe is not None
     assert probe.factor is not None
     assert (probe.path, probe.class_name) == ("net/wide", "Dense")
     exact = LARGEST_FINITE["float16"] / (FEATURES * WEIGHT * 3)
     assert probe.finite_to <= exact <= probe.factor <= 1.2 * probe.finite_to
-    assert found.holds
+    assert result.holds
     assert (
         f"float16 overflows in net/wide (Dense) at inputs {probe.factor:g} times larger than these"
-        in headline(found)
+        in headline(result)
     )
 
 
@@ -125,9 +125,9 @@ def test_nothing_is_probed_without_floats_or_float16(
     library: str, model: str, changes: dict[str, Any], probed: Path, tools: TensorFlowTools
 ) -> None:
     """The trials that search for an origin are not probed either."""
-    found = _check(probed / library / f"{model}.keras", tools, replace(HALF, **changes))
-    assert [run.overflow_probe for run in found.runs] == [None]
-    assert "times larger" not in headline(found)
+    result = _check(probed / library / f"{model}.keras", tools, replace(HALF, **changes))
+    assert [run.overflow_probe for run in result.runs] == [None]
+    assert "times larger" not in headline(result)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -135,8 +135,8 @@ def test_probe_ends_if_inputs_exceed_the_float16_range(
     library: str, probed: Path, tools: TensorFlowTools
 ) -> None:
     """Only JSON contains the largest factor of a model without an overflow."""
-    found = _check(probed / library / "narrow.keras", tools)
-    (probe,) = (run.overflow_probe for run in found.runs)
+    result = _check(probed / library / "narrow.keras", tools)
+    (probe,) = (run.overflow_probe for run in result.runs)
     assert probe is not None
     assert probe.factor is not None  # exponentials overflow first
     wide = _check(probed / library / "broad.keras", tools)

@@ -89,14 +89,14 @@ class Answer:
     @property
     def run(self) -> Mapping[str, Any]:
         """The only run of the check."""
-        (found,) = self.check["runs"]
-        return dict(found)
+        (result,) = self.check["runs"]
+        return dict(result)
 
     @property
     def advice(self) -> Mapping[str, Any] | None:
         """The layers to keep in float32."""
-        found: Mapping[str, Any] | None = self.check["advice"]
-        return found
+        result: Mapping[str, Any] | None = self.check["advice"]
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -138,14 +138,14 @@ def checked(tools: TensorFlowTools, find: Find) -> Checked:
             custom_objects=tuple(case["arguments"][1:]),
             path=(str(planted.directory),),
         )
-        wanted = CheckOptions(
+        check_options = CheckOptions(
             candidate=Options(to=case["to"]),
             inputs=planted.directory / case["inputs"],
             isolated=True,
         )
-        found = checks.check(model, None, wanted, allowed)
-        report = json_reporter(REPORT).render(Checks(check=found), View())
-        return Answer(code=FAILED - found.holds, check=json.loads(report)["check"], stderr="")
+        result = checks.check(model, None, check_options, allowed)
+        report = json_reporter(REPORT).render(Checks(check=result), View())
+        return Answer(code=FAILED - result.holds, check=json.loads(report)["check"], stderr="")
 
     return check
 
@@ -196,9 +196,9 @@ def test_planted_weakness_fails_the_check(
     checked: Checked, library: str, name: str, seed: int
 ) -> None:
     """The outputs change by more than is safe."""
-    found = checked(library, name, seed)
-    assert found.code == FAILED
-    assert found.check["answer"] == ("undecided" if name in BY_NATURE else "not-safe")
+    result = checked(library, name, seed)
+    assert result.code == FAILED
+    assert result.check["answer"] == ("undecided" if name in BY_NATURE else "not-safe")
 
 
 @cases(*WEAK)
@@ -219,16 +219,16 @@ def test_origin_is_the_planted_place(
 @cases(*WEAK, without=BY_NATURE)
 def test_layers_to_keep_are_found(checked: Checked, library: str, name: str, seed: int) -> None:
     """With these in float32 the check passed, and the command has no more patterns than layers."""
-    found = checked(library, name, seed)
-    assert found.advice is not None
-    assert found.advice["verified"] is True
-    assert found.advice["layers"]
-    assert found.advice["trials"] >= 1
-    if found.check["command"] is None:  # with all layers in float32, nothing changes
-        assert found.advice["unfit"]
-    elif found.advice["policy"] is None:
-        patterns = [word for word in found.check["command"] if word.endswith("=float32")]
-        assert 1 <= len(patterns) <= len(found.advice["layers"])
+    result = checked(library, name, seed)
+    assert result.advice is not None
+    assert result.advice["verified"] is True
+    assert result.advice["layers"]
+    assert result.advice["trials"] >= 1
+    if result.check["command"] is None:  # with all layers in float32, nothing changes
+        assert result.advice["unfit"]
+    elif result.advice["policy"] is None:
+        patterns = [word for word in result.check["command"] if word.endswith("=float32")]
+        assert 1 <= len(patterns) <= len(result.advice["layers"])
 
 
 @cases("subclassed-block", "drifting-cumsum", "float-ids")
@@ -258,9 +258,9 @@ def test_no_command_is_printed_if_float32_fails_too(
     checked: Checked, library: str, name: str, seed: int
 ) -> None:
     """NaN in the reference is named, and no set of layers is advised."""
-    found = checked(library, name, seed)
-    assert found.check["command"] is None
-    assert found.advice is None or not (found.advice["verified"] or found.advice["layers"])
+    result = checked(library, name, seed)
+    assert result.check["command"] is None
+    assert result.advice is None or not (result.advice["verified"] or result.advice["layers"])
 
 
 @cases("shared-nested")
@@ -278,11 +278,11 @@ def test_model_without_a_weakness_passes(
     checked: Checked, library: str, name: str, seed: int
 ) -> None:
     """Clean models, masks of minus infinity and dead outputs pass, without an origin or advice."""
-    found = checked(library, name, seed)
-    assert found.code == PASSED, found.run["verdict"]["sentence"]
-    assert found.check["answer"] != "not-safe"
-    assert found.run["origin"] is None
-    assert found.advice is None
+    result = checked(library, name, seed)
+    assert result.code == PASSED, result.run["verdict"]["sentence"]
+    assert result.check["answer"] != "not-safe"
+    assert result.run["origin"] is None
+    assert result.advice is None
 
 
 @pytest.mark.parametrize("library", [library for library, _ in UPCAST])
@@ -300,8 +300,10 @@ def test_dead_output_is_not_comparable(
     """An output that is zero for all inputs shows nothing, and the other output does."""
     dead = find(library, name, seed).case["not_comparable"]
     outputs = checked(library, name, seed).run["outputs"]
-    found = {one["name"].rpartition("/")[2]: one["verdict"]["not_comparable"] for one in outputs}
-    assert {name for name, why in found.items() if why is not None} == set(dead)
+    actual = {
+        output["name"].rpartition("/")[2]: output["verdict"]["not_comparable"] for output in outputs
+    }
+    assert {name for name, why in actual.items() if why is not None} == set(dead)
 
 
 @cases("attention-mask")

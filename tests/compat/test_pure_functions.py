@@ -142,11 +142,11 @@ def test_listed_functions_reach_nothing(called: Traced) -> None:
 
 def test_listed_functions_have_no_parameter_for_a_place_or_a_function(called: Traced) -> None:
     """No argument of theirs names a file, an address or a device, or is called."""
-    found = {
+    actual = {
         end.arguments[0]: sorted((PLACES | CALLABLES) & set(end.out.split()))
         for end in called.ended
     }
-    assert {name: parameters for name, parameters in found.items() if parameters} == {}
+    assert {name: parameters for name, parameters in actual.items() if parameters} == {}
 
 
 @pytest.mark.parametrize(

@@ -280,9 +280,9 @@ def registry(compat_python: Path) -> Registry:
         env=environment,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: Registry = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) > LEAST
-    return found
+    result: Registry = json.loads(done.stdout.splitlines()[-1])
+    assert len(result) > LEAST
+    return result
 
 
 def complaints(registry: Registry, names: Sequence[str]) -> Iterator[str]:

@@ -40,7 +40,7 @@ def outcomes(
     def outcomes_of(library: str) -> Outcomes:
         recipes = [recipe_from_seed(seed, library) for seed in SEEDS]
         folder = tmp_path_factory.mktemp(library).resolve()
-        return {one.seed: one for one in run_campaign(recipes, compat_python, folder)}
+        return {item.seed: item for item in run_campaign(recipes, compat_python, folder)}
 
     return outcomes_of
 
@@ -71,16 +71,16 @@ def test_converted_random_models_are_correct_or_rejected(
 @pytest.mark.parametrize(
     "library",
     [
-        pytest.param(one, marks=pytest.mark.xdist_group(f"random models of {one}"))
-        for one in LIBRARIES
+        pytest.param(item, marks=pytest.mark.xdist_group(f"random models of {item}"))
+        for item in LIBRARIES
     ],
 )
 def test_most_random_models_are_converted(
     outcomes: Callable[[str], Outcomes], library: str
 ) -> None:
     """A test in which every model is rejected would prove nothing."""
-    built = [one for one in outcomes(library).values() if one.word != "reference failed"]
+    built = [item for item in outcomes(library).values() if item.word != "reference failed"]
     # Of the few of a sample, more can be among those that are refused.
     built_share, good_share = (0.8, 0.6) if EVERY_CASE else (0.5, 0.3)
     assert len(built) > built_share * len(SEEDS)
-    assert sum(one.word in GOOD for one in built) > good_share * len(built)
+    assert sum(item.word in GOOD for item in built) > good_share * len(built)

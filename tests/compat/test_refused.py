@@ -87,13 +87,13 @@ def _forced(case: Case, to: str, target: Path) -> Forced | None:
         document_format="savedmodel",
         options=WriteOptions(in_place=True, backup=False),
     )
-    wanted = reading.load_model(apply_edits(loaded.document, plan.edits, ())).model
+    expected = reading.load_model(apply_edits(loaded.document, plan.edits, ())).model
     return Forced(
         case=case,
         to=to,
         path=str(target),
         refused=tuple(refusal.path for refusal in plan.refusals if refusal.path is not None),
-        wanted={layer.path: layer.variable_dtype for layer in wanted.layers},
+        wanted={layer.path: layer.variable_dtype for layer in expected.layers},
     )
 
 
@@ -110,10 +110,10 @@ def test_plans_rejected_for_a_checkpoint_fail_to_load(compat_python: Path, tmp_p
         if (one := _forced(case, to, tmp_path / f"{case.release}-{case.name}-{to}"))
     ]
     assert len(forced) > len(saved)
-    answers = ask(compat_python, TF_KERAS, [one.job() for one in forced])
+    answers = ask(compat_python, TF_KERAS, [item.job() for item in forced])
     loaded = [
-        f"{one.case.release}/{one.case.name} to {one.to}"
-        for one in forced
-        if not one.confirms(answers.loaded[one.job()])
+        f"{item.case.release}/{item.case.name} to {item.to}"
+        for item in forced
+        if not item.confirms(answers.loaded[item.job()])
     ]
     assert not loaded

@@ -79,14 +79,14 @@ def checked(
     tools: TensorFlowTools, model: Path, inputs: str = "inputs.npz", **options: Any
 ) -> Check:
     """Return a check of a model with the inputs beside it."""
-    (found,) = discovery.inputs([str(model)])
-    wanted = CheckOptions(candidate=Options(**options), inputs=model.with_name(inputs))
-    return checks.check(found, None, wanted, tools)
+    (result,) = discovery.inputs([str(model)])
+    check_options = CheckOptions(candidate=Options(**options), inputs=model.with_name(inputs))
+    return checks.check(result, None, check_options, tools)
 
 
 def errors(call: LayerCall) -> list[Metrics]:
     """Return the accumulated errors of a call."""
-    return [one.accumulated for one in call.outputs if one.accumulated is not None]
+    return [output.accumulated for output in call.outputs if output.accumulated is not None]
 
 
 def selected(found: Check, model: Path) -> list[str]:
@@ -118,16 +118,16 @@ def test_overflowing_blocks_become_one_pattern(
 ) -> None:
     """The pattern selects the layers that the trial kept, and the command writes a safe file."""
     model = residual / f"{name}{SUFFIXES[library]}"
-    found = checked(tools, model, to="mixed_float16")
-    assert found.answer is Answer.NOT_SAFE
-    assert found.runs[0].origin is not None
-    assert found.runs[0].origin.path == f"net/blk_{min(STREAMS[name].overflowing)}_up"
-    assert found.advice is not None
-    assert not found.advice.is_unfit
-    assert found.migration is not None
-    assert [one.pattern for one in found.migration.assignments] == [pattern]
-    assert sorted(selected(found, model)) == sorted(found.advice.layers)
-    assert applied(found, model, tools).answer is Answer.SAFE
+    result = checked(tools, model, to="mixed_float16")
+    assert result.answer is Answer.NOT_SAFE
+    assert result.runs[0].origin is not None
+    assert result.runs[0].origin.path == f"net/blk_{min(STREAMS[name].overflowing)}_up"
+    assert result.advice is not None
+    assert not result.advice.is_unfit
+    assert result.migration is not None
+    assert [assignment.pattern for assignment in result.migration.assignments] == [pattern]
+    assert sorted(selected(result, model)) == sorted(result.advice.layers)
+    assert applied(result, model, tools).answer is Answer.SAFE
 
 
 @pytest.mark.parametrize(
@@ -159,19 +159,19 @@ def test_the_first_set_is_enough_in_a_deep_model(
     """The layers that overflow and those that get their outputs, as one pattern."""
     monkeypatch.setattr(check_trials, "MOST_TRIALS", FEW_TRIALS)
     model = deep / f"{name}{SUFFIXES[library]}"
-    found = checked(tools, model, to="mixed_float16")
-    assert found.answer is Answer.NOT_SAFE
-    assert found.runs[0].origin is not None
-    assert found.runs[0].origin.path == origin
-    assert found.advice is not None
-    assert len(found.advice.layers) == 2 * len(STREAMS[name].overflowing)
+    result = checked(tools, model, to="mixed_float16")
+    assert result.answer is Answer.NOT_SAFE
+    assert result.runs[0].origin is not None
+    assert result.runs[0].origin.path == origin
+    assert result.advice is not None
+    assert len(result.advice.layers) == 2 * len(STREAMS[name].overflowing)
     loaded = reading.load_model(format_detection.document(model, str(model)))
-    layers = dict.fromkeys(found.advice.layers, "float32")
+    layers = dict.fromkeys(result.advice.layers, "float32")
     options = planning.with_layers(loaded, Options(to="mixed_float16"), layers)
-    assert [one.pattern for one in options.assignments] == [pattern]
-    if not found.advice.is_unfit:
-        assert found.migration == options
-        assert applied(found, model, tools).answer is Answer.SAFE
+    assert [assignment.pattern for assignment in options.assignments] == [pattern]
+    if not result.advice.is_unfit:
+        assert result.migration == options
+        assert applied(result, model, tools).answer is Answer.SAFE
 
 
 @LIBRARIES
@@ -180,11 +180,11 @@ def test_a_deep_stream_out_of_range_needs_bfloat16(
 ) -> None:
     """All layers receive what does not fit into float16."""
     model = deep / f"deep-stream{SUFFIXES[library]}"
-    found = checked(tools, model, to="mixed_float16")
-    assert found.answer is Answer.NOT_SAFE
-    assert "; mixed_float16 does not suit this model (" in headline(found)
-    assert headline(found).endswith("); mixed_bfloat16 does")
-    assert found.migration == Options(to="mixed_bfloat16")
+    result = checked(tools, model, to="mixed_float16")
+    assert result.answer is Answer.NOT_SAFE
+    assert "; mixed_float16 does not suit this model (" in headline(result)
+    assert headline(result).endswith("); mixed_bfloat16 does")
+    assert result.migration == Options(to="mixed_bfloat16")
 
 
 @LIBRARIES
@@ -192,12 +192,14 @@ def test_layers_of_a_safe_candidate_are_compared_in_few_rows(
     residual: Path, tools: TensorFlowTools, library: str
 ) -> None:
     """The outputs in all of them."""
-    found = checked(tools, residual / f"plain{SUFFIXES[library]}", to="mixed_float16")
-    assert found.answer is Answer.SAFE
-    (run,) = found.runs
+    result = checked(tools, residual / f"plain{SUFFIXES[library]}", to="mixed_float16")
+    assert result.answer is Answer.SAFE
+    (run,) = result.runs
     assert run.inputs.layer_rows == LAYER_ROWS
-    assert [one.samples for one in run.answers] == [ROWS]
-    sizes = {metrics.elements for one in run.calls for metrics in errors(one) if not one.is_model}
+    assert [answer.samples for answer in run.answers] == [ROWS]
+    sizes = {
+        metrics.elements for call in run.calls for metrics in errors(call) if not call.is_model
+    }
     assert sizes == {LAYER_ROWS * CLASSES}
     assert {metrics.elements for metrics in errors(run.calls[-1])} == {ROWS * CLASSES}
 
@@ -208,10 +210,10 @@ def test_a_row_behind_the_compared_ones_is_explained(
 ) -> None:
     """Layers are compared in the rows that become NaN, whichever they are."""
     model = residual / f"plain{SUFFIXES[library]}"
-    found = checked(tools, model, "large-row.npz", to="mixed_float16")
-    assert found.answer is Answer.NOT_SAFE
-    (run,) = found.runs
-    assert [(one.samples, one.spoiled) for one in run.answers] == [(MANY, 1)]
+    result = checked(tools, model, "large-row.npz", to="mixed_float16")
+    assert result.answer is Answer.NOT_SAFE
+    (run,) = result.runs
+    assert [(answer.samples, answer.spoiled) for answer in run.answers] == [(MANY, 1)]
     assert run.inputs.layer_rows == EXPLAINED_ROWS
     assert run.origin is not None
     assert run.origin.path == "net/blk_0_up"
@@ -223,14 +225,14 @@ def test_model_that_needs_the_range_of_bfloat16_is_reported(
 ) -> None:
     """All blocks overflow in float16, and the command is for the policy that was tried."""
     model = residual / f"all{SUFFIXES[library]}"
-    found = checked(tools, model, to="mixed_float16")
-    assert found.advice is not None
-    assert found.advice.is_unfit
-    assert 2 * len(found.advice.layers) > found.advice.choices
-    assert "; mixed_float16 does not suit this model (" in headline(found)
-    assert headline(found).endswith("); mixed_bfloat16 does")
-    assert found.migration == Options(to="mixed_bfloat16")
-    assert applied(found, model, tools).answer is Answer.SAFE
+    result = checked(tools, model, to="mixed_float16")
+    assert result.advice is not None
+    assert result.advice.is_unfit
+    assert 2 * len(result.advice.layers) > result.advice.choices
+    assert "; mixed_float16 does not suit this model (" in headline(result)
+    assert headline(result).endswith("); mixed_bfloat16 does")
+    assert result.migration == Options(to="mixed_bfloat16")
+    assert applied(result, model, tools).answer is Answer.SAFE
 
 
 @LIBRARIES
@@ -239,28 +241,30 @@ def test_model_that_needs_the_precision_of_float16_is_reported(
 ) -> None:
     """In bfloat16, rounding removes the differences between classes."""
     model = residual / f"offset{SUFFIXES[library]}"
-    found = checked(tools, model, to="mixed_bfloat16")
-    assert found.answer is Answer.NOT_SAFE
-    assert found.advice is not None
-    assert found.advice.policy == "mixed_float16"
-    assert headline(found).endswith("); mixed_float16 does")
-    assert found.migration == Options(to="mixed_float16")
-    assert applied(found, model, tools).answer is Answer.SAFE
+    result = checked(tools, model, to="mixed_bfloat16")
+    assert result.answer is Answer.NOT_SAFE
+    assert result.advice is not None
+    assert result.advice.policy == "mixed_float16"
+    assert headline(result).endswith("); mixed_float16 does")
+    assert result.migration == Options(to="mixed_float16")
+    assert applied(result, model, tools).answer is Answer.SAFE
 
 
 def test_safe_candidate_has_a_command_with_the_options_of_the_check(
     residual: Path, tools: TensorFlowTools
 ) -> None:
     """The command contains the policy and the other options of the check."""
-    found = checked(tools, residual / "one.keras", to="mixed_bfloat16", include_exceptions=True)
-    assert found.answer is Answer.SAFE
-    assert found.migration == Options(to="mixed_bfloat16", include_exceptions=True)
+    result = checked(tools, residual / "one.keras", to="mixed_bfloat16", include_exceptions=True)
+    assert result.answer is Answer.SAFE
+    assert result.migration == Options(to="mixed_bfloat16", include_exceptions=True)
 
 
 def test_nothing_to_write_has_no_command(residual: Path, tools: TensorFlowTools) -> None:
     """The layers of the file have the policy of the check already, or it compares two files."""
     model = residual / "one.keras"
     assert checked(tools, model, to="float32").migration is None
-    inputs = [one for path in (model, model) for one in discovery.inputs([str(path)])]
-    wanted = CheckOptions(inputs=model.with_name("inputs.npz"))
-    assert checks.check(inputs[0], inputs[1], wanted, tools).migration is None
+    inputs = [
+        input_value for path in (model, model) for input_value in discovery.inputs([str(path)])
+    ]
+    check_options = CheckOptions(inputs=model.with_name("inputs.npz"))
+    assert checks.check(inputs[0], inputs[1], check_options, tools).migration is None

@@ -110,7 +110,7 @@ def retraced(
 ) -> tuple[Retraced, ...]:
     """Trace every SavedModel anew."""
     base = tmp_path_factory.mktemp("retraced")
-    found = []
+    actual = []
     for case in SAVED:
         for to in targets(case):
             target = base / case.release / to / case.name
@@ -121,19 +121,19 @@ def retraced(
                 Destination(output=target),
                 tools,
             )
-            found.append(Retraced(case=case, to=to, result=result))
-    return tuple(found)
+            actual.append(Retraced(case=case, to=to, result=result))
+    return tuple(actual)
 
 
 def written(retraced: tuple[Retraced, ...]) -> Iterator[tuple[Retraced, Migration, Path]]:
     """Yield what was written."""
-    for one in retraced:
+    for item in retraced:
         if (
-            isinstance(one.result, Migration)
-            and one.result.status is Status.WRITTEN
-            and isinstance(one.result.target, Path)
+            isinstance(item.result, Migration)
+            and item.result.status is Status.WRITTEN
+            and isinstance(item.result.target, Path)
         ):
-            yield one, one.result, one.result.target
+            yield item, item.result, item.result.target
 
 
 def test_every_savedmodel_is_re_exported_or_fails_for_a_known_reason(
@@ -143,13 +143,13 @@ def test_every_savedmodel_is_re_exported_or_fails_for_a_known_reason(
     No child process crashes, and predictions are within the tolerance. Known failures are listed.
     """
     wrong = []
-    for one in retraced:
-        if isinstance(one.result, Failure):
-            known = REFUSED.get(f"{one.case.release}/{one.case.name}") == one.result.code
-            wrong += [] if known else [f"{one.name}: {one.result.code}: {one.result.message}"]
-        elif isinstance(one.result, Migration) and one.result.status is Status.MISSED:
-            wrong.append(f"{one.name}: {one.result.comparison}")
-        done = isinstance(one.result, Migration) and one.result.status is Status.WRITTEN
+    for item in retraced:
+        if isinstance(item.result, Failure):
+            known = REFUSED.get(f"{item.case.release}/{item.case.name}") == item.result.code
+            wrong += [] if known else [f"{item.name}: {item.result.code}: {item.result.message}"]
+        elif isinstance(item.result, Migration) and item.result.status is Status.MISSED:
+            wrong.append(f"{item.name}: {item.result.comparison}")
+        done = isinstance(item.result, Migration) and item.result.status is Status.WRITTEN
         count(LIBRARY, "retraced savedmodel", files=1, load=done, refused=not done)
     assert not wrong, "\n".join(wrong)
 
@@ -232,12 +232,14 @@ def test_the_library_loads_the_planned_policies(
                 or not dtypes.is_float(layer.compute_dtype)
             ):
                 continue
-            said, found = (
+            result, actual = (
                 (layer.compute_dtype, layer.variable_dtype),
                 (record["compute_dtype"], record["variable_dtype"]),
             )
             wrong += (
-                [] if said == found else [f"{one.name}: {layer.path} is {said}, loaded {found}"]
+                []
+                if result == actual
+                else [f"{one.name}: {layer.path} is {result}, loaded {actual}"]
             )
     assert not wrong, "\n".join(wrong)
 
@@ -257,10 +259,10 @@ def test_missing_custom_classes_are_errors_with_their_names(
     compat_python: Path, tmp_path: Path
 ) -> None:
     """The error names the layer, the class and the option."""
-    found = list(discovery.inputs([str(FIXTURES / "tf2.3/subclassed")]))
+    actual = list(discovery.inputs([str(FIXTURES / "tf2.3/subclassed")]))
     with Worker(Interpreter(python=str(compat_python))) as worker:
         (result,) = migrate_all(
-            found,
+            actual,
             Options(to="float32", retrace=True),
             Destination(output=tmp_path / "x"),
             TensorFlowTools(worker=worker),

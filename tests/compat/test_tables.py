@@ -33,10 +33,10 @@ def test_table_of_a_real_model_needs_no_trust(models: Path, name: str, *, fills:
     1).
     """
     document = format_detection.document(models / name, name)
-    found = (
+    result = (
         untrusted_code.reasons_of_file(document)
         if document.config_part is None
         else untrusted_code.reasons_not_to_run(reading.load_model(document))
     )
-    assert [reason.what for reason in found] == []
+    assert [reason.what for reason in result] == []
     assert (FILLS in document.ops) == fills

@@ -76,20 +76,20 @@ def checked(labelled: Path, tools: TensorFlowTools, monkeypatch: pytest.MonkeyPa
         metric: str | None = None,
         **options: Any,
     ) -> Check:
-        (found,) = discovery.inputs([str(labelled / (model + SUFFIXES[library]))])
-        wanted = metric_options(
+        (result,) = discovery.inputs([str(labelled / (model + SUFFIXES[library]))])
+        expected = metric_options(
             labelled / labels if labels is not None else None,
             metric,
             options.pop("max_drop", None),
             has_inputs=True,
         )
         return checks.check(
-            found,
+            result,
             None,
             CheckOptions(
                 candidate=options.pop("candidate", Options(to=POLICY)),
                 inputs=labelled / "inputs.npz",
-                metric=wanted,
+                metric=expected,
                 **options,
             ),
             tools,
@@ -107,7 +107,7 @@ def metric_of(found: Check) -> TaskMetric:
 
 def as_earlier(found: Check) -> Any:
     """Return a check as a later one reads its report."""
-    reporter = next(one for one in CHECK_REPORTERS if one.name == "json")
+    reporter = next(reporter for reporter in CHECK_REPORTERS if reporter.name == "json")
     return earlier_check("before.json", reporter.render(Checks(check=found), View()).encode())
 
 
@@ -119,55 +119,55 @@ def test_metrics_of_the_library_equal_those_of_evaluate(
     """The metrics cover all batches, and the last batch may be shorter."""
     truth = json.loads((labelled / "truth.json").read_text(encoding="utf-8"))[library]
     for name in METRICS[kind]:
-        found = checked("several", library, f"{library}-{kind}.npz", name, batch_size=48)
-        (one,) = metric_of(found).outputs
+        result = checked("several", library, f"{library}-{kind}.npz", name, batch_size=48)
+        (one,) = metric_of(result).outputs
         assert one.output == kind
         assert one.reference == pytest.approx(truth[kind][name], rel=1e-4, abs=1e-5)
         assert one.candidate == pytest.approx(one.reference, abs=0.01)
-        assert found.holds
+        assert result.holds
 
 
 def test_direction_of_each_metric_agrees_with_keras3(labelled: Path) -> None:
     """The test covers each metric for which Keras 3 defines a direction."""
     truth = json.loads((labelled / "truth.json").read_text(encoding="utf-8"))["directions"]
-    told = {name: one for name, one in truth.items() if one[0] is not None}
-    assert len(told) > 15
-    assert {name: one for name, one in told.items() if (one[0] == "up") is not one[1]} == {}
+    actual = {name: one for name, one in truth.items() if one[0] is not None}
+    assert len(actual) > 15
+    assert {name: one for name, one in actual.items() if (one[0] == "up") is not one[1]} == {}
 
 
 @LIBRARIES
 def test_a_small_error_that_changes_classes_fails(checked: Checked, library: str) -> None:
     """All errors are within their tolerances; the layers to keep are found all the same."""
     follow = Options(to=POLICY, outputs=Outputs.FOLLOW)
-    found = checked("shifted", library, f"{library}-shifted.npy", "accuracy", candidate=follow)
-    assert not found.holds
-    (run,) = found.runs
+    result = checked("shifted", library, f"{library}-shifted.npy", "accuracy", candidate=follow)
+    assert not result.holds
+    (run,) = result.runs
     assert not run.verdict.missed
-    metric = metric_of(found)
+    metric = metric_of(result)
     assert metric.name == "sparse_categorical_accuracy"
     assert metric.worst.reference == 1.0
     assert metric.worst.candidate < 0.9
-    assert found.advice is not None
-    assert found.advice.layers == ("net/logits", "net/out")
-    float32 = [Assignment(pattern=path, policy="float32") for path in found.advice.layers]
+    assert result.advice is not None
+    assert result.advice.layers == ("net/logits", "net/out")
+    float32 = [Assignment(pattern=path, policy="float32") for path in result.advice.layers]
     kept = replace(follow, assignments=tuple(float32))
     assert checked("shifted", library, f"{library}-shifted.npy", "accuracy", candidate=kept).holds
-    found = checked(
+    result = checked(
         "shifted", library, f"{library}-shifted.npy", "accuracy", candidate=follow, max_drop=1.0
     )
-    assert not found.holds  # whatever the metric may lose
+    assert not result.holds  # whatever the metric may lose
 
 
 @LIBRARIES
 def test_functions_of_the_user_are_called_with_arrays(checked: Checked, library: str) -> None:
     """Without trust, and with whatever outputs have labels."""
     labels = f"{library}-classes.npy"
-    found = metric_of(checked("classes", library, labels, "labelled_functions:right"))
-    assert found.worst.reference == pytest.approx(1 - 20 / ROWS)
-    assert found.higher_is_better
-    found = metric_of(checked("classes", library, labels, "labelled_functions:wrong"))
-    assert found.worst.reference == pytest.approx(20 / ROWS)
-    assert not found.higher_is_better
+    result = metric_of(checked("classes", library, labels, "labelled_functions:right"))
+    assert result.worst.reference == pytest.approx(1 - 20 / ROWS)
+    assert result.higher_is_better
+    result = metric_of(checked("classes", library, labels, "labelled_functions:wrong"))
+    assert result.worst.reference == pytest.approx(20 / ROWS)
+    assert not result.higher_is_better
 
 
 @LIBRARIES
@@ -177,9 +177,9 @@ def test_metric_functions_receive_outputs_by_name(
     """The function receives the outputs with labels."""
     arrays = np.load(labelled / f"{library}.npz")
     np.savez(labelled / "two.npz", classes=arrays["classes"], binary=arrays["binary"])
-    found = metric_of(checked("several", library, "two.npz", "labelled_functions:both"))
-    assert [one.output for one in found.outputs] == [None]
-    assert found.worst.reference == pytest.approx(1 - 20 / ROWS)
+    result = metric_of(checked("several", library, "two.npz", "labelled_functions:both"))
+    assert [output.output for output in result.outputs] == [None]
+    assert result.worst.reference == pytest.approx(1 - 20 / ROWS)
 
 
 @LIBRARIES
@@ -189,10 +189,12 @@ def test_every_output_with_labels_has_a_metric(
     """The accuracy of each output is the one that ``compile`` chooses."""
     arrays = np.load(labelled / f"{library}.npz")
     np.savez(labelled / "two.npz", classes=arrays["classes"], binary=arrays["binary"])
-    found = metric_of(checked("several", library, "two.npz", "accuracy"))
-    assert found.name == "accuracy"
-    assert {one.output: round(one.reference, 4) for one in found.outputs}["classes"] == 0.9
-    assert {one.output for one in found.outputs} == {"classes", "binary"}
+    result = metric_of(checked("several", library, "two.npz", "accuracy"))
+    assert result.name == "accuracy"
+    assert {output.output: round(output.reference, 4) for output in result.outputs}[
+        "classes"
+    ] == 0.9
+    assert {output.output for output in result.outputs} == {"classes", "binary"}
 
 
 @LIBRARIES
@@ -238,14 +240,14 @@ def test_unsuitable_labels_and_metrics_give_a_one_line_error(
 def test_graphs_have_no_metric(labelled: Path, tools: TensorFlowTools) -> None:
     """A check that silently left it out would pass."""
     graph = FIXTURES / "keras3.15/global_mixed_float16.export"
-    (found,) = discovery.inputs([str(graph)])
-    wanted = CheckOptions(
+    (result,) = discovery.inputs([str(graph)])
+    check_options = CheckOptions(
         candidate=Options(to="mixed_bfloat16"),
         inputs=labelled / "inputs.npz",
         metric=metric_options(labelled / "keras-classes.npy", "auc", None, has_inputs=True),
     )
     with pytest.raises(UsageError, match="runs as a graph, for which --metric is not available"):
-        checks.check(found, None, wanted, tools)
+        checks.check(result, None, check_options, tools)
 
 
 @LIBRARIES
@@ -257,37 +259,42 @@ def test_repeated_check_has_no_regression(checked: Checked, library: str) -> Non
     assert now.holds
     assert now.comparison is not None
     assert (now.comparison.differences, now.comparison.notes) == ((), ())
-    other = next(one for one in SUFFIXES if one != library)
+    other = next(item for item in SUFFIXES if item != library)
     assert checked("classes", other, earlier=as_earlier(before)).holds
 
 
 @LIBRARIES
 def test_a_checkpoint_that_overflows_is_a_regression(checked: Checked, library: str) -> None:
-    """Of its layer, its output and its metric; and the other way round nothing is."""
+    """
+    The layer, the output and the metric of the checkpoint are regressions; in the other direction
+    nothing is.
+    """
     labels = f"{library}-classes.npy"
     before = checked("classes", library, labels, "accuracy", isolated=True)
     now = checked("scaled", library, labels, "accuracy", earlier=as_earlier(before))
     assert now.comparison is not None
-    found = {one.path: one.change for one in now.comparison.regressions}
-    assert found["net/hidden"] is Change.EXCEEDS
-    assert found["classes"] is Change.EXCEEDS
+    actual = {item.path: item.change for item in now.comparison.regressions}
+    assert actual["net/hidden"] is Change.EXCEEDS
+    assert actual["classes"] is Change.EXCEEDS
     assert not now.holds
     back = checked("classes", library, labels, "accuracy", earlier=as_earlier(now))
     assert back.holds
     assert back.comparison is not None
-    assert Change.WITHIN in {one.change for one in back.comparison.differences}
+    assert Change.WITHIN in {difference.change for difference in back.comparison.differences}
 
 
 @LIBRARIES
 def test_layers_to_keep_also_remove_the_regression(checked: Checked, library: str) -> None:
     """The trials compare, too: the printed command passes."""
     before = as_earlier(checked("classes", library))
-    found = checked("scaled", library, earlier=before)
-    assert found.advice is not None
-    assert found.advice.layers
+    result = checked("scaled", library, earlier=before)
+    assert result.advice is not None
+    assert result.advice.layers
     kept = Options(
         to=POLICY,
-        assignments=tuple(Assignment(pattern=one, policy="float32") for one in found.advice.layers),
+        assignments=tuple(
+            Assignment(pattern=layer, policy="float32") for layer in result.advice.layers
+        ),
     )
     now = checked("scaled", library, earlier=before, candidate=kept)
     assert now.holds

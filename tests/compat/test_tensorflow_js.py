@@ -74,9 +74,9 @@ def test_predictions_are_equal(converted: Callable[[str], Path], library: str, n
     expected = list(np.load(place / "expected.npz").values())
     assert len(outputs) == len(expected)
     for output, values in zip(outputs, expected, strict=True):
-        found = np.array(output["values"], "float32").reshape(output["shape"])
-        assert found.shape == values.shape
-        assert np.max(np.abs(found - values)) <= NEAR * max(1.0, float(np.max(np.abs(values))))
+        result = np.array(output["values"], "float32").reshape(output["shape"])
+        assert result.shape == values.shape
+        assert np.max(np.abs(result - values)) <= NEAR * max(1.0, float(np.max(np.abs(values))))
 
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])

@@ -51,8 +51,8 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
         env={**os.environ, **ENVIRONMENT},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
+    return result
 
 
 def _ids(path: Path) -> str:
@@ -73,10 +73,10 @@ def _said(path: Path) -> dict[str, Counter[tuple[str, str, tuple[str, ...]]]]:
 @pytest.mark.parametrize("path", SAVED_MODELS, ids=_ids)
 def test_every_op_has_the_dtypes_of_tensorflow(path: Path, answers: dict[str, Answer]) -> None:
     """Scope, op, float dtypes and count agree for every op that a signature runs."""
-    said = _said(path)
+    result = _said(path)
     for signature, rows in answers[str(path)].items():
         expected = Counter({(scope, op, tuple(dtypes)): count for scope, op, dtypes, count in rows})
-        assert said.get(signature, Counter()) == expected
+        assert result.get(signature, Counter()) == expected
 
 
 @pytest.mark.parametrize("path", SAVED_MODELS, ids=_ids)

@@ -54,7 +54,7 @@ class Compiled:
 
 def compiled() -> list[Compiled]:
     """Return every compiled fixture with what is judged of it."""
-    found = []
+    actual = []
     for file, row in RECORDED.items():
         if "compiled" in row:
             loaded = reading.load_model(format_detection.document(FIXTURES / file, file))
@@ -62,8 +62,8 @@ def compiled() -> list[Compiled]:
                 loaded.document, loaded.placed, keras3=loaded.origins[-1].id.startswith("keras3")
             )
             assert evidence is not None
-            found.append(Compiled(file=file, format=loaded.document.format, evidence=evidence))
-    return found
+            actual.append(Compiled(file=file, format=loaded.document.format, evidence=evidence))
+    return actual
 
 
 def ask(
@@ -102,19 +102,21 @@ def test_training_configurations_load_or_fail_as_predicted(
     fails.
     """
     cases = compiled()
-    jobs = [[one.format, str(FIXTURES / one.file), mode] for one in cases for mode in (False, True)]
-    said = [
+    jobs = [
+        [case.format, str(FIXTURES / case.file), mode] for case in cases for mode in (False, True)
+    ]
+    actual = [
         event["outcome"] for event in ask(compat_python, "writer.load", library, jobs, tmp_path)
     ]
     wrong, compared = [], 0
-    for one, plain, whole in zip(cases, said[::2], said[1::2], strict=True):
-        found = verdict(one.evidence, library)
-        if plain == "ok" and found.doubt is None:
+    for one, plain, whole in zip(cases, actual[::2], actual[1::2], strict=True):
+        result = verdict(one.evidence, library)
+        if plain == "ok" and result.doubt is None:
             compared += 1
             wrong += (
                 []
-                if (whole == "ok") is (found.outcome is Outcome.LOADS)
-                else [f"{one.file}: {found.reason or 'taken'}, the library {whole}"]
+                if (whole == "ok") is (result.outcome is Outcome.LOADS)
+                else [f"{one.file}: {result.reason or 'taken'}, the library {whole}"]
             )
     assert not wrong, "\n".join(wrong)
     assert compared > 15
@@ -125,12 +127,12 @@ def test_optimizer_state_is_restored_unless_reported_as_lost(
     compat_python: Path, tmp_path: Path, library: str
 ) -> None:
     """The state of an optimizer is complete after loading, unless a row reports the loss."""
-    cases = [one for one in compiled() if one.file in STATE]
+    cases = [item for item in compiled() if item.file in STATE]
     events = ask(
         compat_python,
         "writer.training_state",
         library,
-        [[one.format, str(FIXTURES / one.file)] for one in cases],
+        [[case.format, str(FIXTURES / case.file)] for case in cases],
         tmp_path,
     )
     wrong, compared = [], 0

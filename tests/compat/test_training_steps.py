@@ -56,9 +56,9 @@ NO_NADAM: Final = "Nadam"
 
 def _weights(trained: Dialogue, library: str, file: Path | str) -> list[list[float]]:
     """Return the weights after more training."""
-    found = trained.answer((library, str(file)))
-    assert isinstance(found, list), found
-    return found
+    result = trained.answer((library, str(file)))
+    assert isinstance(result, list), result
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +85,8 @@ def test_the_other_library_continues_training(
         lost = [note.message for note in done.plan.notes if note.code == _LOST]
         assert bool(lost) is ((name, library, target) in LOST), lost
         if not lost:
-            expected, found = _weights(trained, library, source), _weights(trained, target, output)
-            assert _largest_gap(expected, found) <= NEAR
+            expected, actual = _weights(trained, library, source), _weights(trained, target, output)
+            assert _largest_gap(expected, actual) <= NEAR
 
 
 def _largest_gap(expected: list[list[float]], found: list[list[float]]) -> float:
@@ -108,8 +108,8 @@ def test_keras_2_continues_training_in_the_other_format(
         output = tmp_path / ("model.h5" if source.endswith("keras") else "model.keras")
         done = policytool.migrate(source, target="tf_keras", output=output, verify=False)
         assert _LOST not in {note.code for note in done.plan.notes}
-        expected, found = (_weights(trained, "tf_keras", file) for file in (source, output))
-        assert expected == found
+        expected, result = (_weights(trained, "tf_keras", file) for file in (source, output))
+        assert expected == result
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -120,8 +120,8 @@ def test_an_older_release_continues_training(trained: Dialogue, tmp_path: Path, 
         done = policytool.migrate(source, target="keras3.10", output=output, verify=False)
         assert done.status is Status.WRITTEN
         assert _LOST not in {note.code for note in done.plan.notes}
-        expected, found = (_weights(trained, "keras", file) for file in (source, output))
-        assert expected == found
+        expected, result = (_weights(trained, "keras", file) for file in (source, output))
+        assert expected == result
 
 
 @pytest.mark.parametrize("target", ["keras3", "tf_keras"])
@@ -145,5 +145,5 @@ def test_training_continues_from_files_of_old_releases(
         assert [NO_NADAM in message for message in lost] == [True]
         return
     assert not lost
-    found = _weights(trained, "keras" if target == "keras3" else "tf_keras", output)
-    assert _largest_gap(expected, found) <= NEAR
+    result = _weights(trained, "keras" if target == "keras3" else "tf_keras", output)
+    assert _largest_gap(expected, result) <= NEAR

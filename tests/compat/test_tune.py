@@ -84,7 +84,7 @@ class Tuned:
     @property
     def trials(self) -> dict[Kept, Mapping[str, Any]]:
         """Every trial, by the layers that it kept."""
-        return {frozenset(one["kept"]): one for one in self.report["tuning"]["trials"]}
+        return {frozenset(trial["kept"]): trial for trial in self.report["tuning"]["trials"]}
 
 
 def generated(python: Path, directory: Path, library: str, *arguments: str) -> Path:
@@ -156,25 +156,25 @@ def checked(
 ) -> Check:
     """Check a model with the tolerance of a placement."""
     tolerance = ToleranceOption(pattern=None, value=planted.truth["tolerance"])
-    wanted = CheckOptions(
+    check_options = CheckOptions(
         candidate=candidate,
         inputs=planted.directory / planted.truth[inputs],
         tolerances=Tolerances(given=(tolerance,)),
         diagnosis=False,
     )
-    (found,) = discovery.inputs([str(model)])
-    return checks.check(found, None, wanted, tools)
+    (result,) = discovery.inputs([str(model)])
+    return checks.check(result, None, check_options, tools)
 
 
 @each_placement
 def test_planted_layers_are_kept_and_no_others(tuned: Tune, library: str, seed: int) -> None:
     """Of two layers that overflow only together, one is kept."""
-    found = tuned(library, seed)
-    assert found.code == 0
-    more = found.kept - set(found.truth["planted"])
-    assert set(found.truth["planted"]) <= found.kept
-    assert len(more) == len(found.truth["either"])
-    assert all(len(more & set(pair)) == 1 for pair in found.truth["either"])
+    result = tuned(library, seed)
+    assert result.code == 0
+    more = result.kept - set(result.truth["planted"])
+    assert set(result.truth["planted"]) <= result.kept
+    assert len(more) == len(result.truth["either"])
+    assert all(len(more & set(pair)) == 1 for pair in result.truth["either"])
 
 
 @each_placement
@@ -182,19 +182,19 @@ def test_harmless_layers_that_a_rule_keeps_are_converted(
     tuned: Tune, library: str, seed: int
 ) -> None:
     """The report has the rule of each, and that it was not followed."""
-    found = tuned(library, seed)
-    layers = {one["path"]: one for one in found.report["tuning"]["layers"]}
-    decoys = [layers[path] for path in found.truth["decoys"]]
-    assert not [one for one in decoys if one["kept"] or one["rule"] is None]
+    result = tuned(library, seed)
+    layers = {layer["path"]: layer for layer in result.report["tuning"]["layers"]}
+    decoys = [layers[path] for path in result.truth["decoys"]]
+    assert not [item for item in decoys if item["kept"] or item["rule"] is None]
 
 
 @each_placement
 def test_each_removal_of_a_kept_layer_fails(tuned: Tune, library: str, seed: int) -> None:
     """The report has a trial without each of them."""
-    found = tuned(library, seed)
-    assert found.report["tuning"]["ending"] == "minimal"
-    for path in found.kept:
-        excess = found.trials[found.kept - {path}]["excess"]
+    result = tuned(library, seed)
+    assert result.report["tuning"]["ending"] == "minimal"
+    for path in result.kept:
+        excess = result.trials[result.kept - {path}]["excess"]
         assert excess == "Infinity" or excess > 1
 
 
@@ -203,18 +203,18 @@ def test_check_fails_without_a_kept_layer(
     tools: TensorFlowTools, tuned: Tune, library: str, seed: int
 ) -> None:
     """`check` with the options of the tuned model passes, and fails without one of its layers."""
-    found = tuned(library, seed)
-    model = found.directory / found.truth["model"]
-    wanted = Options(to=found.truth["to"], retrace=model.is_dir())
-    options = TuneOptions(candidate=wanted, objective=objective())
+    result = tuned(library, seed)
+    model = result.directory / result.truth["model"]
+    outcome = Options(to=result.truth["to"], retrace=model.is_dir())
+    options = TuneOptions(candidate=outcome, objective=objective())
     with tools.hand_over() as hand_over:
         source = tune_run.readable_source(discovery.named_input(str(model)), options, hand_over)
     assert source.loaded is not None
-    choices = candidates(source.loaded, wanted)
-    assert checked(tools, found, model, "inputs", choices.keeping(found.kept)).holds
-    for path in sorted(found.kept)[:2]:
-        removed = choices.keeping(found.kept - {path})
-        assert not checked(tools, found, model, "inputs", removed).holds
+    choices = candidates(source.loaded, outcome)
+    assert checked(tools, result, model, "inputs", choices.keeping(result.kept)).holds
+    for path in sorted(result.kept)[:2]:
+        removed = choices.keeping(result.kept - {path})
+        assert not checked(tools, result, model, "inputs", removed).holds
 
 
 @each_placement
@@ -222,8 +222,8 @@ def test_written_model_passes_on_unseen_inputs(
     tools: TensorFlowTools, tuned: Tune, library: str, seed: int
 ) -> None:
     """The model loads, and its errors on these inputs are within the tolerance."""
-    found = tuned(library, seed)
-    assert checked(tools, found, found.written, "unseen", Options()).holds
+    result = tuned(library, seed)
+    assert checked(tools, result, result.written, "unseen", Options()).holds
 
 
 # all subsets
@@ -257,36 +257,36 @@ def all_subsets(tools: TensorFlowTools, directory: Path, name: str) -> Subsets:
     """Run a model with every set of layers in float32, and tune it."""
     case = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
     model = discovery.named_input(str(directory / case["model"]))
-    wanted = TuneOptions(
+    tune_options = TuneOptions(
         candidate=Options(to=case["to"]),
         objective=objective((ToleranceOption(pattern=None, value=1.0),)),
         inputs=directory / case["inputs"],
     )
     with tools.hand_over() as hand_over:
-        source = tune_run.readable_source(model, wanted, hand_over)
+        source = tune_run.readable_source(model, tune_options, hand_over)
         assert source.loaded is not None
-        found = candidates(source.loaded, wanted.candidate)
-        everything = frozenset(found.paths)
-        with tune_run.TrialRuns(source, found, wanted, tools, hand_over) as runs:
+        result = candidates(source.loaded, tune_options.candidate)
+        everything = frozenset(result.paths)
+        with tune_run.TrialRuns(source, result, tune_options, tools, hand_over) as runs:
             nothing = runs.run(frozenset()).error
-            alone = [runs.run(everything - {path}).error for path in found.paths]
+            alone = [runs.run(everything - {path}).error for path in result.paths]
         tolerance = drawn_tolerance(random.Random(name), nothing, alone)  # noqa: S311
         given = ToleranceOption(pattern=None, value=tolerance)
-        wanted = replace(wanted, objective=objective((given,)))
-        with tune_run.TrialRuns(source, found, wanted, tools, hand_over) as runs:
+        tune_options = replace(tune_options, objective=objective((given,)))
+        with tune_run.TrialRuns(source, result, tune_options, tools, hand_over) as runs:
             table = {
                 frozenset(kept): runs.run(frozenset(kept))
                 for size in range(len(everything) + 1)
-                for kept in itertools.combinations(found.paths, size)
+                for kept in itertools.combinations(result.paths, size)
             }
-    return Subsets(name=name, table=table, tuning=tune(model, wanted, tools))
+    return Subsets(name=name, table=table, tuning=tune(model, tune_options, tools))
 
 
 def drawn_tolerance(
     generator: random.Random, nothing: float | None, alone: Sequence[float | None]
 ) -> float:
     """Return a tolerance with which some layers have to be kept, and others can be converted."""
-    finite = [one for one in alone if one is not None] or [1e-3]
+    finite = [item for item in alone if item is not None] or [1e-3]
     low = max(min(finite), 1e-5)
     high = nothing if nothing is not None else 3 * max(finite)
     drawn = math.exp(generator.uniform(math.log(low * 1.05), math.log(high / 1.05)))
@@ -312,23 +312,23 @@ def test_set_of_a_random_model_passes_and_no_layer_can_be_removed(
     subsets: tuple[Subsets, ...],
 ) -> None:
     """The set passes on both halves of the inputs, and no set with one layer less passes."""
-    for one in subsets:
-        assert passes(one.table[one.kept]), one.name
-        assert one.tuning.passed, one.name
-        smaller = [one.kept - {path} for path in one.kept]
-        assert not [kept for kept in smaller if passes(one.table[kept])], one.name
+    for subset in subsets:
+        assert passes(subset.table[subset.kept]), subset.name
+        assert subset.tuning.passed, subset.name
+        smaller = [subset.kept - {path} for path in subset.kept]
+        assert not [kept for kept in smaller if passes(subset.table[kept])], subset.name
 
 
 def test_set_of_a_random_model_is_the_smallest(subsets: tuple[Subsets, ...]) -> None:
     """The set is the smallest for at least 95 % of models."""
-    found = [len(one.kept) == one.smallest for one in subsets]
-    assert sum(found) >= MINIMUM_SHARE * len(found), [
-        (one.name, len(one.kept), one.smallest) for one in subsets
+    actual = [len(subset.kept) == subset.smallest for subset in subsets]
+    assert sum(actual) >= MINIMUM_SHARE * len(actual), [
+        (subset.name, len(subset.kept), subset.smallest) for subset in subsets
     ]
 
 
 def test_trials_of_a_search_are_repeatable(subsets: tuple[Subsets, ...]) -> None:
     """The same set has the same error in another search."""
-    for one in subsets:
-        for trial in one.tuning.trials:
-            assert trial == one.table[frozenset(trial.kept)], one.name
+    for subset in subsets:
+        for trial in subset.tuning.trials:
+            assert trial == subset.table[frozenset(trial.kept)], subset.name

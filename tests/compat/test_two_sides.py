@@ -80,15 +80,15 @@ def compared(
 def test_one_file_predicts_the_same_in_both_processes(sides: TensorFlowTools, name: str) -> None:
     """Words, ids and floats that one process drew are what the other takes."""
     path = FIXTURES / name
-    found = compared(sides, path, path, SAME[name])
-    assert found.missed == ()
-    assert found.samples == 16
-    assert found.versions_after is not None
-    assert found.versions["library"] == ("keras" if name.startswith("keras3") else "tf_keras")
-    assert found.versions_after["library"] == (
+    comparison = compared(sides, path, path, SAME[name])
+    assert comparison.missed == ()
+    assert comparison.samples == 16
+    assert comparison.versions_after is not None
+    assert comparison.versions["library"] == ("keras" if name.startswith("keras3") else "tf_keras")
+    assert comparison.versions_after["library"] == (
         "keras" if SAME[name].startswith("keras3") else "tf_keras"
     )
-    assert all(output.values for call in found.calls for output in call.outputs)
+    assert all(output.values for call in comparison.calls for output in call.outputs)
 
 
 def test_conversion_is_verified_before_the_output_is_written(
@@ -153,7 +153,7 @@ def embedding_model(path: Path, *, masks: bool) -> Path:
         weights.attrs["layer_names"] = [name.encode() for name in shapes]
         for name, variables in shapes.items():
             group = weights.create_group(name)
-            group.attrs["weight_names"] = [one.encode() for one in variables]
+            group.attrs["weight_names"] = [variable.encode() for variable in variables]
             for variable, shape in variables.items():
                 group[variable] = random.normal(size=shape).astype("float32")
     return path

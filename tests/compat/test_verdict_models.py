@@ -39,10 +39,10 @@ def _asked(python: Path, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 def folder(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the files of both libraries."""
-    found = tmp_path_factory.mktemp("verdicts")
+    result = tmp_path_factory.mktemp("verdicts")
     for library in LIBRARIES:
-        _asked(compat_python, "save", library, str(found))
-    return found
+        _asked(compat_python, "save", library, str(result))
+    return result
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -67,8 +67,8 @@ def test_verdicts_agree_with_the_library(compat_python: Path, folder: Path, libr
             left += training.doubt is not None
             loads = training.outcome is Outcome.LOADS
             if training.doubt is None and loads is not (whole is None):
-                said = training.reason or "loads"
-                wrong.append(f"{name}, compiled: {said}, the library {whole or 'loads it'}")
+                result = training.reason or "loads"
+                wrong.append(f"{name}, compiled: {result}, the library {whole or 'loads it'}")
     assert not wrong, "\n".join(wrong)
     assert judged > (JUDGED if EVERY_CASE else JUDGED // (2 * SHARE))
     assert left <= OPEN * judged

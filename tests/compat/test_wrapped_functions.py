@@ -62,12 +62,12 @@ def cases(
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cases"]
-    return found
+    result: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cases"]
+    return result
 
 
 def test_pure_functions_that_models_name_are_listed(cases: Mapping[str, Mapping[str, Any]]) -> None:
-    """Of all that the configs name, only what the review left out is missing."""
+    """All functions that configs name are in the list, except those that the review left out."""
     named = {name for case in cases.values() for name in case["written"]}
     assert named - FUNCTIONS - METHODS - ATTRIBUTES == LEFT_OUT
     assert {name.partition(": ")[2] for name in LEFT_OUT} <= {

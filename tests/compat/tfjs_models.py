@@ -140,7 +140,10 @@ def make(library: str, folder: Path) -> None:
         keras.utils.set_random_seed(7)
         model, random = build(keras), np.random.default_rng(7)
         model.set_weights(
-            [random.uniform(0.1, 0.9, one.shape).astype(one.dtype) for one in model.get_weights()]
+            [
+                random.uniform(0.1, 0.9, weight.shape).astype(weight.dtype)
+                for weight in model.get_weights()
+            ]
         )
         inputs = [
             random.integers(0, 20, (2, *tensor.shape[1:])).astype("int32")
@@ -153,8 +156,12 @@ def make(library: str, folder: Path) -> None:
         place.mkdir()
         model.save(place / f"original.{'keras' if library == 'keras' else 'h5'}")
         rows = [
-            {"shape": one.shape, "dtype": str(one.dtype), "values": one.ravel().tolist()}
-            for one in inputs
+            {
+                "shape": input_value.shape,
+                "dtype": str(input_value.dtype),
+                "values": input_value.ravel().tolist(),
+            }
+            for input_value in inputs
         ]
         (place / "inputs.json").write_text(json.dumps(rows), encoding="utf-8")
         several = outputs if isinstance(outputs, list) else [outputs]

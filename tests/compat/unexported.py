@@ -38,7 +38,7 @@ def make(library: str, folder: Path) -> None:
     random = np.random.default_rng(7)
     model = made(keras, library)
     model.set_weights(
-        [random.uniform(-1, 1, one.shape).astype("float32") for one in model.get_weights()]
+        [random.uniform(-1, 1, weight.shape).astype("float32") for weight in model.get_weights()]
     )
     inputs = random.uniform(-1, 1, (2, *SHAPE)).astype("float32")
     np.save(folder / "inputs.npy", inputs)

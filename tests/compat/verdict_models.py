@@ -94,10 +94,10 @@ def compiled(keras: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "metric_own", {**plain, "metrics": [_own_loss]}
     yield "loss_lambda", {**plain, "loss": lambda labels, predicted: labels - predicted}
     for name in OPTIMIZERS:
-        made = getattr(keras.optimizers, name, None)
-        if made is not None:
-            yield f"optimizer_{name}", {**plain, "optimizer": made()}
-            yield f"scaled_{name}", {**plain, "optimizer": _scaled(keras, made())}
+        result = getattr(keras.optimizers, name, None)
+        if result is not None:
+            yield f"optimizer_{name}", {**plain, "optimizer": result()}
+            yield f"scaled_{name}", {**plain, "optimizer": _scaled(keras, result())}
     yield "optimizer_renamed", {**plain, "optimizer": keras.optimizers.Adam(name="mine")}
 
 
@@ -120,11 +120,11 @@ def models(keras: Any) -> Iterator[tuple[str, Any]]:
             model.fit(zeros, zeros, verbose=0)
             yield f"{name}_trained", model
     for name in OPTIMIZERS:
-        made = getattr(keras.optimizers, name, None)
-        if made is not None:
+        result = getattr(keras.optimizers, name, None)
+        if result is not None:
             model = make(keras)
             model.trainable = False
-            model.compile(made(), "mean_squared_error")
+            model.compile(result(), "mean_squared_error")
             yield f"frozen_{name}", model
 
 
@@ -152,11 +152,11 @@ def main() -> None:
     if action == "save":
         save(library, folder)
         return
-    found = {
+    actual = {
         path.name: [outcome(library, path, whole=whole) for whole in (False, True)]
         for path in (folder / name for name in sys.argv[4:])
     }
-    sys.stdout.write(f"FOUND {json.dumps(found)}\n")
+    sys.stdout.write(f"FOUND {json.dumps(actual)}\n")
 
 
 if __name__ == "__main__":

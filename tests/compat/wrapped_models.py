@@ -120,7 +120,7 @@ def apply(function: Callable[..., Any], *arguments: Any) -> Any:
     Return a function of arguments; a text is the name of an input, which is looked up when the
     model is made.
     """
-    return function(*(getattr(made, one) if isinstance(one, str) else one for one in arguments))
+    return function(*(getattr(made, item) if isinstance(item, str) else item for item in arguments))
 
 
 def of_operators() -> Dict[str, Case]:
@@ -255,9 +255,9 @@ def of_names() -> Iterator[Tuple[str, Case]]:
             continue
         parameters = inspect.signature(symbol).parameters.values()
         needed = [
-            one.name
-            for one in parameters
-            if one.default is one.empty and one.kind == one.POSITIONAL_OR_KEYWORD
+            item.name
+            for item in parameters
+            if item.default is item.empty and item.kind == item.POSITIONAL_OR_KEYWORD
         ]
         for kind in KINDS[:2] if name.startswith("experimental.") else KINDS:
             yield name, partial(generic, symbol, needed, kind)
@@ -266,12 +266,12 @@ def of_names() -> Iterator[Tuple[str, Case]]:
 def generic(symbol: Callable[..., Any], needed: List[str], kind: str) -> Any:
     """Return a function of one input for each of its required arguments."""
     tensor = [made.FLOAT, made.FLOAT] if kind == "LIST" else getattr(made, kind)
-    return symbol(*(made.PARAMETERS.get(one, tensor) for one in needed))
+    return symbol(*(made.PARAMETERS.get(item, tensor) for item in needed))
 
 
 def written(model: Any, folder: Path) -> Set[str]:
     """Return what the layers of a model's files name, as ``class: name``."""
-    found: Set[str] = set()
+    actual: Set[str] = set()
     model.save(str(folder / "model.h5"))
     with h5py.File(folder / "model.h5", "r") as file:
         text = file.attrs["model_config"]
@@ -289,8 +289,8 @@ def written(model: Any, folder: Path) -> Set[str]:
             if key is not None:
                 config = layer["config"]
                 prefix = config["cls_symbol"] + "." if "cls_symbol" in config else ""
-                found.add(f"{layer['class_name']}: {prefix}{config[key]}")
-    return found
+                actual.add(f"{layer['class_name']}: {prefix}{config[key]}")
+    return actual
 
 
 def _interrupt(_number: int, _frame: Any) -> None:
@@ -303,11 +303,11 @@ def outcome(case: Case, folder: Path) -> Tuple[List[str], str]:
         signal.ITIMER_REAL, SECONDS, 1
     )  # again each second: what is raised in a destructor is lost
     try:
-        results = [one for one in tf.nest.flatten(case()) if keras.backend.is_keras_tensor(one)]
+        results = [item for item in tf.nest.flatten(case()) if keras.backend.is_keras_tensor(item)]
         if not results:
             return [], "computes nothing from the inputs"
         sources = {
-            one.ref(): one for result in results for one in keras.utils.get_source_inputs(result)
+            item.ref(): item for result in results for item in keras.utils.get_source_inputs(result)
         }
         model = keras.Model(list(sources.values()), results)
         return sorted(written(model, folder)), ""

@@ -79,14 +79,14 @@ class GenerationContract:
         for release, form in forms(self.generation):
             for where in WRITTEN & set(form["serialized"]):
                 value = form["serialized"][where]
-                found = self.generation.parse(value)
-                if isinstance(found, PolicyMap):
+                result = self.generation.parse(value)
+                if isinstance(result, PolicyMap):
                     assert form["name"].startswith("map_")
                     continue
-                said = (found.variable_dtype, scale(found))
+                actual = (result.variable_dtype, scale(result))
                 live = (form["variable_dtype"], form["loss_scale"])
                 if self.loses_mixed:
-                    assert form["variable_dtype"] in {None, found.variable_dtype}, (
+                    assert form["variable_dtype"] in {None, result.variable_dtype}, (
                         release,
                         form["made_by"],
                         where,
@@ -94,8 +94,8 @@ class GenerationContract:
                 elif form["compute_dtype"] is not None:
                     # an unbuilt infer policy has no dtypes; it is written as what its first input
                     # made of it
-                    assert said == live, (release, form["made_by"], where)
-                    assert (found.name, found.compute_dtype) == (
+                    assert actual == live, (release, form["made_by"], where)
+                    assert (result.name, result.compute_dtype) == (
                         form["name"],
                         form["compute_dtype"],
                     ), (release, form["made_by"], where)
@@ -131,9 +131,9 @@ class GenerationContract:
             except SpellingError as error:
                 assert policy.name in str(error) or policy.quantization, error
                 continue
-            found = self.generation.parse(value)
-            assert not isinstance(found, PolicyMap)
-            assert (found.name, found.compute_dtype, found.variable_dtype) == (
+            result = self.generation.parse(value)
+            assert not isinstance(result, PolicyMap)
+            assert (result.name, result.compute_dtype, result.variable_dtype) == (
                 policy.name,
                 policy.compute_dtype,
                 policy.variable_dtype,

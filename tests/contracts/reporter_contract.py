@@ -30,8 +30,8 @@ One of each format and family, with a loss scale, nested models, a shared layer 
 
 def inspected(*names: str) -> SelectedInspection:
     """Return the fixtures of these names as an inspection, every layer kept."""
-    found = inspection.collect(inspection.inspect(str(FIXTURES / name)) for name in names)
-    return inspection.select(found, inspection.Selection())
+    result = inspection.collect(inspection.inspect(str(FIXTURES / name)) for name in names)
+    return inspection.select(result, inspection.Selection())
 
 
 def compared(text: str, file: str) -> None:

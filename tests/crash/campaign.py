@@ -136,9 +136,9 @@ class Subject:
         when_stopped: Callable[[], None] | None = None,
     ) -> Run:
         """Run the command."""
-        taken = tuple(one.partition(":")[0] for one in self._way.inject)
+        taken = tuple(item.partition(":")[0] for item in self._way.inject)
         inject = (
-            *(one for one in fault.inject if one.partition(":")[0] not in taken),
+            *(item for item in fault.inject if item.partition(":")[0] not in taken),
             *self._way.inject,
         )
         if inject and trace is not None and not trace:
@@ -156,7 +156,7 @@ class Subject:
         """Run each case and judge it."""
         for case in cases:
             if case.at is not None and any(
-                one.startswith(f"{case.at.name}:") for one in self._way.inject
+                item.startswith(f"{case.at.name}:") for item in self._way.inject
             ):
                 continue  # it fails in this way anyway, and changes nothing
             run = self._met(case)
@@ -203,7 +203,7 @@ class Subject:
         """
         if case.at is None:
             return []
-        injected = {one.partition(":")[0] for one in case.fault.inject}
+        injected = {item.partition(":")[0] for item in case.fault.inject}
         return sorted({case.at.name, *injected, *(call.name for call in self.own if call.writes)})
 
     def judge(self, case: Case, run: Run) -> None:
@@ -211,9 +211,9 @@ class Subject:
         Hold what a run left, and how it ended, against what is allowed, and run the command again
         where it was not done.
         """
-        found = self.held()
+        result = self.held()
         left = judging.state(
-            found,
+            result,
             self.before,
             self.after,
             backup_goes=self.path.backup_goes,
@@ -233,12 +233,12 @@ class Subject:
         ):
             self._wrong(case, problem)
         if (
-            judging.hidden(found)
+            judging.hidden(result)
             and not case.may_leave
             and not (self.path.removes and left in {State.NEW, State.SPARE})
         ):
-            self._wrong(case, f"left {judging.hidden(found)}")
-        if found == self.before:
+            self._wrong(case, f"left {judging.hidden(result)}")
+        if result == self.before:
             tally.again += 1  # what is there is what the undisturbed run began with
         elif left not in {State.NEW, State.SPARE}:
             tally.again += self._again(case, left)
@@ -248,15 +248,15 @@ class Subject:
         if left is State.ASIDE:
             self._bring_back(case)
         run = self.run()
-        found = self.held()
-        done = run.code == self.path.code and judging.state(found, self.before, self.after) in {
+        result = self.held()
+        done = run.code == self.path.code and judging.state(result, self.before, self.after) in {
             State.NEW,
             State.SPARE,
         }
         if not done:
             self._wrong(case, f"run again it ended with {run.code}: {run.said[-300:]}")
-        elif judging.hidden(found):
-            self._wrong(case, f"run again it left {judging.hidden(found)}")
+        elif judging.hidden(result):
+            self._wrong(case, f"run again it left {judging.hidden(result)}")
         return done
 
     def _bring_back(self, case: Case) -> None:

@@ -105,10 +105,10 @@ def state(
 def is_whole_report(data: bytes, expected: bytes) -> bool:
     """Return whether something is a whole report of the kind that is expected."""
     try:
-        found = json.loads(data)
+        result = json.loads(data)
     except ValueError:
         return False
-    return isinstance(found, dict) and found.keys() == json.loads(expected).keys()
+    return isinstance(result, dict) and result.keys() == json.loads(expected).keys()
 
 
 def _with_backups(seen: Held, before: Held, after: Held) -> State | str:

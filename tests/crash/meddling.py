@@ -103,8 +103,8 @@ def _checked(subject: Subject, other: Server, call: Call, meddler: Meddler) -> N
         trace=[call.name],
         when_stopped=act,
     )
-    found = judging.visible(subject.held())
-    subject.note(meddler.kind, run, call, list(_wrong(subject, run, found, foreign, meddler)))
+    result = judging.visible(subject.held())
+    subject.note(meddler.kind, run, call, list(_wrong(subject, run, result, foreign, meddler)))
 
 
 def _wrong(
@@ -144,14 +144,14 @@ def _first_file(models: Path, subject: Subject) -> Path:
     if (models / name).is_file():
         return models / name
     changed = [
-        one
-        for one in subject.before
-        if subject.after.get(one) != subject.before[one] and (models / one).is_file()
+        item
+        for item in subject.before
+        if subject.after.get(item) != subject.before[item] and (models / item).is_file()
     ]
     return models / (
         changed[0]
         if changed
-        else min((one for one in subject.before if (models / one).is_file()), default=name)
+        else min((item for item in subject.before if (models / item).is_file()), default=name)
     )
 
 

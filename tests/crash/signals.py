@@ -169,19 +169,19 @@ class Tally:
 def cases(seed: str, count: int, duration: float) -> list[Case]:
     """Return random cases for a command that takes so many seconds."""
     draw = random.Random(seed)  # noqa: S311  # no secret
-    found = []
+    actual = []
     for _ in range(count):
         number = draw.choice(SIGNALS)
-        others = [one for one in (*SIGNALS, signal.SIGQUIT) if one != number]
-        found.append(
+        others = [item for item in (*SIGNALS, signal.SIGQUIT) if item != number]
+        actual.append(
             Case(
                 number=number,
-                ignored=tuple(one for one in others if draw.random() < 0.4),
+                ignored=tuple(item for item in others if draw.random() < 0.4),
                 to_group=draw.random() < 0.3,
                 after=draw.uniform(0.0, duration),
             )
         )
-    return found
+    return actual
 
 
 def prepare(place: Path) -> Path:
@@ -282,23 +282,23 @@ def _remaining(place: Path) -> tuple[str, ...]:
     """Return the processes that know the directory of a run, and outlive it."""
     until = time.monotonic() + _LEAVING
     while True:
-        found = tuple(_processes_of(place))
-        if not found or time.monotonic() > until:
-            return found
+        actual = tuple(_processes_of(place))
+        if not actual or time.monotonic() > until:
+            return actual
         time.sleep(0.02)
 
 
 def _processes_of(place: Path) -> list[str]:
-    found = []
+    actual = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             if os.fsencode(place / "tmp") in (entry / "environ").read_bytes():
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                actual.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue  # it has ended, or is another user's
-    return found
+    return actual
 
 
 def problems(command: Command, case: Case, ended: Ended, whole: Ended, load: float) -> list[str]:
@@ -318,7 +318,7 @@ def problems(command: Command, case: Case, ended: Ended, whole: Ended, load: flo
         found.append(f"took {ended.seconds:.1f} seconds to end")
     if ended.temporary:
         found.append(f"left {', '.join(ended.temporary)} in TMPDIR")
-    found += [f"left the process {one[:200]}" for one in ended.processes]
+    found += [f"left the process {item[:200]}" for item in ended.processes]
     for name, data in ended.files.items():
         if "cache" in Path(name).parts[:1]:
             if not Path(name).name.startswith(".") or len(Path(name).name) <= 64:
@@ -396,7 +396,8 @@ def campaign(
                 tally.wrong.append(
                     f"{command.name}, {case.number.name} after {case.after:.3f} s"
                     f"{' to the group' if case.to_group else ''}, "
-                    f"{'+'.join(one.name for one in case.ignored) or 'nothing'} ignored: {problem}"
+                    f"{'+'.join(item.name for item in case.ignored) or 'nothing'} ignored: "
+                    f"{problem}"
                 )
     return tally
 

@@ -53,10 +53,10 @@ def subject(servers: tuple[Path, runs.Server, runs.Server]) -> Callable[..., Sub
     """Return a function that runs a path undisturbed and returns what can be done to it."""
 
     def make(name: str, way: Way = WAYS[0]) -> Subject:
-        made = Subject(BY_NAME[name], way, servers[0], servers[1])
-        assert made.outcome.wrong == []
-        assert made.outcome.writing >= 8
-        return made
+        result = Subject(BY_NAME[name], way, servers[0], servers[1])
+        assert result.outcome.wrong == []
+        assert result.outcome.writing >= 8
+        return result
 
     return make
 
@@ -75,14 +75,17 @@ def _names(calls: list[Call]) -> list[Call]:
 @SLOW
 def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
     """Killed, and on a disk that fails once or from then on, at each name that is given."""
-    one = subject("json: in place")
-    one.check(
+    subject_model = subject("json: in place")
+    subject_model.check(
         faults.at_writing_calls(
-            one.own, one.every, ("KILL", "EIO", *faults.LASTING[:1]), _names(one.own)
+            subject_model.own,
+            subject_model.every,
+            ("KILL", "EIO", *faults.LASTING[:1]),
+            _names(subject_model.own),
         )
     )
-    assert one.outcome.wrong == []
-    assert total(one.outcome) >= 9
+    assert subject_model.outcome.wrong == []
+    assert total(subject_model.outcome) >= 9
 
 
 @ALONE
@@ -91,49 +94,54 @@ def test_crash_without_links_and_unnamed_files_loses_nothing(
     subject: Callable[..., Subject],
 ) -> None:
     """The file system in this test has no hard links and no files without names."""
-    one = subject("json: in place", WAYS[3])
-    one.check(faults.at_writing_calls(one.own, one.every, ("KILL",)))
-    assert one.outcome.wrong == []
-    assert total(one.outcome) >= 9
+    subject_model = subject("json: in place", WAYS[3])
+    subject_model.check(faults.at_writing_calls(subject_model.own, subject_model.every, ("KILL",)))
+    assert subject_model.outcome.wrong == []
+    assert total(subject_model.outcome) >= 9
 
 
 @ALONE
 @SLOW
 def test_faults_in_writes_of_libhdf5_are_tested(subject: Callable[..., Subject]) -> None:
     """The library writes in C, so the test cannot let a Python call fail."""
-    one = subject("h5: in place, over an older backup")
+    subject_model = subject("h5: in place, over an older backup")
     assert {"pwrite64", "ftruncate", "copy_file_range", "fsync", "linkat", "rename"} <= {
-        call.name for call in one.own
+        call.name for call in subject_model.own
     }
-    one.check(
+    subject_model.check(
         faults.at_writing_calls(
-            one.own, one.every, ("EIO",), [call for call in one.own if call.name == "pwrite64"]
+            subject_model.own,
+            subject_model.every,
+            ("EIO",),
+            [call for call in subject_model.own if call.name == "pwrite64"],
         )
     )
-    one.check(faults.short_writes(one.largest, 2))
-    assert one.outcome.wrong == []
-    assert total(one.outcome) >= 6
-    assert one.outcome.tallies["short writes"].codes == {3: 2}
+    subject_model.check(faults.short_writes(subject_model.largest, 2))
+    assert subject_model.outcome.wrong == []
+    assert total(subject_model.outcome) >= 6
+    assert subject_model.outcome.tallies["short writes"].codes == {3: 2}
 
 
 @ALONE
 @SLOW
 def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
     """
-    At each name that is given: one whole copy is under a documented one, and the next run says how
-    to go on.
+    After a fault at any rename, a complete copy has a documented name, and the next run says how to
+    continue.
     """
-    one = subject("savedmodel: in place")
-    one.check(
+    subject_model = subject("savedmodel: in place")
+    subject_model.check(
         faults.at_writing_calls(
-            one.own,
-            one.every,
+            subject_model.own,
+            subject_model.every,
             ("KILL", *faults.LASTING[:1]),
-            [call for call in one.own if call.name == "rename"],
+            [call for call in subject_model.own if call.name == "rename"],
         )
     )
-    assert one.outcome.wrong == []
-    assert sum(tally.left[State.ASIDE.value] for tally in one.outcome.tallies.values()) >= 1
+    assert subject_model.outcome.wrong == []
+    assert (
+        sum(tally.left[State.ASIDE.value] for tally in subject_model.outcome.tallies.values()) >= 1
+    )
 
 
 @ALONE
@@ -289,10 +297,10 @@ def test_the_record_is_of_these_paths() -> None:
     assert record["paths"].keys() == BY_NAME.keys()
     assert record["wrong"] == []
     for name, ways in record["paths"].items():
-        found = ways[WAYS[0].name]
+        result = ways[WAYS[0].name]
         assert BY_NAME[name].processes or {
-            found["faults"][kind]["runs"] for kind in ("SIGKILL", "ENOSPC", "EIO")
-        } == {found["writing"]}
+            result["faults"][kind]["runs"] for kind in ("SIGKILL", "ENOSPC", "EIO")
+        } == {result["writing"]}
         assert not any(
             LOST in tally["left"] for way in ways.values() for tally in way["faults"].values()
         )

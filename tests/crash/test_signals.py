@@ -80,7 +80,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def test_a_signal_ends_a_run_in_a_slow_step(
     name: str, step: str, site: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Whatever the step does, and although SIGINT is ignored."""
+    """A signal ends every slow step, although SIGINT is ignored."""
     disturb(name, DISTURBED[0], site(SLOW_STEPS[step]), tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_a_signal_ends_a_run_in_a_slow_step(
         "signals in slow steps",
         itertools.product(
             # explain reads no model
-            [one.name for one in COMMANDS if not one.with_tensorflow and one.name != "explain"],
+            [item.name for item in COMMANDS if not item.with_tensorflow and item.name != "explain"],
             SLOW_STEPS,
             DISTURBED,
         ),
@@ -101,7 +101,10 @@ def test_a_signal_ends_a_run_in_a_slow_step(
 def test_each_signal_ends_each_command_in_a_slow_step(
     name: str, step: str, disturbed: Any, site: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """With every set of ignored signals; a sample of all combinations."""
+    """
+    Signals end each command with every set of ignored signals; a sample of all combinations is
+    tried.
+    """
     disturb(name, disturbed, site(SLOW_STEPS[step]), tmp_path)
 
 
@@ -122,7 +125,7 @@ def disturb(name: str, disturbed: Any, slow: Path, place: Path) -> None:
 
 @THOROUGH
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
-    """As ``nohup`` intends: the run goes on to its end."""
+    """Under ``nohup``, the run continues to its end."""
     whole = signals.run(BY_NAME["inspect"], tmp_path / "whole", None)
     case = Case(number=signal.SIGHUP, ignored=(signal.SIGHUP,), to_group=True, after=0.2)
     ended = signals.run(BY_NAME["inspect"], tmp_path / "run", case)
@@ -132,7 +135,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
 @SLOW
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_runs_end_in_time_and_leave_nothing(command: Any, tmp_path: Path) -> None:
-    """At random moments."""
+    """Runs that are interrupted at random moments end in time."""
     python = os.environ.get("POLICYTOOL_COMPAT")
     if command.with_tensorflow and python is None:
         pytest.skip("POLICYTOOL_COMPAT names no interpreter with TensorFlow")

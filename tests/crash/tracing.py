@@ -160,15 +160,15 @@ class Call:
 
 def calls(log: str) -> list[Call]:
     """Return the calls of a log, each process' in their order."""
-    made: Counter[tuple[int, str]] = Counter()
-    found = []
+    result: Counter[tuple[int, str]] = Counter()
+    actual = []
     for line in log.splitlines():
         match = _LINE.match(line)
         if match:
             key = (int(match["pid"] or 0), match["name"])
-            made[key] += 1
-            found.append(Call(pid=key[0], name=key[1], number=made[key], text=match["rest"]))
-    return found
+            result[key] += 1
+            actual.append(Call(pid=key[0], name=key[1], number=result[key], text=match["rest"]))
+    return actual
 
 
 def unknown(found: list[Call], directory: Path) -> Iterator[str]:

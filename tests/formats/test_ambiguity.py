@@ -46,12 +46,15 @@ def _inside_member() -> bytes:
     """
     Return an archive with a stored member that contains HDF5 at an offset where HDF5 readers look.
     """
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive, zipfile.ZipFile(io.BytesIO(HARMLESS_KERAS)) as old:
+    result = io.BytesIO()
+    with (
+        zipfile.ZipFile(result, "w") as archive,
+        zipfile.ZipFile(io.BytesIO(HARMLESS_KERAS)) as old,
+    ):
         archive.writestr("assets/a", bytes(512 - 30 - len("assets/a")) + HARMLESS_H5)
         for name in old.namelist():
             archive.writestr(name, old.read(name))
-    return made.getvalue()
+    return result.getvalue()
 
 
 TWO: Final[dict[str, Callable[[], bytes]]] = {
@@ -79,7 +82,7 @@ TWO: Final[dict[str, Callable[[], bytes]]] = {
 def findings(path: Path) -> list[str]:
     """Return the safety rules that have findings."""
     audited = auditing.audit_input(Input(path=path, exact=True), AuditOptions())
-    return [one.rule for one in audited.findings if one.rule.startswith("PT6")]
+    return [finding.rule for finding in audited.findings if finding.rule.startswith("PT6")]
 
 
 @pytest.mark.parametrize("what", TWO)
@@ -89,7 +92,9 @@ def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path:
     path = tmp_path / f"model{suffix}"
     path.write_bytes(TWO[what]())
     document = format_detection.document(path, "m")
-    assert [one.code for one in document.observations] == [format_detection.AMBIGUOUS]
+    assert [observation.code for observation in document.observations] == [
+        format_detection.AMBIGUOUS
+    ]
     with pytest.raises(ModelFileError, match="two models at once"):
         format_detection.refuse_ambiguity(document)
 
@@ -184,7 +189,9 @@ def examine(count: int, seed: int, path: Path) -> int:
         path.write_bytes(content)
         document = format_detection.document(path, "m")
         assert [
-            one for one in document.observations if one.code == format_detection.AMBIGUOUS
+            observation
+            for observation in document.observations
+            if observation.code == format_detection.AMBIGUOUS
         ] == []
         format_detection.refuse_ambiguity(document)
         also_hdf5 += any(content[offset:].startswith(SIGNATURE) for offset in OFFSETS)

@@ -26,10 +26,10 @@ from tests.helpers.paths import ROOT
 )
 def test_defects_are_those_of_the_release(version: str, has: set[str], lacks: set[str]) -> None:
     """The known defects of a library version are those that only a later version fixes."""
-    found = set(_hdf5_defects.published_defects(version))
-    assert has <= found
-    assert not lacks & found
-    assert bool(_hdf5_defects.defects_warning(version)) is bool(found)
+    actual = set(_hdf5_defects.published_defects(version))
+    assert has <= actual
+    assert not lacks & actual
+    assert bool(_hdf5_defects.defects_warning(version)) is bool(actual)
 
 
 def test_each_defect_has_a_source() -> None:

@@ -73,8 +73,10 @@ def _unknown_filter(file: h5py.File) -> None:
     properties.set_chunk((6, 2))
     properties.set_filter(32_015, h5py.h5z.FLAG_OPTIONAL, (3,))
     group = file.create_group("model_weights/dense_a/dense_a")
-    made = h5d.create(group.id, b"kernel:0", h5t.IEEE_F32LE, h5s.create_simple((6, 2)), properties)
-    made.write_direct_chunk((0, 0), b"x" * 48)
+    result = h5d.create(
+        group.id, b"kernel:0", h5t.IEEE_F32LE, h5s.create_simple((6, 2)), properties
+    )
+    result.write_direct_chunk((0, 0), b"x" * 48)
 
 
 def _references(file: h5py.File) -> None:

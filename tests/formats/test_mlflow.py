@@ -16,7 +16,7 @@ import subprocess
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from unittest import mock
 
 import pytest
@@ -24,6 +24,7 @@ import requests
 
 from policytool.support.files import opening
 from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, START, run, run_process
+from tests.helpers.located_reports import report
 from tests.helpers.marks import ALONE, SLOW
 from tests.helpers.paths import ROOT
 
@@ -177,14 +178,6 @@ def _stored(source: Path) -> str:
     return f"model{source.suffix}"
 
 
-def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
-    found = run("inspect", *arguments, "--format", "json").json
-    for model in found["models"]:
-        model["path"] = ""
-    return found
-
-
 def test_each_format_is_read_as_a_local_one(registry: Registry) -> None:
     """
     A registered model of each format has the report of the local model, by version, alias, run,
@@ -220,7 +213,9 @@ def test_audit_and_diff_read_values(registry: Registry) -> None:
     for source in MODELS:
         url = f"{FIXTURES}@champion/data/{_stored(source)}"
         assert run("diff", url, source).code == 0
-        audits = [run("audit", "--weights", one, "--format", "json").json for one in (url, source)]
+        audits = [
+            run("audit", "--weights", item, "--format", "json").json for item in (url, source)
+        ]
         assert audits[0]["models"][0]["findings"] == audits[1]["models"][0]["findings"]
 
 

@@ -19,6 +19,7 @@ from policytool.formats import discovery
 from policytool.support.errors import UsageError
 from policytool.support.files import opening, remote, remote_path, remote_requests
 from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
+from tests.helpers.located_reports import report
 from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.small_models import dense, h5_model, sequential
 from tests.helpers.stand_in_mlflow import (
@@ -71,14 +72,6 @@ def _no_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     opening.forget()
 
 
-def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
-    found = run("inspect", *arguments, "--format", "json").json
-    for model in found["models"]:
-        model["path"] = ""
-    return found
-
-
 def codes(*arguments: str) -> list[str]:
     """Return the codes of the failures of ``inspect``."""
     ended = run("inspect", *arguments, "--format", "json")
@@ -94,7 +87,7 @@ def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) ->
     """
     ended = run("inspect", model, "--format", "json")
     assert ended.code == 0
-    assert [one["path"] for one in ended.json["models"]] == [f"{model}/data/model.h5"]
+    assert [item["path"] for item in ended.json["models"]] == [f"{model}/data/model.h5"]
     assert report(f"{model}/data/model.h5") == report(server.root / "data/model.h5")
     assert report(f"{model}/data/*.h5") == report(str(server.root / "data/*.h5"))
 
@@ -495,8 +488,8 @@ def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None
 def test_full_disk_gives_a_one_line_error(server: StandInMlflow) -> None:
     """A full disk for temporary files is a one-line error."""
     server.ranges = False
-    made = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
-    with mock.patch("policytool.support.files.mlflow_registry.tempfile.TemporaryFile", made):
+    result = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
+    with mock.patch("policytool.support.files.mlflow_registry.tempfile.TemporaryFile", result):
         assert failing_read(server, 0) == "unreadable"
 
 
@@ -636,6 +629,6 @@ def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_pat
 
 def test_a_registered_model_is_no_local_file() -> None:
     """Commands that need a local file report an error for a registered model."""
-    found = discovery.Input(path=remote_path.parse(MODEL), exact=True)
+    result = discovery.Input(path=remote_path.parse(MODEL), exact=True)
     with pytest.raises(UsageError):
-        _ = found.local_path
+        _ = result.local_path

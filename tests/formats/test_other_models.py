@@ -29,14 +29,14 @@ TRUTH: Final = json.loads((FOLDER / "tensors.json").read_text())
 @pytest.mark.parametrize("name", TRUTH)
 def test_the_sentence_has_the_title_and_the_dtypes_of_the_library(name: str) -> None:
     """The dtypes are those that the library reads from the same file."""
-    said = run("inspect", FOLDER / name)
+    result = run("inspect", FOLDER / name)
     tensors = ", ".join(f"{count} {dtype}" for dtype, count in TRUTH[name]["tensors"].items())
-    assert said.code == 3
+    assert result.code == 3
     title = TRUTH[name]["title"]
-    assert f"{title} (stored tensors: {tensors})," in said.err or not tensors
-    assert f" {title}" in said.err
-    assert "has no layers with policies" in said.err
-    assert "[foreign]" in said.err
+    assert f"{title} (stored tensors: {tensors})," in result.err or not tensors
+    assert f" {title}" in result.err
+    assert "has no layers with policies" in result.err
+    assert "[foreign]" in result.err
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -67,9 +67,9 @@ def test_damaged_headers_give_no_dtypes(content: bytes, title: str, tmp_path: Pa
     """The format is named, and no number is invented."""
     file = tmp_path / "model"
     file.write_bytes(content)
-    said = run("inspect", file)
-    assert said.code == 3
-    assert title in said.err
+    result = run("inspect", file)
+    assert result.code == 3
+    assert title in result.err
 
 
 def test_lists_that_contain_each_other_end_at_a_limit(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_lists_that_contain_each_other_end_at_a_limit(tmp_path: Path) -> None:
     )
     file = tmp_path / "model.tflite"
     file.write_bytes(content)
-    said = run("inspect", file)
-    assert said.code == 3
-    assert said.err.count("error:") == 1
+    result = run("inspect", file)
+    assert result.code == 3
+    assert result.err.count("error:") == 1
 
 
 @given(name=st.sampled_from(sorted(TRUTH)), data=st.data())

@@ -26,6 +26,7 @@ from policytool.support.errors import UsageError
 from policytool.support.files import opening, remote, remote_path, remote_requests, remote_stream
 from policytool.support.text import codec
 from tests.conftest import run, run_process
+from tests.helpers.located_reports import report
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.range_server import RangeServer, range_server
@@ -66,14 +67,6 @@ def bucket() -> Iterator[Any]:
     """Start an S3 server on this machine, and return the client of a new bucket."""
     with s3_bucket() as client:
         yield client
-
-
-def report(*arguments: str | Path) -> Any:
-    """Return the JSON of ``inspect`` without the keys that depend on the path of the model."""
-    found = run("inspect", *arguments, "--format", "json").json
-    for model in found["models"]:
-        model["path"] = ""
-    return found
 
 
 def h5_file(path: Path) -> Path:
@@ -497,8 +490,8 @@ def test_an_input_goes_to_another_process_and_back() -> None:
     """
     read = codec.reader(discovery.Input)
     for path in (Path("a.h5"), remote_path.parse(f"https://u:{SECRET}@host/a.h5")):
-        found = discovery.Input(path=path, exact=True)
-        assert read(json.loads(codec.encode(found))) == found
+        result = discovery.Input(path=path, exact=True)
+        assert read(json.loads(codec.encode(result))) == result
 
 
 def test_the_bound_on_names_of_a_directory() -> None:
@@ -528,12 +521,12 @@ def test_no_request_waits_for_garbage_of_h5py() -> None:
     del objects  # a cycle, which only a collection frees
     try:
         with limits.override({"remote-seconds": 5}), h5py._objects.phil:  # noqa: SLF001  # as HDF5 has it
-            found = remote_requests.request(
+            result = remote_requests.request(
                 remote_path.parse("s3://box/model"), lambda: [[number] for number in range(100_000)]
             )
     finally:
         gc.set_threshold(*before)
-    assert len(found) == 100_000
+    assert len(result) == 100_000
     assert gc.isenabled()
 
 
@@ -624,10 +617,15 @@ def test_prefix_and_glob_select_the_models_below(bucket: Any, tmp_path: Path) ->
         put(bucket, tmp_path / "m.h5" if name.endswith("h5") else Path(__file__), f"p/{name}")
     put(bucket, FIXTURES / "keras3.15/unpacked.keras.d", "p/k")
     base = f"s3://{BUCKET}/p"
-    found = [one.display_path for one in discovery.inputs([f"{base}/"], remote=True)]
-    assert found == [f"{base}/{name}" for name in ("k", "a.h5", "b.h5", "notes.txt", "a/z.h5")]
+    actual = [
+        input_value.display_path for input_value in discovery.inputs([f"{base}/"], remote=True)
+    ]
+    assert actual == [f"{base}/{name}" for name in ("k", "a.h5", "b.h5", "notes.txt", "a/z.h5")]
     for pattern, names in (("*.h5", ["a.h5", "b.h5"]), ("a*", ["a/z.h5", "a.h5"]), ("k*", ["k"])):
-        matched = [one.display_path for one in discovery.inputs([f"{base}/{pattern}"], remote=True)]
+        matched = [
+            input_value.display_path
+            for input_value in discovery.inputs([f"{base}/{pattern}"], remote=True)
+        ]
         assert matched == [f"{base}/{name}" for name in names]
     ended = run("inspect", base, f"{base}/*.h5", "--format", "json", "--jobs", "1")
     assert len(ended.json["models"]) == 4
@@ -660,8 +658,8 @@ def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
         for name in ("x/b.h5", "x/a.h5", "c.h5"):
             archive.write(tmp_path / "m", name)
     url = f"zip://::{tmp_path / 'all.zip'}"
-    found = [one.path.location for one in discovery.inputs([url], remote=True)]  # type: ignore[union-attr]  # all are remote
-    assert found == ["c.h5", "x/a.h5", "x/b.h5"]
+    actual = [input_value.path.location for input_value in discovery.inputs([url], remote=True)]  # type: ignore[union-attr]  # all are remote
+    assert actual == ["c.h5", "x/a.h5", "x/b.h5"]
     assert run("inspect", url, "--jobs", "1").code == 0
 
 

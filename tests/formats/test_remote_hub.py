@@ -156,8 +156,8 @@ def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
 def test_names_in_a_listing_do_not_lead_outside_the_repository(hub: HubServer) -> None:
     """Names in a listing cannot lead outside the repository."""
     hub.extra_names = ["..", "../../etc/passwd", "sub/../../x"]
-    found = run("inspect", "hf://owner/name", "--format", "json")
-    assert found.code == 0
+    result = run("inspect", "hf://owner/name", "--format", "json")
+    assert result.code == 0
     assert not any(".." in request.path for request in hub.requests)
 
 

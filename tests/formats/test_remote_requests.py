@@ -55,8 +55,8 @@ def test_each_cluster_of_metadata_needs_about_one_request(
     write(tmp_path / "model", model)
     assert (tmp_path / "model").stat().st_size > 2_000_000_000
     with range_server(tmp_path) as server:
-        found = policytool.inspect(f"{server.url}/model")
-    assert sum(len(layer.variables) for layer in found.layers) == model.variables
+        result = policytool.inspect(f"{server.url}/model")
+    assert sum(len(layer.variables) for layer in result.layers) == model.variables
     assert len(server.requests) < most_requests
     assert server.sent < most_bytes
 

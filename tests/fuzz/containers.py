@@ -98,8 +98,8 @@ def archive(rng: Random, members: Mapping[str, bytes]) -> bytes:
                 held[index] = name, trees.bytes_of(rng, data) if name.endswith(".json") else data
             case _:
                 held.append((_name(rng), rng.choice((b"", b"x", bytes(1000)))))
-    made = _zipped(rng, held)
-    return made if rng.random() < 0.5 else _damaged_fields(rng, made)
+    result = _zipped(rng, held)
+    return result if rng.random() < 0.5 else _damaged_fields(rng, result)
 
 
 def _name(rng: Random) -> str:
@@ -220,7 +220,7 @@ def _other(rng: Random, value: bytes, fields: list[Field]) -> bytes:
 
 def _fields(data: bytes) -> list[Field]:
     """Return the fields of a message; none for what is no message."""
-    found: list[Field] = []
+    actual: list[Field] = []
     at = 0
     try:
         while at < len(data):
@@ -240,10 +240,10 @@ def _fields(data: bytes) -> list[Field]:
                 value, at = data[at : at + size], at + size
             else:
                 return []
-            found.append((number, kind, value))
+            actual.append((number, kind, value))
     except IndexError:
         return []
-    return found
+    return actual
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
@@ -308,7 +308,7 @@ def table(rng: Random, data: bytes) -> bytes:
 
 def toml(rng: Random, lines: list[str]) -> bytes:
     """Return settings of some of these lines, with keys and values changed."""
-    made: list[str] = []
+    created: list[str] = []
     for line in rng.sample(lines, rng.randint(1, min(6, len(lines)))):
         key, _, value = line.partition(" = ")
         how = rng.random()
@@ -318,8 +318,8 @@ def toml(rng: Random, lines: list[str]) -> bytes:
             key = f'"{_escaped(rng.choice(words.TEXTS))}"'
         elif how < 0.5:
             value = f"[{value}, {_toml_value(rng)}]"
-        made.append(f"{key} = {value}")
-    data = "\n".join(made).encode("utf-8", "replace")
+        created.append(f"{key} = {value}")
+    data = "\n".join(created).encode("utf-8", "replace")
     return data if rng.random() < 0.8 else damaged(rng, data, 2)
 
 
@@ -380,8 +380,8 @@ def yaml(rng: Random, data: bytes) -> bytes:
             case _:
                 lines[at] = f"? {lines[at]}"
         lines = lines or [""]
-    made = "\n".join(lines).encode()
-    return made if rng.random() < 0.8 else damaged(rng, made, 2)
+    result = "\n".join(lines).encode()
+    return result if rng.random() < 0.8 else damaged(rng, result, 2)
 
 
 _MARKS: Final = (
@@ -429,8 +429,10 @@ def shifted(rng: Random, data: bytes) -> bytes:
     """
     if rng.random() < 0.1 or len(data) < 64:
         return bytes(rng.choice((512, 1024, 513))) + data
-    made = bytearray(data)
-    at, source = (rng.randrange(0, len(made) - 8, 8) for _ in range(2))
-    (address,) = struct.unpack_from("<Q", made, source)
-    struct.pack_into("<Q", made, at, address if address < len(made) else rng.randrange(len(made)))
-    return bytes(made)
+    result = bytearray(data)
+    at, source = (rng.randrange(0, len(result) - 8, 8) for _ in range(2))
+    (address,) = struct.unpack_from("<Q", result, source)
+    struct.pack_into(
+        "<Q", result, at, address if address < len(result) else rng.randrange(len(result))
+    )
+    return bytes(result)

@@ -57,13 +57,16 @@ def kinds(key: str, *numbers: int) -> bytes:
 
 def function_attribute(key: str, name: str, *attributes: bytes) -> bytes:
     """Return an attribute that is a function, with attributes of its own."""
-    return attribute(key, 10, message((1, name), *((2, one) for one in attributes)))
+    return attribute(key, 10, message((1, name), *((2, item) for item in attributes)))
 
 
 def node(name: str, op: str, inputs: Sequence[str], *attributes: bytes) -> bytes:
     """Return a node."""
     return message(
-        (1, name), (2, op), *((3, one) for one in inputs), *((5, one) for one in attributes)
+        (1, name),
+        (2, op),
+        *((3, input_value) for input_value in inputs),
+        *((5, item) for item in attributes),
     )
 
 
@@ -76,7 +79,7 @@ def tensor(dtype: int, *fields: tuple[int, Value], length: int | None = None) ->
 def constant(name: str, dtype: int, *tensors: bytes) -> bytes:
     """Return a constant whose value stands in the file once, or more often."""
     return node(
-        name, "Const", (), kind("dtype", dtype), *(attribute("value", 8, one) for one in tensors)
+        name, "Const", (), kind("dtype", dtype), *(attribute("value", 8, item) for item in tensors)
     )
 
 
@@ -95,12 +98,12 @@ def function(
     signature = message(
         (1, name),
         *taken,
-        *((4, one) for one in declared),
+        *((4, item) for item in declared),
         *((20, f"c{number}") for number in range(len(runs))),
     )
     return message(
         (1, signature),
-        *((3, one) for one in nodes),
+        *((3, item) for item in nodes),
         *((6, message((1, f"c{number}"), (2, one))) for number, one in enumerate(runs)),
     )
 
@@ -120,8 +123,8 @@ def call(name: str, called: str, inputs: Sequence[str], *attributes: bytes) -> b
 
 def graph(nodes: Sequence[bytes], functions: Sequence[bytes] = ()) -> bytes:
     """Return a graph."""
-    library = message(*((1, one) for one in functions))
-    return message(*((1, one) for one in nodes), (2, library), (4, message((1, 987))))
+    library = message(*((1, item) for item in functions))
+    return message(*((1, item) for item in nodes), (2, library), (4, message((1, 987))))
 
 
 @dataclass
@@ -159,16 +162,16 @@ def meta_graph(held: Sequence[bytes], main: str, outside: Outside) -> bytes:
     info = message((4, outside.tag), (5, "2.9.0"))
     saver = message((1, "saver:0"), (2, "saver_done:0"), (3, outside.restores), (7, 2))
     served = (5, message((1, "serving_default"), (2, signature)))
-    kept = ((4, _collection(files)),) if outside.collected else tuple((6, one) for one in files)
-    return message((1, info), *((2, one) for one in held), (3, saver), (4, run), served, *kept)
+    kept = ((4, _collection(files)),) if outside.collected else tuple((6, file) for file in files)
+    return message((1, info), *((2, item) for item in held), (3, saver), (4, run), served, *kept)
 
 
 def _collection(files: Sequence[bytes]) -> bytes:
     """Return assets as TF 1 wrote them."""
     several = message(
         *(
-            (1, message((1, "type.googleapis.com/tensorflow.AssetFileDef"), (2, one)))
-            for one in files
+            (1, message((1, "type.googleapis.com/tensorflow.AssetFileDef"), (2, file)))
+            for file in files
         )
     )
     return message((1, "saved_model_assets"), (2, message((5, several))))

@@ -36,8 +36,8 @@ class Place:
     @property
     def config(self) -> Config:
         """The layer's own config."""
-        found: Config = self.entry["config"]
-        return found
+        result: Config = self.entry["config"]
+        return result
 
     def thing(self, class_name: str, config: Config, module: str = "keras.initializers") -> Config:
         """Return an object."""
@@ -542,7 +542,7 @@ def draw(rng: Random, paths: Paths, *, hostile: bool, odd: int = 0) -> Drawn:
 
 def entries(config: Config) -> list[Config]:
     """Return the entries of all layers but inputs, those in wrappers and nested models too."""
-    found: list[Config] = []
+    actual: list[Config] = []
     pending: list[Any] = [config["config"].get("layers")]
     while pending:
         item = pending.pop()
@@ -550,6 +550,6 @@ def entries(config: Config) -> list[Config]:
             pending += item
         elif isinstance(item, dict) and isinstance(item.get("config"), dict):
             if item.get("class_name") != "InputLayer":
-                found.append(item)
+                actual.append(item)
             pending += [item["config"].get("layers"), item["config"].get("layer")]
-    return found
+    return actual

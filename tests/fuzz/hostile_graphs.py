@@ -471,10 +471,10 @@ def write(
     Write a SavedModel; return its path, and what was put into it that the guard has to refuse.
     """
     puts = [*rng.choices(SOUND, k=rng.randrange(3)), *rng.choices(ODD, k=odd)]
-    told = ""
+    result = ""
     if hostile:
         put = rng.choice(HOSTILE)
-        told = put.__name__.strip("_")
+        result = put.__name__.strip("_")
         puts.insert(rng.randrange(len(puts) + 1), put)
     graphs = [merged(rng, paths, *puts)]
     if odd and rng.random() < 0.2:  # a second graph alone is refused
@@ -484,7 +484,7 @@ def write(
                 [made.frame(), made.graph([node("run", "NoOp", ())])], "run", Outside(tag="train")
             ),
         )
-    return _written(directory, graphs), told
+    return _written(directory, graphs), result
 
 
 def saved(directory: Path, held: Sequence[bytes], runs: Sequence[str] = ()) -> Path:
@@ -496,5 +496,5 @@ def saved(directory: Path, held: Sequence[bytes], runs: Sequence[str] = ()) -> P
 def _written(directory: Path, graphs: Sequence[bytes]) -> Path:
     folder = directory / "model"
     folder.mkdir(parents=True)
-    (folder / "saved_model.pb").write_bytes(message((1, 1), *((2, one) for one in graphs)))
+    (folder / "saved_model.pb").write_bytes(message((1, 1), *((2, item) for item in graphs)))
     return folder

@@ -210,7 +210,7 @@ def functions() -> tuple[str, ...]:
     left_out = [
         name for names in data.read("pure_functions")["left_out"].values() for name in names
     ]
-    found = (
+    actual = (
         *_TENSORFLOW,
         *refused,
         *(name.rpartition(".")[2] for name in refused),
@@ -222,7 +222,7 @@ def functions() -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
             name
-            for name in found
+            for name in actual
             if not (_functions.is_pure_function(name) or symbols.is_pure_name(name))
         )
     )
@@ -232,12 +232,12 @@ def functions() -> tuple[str, ...]:
 def classes() -> tuple[str, ...]:
     """Return names of classes that are on no list, and need no special config to be harmful."""
     left_out = list(data.read("pure_classes")["left_out"])
-    found = (*left_out, *functions(), *_EMPTY)
+    actual = (*left_out, *functions(), *_EMPTY)
     special = {*classes_of(Category.OP_LAYER), "KerasLayer", "TypeSpec", "__typespec__", "function"}
     return tuple(
         dict.fromkeys(
             name
-            for name in found
+            for name in actual
             if not (name in special or symbols.is_pure_class(name) or symbols.is_own(name))
         )
     )
@@ -286,7 +286,7 @@ def ops() -> tuple[str, ...]:
     list.
     """
     known: Mapping[str, Any] = data.read("hazards")
-    found = (
+    actual = (
         *known["ops"],
         *known["readers"],
         *known["programs"],
@@ -299,7 +299,7 @@ def ops() -> tuple[str, ...]:
         "MapDataset",
     )
     return tuple(
-        name for name in found if not (hazards.is_placed_op(name) or hazards.is_pure_op(name))
+        name for name in actual if not (hazards.is_placed_op(name) or hazards.is_pure_op(name))
     )
 
 

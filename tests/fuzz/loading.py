@@ -62,9 +62,9 @@ def allowed(rng: Random, folder: Path, count: int) -> Iterator[tuple[Path, str]]
     while found < count:
         directory = folder / "models" / str(found)
         directory.mkdir(parents=True)
-        path, told = _drawn(rng, Paths(folder=folder), directory)
+        path, result = _drawn(rng, Paths(folder=folder), directory)
         if hostile.refusal(path) is None:
-            yield path, told
+            yield path, result
             found += 1
         else:
             shutil.rmtree(directory)
@@ -173,12 +173,12 @@ def batch(
 ) -> Loaded:
     """Draw and load as many models as one process gets, and count what became of them."""
     models = list(allowed(rng, folder, count))
-    found = load(python, [path for path, _ in models], folder)
-    for ended in found.ended:
+    result = load(python, [path for path, _ in models], folder)
+    for ended in result.ended:
         for library, outcome in ended.items():
             tally.saw(f"{library} {'loaded' if outcome == 'loaded' else 'refused'}")
-    tally.executions += len(found.ended)
-    for number, lines in found.touched.items():
+    tally.executions += len(result.ended)
+    for number, lines in result.touched.items():
         tally.crashes += 1
         path = models[number][0] if number >= 0 else folder
         data = (
@@ -187,4 +187,4 @@ def batch(
             else b""
         )
         volume.keep("loaded", data, f"{lines[0][:60]}: {path.name}: {lines[:5]}")
-    return found
+    return result

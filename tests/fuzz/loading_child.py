@@ -44,8 +44,8 @@ def _called(library: Any, model: Any) -> None:
     import numpy as np
 
     given = [
-        np.ones([2 if size is None else size for size in one.shape], dtype="float32")
-        for one in model.inputs
+        np.ones([2 if size is None else size for size in input_value.shape], dtype="float32")
+        for input_value in model.inputs
     ]
     model(given if len(given) > 1 else given[0])
     library.utils.set_random_seed(1)

@@ -62,10 +62,10 @@ def judged(ended: Ended, arguments: Sequence[str | Path], *, usage: bool = False
 
 def _reason(ended: Ended, lines: Sequence[str], shown: str) -> str:
     """Return the code of the failure that a run ended for, which it has to tell."""
-    told = [found[1] for line in lines if (found := _TOLD.fullmatch(line))]
-    if not told and not ended.out and not lines:
+    actual = [found[1] for line in lines if (found := _TOLD.fullmatch(line))]
+    if not actual and not ended.out and not lines:
         raise BrokenError(f"exit code 3 without a word: {shown}")
-    return told[0] if told else "refused"
+    return actual[0] if actual else "refused"
 
 
 def _check_json(out: str, shown: str) -> None:

@@ -318,7 +318,7 @@ _SYSTEM: Final = tuple(
 
 def _below(path: Path, allowed: Sequence[Path]) -> bool:
     return not path.is_absolute() or any(
-        path.resolve().is_relative_to(one) or path.is_relative_to(one) for one in allowed
+        path.resolve().is_relative_to(item) or path.is_relative_to(item) for item in allowed
     )
 
 
@@ -373,12 +373,12 @@ def _judged(ended: Ended, command: Sequence[str], cost: Cost, trace: Path | None
         raise oracle.BrokenError(f"{cost.seconds:.0f} seconds: {command}")
     if trace is not None:
         own = trace.parent
-        found = touched(
+        result = touched(
             trace.read_text(encoding="utf-8", errors="replace"),
             (own / "models", own / "stdout", own / "stderr", own),
         )
-        if found:
-            raise oracle.BrokenError("the run did what it must not: " + "; ".join(found[:5]))
+        if result:
+            raise oracle.BrokenError("the run did what it must not: " + "; ".join(result[:5]))
     return outcome
 
 

@@ -65,7 +65,7 @@ def tree() -> str:
 
 def add(rows: Iterable[Row]) -> None:
     """Add rows to the record."""
-    held = {tuple(one[key] for key in _SAME): one for one in read()}
+    held = {tuple(item[key] for key in _SAME): item for item in read()}
     for new in rows:
         name = tuple(new[key] for key in _SAME)
         old = held.get(name)
@@ -89,5 +89,5 @@ def add(rows: Iterable[Row]) -> None:
 
 def read() -> list[Row]:
     """Return the rows."""
-    found: list[Row] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
-    return found
+    result: list[Row] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
+    return result

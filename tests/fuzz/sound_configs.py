@@ -102,21 +102,21 @@ def model(rng: Random, generation: int) -> Config:
 
 
 def _members(rng: Random, generation: int) -> list[Config]:
-    found = [
+    actual = [
         layer(rng, generation),
         *(layer(rng, generation, rng.choice(_ANYWHERE)) for _ in range(rng.randrange(3))),
     ]
     if rng.random() < 0.3:
-        found.append(wrapped(rng, generation))
+        actual.append(wrapped(rng, generation))
     if rng.random() < 0.2:
         inner = [layer(rng, generation)]
-        found.append(
+        actual.append(
             sequential(rng, generation, inner)
             if rng.random() < 0.5
             else functional(rng, generation, inner)
         )
     if generation == 2 and rng.random() < 0.3:
-        found.append(
+        actual.append(
             entry(
                 rng,
                 generation,
@@ -125,10 +125,10 @@ def _members(rng: Random, generation: int) -> list[Config]:
             )
         )
     if generation == 3 and rng.random() < 0.3:
-        found.append(
+        actual.append(
             entry(rng, generation, rng.choice(_operations()), {}, module="keras.src.ops.numpy")
         )
-    return found
+    return actual
 
 
 def entry(

@@ -127,7 +127,7 @@ def functionals(draw: st.DrawFn, inner: st.SearchStrategy[Config]) -> Config:
         },
         *draw(st.lists(inner, max_size=3)),
     ]
-    names = [one["config"]["name"] for one in held]
+    names = [item["config"]["name"] for item in held]
     keras3 = draw(st.booleans())
     called = [
         {
@@ -281,25 +281,25 @@ def _saved(kind: str, config: Any, directory: Path, rng: Random) -> Path:
     """
     inner = config.get("config") if isinstance(config, dict) else None
     held = inner.get("layers") if isinstance(inner, dict) else None
-    found = [one for one in held if isinstance(one, dict)][:6] if isinstance(held, list) else []
-    count = len(found) + 2
+    result = [item for item in held if isinstance(item, dict)][:6] if isinstance(held, list) else []
+    count = len(result) + 2
     objects = [
         keras_object(
             "mlp",
             "Sequential",
             identifier="_tf_keras_sequential",
-            children=[(f"layer-{at}", at + 1) for at in range(len(found))],
+            children=[(f"layer-{at}", at + 1) for at in range(len(result))],
             config=inner,
         )
     ]
-    for one in found:
+    for item in result:
         edges = [
             ("kernel", count - 1),
             (rng.choice(("layer", "cell", "a")), rng.randrange(-1, count + 1)),
         ]
         objects.append(
             keras_object(
-                "layer", str(one.get("class_name")), children=edges, config=one.get("config")
+                "layer", str(item.get("class_name")), children=edges, config=item.get("config")
             )
         )
     objects.append(
@@ -317,6 +317,6 @@ def _saved(kind: str, config: Any, directory: Path, rng: Random) -> Path:
     if kind == "metadata":
         return path / "keras_metadata.pb"
     if rng.random() < 0.5:
-        file = path / rng.choice(sorted(one.name for one in path.iterdir()))
+        file = path / rng.choice(sorted(item.name for item in path.iterdir()))
         file.write_bytes(containers.message(rng, file.read_bytes()))
     return path

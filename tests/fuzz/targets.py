@@ -108,11 +108,11 @@ def _edit(text: str, value: Any, apply: Apply, parse: Callable[[str], Any]) -> N
         if "something else" in str(error):
             raise oracle.BrokenError(str(error)) from error
         return  # it would be too deep
-    wanted = json.loads(json.dumps(value))
+    expected = json.loads(json.dumps(value))
     pointer, _, after = change
-    holder, key = jsontext.place(wanted, pointer)
+    holder, key = jsontext.place(expected, pointer)
     holder[key] = after
-    if not jsonedit.same(parse(edited), wanted):
+    if not jsonedit.same(parse(edited), expected):
         raise oracle.BrokenError(f"the edit at {pointer!r} made something else")
 
 
@@ -190,17 +190,17 @@ def _policy(data: bytes, _directory: Path) -> str:
         value, _ = jsontext.parse(data)
     except jsontext.JsonError as error:
         return error.code
-    found = "refused"
+    result = "refused"
     for generation in generations.GENERATIONS:
         try:
             policy = generations.parse(value, generation)
-            found = "read"
+            result = "read"
             if isinstance(policy, PolicyMap):
                 _assigned(policy)
             generation.render(policy)
         except SpellingError:
             continue
-    return found
+    return result
 
 
 def _assigned(policy: PolicyMap) -> None:
@@ -322,7 +322,7 @@ def _commanded(path: Path, data: bytes, other: Path | None = None) -> str:
             else _CONVERTED.get(path.suffix, path.suffix)
         )
     )
-    kept = tuple(one for one in arguments if one != "--preview")
+    kept = tuple(item for item in arguments if item != "--preview")
     before = _state(path.parent)
     try:
         ended = oracle.command(*kept, "-o", output)
@@ -470,7 +470,7 @@ def _config(data: bytes, directory: Path) -> str:
 def _source(data: bytes) -> str:
     """Return the fixture that the first line names."""
     return next(
-        (one for one in (*_WHOLE, *_ZIPPED) if data.startswith(one.encode() + b"\n")), _WHOLE[0]
+        (item for item in (*_WHOLE, *_ZIPPED) if data.startswith(item.encode() + b"\n")), _WHOLE[0]
     )
 
 
@@ -505,13 +505,13 @@ def _bytes_of(name: str) -> bytes:
 
 
 def _config_seeds() -> list[bytes]:
-    found = []
+    actual = []
     for name in _WHOLE:
         with h5py.File(FIXTURES / name) as file:
             texts = [
                 file.attrs[key] for key in ("model_config", "training_config") if key in file.attrs
             ]
-        found.append(
+        actual.append(
             "\n".join(
                 [name, *(text if isinstance(text, str) else text.decode() for text in texts)]
             ).encode()
@@ -522,8 +522,8 @@ def _config_seeds() -> list[bytes]:
                 json.dumps(json.loads(archive.read(member)))
                 for member in ("config.json", "metadata.json")
             ]
-        found.append("\n".join([name, *texts]).encode())
-    return found
+        actual.append("\n".join([name, *texts]).encode())
+    return actual
 
 
 def _config_mutated(rng: Random, data: bytes) -> bytes:
@@ -722,12 +722,12 @@ def _plan_seeds() -> list[bytes]:
 
 def _files(pattern: str, most: int = 60, largest: int = _LARGEST) -> list[bytes]:
     """Return the smallest fixtures of a kind, of every release alike."""
-    found: Mapping[Path, list[bytes]] = {}
+    actual: Mapping[Path, list[bytes]] = {}
     for path in sorted(FIXTURES.glob(pattern), key=lambda path: (path.stat().st_size, path)):
         if path.stat().st_size <= largest and path.name not in {"truth.json", "policies.json"}:
-            found = {**found, path.parent: [*found.get(path.parent, []), path.read_bytes()]}
-    per_release = max(1, most // max(1, len(found)))
-    return [data for files in found.values() for data in files[:per_release]][:most]
+            actual = {**actual, path.parent: [*actual.get(path.parent, []), path.read_bytes()]}
+    per_release = max(1, most // max(1, len(actual)))
+    return [data for files in actual.values() for data in files[:per_release]][:most]
 
 
 def _architectures() -> list[bytes]:
@@ -763,12 +763,12 @@ def _object_graphs() -> list[bytes]:
 
     from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, open_bundle
 
-    found = []
+    actual = []
     for path in ("tf2.3/weights_only.ckpt", "checkpoints/training", "checkpoints/listed"):
         bundle = open_bundle(Path(FIXTURES, path))
         if OBJECT_GRAPH_KEY in bundle.entries:
-            found.append(bundle.strings(bundle.entries[OBJECT_GRAPH_KEY])[0])
-    return found
+            actual.append(bundle.strings(bundle.entries[OBJECT_GRAPH_KEY])[0])
+    return actual
 
 
 def _policies() -> list[bytes]:

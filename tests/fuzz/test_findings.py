@@ -54,10 +54,10 @@ main(sys.argv[1:])
 
 def test_each_finding_has_its_test() -> None:
     """Every row of the table of findings names a test that exists."""
-    for one in json.loads(record.FINDINGS.read_text(encoding="utf-8")):
-        file, _, name = one["test"].partition("::")
+    for item in json.loads(record.FINDINGS.read_text(encoding="utf-8")):
+        file, _, name = item["test"].partition("::")
         module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
-        assert callable(getattr(module, name)), one["test"]
+        assert callable(getattr(module, name)), item["test"]
 
 
 def test_infer_with_float32_variables_is_an_error_of_the_model(tmp_path: Path) -> None:
@@ -334,13 +334,13 @@ def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:
     compiled ended in exit code 70, and a warning went to stderr.
     """
     key, full_match = REGULAR[name]
-    found = PolicyMap(
+    result = PolicyMap(
         default=policies.policy_from_name("float32"),
         policies=((key, policies.policy_from_name("float16")),),
     )
     began = time.process_time()
     with contextlib.suppress(layer_policies.UnclearPolicyError):
-        layer_policies.resolve(found, "a" * 300, Matcher(), full_match=full_match)
+        layer_policies.resolve(result, "a" * 300, Matcher(), full_match=full_match)
     assert time.process_time() - began < oracle.SECONDS / 10
 
 
@@ -361,10 +361,10 @@ def test_many_keys_of_policy_maps_are_bounded_together(tmp_path: Path) -> None:
     )
     limit = f"{limits.PATTERN_STEPS.name}=100"
     ended = run("inspect", path, "--format", "json", "--limit", limit)
-    said = ended.json["models"][0]["observations"]
+    result = ended.json["models"][0]["observations"]
     assert any(
-        one["code"] == "unclear-policy-map" and limits.PATTERN_STEPS.name in one["message"]
-        for one in said
+        item["code"] == "unclear-policy-map" and limits.PATTERN_STEPS.name in item["message"]
+        for item in result
     )
 
 
@@ -390,12 +390,12 @@ def test_metadata_that_leads_to_no_layer_is_not_migrated(tmp_path: Path) -> None
     root = small_models.keras_object(
         "mlp", "Sequential", identifier="_tf_keras_sequential", config={}
     )
-    told = small_models.saved_model(tmp_path / "told", [root], separate=True)
+    result = small_models.saved_model(tmp_path / "told", [root], separate=True)
     path = small_models.saved_model(
         tmp_path / "model",
         [small_models.Object(), small_models.Object(variable=("dense_a/kernel", 1, (6, 2)))],
     )
-    (path / "keras_metadata.pb").write_bytes((told / "keras_metadata.pb").read_bytes())
+    (path / "keras_metadata.pb").write_bytes((result / "keras_metadata.pb").read_bytes())
     for arguments in (("--to", "bfloat16"), ("--target", "keras3")):
         assert oracle.command("migrate", path, *arguments, "--preview") == "not-migratable"
 
@@ -457,10 +457,10 @@ def test_integers_above_the_float64_range_are_compared(tmp_path: Path) -> None:
             "backend": "tensorflow",
         }
         (tmp_path / f"{name}.json").write_text(json.dumps(model))
-    one, same, other, small = (
+    first, same, second, small = (
         tmp_path / f"{name}.json" for name in ("one", "same", "other", "small")
     )
-    assert [run("diff", one, found).code for found in (same, other, small)] == [0, 1, 1]
+    assert [run("diff", first, found).code for found in (same, second, small)] == [0, 1, 1]
 
 
 def test_model_that_contains_itself_is_planned() -> None:

@@ -50,7 +50,7 @@ def test_sound_models_are_read(config: Any) -> None:
 def test_changed_models_keep_the_contract(
     kind: str, pair: tuple[Any, Any], command: tuple[str, ...], rng: Random, training: Any
 ) -> None:
-    """Whatever is changed in a model, every command ends as it should."""
+    """After any change of a model, every command ends with a documented result."""
     assert drawn.ended(kind, pair[1], command, rng, training)
 
 
@@ -60,8 +60,8 @@ def test_some_inputs_of_every_target_keep_the_contract(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The same few inputs each time, so that a target that no longer works is seen here and not in an
-    hour of fuzzing.
+    Each fuzz target accepts the same few inputs on each run, so that a broken target fails before
+    hours of fuzzing.
     """
     monkeypatch.chdir(tmp_path)  # which a target may leave
     target, tally = TARGETS[name], Tally()

@@ -33,12 +33,12 @@ def mutated(rng: Random, tree: Any, most: int = 4) -> Any:
 def text(rng: Random, tree: Any) -> bytes:
     """Return a tree as JSON, now and then with a key twice, or with what is no UTF-8."""
     try:
-        made = json.dumps(tree, ensure_ascii=rng.random() < 0.7)
+        result = json.dumps(tree, ensure_ascii=rng.random() < 0.7)
     except (RecursionError, ValueError):  # a change may have nested it deeper than json goes
-        made = "[" * 1000 + "]" * 1000
-    if rng.random() < 0.05 and '": ' in made:
-        made = made.replace('{"', '{"name": "twice", "name": 1, "', 1)
-    return made.encode("utf-8", "surrogatepass")
+        result = "[" * 1000 + "]" * 1000
+    if rng.random() < 0.05 and '": ' in result:
+        result = result.replace('{"', '{"name": "twice", "name": 1, "', 1)
+    return result.encode("utf-8", "surrogatepass")
 
 
 def bytes_of(rng: Random, data: bytes) -> bytes:
@@ -84,11 +84,11 @@ def _copied(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
 
 
 def _swap(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
-    other, at = rng.choice(places)
-    one, two = _copy(holder[key]), _copy(other[at])
+    second, at = rng.choice(places)
+    first, two = _copy(holder[key]), _copy(second[at])
     holder[key] = two
-    if at in other if isinstance(other, dict) else at < len(other):
-        other[at] = one
+    if at in second if isinstance(second, dict) else at < len(second):
+        second[at] = first
 
 
 def _duplicate(rng: Random, holder: Any, key: Any, _places: list[Place]) -> None:
@@ -173,28 +173,28 @@ def _unwrap(rng: Random, holder: Any, key: Any, _places: list[Place]) -> None:
 
 def _spell(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
     """Give a place that holds a dtype another policy."""
-    found = [
+    actual = [
         place
         for place in places
         if place[1] in {"dtype", "dtype_policy", "default_policy"} and _is_there(*place)
     ]
-    holder, key = rng.choice(found) if found else (holder, key)
+    holder, key = rng.choice(actual) if actual else (holder, key)
     holder[key] = _copy(rng.choice(words.POLICIES))
 
 
 def _other_class(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
-    found = [place for place in places if place[1] == "class_name" and _is_there(*place)]
-    holder, key = rng.choice(found) if found else (holder, key)
+    actual = [place for place in places if place[1] == "class_name" and _is_there(*place)]
+    holder, key = rng.choice(actual) if actual else (holder, key)
     holder[key] = rng.choice(words.CLASSES)
 
 
 def _number(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
-    found = [
+    actual = [
         place
         for place in places
         if _is_there(*place) and isinstance(place[0][place[1]], int | float)
     ]
-    holder, key = rng.choice(found) if found else (holder, key)
+    holder, key = rng.choice(actual) if actual else (holder, key)
     holder[key] = rng.choice(words.NUMBERS)
 
 

@@ -113,14 +113,14 @@ def keep(target: str, data: bytes, error: BaseException | str, found: Path = FOU
     Write an input that broke the contract, unless one that did so at the same place is there
     already; return whether it is new.
     """
-    told = error if isinstance(error, str) else "".join(traceback.format_exception(error))
+    result = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     folder = found / target
     folder.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(_place(error).encode()).hexdigest()[:12]
     if (folder / name).exists():
         return False
     (folder / name).write_bytes(data)
-    (folder / f"{name}.txt").write_text(told, encoding="utf-8", errors="backslashreplace")
+    (folder / f"{name}.txt").write_text(result, encoding="utf-8", errors="backslashreplace")
     return True
 
 
@@ -205,10 +205,10 @@ def batch(target: Target, seed: int, count: int, until: float) -> Tally:
             os._exit(1)
         os._exit(0)
     os.close(writer)
-    told, hung = _listened(reader, child)
+    result, hung = _listened(reader, child)
     os.close(reader)
     _, status = os.waitpid(child, 0)
-    done, _, answer = told.partition(b"\n")
+    done, _, answer = result.partition(b"\n")
     if answer:
         return Tally(**json.loads(answer))
     hung = hung or os.waitstatus_to_exitcode(status) == -signal.SIGVTALRM

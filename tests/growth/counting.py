@@ -53,10 +53,10 @@ class _BudgetOnly:
         return self.inner.set(budget)
 
     def get(self, *default: steps.Budget | None) -> steps.Budget | None:
-        found = self.inner.get(*default)
+        result = self.inner.get(*default)
         caller = sys._getframe(1).f_code  # noqa: SLF001  # who asks decides whether it must be open
-        assert found is not None or caller is not steps.spend.__code__, "no budget is open"
-        return found
+        assert result is not None or caller is not steps.spend.__code__, "no budget is open"
+        return result
 
 
 @contextmanager

@@ -32,7 +32,9 @@ class Graph:
     def node(self, nodes: Any, name: str, op: str, *inputs: str, calls: Sequence[str] = ()) -> Any:
         """Add a node that computes in float32 to nodes."""
         made = nodes.add(
-            name=name.encode(), op=op.encode(), inputs=[one.encode() for one in inputs]
+            name=name.encode(),
+            op=op.encode(),
+            inputs=[input_value.encode() for input_value in inputs],
         )
         for number, called in enumerate(calls):
             made.attributes.add(key=b"f%d" % number).value.function.name = called.encode()

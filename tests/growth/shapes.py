@@ -95,10 +95,10 @@ class Keras3:
         self, class_name: str, name: str, *calls: Sequence[tuple[str, int]], **config: object
     ) -> Config:
         """Return a layer that is called with each of these lists of tensors."""
-        made = layer3(class_name, name)
+        result = layer3(class_name, name)
         return {
-            **made,
-            "config": {**made["config"], **config},
+            **result,
+            "config": {**result["config"], **config},
             "inbound_nodes": self._nodes(calls),
         }
 

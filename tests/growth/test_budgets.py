@@ -89,9 +89,11 @@ _READS_NOTHING: Final = frozenset({"explain"})
 
 
 def _tasks() -> dict[str, Task[Any, Any, Any]]:
-    names = [one.name for one in pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.")]
-    found = (getattr(importlib.import_module(name), "TASK", None) for name in names)
-    return {one.module.rpartition(".")[2]: one for one in found if isinstance(one, Task)}
+    names = [
+        item.name for item in pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.")
+    ]
+    result = (getattr(importlib.import_module(name), "TASK", None) for name in names)
+    return {item.module.rpartition(".")[2]: item for item in result if isinstance(item, Task)}
 
 
 @contextmanager
@@ -116,8 +118,8 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def _model(directory: Path, container: str) -> Path:
-    shape = next(one for one in SHAPES if one.name == "models")
-    kind = next(one for one in CONTAINERS if one.name == container)
+    shape = next(shape for shape in SHAPES if shape.name == "models")
+    kind = next(item for item in CONTAINERS if item.name == container)
     return kind.write(directory / f"model{kind.suffix}", shape.make(kind.library, 8))
 
 
@@ -151,8 +153,8 @@ def test_functions_open_a_budget(
 @pytest.mark.parametrize("limit", ["layer-calls", "file-steps"])
 def test_inspect_shows_a_model_whose_conversion_exceeds_a_limit(limit: str, tmp_path: Path) -> None:
     """Each level doubles the calls of the conversion, and adds one layer to the table."""
-    shape = next(one for one in SHAPES if one.name == "nest called twice")
-    kind = next(one for one in CONTAINERS if one.name == "keras2.json")
+    shape = next(shape for shape in SHAPES if shape.name == "nest called twice")
+    kind = next(container for container in CONTAINERS if container.name == "keras2.json")
     path = kind.write(tmp_path / "model.json", shape.make(kind.library, 8))
     with budgets() as opened:
         run("inspect", path)
@@ -182,5 +184,5 @@ def test_chains_of_layers_without_casts_are_widened_in_one_round(tmp_path: Path)
             ended = run("migrate", path, *options, "--preview")
         assert ended.code == Exit.CLEAN, ended.err
         assert "does not cast its inputs" in " ".join(ended.out.split())
-        spent.append(sum(one.counts["dtypes"] for one in opened))
+        spent.append(sum(item.counts["dtypes"] for item in opened))
     assert spent[2] - spent[1] <= 2.5 * (spent[1] - spent[0]), spent

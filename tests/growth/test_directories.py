@@ -120,7 +120,7 @@ def test_listing_of_a_changed_directory_is_read_again(
 
 
 def test_listing_serves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as the directory does not change, and under each of its names."""
+    """A listing is reused as long as the directory does not change, under each of its names."""
     (tmp_path / "d").mkdir()
     (tmp_path / "l").symlink_to("d")
     first = listings.listing(tmp_path / "d")

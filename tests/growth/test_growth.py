@@ -61,7 +61,7 @@ def _assert_grows_linearly(shape: Shape, container: Container, command: str, pat
     small, middle, large = (work(command, file) for file in files)
     most = _DEEP if shape.is_deep else _LINEAR
     for what in ("steps", "calls"):
-        first, second, third = (getattr(one, what) for one in (small, middle, large))
+        first, second, third = (getattr(item, what) for item in (small, middle, large))
         if shape.limit is None:
             assert third - second <= most * max(second - first, _NOISE), (
                 what,
@@ -70,16 +70,16 @@ def _assert_grows_linearly(shape: Shape, container: Container, command: str, pat
             )
     # A refusal is the result of a whole plan: models without weights cannot be converted.
     results = {Exit.CLEAN, Exit.FINDINGS, *([Exit.FAILURE] if "migrate" in command else ())}
-    for one in (small, middle, large):
-        assert one.code in results or (
-            shape.limit is not None and f" {shape.limit} limit of" in one.errors
-        ), one.errors
+    for item in (small, middle, large):
+        assert item.code in results or (
+            shape.limit is not None and f" {shape.limit} limit of" in item.errors
+        ), item.errors
 
 
 def _named(shape: str, container: str) -> tuple[Shape, Container]:
     return (
-        next(one for one in SHAPES if one.name == shape),
-        next(one for one in CONTAINERS if one.name == container),
+        next(item for item in SHAPES if item.name == shape),
+        next(item for item in CONTAINERS if item.name == container),
     )
 
 

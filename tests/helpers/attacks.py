@@ -216,19 +216,22 @@ def traced(
     if "PTRACE" in done.stderr or "Operation not permitted" in done.stderr:
         pytest.skip("strace may not trace here")
     assert done.returncode == 0, done.stderr[-2000:]
-    said = json.loads(answer.read_text(encoding="utf-8"))
+    result = json.loads(answer.read_text(encoding="utf-8"))
     ended = [
         Ended(arguments=tuple(map(str, call)), **one)
-        for call, one in zip(calls, said["ended"], strict=True)
+        for call, one in zip(calls, result["ended"], strict=True)
     ]
     text = log.read_text(encoding="utf-8", errors="replace")
     return _read(
-        text.partition(BEGIN)[2] if BEGIN in driver else text, folder, tuple(ended), said["memory"]
+        text.partition(BEGIN)[2] if BEGIN in driver else text,
+        folder,
+        tuple(ended),
+        result["memory"],
     )
 
 
 def _read(text: str, folder: Path, ended: tuple[Ended, ...], memory: int) -> Traced:
-    found: dict[str, list[str]] = {"opened": [], "changed": [], "started": [], "network": []}
+    actual: dict[str, list[str]] = {"opened": [], "changed": [], "started": [], "network": []}
     own = {str(folder.parent / name) for name in ("calls.json", "answer.json", "driver.py")}
     own |= {
         *sys.path,
@@ -245,21 +248,21 @@ def _read(text: str, folder: Path, ended: tuple[Ended, ...], memory: int) -> Tra
         base = Path(above[1]) if above is not None else folder
         paths = [str(base / path) for path in strace.PATH.findall(rest.partition(" = ")[0])]
         if name in _OPENING:
-            found["opened"] += [
+            actual["opened"] += [
                 path
                 for path in paths[:1]
                 if not path.startswith((*_SYSTEM, *_OWN)) and path not in own
             ]
         elif name in _WRITING:
-            found["changed"] += [
+            actual["changed"] += [
                 path for path in paths if not path.startswith("/proc/self/fd/")
             ]  # a file without a name gets one
         elif name in _NETWORK:
-            found["network"].append(line)
+            actual["network"].append(line)
         elif name in _STARTING and "CLONE_THREAD" not in rest and not strace.COPY.search(rest):
-            found["started"].append(line)
+            actual["started"].append(line)
     return Traced(
         ended=ended,
         memory=memory,
-        **{key: tuple(dict.fromkeys(values)) for key, values in found.items()},
+        **{key: tuple(dict.fromkeys(values)) for key, values in actual.items()},
     )

@@ -57,9 +57,11 @@ def table(blocks: Sequence[Sequence[tuple[bytes, bytes]]], compression: int = 0)
     """Return a table of these blocks."""
     data, handles = b"", []
     for pairs in blocks:
-        made = block(pairs, compression)
-        handles.append((pairs[-1][0] if pairs else b"", varint(len(data)) + varint(len(made) - 5)))
-        data += made
+        result = block(pairs, compression)
+        handles.append(
+            (pairs[-1][0] if pairs else b"", varint(len(data)) + varint(len(result) - 5))
+        )
+        data += result
     return finished(data, handles)
 
 

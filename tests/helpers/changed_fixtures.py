@@ -82,7 +82,7 @@ def h5_chain(folder: Path, name: str, *entries: tuple[str, Config]) -> Path:
     """Write a Sequential HDF5 fixture of which only the input is left, before these layers."""
 
     def change(config: Config) -> None:
-        made = [
+        created = [
             {
                 "class_name": class_name,
                 "config": {
@@ -94,7 +94,7 @@ def h5_chain(folder: Path, name: str, *entries: tuple[str, Config]) -> Path:
             }
             for class_name, more in entries
         ]
-        config["config"]["layers"][1:] = made
+        config["config"]["layers"][1:] = created
 
     return h5(folder, name, change)
 
@@ -130,7 +130,7 @@ def layers(config: Config) -> dict[str, Config]:
 
 def layer(config: Config, name: str) -> Config:
     """Return a layer's own config in a functional model's."""
-    found: Config = next(
+    result: Config = next(
         entry["config"] for entry in config["config"]["layers"] if entry["config"]["name"] == name
     )
-    return found
+    return result

@@ -82,7 +82,7 @@ def all_changes(path: Path) -> Changes:
                 if part is not None
             }
         )
-        found = (
+        result = (
             (part, steps, value)
             for part in parts
             for steps, value in _strings(document.parts[part])
@@ -90,7 +90,7 @@ def all_changes(path: Path) -> Changes:
         return Changes(
             edits=tuple(
                 edit(part, pointer(*steps), value, f"another {value}")
-                for part, steps, value in found
+                for part, steps, value in result
                 if steps[-1] == "name"
             )
         )

@@ -183,8 +183,8 @@ def refusals(model: Config, loader: str, *, weights: bool = False, stored: bool 
 
 def history(argument: Config) -> list[object]:
     """Return which output of which layer an argument of a call of Keras 3 is."""
-    found: list[object] = argument["config"]["keras_history"]
-    return found
+    result: list[object] = argument["config"]["keras_history"]
+    return result
 
 
 def source_layer(argument: object) -> str:
@@ -195,10 +195,10 @@ def source_layer(argument: object) -> str:
 
 def named(config: Config, name: str) -> Config:
     """Return a layer of an encoded model."""
-    found: Config = next(
+    result: Config = next(
         layer for layer in config["config"]["layers"] if layer["config"]["name"] == name
     )
-    return found
+    return result
 
 
 def told(log: Log) -> str:

@@ -105,7 +105,7 @@ OWN: Final = replace(
 
 def changes(changed: int = 0, samples: int = 1000, **other: Any) -> OutputChanges:
     """Return what became of the scores of classes; ``other`` are attributes."""
-    found: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "compared": samples,
         "spoiled": 0,
         "rows": samples,
@@ -132,7 +132,7 @@ def changes(changed: int = 0, samples: int = 1000, **other: Any) -> OutputChange
         "channels": (),
         **other,
     }
-    return OutputChanges(samples=samples, **found)
+    return OutputChanges(samples=samples, **actual)
 
 
 def measured(relative: float, dtype: str = "float16", **other: Any) -> metrics.Metrics:
@@ -140,7 +140,7 @@ def measured(relative: float, dtype: str = "float16", **other: Any) -> metrics.M
     Return the metrics of a tensor of a thousand values whose norm is 10, as far off as is said;
     ``other`` are reductions.
     """
-    found: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "elements": 1000,
         "squared_error": 100 * relative**2,
         "squared_reference": 100.0,
@@ -165,7 +165,7 @@ def measured(relative: float, dtype: str = "float16", **other: Any) -> metrics.M
         "differing": None,
         **other,
     }
-    return metrics.metrics(codec.read(metrics.TensorReductions, found), dtype)
+    return metrics.metrics(codec.read(metrics.TensorReductions, actual), dtype)
 
 
 def call(
@@ -315,7 +315,7 @@ def check(
 
 
 def _layers(count: int = 18) -> list[LayerCall]:
-    found = [
+    actual = [
         call(f"net/block_{number // 4}/dense_{number}", 2e-4 + 1e-5 * number, 3e-4 + 2e-5 * number)
         for number in range(count)
     ]
@@ -324,7 +324,7 @@ def _layers(count: int = 18) -> list[LayerCall]:
         call("net/probabilities", 1e-7, 5e-4, class_name="Activation", compute="float32"),
     ]
     return [
-        *found,
+        *actual,
         *norms,
         call("net", None, 5e-4, class_name="Functional", children=20, is_model=True),
     ]
@@ -371,16 +371,16 @@ def _failing() -> Checks:
         seen_in=None,
         nonfinite=False,
     )
-    one = run(*_layers(), pool, *shared, lost, outputs=(given,), origin=origin, inputs=OWN)
-    found = check(one)
-    assert found.check is not None  # for the type
+    failed_run = run(*_layers(), pool, *shared, lost, outputs=(given,), origin=origin, inputs=OWN)
+    result = check(failed_run)
+    assert result.check is not None  # for the type
     kept = (pool.path, "net/encoder/logits")
     migration = Options(
         to="mixed_float16",
         assignments=tuple(Assignment(pattern=path, policy="float32") for path in kept),
     )
     advice = Advice(layers=kept, trials=4, choices=22)
-    return replace(found, check=replace(found.check, advice=advice, migration=migration))
+    return replace(result, check=replace(result.check, advice=advice, migration=migration))
 
 
 def _blind() -> Checks:
@@ -396,9 +396,9 @@ def _blind() -> Checks:
         output("mask", 0.0, changed=changes(varies=False, range=(0.0, 0.0))),
         output("scores", 2e-3, changed=changes(1, 60)),
     )
-    found = check(run(log, call("net/dense", 0.5), outputs=outputs, inputs=OWN))
-    assert found.check is not None  # for the type
-    return replace(found, check=replace(found.check, advice=Advice(layers=(), trials=6)))
+    result = check(run(log, call("net/dense", 0.5), outputs=outputs, inputs=OWN))
+    assert result.check is not None  # for the type
+    return replace(result, check=replace(result.check, advice=Advice(layers=(), trials=6)))
 
 
 def _not_finite() -> Checks:
@@ -451,7 +451,7 @@ def _given() -> Checks:
         )
         for number in range(3)
     )
-    one = run(
+    result = run(
         call("net/embed", 0.0, 0.0, class_name="Embedding", tf32=0.0),
         call("net/dense", 2e-3, 3e-3, compute="bfloat16", tf32=4.1e-4),
         outputs=(
@@ -475,7 +475,7 @@ def _given() -> Checks:
         ),
     }
     return check(
-        one,
+        result,
         notes=(
             CheckNote(
                 code="tf32",
@@ -513,7 +513,7 @@ def _training() -> Checks:
         "largest": 1e-2,
     }
     over = {**kept, "overflow": 17, "largest": 65504.0}
-    told = {
+    actual = {
         "fields": fields,
         "recorded": {"kind": "fixed", "value": 128.0},
         "outputs": [
@@ -585,7 +585,7 @@ def _training() -> Checks:
         run(
             *_layers(3),
             outputs=(output("probabilities", 4e-4),),
-            gradients=gradients.gradients_from_json(told),
+            gradients=gradients.gradients_from_json(actual),
             timings=timings,
             device=GPU,
         )
@@ -664,12 +664,12 @@ def _graph() -> Checks:
 def whole(differing: int) -> CheckedOutput:
     """Return an output of integers."""
     fields = dict.fromkeys(metrics.TensorReductions.__dataclass_fields__)
-    found = metrics.metrics(
+    result = metrics.metrics(
         codec.read(metrics.TensorReductions, {**fields, "elements": 80, "differing": differing}),
         "int64",
     )
     return CheckedOutput(
-        shape=(None, 10), dtype_reference="int64", dtype_candidate="int64", accumulated=found
+        shape=(None, 10), dtype_reference="int64", dtype_candidate="int64", accumulated=result
     )
 
 
@@ -720,7 +720,7 @@ def _hostile() -> Checks:
     missing = MissingKernel(
         op=HOSTILE, type=HOSTILE, dtype="float16", layer=HOSTILE, elsewhere=True, in_float32=True
     )
-    one = run(
+    result = run(
         call(HOSTILE, 0.9, class_name=HOSTILE),
         outputs=(output(HOSTILE, 0.9),),
         inputs=inputs,
@@ -736,8 +736,8 @@ def _hostile() -> Checks:
         library=HOSTILE,
     )
     return check(
-        one,
-        replace(one, signature=HOSTILE),
+        result,
+        replace(result, signature=HOSTILE),
         notes=(CheckNote(code="odd", message=HOSTILE),),
         reference=side,
         candidate=side,

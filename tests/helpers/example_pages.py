@@ -98,8 +98,8 @@ def long_model() -> SelectedInspection:
 
 def checked() -> Checks:
     """Return a check in which every layer's values were counted by exponent."""
-    found = example_checks.CASES["failing"]
-    assert found.check is not None
+    result = example_checks.CASES["failing"]
+    assert result.check is not None
     runs = tuple(
         replace(
             run,
@@ -114,17 +114,17 @@ def checked() -> Checks:
                 for at, call in enumerate(run.calls)
             ),
         )
-        for run in found.check.runs
+        for run in result.check.runs
     )
-    return replace(found, check=replace(found.check, runs=runs))
+    return replace(result, check=replace(result.check, runs=runs))
 
 
 def converted() -> Migrations:
     """Return a conversion that is only planned."""
     inputs = list(discovery.inputs([str(FIXTURES / "tf2.3/exp_mf16_fixed128.h5")]))
-    found = migrate_all(inputs, Options(target="keras3.15"), Destination(write=False))
+    result = migrate_all(inputs, Options(target="keras3.15"), Destination(write=False))
     return Migrations(
-        migrations=tuple(one for one in found if isinstance(one, Migration)), failures=()
+        migrations=tuple(item for item in result if isinstance(item, Migration)), failures=()
     )
 
 

@@ -130,7 +130,7 @@ KEPT: Final = ("net/block_1/energy", "net/block_2/difference")
 
 
 def _trials(layers: tuple[TunedLayer, ...]) -> tuple[Trial, ...]:
-    paths = tuple(one.path for one in layers)
+    paths = tuple(item.path for item in layers)
     partial = [trial(*paths[:count], excess=excess) for count, excess in ((9, 0.18), (8, 0.22))]
     return (
         trial(excess=math.inf),
@@ -148,8 +148,8 @@ def tuning(**changes: Any) -> Tuning:
     """Return the search that passes, with other values."""
     layers = changes.get("layers", _layers())
     trials = changes.pop("trials", None) or _trials(layers)
-    kept = {one.path for one in layers if one.kept}
-    found = next((one for one in trials if set(one.kept) == kept), None)
+    kept = {item.path for item in layers if item.kept}
+    result = next((item for item in trials if set(item.kept) == kept), None)
     values: dict[str, Any] = {
         "policy": POLICY,
         "objective": Objective(tolerances=TOLERANCE),
@@ -162,7 +162,7 @@ def tuning(**changes: Any) -> Tuning:
         "fixed": {"net/probabilities": OUTPUT},
         "trials": trials,
         "resumed": 0,
-        "best": found,
+        "best": result,
         "closest": min(trials, key=lambda one: one.excess, default=None),
         "metric": None,
         "options": options(layers),
@@ -179,9 +179,9 @@ def options(layers: tuple[TunedLayer, ...]) -> Options:
     return Options(
         to=POLICY,
         assignments=tuple(
-            Assignment(pattern=one.path, policy="float32" if one.kept else POLICY)
-            for one in layers
-            if one.kept or one.rule is not None
+            Assignment(pattern=item.path, policy="float32" if item.kept else POLICY)
+            for item in layers
+            if item.kept or item.rule is not None
         ),
     )
 
@@ -189,16 +189,16 @@ def options(layers: tuple[TunedLayer, ...]) -> Options:
 @cache
 def migration() -> Migration:
     """Return the plan of a real file, which is not carried out."""
-    (found,) = migrate_all(
+    (result,) = migrate_all(
         list(discovery.inputs([str(FIXTURES / "keras3.15/default_float32.keras")])),
         Options(to=POLICY),
         Destination(write=False),
     )
-    assert isinstance(found, Migration)
+    assert isinstance(result, Migration)
     source = Path(MODEL)
     target = source.with_name("default_float32.mixed_float16.keras")
     return replace(
-        found, plan=replace(found.plan, path=MODEL), source=source, target=target, parts={}
+        result, plan=replace(result.plan, path=MODEL), source=source, target=target, parts={}
     )
 
 
@@ -218,14 +218,14 @@ def _planned() -> Tunings:
 
 def _nothing_kept() -> Tunings:
     layers = tuple(layer(f"net/dense_{number}", 2e-4 + 1e-5 * number) for number in range(14))
-    found = tuning(
+    result = tuning(
         layers=layers,
         trials=(trial(excess=0.31, validation=0.30),),
         fixed={},
         inputs=DRAWN,
         seconds=2.5,
     )
-    return Tunings(tuning=found, migration=replace(migration(), status=Status.WRITTEN))
+    return Tunings(tuning=result, migration=replace(migration(), status=Status.WRITTEN))
 
 
 def _not_found() -> Tunings:
@@ -234,13 +234,13 @@ def _not_found() -> Tunings:
         layer(f"encoder/block_{number // 6}/dense_{number}", 1e-3 + 1e-4 * number)
         for number in range(54)
     )
-    paths = tuple(one.path for one in layers)
+    paths = tuple(item.path for item in layers)
     trials = tuple(
         trial(*paths[: 53 - number % 53], excess=13.0 + 0.4 * (number % 53) + number // 53)
         for number in range(64)
     )
     closest = trials[0]
-    found = tuning(
+    result = tuning(
         layers=layers,
         trials=trials,
         best=None,
@@ -250,14 +250,14 @@ def _not_found() -> Tunings:
         is_minimum=False,
         device=GPU,
     )
-    return Tunings(tuning=found, arguments=("tune", MODEL, "--resume", "record.json"))
+    return Tunings(tuning=result, arguments=("tune", MODEL, "--resume", "record.json"))
 
 
 def _impossible() -> Tunings:
-    layers = tuple(replace(one, kept=False, excess_if_converted=None) for one in _layers())
-    paths = tuple(one.path for one in layers)
+    layers = tuple(replace(item, kept=False, excess_if_converted=None) for item in _layers())
+    paths = tuple(item.path for item in layers)
     trials = (trial(excess=math.inf), trial(*paths, excess=2.61))
-    found = tuning(
+    result = tuning(
         layers=layers,
         trials=trials,
         best=None,
@@ -271,26 +271,26 @@ def _impossible() -> Tunings:
             ),
         ),
     )
-    return Tunings(tuning=found)
+    return Tunings(tuning=result)
 
 
 def _interrupted() -> Tunings:
     """Return a search that ended before it tried each removal."""
-    layers = tuple(replace(one, excess_if_converted=None) for one in _layers())
+    layers = tuple(replace(item, excess_if_converted=None) for item in _layers())
     trials = _trials(layers)[:7]
-    found = tuning(
+    result = tuning(
         layers=layers,
         trials=trials,
         ending=Ending.INTERRUPTED,
         is_minimum=False,
         split=Split.NONE,
     )
-    return Tunings(tuning=found, migration=replace(migration(), status=Status.WRITTEN))
+    return Tunings(tuning=result, migration=replace(migration(), status=Status.WRITTEN))
 
 
 def _resumed() -> Tunings:
     """Return a search that went on from a record with all inputs, until its time was over."""
-    found = tuning(
+    result = tuning(
         resumed=5,
         split=Split.USED,
         ending=Ending.TIME,
@@ -298,7 +298,7 @@ def _resumed() -> Tunings:
         seconds=600.4,
     )
     return Tunings(
-        tuning=found,
+        tuning=result,
         migration=replace(migration(), status=Status.WRITTEN),
         arguments=("tune", MODEL, "--resume=record.json"),
     )
@@ -327,7 +327,7 @@ def _objectives() -> Tunings:
         "higher_is_better": True,
         "outputs": [{"output": "classes", "reference": 0.9153, "candidate": 0.9149}],
     }
-    found = tuning(
+    result = tuning(
         trials=tuple(measured),
         objective=Objective(
             tolerances=named,
@@ -337,14 +337,14 @@ def _objectives() -> Tunings:
         ),
         metric=metric_from_json(values, 0.002),
     )
-    return Tunings(tuning=found, migration=replace(migration(), status=Status.WRITTEN))
+    return Tunings(tuning=result, migration=replace(migration(), status=Status.WRITTEN))
 
 
 def _not_validated() -> Tunings:
     """Return a search whose set fails on the inputs that it did not use."""
     trials = (*_trials(_layers())[:6], trial(*KEPT, excess=0.97, validation=1.31))
-    found = tuning(trials=trials, ending=Ending.TRIALS, is_minimum=False)
-    return Tunings(tuning=found)
+    result = tuning(trials=trials, ending=Ending.TRIALS, is_minimum=False)
+    return Tunings(tuning=result)
 
 
 def _hostile() -> Tunings:
@@ -357,7 +357,7 @@ def _hostile() -> Tunings:
         trial(excess=2.0, failure=HOSTILE),
         trial(HOSTILE, excess=0.5, validation=0.5),
     )
-    found = tuning(
+    result = tuning(
         layers=layers,
         trials=trials,
         fixed={HOSTILE: HOSTILE},
@@ -370,7 +370,7 @@ def _hostile() -> Tunings:
         ),
         notes=(CheckNote(code="odd", message=HOSTILE),),
     )
-    return Tunings(tuning=found)
+    return Tunings(tuning=result)
 
 
 CASES: Final = {

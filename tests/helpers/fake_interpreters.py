@@ -101,9 +101,9 @@ def fake_interpreter(
     path.write_text(f"#!{sys.executable}\n{_CODE}", encoding="utf-8")
     path.chmod(0o755)
     answers = {"the source": source, "the original": source, "the result": result}
-    told = {
+    actual = {
         "installed": installed if isinstance(installed, str) else json.dumps(installed),
         "answers": answers,
     }
-    path.with_suffix(".json").write_text(json.dumps(told), encoding="utf-8")
+    path.with_suffix(".json").write_text(json.dumps(actual), encoding="utf-8")
     return FakeInterpreter(path=path)

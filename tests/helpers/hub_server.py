@@ -127,13 +127,13 @@ class HubServer:
             status = HTTPStatus.NOT_FOUND if sent else HTTPStatus.UNAUTHORIZED
             _send_error(handler, status, "RepoNotFound")
             return None
-        found = home / unquote(revision)
-        commits = {_digest(one): one for one in home.iterdir()}
-        found = commits.get(revision, found)
-        if not found.is_dir():
+        result = home / unquote(revision)
+        commits = {_digest(path): path for path in home.iterdir()}
+        result = commits.get(revision, result)
+        if not result.is_dir():
             _send_error(handler, HTTPStatus.NOT_FOUND, "RevisionNotFound")
             return None
-        return found
+        return result
 
     def _send_tree(
         self,

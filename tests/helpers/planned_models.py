@@ -71,8 +71,8 @@ def functional(
     config = {
         "name": name,
         "layers": list(layers),
-        "input_layers": [[one, 0, 0] for one in inputs],
-        "output_layers": [[one, 0, 0] for one in outputs],
+        "input_layers": [[input_value, 0, 0] for input_value in inputs],
+        "output_layers": [[output, 0, 0] for output in outputs],
     }
     return {"class_name": "Functional", "config": config}
 
@@ -120,9 +120,9 @@ def plan(found: Document | Config, to: str | None = None, *sets: str, **options:
 def after(found: Document | Config, to: str | None = None, *sets: str, **options: Any) -> Model:
     """Return the model as it is once the plan is carried out."""
     held = found if isinstance(found, Document) else document(found)
-    made = plan(held, to, *sets, **options)
-    assert not made.refusals, made.refusals
-    return reading.load_model(apply_edits(held, made.edits, made.casts)).model
+    migration_plan = plan(held, to, *sets, **options)
+    assert not migration_plan.refusals, migration_plan.refusals
+    return reading.load_model(apply_edits(held, migration_plan.edits, migration_plan.casts)).model
 
 
 def policies(model: Model) -> dict[str, str | None]:

@@ -224,10 +224,10 @@ class Stage:
 
     def values(self, tensor: Any = None) -> Any:
         """Return the values at the end of the chain, or of a tensor in it."""
-        wanted = self.tensor if tensor is None else tensor
-        if wanted is self.source:
+        expected = self.tensor if tensor is None else tensor
+        if expected is self.source:
             return self.data
-        return np.asarray(self.kit.keras.Model(self.source, wanted)(self.data))
+        return np.asarray(self.kit.keras.Model(self.source, expected)(self.data))
 
     def dense(
         self, units: int, *, largest: float | None = None, name: str | None = "", **options: Any
@@ -470,7 +470,7 @@ def cancellation(kit: Kit, stage: Stage) -> Planted:
     """Subtract nearly equal large activations."""
     width, before = kit.width(), stage.tensor
     large = kit.between(1500, 6000)
-    made = []
+    created = []
     for _ in range(2):
         layer = kit.layers.Dense(
             width,
@@ -478,12 +478,12 @@ def cancellation(kit: Kit, stage: Stage) -> Planted:
             kernel_initializer=initializer(kit),
             bias_initializer=kit.keras.initializers.Constant(large),
         )
-        made.append(layer(before))
-    producers = owner(made[0]), owner(made[1])
+        created.append(layer(before))
+    producers = owner(created[0]), owner(created[1])
     if kit.select("layer", "op") == "layer":
-        place = stage.end(kit.layers.Subtract(name=kit.name())(made))
+        place = stage.end(kit.layers.Subtract(name=kit.name())(created))
         return Planted(place, (*producers, place), producers)
-    place = stage.end(kit.op("subtract", *made))
+    place = stage.end(kit.op("subtract", *created))
     return Planted(place, producers, producers)
 
 
@@ -734,12 +734,12 @@ def planted(kit: Kit, recipe: Recipe) -> tuple[Any, Any, Planted, str]:
     if recipe.nests and kit.rng.random() < 0.35:
         source = kit.keras.Input(tuple(stage.tensor.shape[1:]))
         inner = Stage(kit, source, stage.values())
-        found = recipe.plant(kit, inner)
+        result = recipe.plant(kit, inner)
         nested = kit.keras.Model(source, inner.tensor, name=kit.own_name())
         stage.add(nested)
         above = f"{nested.name}/"
     else:
-        found = recipe.plant(kit, stage)
+        result = recipe.plant(kit, stage)
     if not recipe.has_head:
         for _ in range(kit.rng.integers(0, 3)):
             if recipe.rounds:  # a normalization hides errors that all channels share
@@ -754,7 +754,7 @@ def planted(kit: Kit, recipe: Recipe) -> tuple[Any, Any, Planted, str]:
             dtype=kit.head,
         )
     model = kit.keras.Model(stage.source, stage.tensor, name=kit.own_name())
-    return model, {name: data}, found, f"{model.name}/{above}"
+    return model, {name: data}, result, f"{model.name}/{above}"
 
 
 # models without a weakness, or with a harmless one
@@ -932,14 +932,14 @@ def clean_residual(kit: Kit) -> tuple[Any, Any]:
 def clean_outputs(kit: Kit) -> tuple[Any, Any]:
     """Return a model with two inputs and three outputs."""
     names = kit.own_name(), kit.own_name()
-    one, other = (kit.keras.Input((8,), name=name) for name in names)
-    tensor = kit.layers.Concatenate(name=kit.name())([one, other])
+    first, second = (kit.keras.Input((8,), name=name) for name in names)
+    tensor = kit.layers.Concatenate(name=kit.name())([first, second])
     tensor = kit.layers.Dense(16, "relu", name=kit.name())(tensor)
     outputs = [
         kit.layers.Dense(units, kind, name=kit.own_name(), dtype=kit.head)(tensor)
         for units, kind in ((3, "softmax"), (1, None), (2, "sigmoid"))
     ]
-    model = kit.keras.Model([one, other], outputs, name=kit.own_name())
+    model = kit.keras.Model([first, second], outputs, name=kit.own_name())
     return model, {name: kit.normal(24, 8) for name in names}
 
 
@@ -1018,8 +1018,8 @@ def write(directory: Path, library: str, seed: int, only: Sequence[str] = ()) ->
     source = CUSTOM_SOURCE.format(library=library, policy=policy, build=build, seed=seed, **names)
     (directory / f"{custom_module(library, seed)}.py").write_text(source, encoding="utf-8")
     sys.path.insert(0, str(directory))
-    wanted = [name for name in (*WEAK, *HARMLESS) if not only or name in only]
-    return [write_case(directory, name, library, seed) for name in wanted]
+    expected = [name for name in (*WEAK, *HARMLESS) if not only or name in only]
+    return [write_case(directory, name, library, seed) for name in expected]
 
 
 def write_case(directory: Path, name: str, library: str, seed: int) -> Case:
@@ -1073,7 +1073,7 @@ def built(
             case = replace(case, not_comparable=(str(model.output_names[1]),))
         return kit, model, inputs, replace(case, variant=kit.variant)
     chosen = kit.pick(*recipe.policies)
-    model, inputs, found, above = planted(kit, recipe)
+    model, inputs, result, above = planted(kit, recipe)
     case = replace(
         case,
         policy=chosen,
@@ -1088,12 +1088,12 @@ def built(
         fails=True,
         shows_in_outputs=True,
         repairable=recipe.repairable,
-        place=above + found.place,
-        class_name=class_of(model, above + found.place),
-        code_of=found.code_of,
-        call=found.call,
-        also=tuple(above + one for one in found.also),
-        repair=tuple(above + one for one in found.repair),
+        place=above + result.place,
+        class_name=class_of(model, above + result.place),
+        code_of=result.code_of,
+        call=result.call,
+        also=tuple(above + item for item in result.also),
+        repair=tuple(above + item for item in result.repair),
     )
     return kit, model, inputs, case
 
@@ -1112,11 +1112,11 @@ def arguments(recipe: Recipe, library: str, seed: int) -> tuple[str, ...]:
 
 def class_of(model: Any, path: str) -> str:
     """Return the name of the class of the layer or op at a path."""
-    found = model
+    result = model
     for part in path.split("/")[1:]:
-        inner = getattr(found, "operations", None) or found.layers
-        found = next(one for one in inner if one.name == part)
-    return type(found).__name__
+        inner = getattr(result, "operations", None) or result.layers
+        result = next(item for item in inner if item.name == part)
+    return type(result).__name__
 
 
 def main() -> None:

@@ -96,10 +96,10 @@ class Trunk(Stage):
 
     def values(self, tensor: Any = None) -> Any:
         """Return the values at the end of the chain, or of a tensor in it."""
-        wanted = self.tensor if tensor is None else tensor
-        if wanted is self.source:
+        expected = self.tensor if tensor is None else tensor
+        if expected is self.source:
             return self.data
-        return np.asarray(self.kit.keras.Model(self.sources, wanted)(self.arrays))
+        return np.asarray(self.kit.keras.Model(self.sources, expected)(self.arrays))
 
 
 @dataclass
@@ -131,7 +131,7 @@ def named(stage: Stage, layer: Any) -> tuple[str, ...]:
         if hasattr(layer, attribute)
         and not (attribute == "layer" and hasattr(layer, "forward_layer"))
     ]
-    return (name, *(f"{name}/{one}" for one in inner))
+    return (name, *(f"{name}/{item}" for item in inner))
 
 
 # layers that make large values, and layers that need them
@@ -233,8 +233,8 @@ def consume(kit: Kit, stage: Stage, kind: str = "") -> tuple[str, ...]:
         )
         paths = named(stage, layer)
         weak = [layer.cell]
-    for one in weak:
-        one.kernel.assign(np.asarray(one.kernel) * gain)
+    for item in weak:
+        item.kernel.assign(np.asarray(item.kernel) * gain)
     return paths
 
 
@@ -248,24 +248,24 @@ def is_short(stage: Stage) -> bool:
 
 def overflow(kit: Kit, stage: Stage, *, producer: str = "", consumer: str = "") -> Found:
     """Exceed float16 between two layers."""
-    made = produce(kit, stage, kit.between(2e5, 8e5), producer)
-    return Found((*made, *consume(kit, stage, consumer)))
+    result = produce(kit, stage, kit.between(2e5, 8e5), producer)
+    return Found((*result, *consume(kit, stage, consumer)))
 
 
 def flushed(kit: Kit, stage: Stage) -> Found:
     """Make values that are zero in float16, and enlarge them."""
-    made = stage.dense(kit.width(), largest=kit.between(1e-9, 1e-8), use_bias=False)
+    result = stage.dense(kit.width(), largest=kit.between(1e-9, 1e-8), use_bias=False)
     scale = kit.between(1, 4) / float(np.abs(stage.values()).max())
-    return Found((made, stage.add(kit.layers.Rescaling(scale, name=kit.name()))))
+    return Found((result, stage.add(kit.layers.Rescaling(scale, name=kit.name()))))
 
 
 def squares(kit: Kit, stage: Stage) -> Found:
     """Exceed float16 in ops, whose producer decides their dtype."""
-    made = stage.dense(kit.width(), largest=kit.between(900, 3000))
+    result = stage.dense(kit.width(), largest=kit.between(900, 3000))
     stage.end(kit.op("sqrt", kit.op("add", kit.op("square", stage.tensor), 1.0)))
     if kit.select("large", "dense") == "dense":
         stage.dense(kit.width(), largest=kit.between(2, 5))
-    return Found((made,))
+    return Found((result,))
 
 
 def log_of_zero(kit: Kit, stage: Stage) -> Found:
@@ -277,38 +277,38 @@ def log_of_zero(kit: Kit, stage: Stage) -> Found:
         if kind == "layer"
         else kit.layers.Activation("softmax", name=kit.name())
     )
-    made = stage.add(layer)
+    result = stage.add(layer)
     stage.end(kit.op("log", stage.tensor))
-    return Found((made,))
+    return Found((result,))
 
 
 def product(kit: Kit, stage: Stage) -> Found:
     """Exceed float16 in the product of two layers, if both compute in float16."""
     source, units = stage.tensor, kit.width()
-    made = stage.dense(units, largest=kit.between(500, 900))
-    one = stage.tensor
+    result = stage.dense(units, largest=kit.between(500, 900))
+    first = stage.tensor
     stage.tensor = source
-    other = stage.dense(units, largest=kit.between(500, 900))
-    stage.end(kit.op("sqrt", kit.op("abs", kit.op("multiply", one, stage.tensor))))
-    return Found(either=(made, other))
+    second = stage.dense(units, largest=kit.between(500, 900))
+    stage.end(kit.op("sqrt", kit.op("abs", kit.op("multiply", first, stage.tensor))))
+    return Found(either=(result, second))
 
 
 def large_mean(kit: Kit, stage: Stage, *, mean: float = 3e4) -> Found:
     """Add a mean of which 16 bits leave nothing else, and remove it."""
     mean *= kit.between(0.8, 1.5)
-    made = stage.dense(kit.width(), largest=kit.between(1, 3))
+    result = stage.dense(kit.width(), largest=kit.between(1, 3))
     producer = stage.tensor._keras_history[0]  # noqa: SLF001
     producer.bias.assign(np.full(producer.bias.shape, mean, "float32"))
     kind = kit.select("batch", "norm", "rescaling", "op", "softmax")
     if kind == "op":
         stage.end(kit.op("subtract", stage.tensor, mean))
-        return Found((made,))
+        return Found((result,))
     layer: Any
     if kind == "batch":
         layer = kit.layers.BatchNormalization(name=kit.name())
         name = stage.add(layer)
         layer.moving_mean.assign(np.full(layer.moving_mean.shape, mean, "float32"))
-        return Found((made, name))
+        return Found((result, name))
     layer = {
         "norm": lambda: kit.layers.LayerNormalization(name=kit.name()),
         "rescaling": lambda: kit.layers.Rescaling(1.0, -mean, name=kit.name()),
@@ -316,16 +316,16 @@ def large_mean(kit: Kit, stage: Stage, *, mean: float = 3e4) -> Found:
     }[kind]()
     name = stage.add(layer)
     is_safe = kind == "norm" and kit.is_keras3  # which does not cast its inputs
-    return Found((made,) if is_safe else (made, name))
+    return Found((result,) if is_safe else (result, name))
 
 
 def difference(kit: Kit, stage: Stage, *, mean: float = 3e4) -> Found:
     """Subtract large numbers that differ little."""
     source, units = stage.tensor, kit.width()
-    made, tensors = [], []
+    created, tensors = [], []
     for _ in range(2):
         stage.tensor = source
-        made.append(stage.dense(units, largest=kit.between(1, 3)))
+        created.append(stage.dense(units, largest=kit.between(1, 3)))
         layer = stage.tensor._keras_history[0]  # noqa: SLF001
         layer.bias.assign(np.full(layer.bias.shape, mean, "float32"))
         tensors.append(stage.tensor)
@@ -333,8 +333,8 @@ def difference(kit: Kit, stage: Stage, *, mean: float = 3e4) -> Found:
     if kind == "op":  # its dtype is that of the wider argument
         stage.end(kit.op("subtract", *tensors))
     else:
-        made.append(stage.end(kit.layers.Subtract(name=kit.name())(tensors)))
-    return Found(tuple(made))
+        created.append(stage.end(kit.layers.Subtract(name=kit.name())(tensors)))
+    return Found(tuple(created))
 
 
 def small_mean(kit: Kit, stage: Stage) -> Found:
@@ -352,21 +352,21 @@ def pooled(kit: Kit, stage: Stage) -> Found:
     stage.dense(kit.pick(4, 8), largest=kit.between(2000, 4000), activation="softplus")
     steps = int(stage.tensor.shape[1])
     if not kit.is_keras3 and kit.select("average", "global") == "global":
-        made = stage.add(kit.layers.GlobalAveragePooling1D(name=kit.name()))
+        result = stage.add(kit.layers.GlobalAveragePooling1D(name=kit.name()))
     else:
-        made = stage.add(kit.layers.AveragePooling1D(steps, name=kit.name()))
+        result = stage.add(kit.layers.AveragePooling1D(steps, name=kit.name()))
         stage.add(kit.layers.Flatten(name=kit.name()))
     stage.dense(kit.width(), largest=kit.between(2, 5))
-    return Found((made,))
+    return Found((result,))
 
 
 def summed(kit: Kit, stage: Stage) -> Found:
     """Add up a long axis step by step."""
-    made = stage.dense(kit.pick(2, 4), largest=kit.between(2, 3), activation="softplus")
+    result = stage.dense(kit.pick(2, 4), largest=kit.between(2, 3), activation="softplus")
     stage.end(kit.op("cumsum", stage.tensor, axis=1))
     stage.add(kit.layers.GlobalMaxPooling1D(name=kit.name()))
     stage.dense(kit.width(), largest=kit.between(2, 5))
-    return Found((made,))
+    return Found((result,))
 
 
 def growing(kit: Kit, stage: Stage) -> Found:
@@ -375,10 +375,10 @@ def growing(kit: Kit, stage: Stage) -> Found:
     layer = kit.layers.SimpleRNN(
         units, activation="linear", name=kit.name(), kernel_initializer=initializer(kit)
     )
-    made = stage.add(layer)
+    result = stage.add(layer)
     growth = kit.between(1e6, 1e7) ** (1 / steps)
     layer.cell.recurrent_kernel.assign((np.eye(units) * growth).astype("float32"))
-    return Found((made, *consume(kit, stage)))
+    return Found((result, *consume(kit, stage)))
 
 
 SHORT: Final[Mapping[str, Sequence[Callable[[Kit, Stage], Found]]]] = {
@@ -590,13 +590,13 @@ def plant(draft: Draft, what: Callable[[Kit, Stage], Found]) -> None:
         inner = Stage(kit, source, stage.values())
         if kit.pick(True, False):
             (sequence_block if is_sequence(stage) else vector_block)(kit, inner)
-        found = what(kit, inner)
+        result = what(kit, inner)
         nested = nested_model(kit, inner)
         stage.add(nested)
         draft.found.append(
             Found(
-                tuple(f"{nested.name}/{one}" for one in found.planted),
-                tuple(f"{nested.name}/{one}" for one in found.either),
+                tuple(f"{nested.name}/{item}" for item in result.planted),
+                tuple(f"{nested.name}/{item}" for item in result.either),
             )
         )
     draft.kinds.append(
@@ -718,9 +718,9 @@ def with_policies(kit: Kit, model: Any, to: str, kept: frozenset[str] | None, fi
     config = copy.deepcopy(model.get_config())
     if kept is not None:
         _set_policies(kit, config["layers"], f"{model.name}/", to, kept | {fixed})
-    made = type(model).from_config(config)
-    made.set_weights(model.get_weights())
-    return made
+    result = type(model).from_config(config)
+    result.set_weights(model.get_weights())
+    return result
 
 
 def _set_policies(
@@ -776,7 +776,7 @@ class Errors:
 
 def errors(expected: Any, made: Any) -> Errors:
     """Return the relative errors of an output."""
-    expected, made = (np.asarray(one, "float64") for one in (expected, made))
+    expected, made = (np.asarray(item, "float64") for item in (expected, made))
     if not np.isfinite(made).all():
         return Errors(np.inf, np.inf)
     off = np.square(made - expected)
@@ -808,34 +808,36 @@ def verified(draft: Draft, model: Any, to: str) -> tuple[float, float, dict[str,
         draft.unseen,
     ]
     expected = [np.asarray(model(batch)) for batch in halves]
-    if not all(np.isfinite(one).all() and one.std() > 1e-3 for one in expected):
+    if not all(np.isfinite(item).all() and item.std() > 1e-3 for item in expected):
         raise Unverified
 
     def measured(kept: frozenset[str]) -> list[Errors]:
         try:
-            made = with_policies(kit, model, to, kept, output)
-            return [errors(one, made(batch)) for one, batch in zip(expected, halves, strict=True)]
+            result = with_policies(kit, model, to, kept, output)
+            return [errors(one, result(batch)) for one, batch in zip(expected, halves, strict=True)]
         except (TypeError, ValueError, kit.tf.errors.OpError):  # layers whose dtypes do not fit
             return [Errors(np.inf, np.inf)] * len(halves)
 
-    planted = frozenset(above + one for found in draft.found for one in found.planted)
-    choices = [tuple(above + one for one in found.either) for found in draft.found if found.either]
-    chosen = frozenset(one[0] for one in choices)
+    planted = frozenset(above + item for found in draft.found for item in found.planted)
+    choices = [
+        tuple(above + item for item in found.either) for found in draft.found if found.either
+    ]
+    chosen = frozenset(item[0] for item in choices)
     if not planted | chosen:
         raise Unverified
     passing = measured(planted | chosen)
     for place, options in enumerate(choices):
         for other in options[1:]:
-            rest = frozenset(one[0] for one in choices[:place] + choices[place + 1 :])
+            rest = frozenset(item[0] for item in choices[:place] + choices[place + 1 :])
             passing += measured(planted | rest | {other})
-    lower = max(one.total for one in passing)
-    part = max(one.part for one in passing)
+    lower = max(item.total for item in passing)
+    part = max(item.part for item in passing)
     everything = frozenset(paths(model))
     missing = planted - everything
     assert not missing, missing
     alone = {path: measured(everything - {path}) for path in sorted(planted)}
-    alone |= {" or ".join(one): measured(everything - set(one)) for one in choices}
-    smallest = min(one.total for found in alone.values() for one in found[:2])
+    alone |= {" or ".join(item): measured(everything - set(item)) for item in choices}
+    smallest = min(item.total for found in alone.values() for item in found[:2])
     least = max(2.2 * lower, 0.002)
     most = min(smallest / 3.3, LARGEST_TOLERANCE)
     if not least < most:
@@ -893,11 +895,13 @@ def write(directory: Path, library: str, seed: int) -> Placement:
             unseen=f"{base}-unseen.npz",
             to=to,
             tolerance=tolerance,
-            planted=tuple(above + one for found in draft.found for one in found.planted),
+            planted=tuple(above + item for found in draft.found for item in found.planted),
             either=tuple(
-                tuple(above + one for one in found.either) for found in draft.found if found.either
+                tuple(above + item for item in found.either)
+                for found in draft.found
+                if found.either
             ),
-            decoys=tuple(above + one for one in draft.decoys),
+            decoys=tuple(above + item for item in draft.decoys),
             kinds=tuple(draft.kinds),
             passes=passes,
             fails=fails,

@@ -38,26 +38,26 @@ def hostile_archive(marker: str) -> bytes:
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file.create_group("layers")
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": "2.15.0"}))
         archive.writestr("config.json", json.dumps(config))
         archive.writestr("model.weights.h5", weights.getvalue())
-    return made.getvalue()
+    return result.getvalue()
 
 
 def hdf5_at(offset: int, content: bytes = HARMLESS_H5) -> bytes:
     """Return an HDF5 file behind a user block."""
-    made = io.BytesIO()
+    result = io.BytesIO()
     with (
-        h5py.File(made, "w", userblock_size=offset) as file,
+        h5py.File(result, "w", userblock_size=offset) as file,
         h5py.File(io.BytesIO(content)) as old,
     ):
         for name in old:
             old.copy(name, file)
         for name, value in old.attrs.items():
             file.attrs[name] = value
-    return made.getvalue()
+    return result.getvalue()
 
 
 def archive_around(hdf5: bytes, content: bytes = HARMLESS_KERAS) -> bytes:
@@ -70,13 +70,13 @@ def archive_around(hdf5: bytes, content: bytes = HARMLESS_KERAS) -> bytes:
         archive.writestr("note.txt", "text")
         info, end = archive.infolist()[0], archive.start_dir
     start = first.getvalue()[:end]
-    made = io.BytesIO(start + hdf5[len(start) :])
-    with zipfile.ZipFile(made, "a") as archive, zipfile.ZipFile(io.BytesIO(content)) as old:
+    result = io.BytesIO(start + hdf5[len(start) :])
+    with zipfile.ZipFile(result, "a") as archive, zipfile.ZipFile(io.BytesIO(content)) as old:
         archive.filelist.append(info)
         archive.NameToInfo[info.filename] = info
         for name in old.namelist():
             archive.writestr(name, old.read(name))
-    return made.getvalue()
+    return result.getvalue()
 
 
 def with_comment(archive: bytes, comment: bytes) -> bytes:
@@ -106,15 +106,15 @@ def healthy_archive(rng: Random) -> bytes:
     files["config.json"] += b" " * rng.randrange(4000)
     order = list(files)
     rng.shuffle(order)
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w") as archive:
         for name in order:
             info = zipfile.ZipInfo(name)
             info.compress_type = zipfile.ZIP_STORED if rng.random() < 0.8 else zipfile.ZIP_DEFLATED
             if name.endswith(".h5") and rng.random() < 0.8:
                 info.extra = _padding(archive.start_dir, name, rng)
             archive.writestr(info, files[name])
-    return made.getvalue()
+    return result.getvalue()
 
 
 def _padding(start: int, name: str, rng: Random) -> bytes:
@@ -123,7 +123,7 @@ def _padding(start: int, name: str, rng: Random) -> bytes:
     library looks.
     """
     begin = start + 30 + len(name)
-    places = [one for one in OFFSETS if begin + 4 <= one < begin + 2**16]
+    places = [item for item in OFFSETS if begin + 4 <= item < begin + 2**16]
     if not places:
         return b""
     offset = rng.choice(places[:3])

@@ -94,13 +94,13 @@ def _default(value: object) -> str:
 
 
 def _variables() -> list[str]:
-    found = {
+    actual = {
         parameter.envvar
         for _, command in commands()
         for parameter in command.params
         if isinstance(parameter.envvar, str)
     }
-    return sorted({*found, *_OTHER_VARIABLES})
+    return sorted({*actual, *_OTHER_VARIABLES})
 
 
 def _schema_lines() -> Iterator[str]:
@@ -153,14 +153,14 @@ def _function(name: str, function: Any) -> Iterator[str]:
 
 def _attributes(public: type) -> Iterator[str]:
     """Yield the public attributes of a class and of its bases in policytool."""
-    found = {
+    actual = {
         name: value
         for base in reversed(public.__mro__)
         if base.__module__.startswith("policytool.")
         for name, value in vars(base).items()
         if not name.startswith("_")
     }
-    for name, value in sorted(found.items()):
+    for name, value in sorted(actual.items()):
         if isinstance(value, property):
             yield f"{name}: {inspect.signature(value.fget).return_annotation}"  # type: ignore[arg-type]
         elif inspect.isfunction(value):

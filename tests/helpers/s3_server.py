@@ -61,8 +61,8 @@ def put(bucket: Any, path: Path, key: str) -> str:
 
 def contents(bucket: Any, prefix: str = "") -> dict[str, bytes]:
     """Return all objects whose names begin with a prefix, by their names."""
-    found = bucket.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
+    result = bucket.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
     return {
         entry["Key"]: bucket.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"].read()
-        for entry in found
+        for entry in result
     }

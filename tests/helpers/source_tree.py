@@ -115,10 +115,10 @@ class SourceTree:
         The packages and modules directly below the package, and which others each imports; the
         child process's stands alone.
         """
-        found: dict[str, set[str]] = {room(name): set() for name in self.texts}
+        actual: dict[str, set[str]] = {room(name): set() for name in self.texts}
         for name, imports in self.imports.items():
-            found[room(name)] |= {room(other) for other in imports} - {room(name)}
-        return {name: frozenset(below) for name, below in found.items()}
+            actual[room(name)] |= {room(other) for other in imports} - {room(name)}
+        return {name: frozenset(below) for name, below in actual.items()}
 
     @cached_property
     def floors(self) -> int:
@@ -129,7 +129,7 @@ class SourceTree:
         def descend(name: str) -> int:
             if name not in depth:
                 mine = cycle_of.get(name, frozenset({name}))
-                below = frozenset().union(*(self.rooms[one] for one in mine)) - mine
+                below = frozenset().union(*(self.rooms[item] for item in mine)) - mine
                 depth.update(dict.fromkeys(mine, 1 + max(map(descend, below), default=0)))
             return depth[name]
 

@@ -92,10 +92,10 @@ class StandInMlflow:
         if not directory.is_dir():
             return []
         return [
-            {"path": one.name, "is_dir": True}
-            if one.is_dir()
-            else {"path": one.name, "is_dir": False, "file_size": str(one.stat().st_size)}
-            for one in sorted(directory.iterdir())
+            {"path": path.name, "is_dir": True}
+            if path.is_dir()
+            else {"path": path.name, "is_dir": False, "file_size": str(path.stat().st_size)}
+            for path in sorted(directory.iterdir())
         ]
 
     def answer(self, path: str, query: dict[str, str]) -> Any:

@@ -64,4 +64,4 @@ def use(monkeypatch: pytest.MonkeyPatch, *standing: Rule) -> None:
     """Make these the rules that there are."""
     listed = tuple(sorted(standing, key=lambda one: one.id))
     monkeypatch.setattr(rules, "RULES", listed)
-    monkeypatch.setattr(rules, "BY_ID", {one.id: one for one in listed})
+    monkeypatch.setattr(rules, "BY_ID", {item.id: item for item in listed})

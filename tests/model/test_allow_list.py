@@ -61,12 +61,12 @@ def harms(value: dict[str, Any]) -> set[Harm]:
 def reasons(path: Path) -> list[str]:
     """Return the reasons why a file needs trust."""
     document = format_detection.document(path, "model")
-    found = (
+    result = (
         untrusted_code.reasons_of_file(document)
         if document.config_part is None
         else untrusted_code.reasons_not_to_run(reading.load_model(document))
     )
-    return [reason.what for reason in found]
+    return [reason.what for reason in result]
 
 
 @UNTESTED

@@ -131,11 +131,11 @@ def test_layers_with_only_earlier_inputs_can_be_built_and_a_circle_cannot(
     the last result makes a circle.
     """
     calls: Calls = {}
-    made = [("i", 0)]
+    created = [("i", 0)]
     for layer, taken in pairs:
         one = calls.setdefault(f"l{layer % 4}", [])
-        one.append(made[taken % len(made)])
-        made.append((f"l{layer % 4}", len(one) - 1))
+        one.append(created[taken % len(created)])
+        created.append((f"l{layer % 4}", len(one) - 1))
     listed = list(calls)
     random.shuffle(listed)
     shuffled = {layer: calls[layer] for layer in listed}
@@ -144,7 +144,7 @@ def test_layers_with_only_earlier_inputs_can_be_built_and_a_circle_cannot(
         == inbound_nodes.uncallable_layers(keras3(shuffled))
         == ()
     )
-    first = made[1][0]
+    first = created[1][0]
     closed = {**shuffled, first: [(first, len(shuffled[first]) - 1), *shuffled[first][1:]]}
     assert first in inbound_nodes.uncallable_layers(keras2(closed))
     assert inbound_nodes.uncallable_layers(keras2(closed)) == inbound_nodes.uncallable_layers(
@@ -157,7 +157,7 @@ def test_no_fixture_has_such_a_graph() -> None:
     """No graph in the fixtures of any release has uncallable layers."""
     seen = 0
     files = [path for suffix in ("h5", "keras", "json") for path in FIXTURES.rglob(f"*.{suffix}")]
-    for path in sorted({*files, *(one.parent for one in FIXTURES.rglob("saved_model.pb"))}):
+    for path in sorted({*files, *(path.parent for path in FIXTURES.rglob("saved_model.pb"))}):
         if path.is_relative_to(FIXTURES / "attacks"):
             continue
         try:
@@ -241,7 +241,7 @@ def test_model_deeper_than_the_recursion_limit_is_not_reported_as_loading(tmp_pa
     suggests a solution.
     """
     for number, shallow in ((800, True), (1200, False)):
-        calls = {f"l{one}": [(f"l{one - 1}" if one else "i", 0)] for one in range(number)}
+        calls = {f"l{item}": [(f"l{item - 1}" if item else "i", 0)] for item in range(number)}
         file = tmp_path / f"{number}.json"
         file.write_text(
             json.dumps(

@@ -73,9 +73,9 @@ def test_standalone_keras_counts_all_slots_of_a_kind(tmp_path: Path, kind: str, 
     tenth variable before the second.
     """
     slots, state = read(extract("keras2.2.4/adam_amsgrad.h5", tmp_path))
-    found = [slots[weight, kind] for weight in WEIGHTS]
+    actual = [slots[weight, kind] for weight in WEIGHTS]
     numbers = [f"Variable_{number}:0" if number else "Variable:0" for number in range(12)]
-    assert found == numbers[first : first + 4]
+    assert actual == numbers[first : first + 4]
     assert [slots[weight, "velocity_hat"] for weight in WEIGHTS] == numbers[8:]
     assert state.iterations is not None
 
@@ -99,7 +99,7 @@ def test_product_of_momentums_comes_after_the_slots_from_keras_3_10(tmp_path: Pa
     assert state.schedule.path[-1] == "variable"
     nadam = StyledOptimizer(class_name="Nadam", config={}, style=Style.KERAS3)
     kinds = {
-        release: [one.kind for one in positions(nadam, [(3,)], release)].index(SCHEDULE)
+        release: [item.kind for item in positions(nadam, [(3,)], release)].index(SCHEDULE)
         for release in ("keras3.9", "keras3.10")
     }
     assert kinds == {"keras3.9": 2, "keras3.10": 4}
@@ -118,7 +118,7 @@ def test_wrapped_optimizer_has_only_the_variables_of_training(
     """
     optimizer = StyledOptimizer(class_name=class_name, config={}, style=Style.KERAS3)
     kept, wrapped = (
-        [one.kind for one in positions(optimizer, [(3,)], "keras3.15", is_wrapped=is_wrapped)]
+        [item.kind for item in positions(optimizer, [(3,)], "keras3.15", is_wrapped=is_wrapped)]
         for is_wrapped in (False, True)
     )
     assert kept[2:] == bare

@@ -66,10 +66,10 @@ def test_layer_with_a_slash_in_its_name_has_separate_variables(tmp_path: Path) -
         "conv1/bn/conv1/bn/gamma:0",
         "conv1/bn/conv1/bn/beta:0",
     )
-    found = layers(path)
-    assert stored(found["mlp/conv1"]) == ["kernel"]
-    assert stored(found["mlp/conv1~1conv"]) == ["kernel"]
-    assert stored(found["mlp/conv1~1bn"]) == ["gamma", "beta"]
+    result = layers(path)
+    assert stored(result["mlp/conv1"]) == ["kernel"]
+    assert stored(result["mlp/conv1~1conv"]) == ["kernel"]
+    assert stored(result["mlp/conv1~1bn"]) == ["gamma", "beta"]
 
 
 def test_wrapper_has_only_its_direct_variables(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_wrapper_has_only_its_direct_variables(tmp_path: Path) -> None:
         weights=False,
     )
     with_weights(path, "sn/sn/kernel:0", "sn/sn/bias:0", "sn/sn/vector_u:0")
-    found = layers(path)
-    assert stored(found["mlp/sn"]) == ["vector_u"]
-    assert stored(found["mlp/sn/inner"]) == ["kernel", "bias"]
+    result = layers(path)
+    assert stored(result["mlp/sn"]) == ["vector_u"]
+    assert stored(result["mlp/sn/inner"]) == ["kernel", "bias"]
 
 
 @pytest.mark.parametrize(("count", "owner"), [(1, "mlp/inner/first"), (2, "mlp/inner")])
@@ -116,11 +116,12 @@ def test_layer_stored_twice_is_counted_once(tmp_path: Path) -> None:
     path = h5_model(tmp_path / "m.h5", sequential(shared, nested), weights=False)
     with_weights(path, "enc/enc/kernel:0", "siamese/enc/kernel:0")
     model = policytool.inspect(str(path))
-    found = layers(path)
+    result = layers(path)
     assert (
-        found["mlp/siamese/enc"] is found["mlp/enc"] or found["mlp/siamese/enc"] == found["mlp/enc"]
+        result["mlp/siamese/enc"] is result["mlp/enc"]
+        or result["mlp/siamese/enc"] == result["mlp/enc"]
     )
-    assert stored(found["mlp/enc"]) == ["kernel"]
+    assert stored(result["mlp/enc"]) == ["kernel"]
     assert model.summary.parameters == 4
 
 
@@ -205,9 +206,9 @@ def test_models_in_attributes_of_a_custom_model(place: str, tmp_path: Path) -> N
         "metadata.json": b'{"keras_version": "2.15.0"}',
         "model.weights.h5": weights.getvalue(),
     }
-    found = layers(keras_zip(tmp_path / "m.keras", members))
-    assert stored(found["gan/gen/d"]) == ["0"]
-    assert not found["gan"].variables
+    result = layers(keras_zip(tmp_path / "m.keras", members))
+    assert stored(result["gan/gen/d"]) == ["0"]
+    assert not result["gan"].variables
 
 
 def test_weights_file_excludes_metrics_and_optimizer(tmp_path: Path) -> None:
@@ -265,13 +266,13 @@ def test_layers_in_a_list_get_their_variables(tmp_path: Path) -> None:
         "metadata.json": b'{"keras_version": "3.15.1"}',
         "model.weights.h5": weights.getvalue(),
     }
-    found = layers(keras_zip(tmp_path / "m.keras", members))
-    assert {name: len(found[f"mlp/enc/{name}"].variables) for name in ("b0", "b1", "b2")} == {
+    result = layers(keras_zip(tmp_path / "m.keras", members))
+    assert {name: len(result[f"mlp/enc/{name}"].variables) for name in ("b0", "b1", "b2")} == {
         "b0": 1,
         "b1": 1,
         "b2": 2,
     }
-    assert not found["mlp/enc"].variables
+    assert not result["mlp/enc"].variables
 
 
 def test_weights_of_a_model_without_variables_are_weights(tmp_path: Path) -> None:
@@ -311,7 +312,7 @@ def test_integer_variables_of_custom_layers_cause_no_warning(tmp_path: Path) -> 
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="int8")
     config = json.loads(json.dumps(sequential()))
-    (layer,) = [one for one in config["config"]["layers"] if one["class_name"] == "Dense"]
+    (layer,) = [layer for layer in config["config"]["layers"] if layer["class_name"] == "Dense"]
     layer.update(module="hgq.layers", class_name="QDense", registered_name="hgq>QDense")
     members = {
         "config.json": json.dumps(config).encode(),
@@ -336,4 +337,4 @@ def test_state_without_an_optimizer_is_reported(tmp_path: Path) -> None:
         "model.weights.h5": weights.getvalue(),
     }
     model = policytool.inspect(str(keras_zip(tmp_path / "m.keras", members)))
-    assert [one.code for one in model.observations] == ["optimizer-unnamed"]
+    assert [observation.code for observation in model.observations] == ["optimizer-unnamed"]

@@ -138,10 +138,10 @@ def _reported(case: Case, path: str) -> str:
     if case.release not in UNNAMED:
         return path
     parts = path.split("/")
-    models = {one["path"] for one in case.truth["layers"] if one["class_name"] in MODELS}
-    found = {one for one in _sequentials(case) if one.rpartition("/")[0] not in models}
+    models = {layer["path"] for layer in case.truth["layers"] if layer["class_name"] in MODELS}
+    actual = {item for item in _sequentials(case) if item.rpartition("/")[0] not in models}
     return "/".join(
-        "sequential" if "/".join(parts[: end + 1]) in found else part
+        "sequential" if "/".join(parts[: end + 1]) in actual else part
         for end, part in enumerate(parts)
     )
 
@@ -297,8 +297,8 @@ def _unknown_scale(record: Record, layer: Layer, model: policytool.Model) -> boo
     Return whether the file fits both TF 2.3, whose default policy scales losses, and TF 2.4, whose
     does not, so that the report must mark the scale as unknown.
     """
-    said = any(observation.code == "loss-scale-unknown" for observation in model.observations)
-    return said and layer.loss_scale is None and record["loss_scale"] == scale(Dynamic())
+    result = any(observation.code == "loss-scale-unknown" for observation in model.observations)
+    return result and layer.loss_scale is None and record["loss_scale"] == scale(Dynamic())
 
 
 @for_each("case", CASES, ids=ids)
@@ -401,14 +401,14 @@ then, 3.0's JSON has not.
 @for_each("case", CASES, ids=ids)
 def test_optimizer_equals_the_saved_optimizer(case: Case) -> None:
     """Class and loss scale of the optimizer equal those of the live optimizer."""
-    truth, found = case.truth["optimizer"], report(case.path).optimizer
+    truth, actual = case.truth["optimizer"], report(case.path).optimizer
     if case.format in WITHOUT_VARIABLES and not case.keras3:
-        assert found is None  # Keras 2's to_json() and to_yaml() hold no training configuration
+        assert actual is None  # Keras 2's to_json() and to_yaml() hold no training configuration
     elif truth is None:
-        assert found is None
+        assert actual is None
     else:
-        assert found is not None
-        assert found.class_name == truth["class_name"]
+        assert actual is not None
+        assert actual.class_name == truth["class_name"]
         expected = [truth["loss_scale"]]
         if (
             case.format not in {"h5", "savedmodel"} and case.name in WRAPPED_BY_COMPILE
@@ -421,7 +421,7 @@ def test_optimizer_equals_the_saved_optimizer(case: Case) -> None:
                     else []
                 ),
             ]
-        assert scale(found.loss_scale) in expected
+        assert scale(actual.loss_scale) in expected
 
 
 @for_each("case", CASES, ids=ids)
@@ -442,7 +442,7 @@ def _covers(generation: str, release: str) -> bool:
     from policytool.releases.releases import RELEASES
 
     names = [known.id for known in RELEASES]
-    wanted = names.index(".".join(release.split(".")[:2]))
+    expected = names.index(".".join(release.split(".")[:2]))
     first, separator, last = generation.rstrip("+").partition("-")
     start = names.index(first)
     family = first.rstrip("0123456789.")
@@ -453,7 +453,7 @@ def _covers(generation: str, release: str) -> bool:
         if separator
         else start
     )
-    return start <= wanted <= end
+    return start <= expected <= end
 
 
 WEIGHTS_ALONE: Final = tuple(_cases(("weights", "weights-legacy", "weights-tf", "keras-sharded")))

@@ -131,8 +131,8 @@ def test_custom_class_in_the_model_is_reported_despite_the_training_configuratio
     path = changed_fixtures.keras_zip(tmp_path, COMPILED, put)
     assert [reason.is_custom for reason in reasons(path)] == [True]
     loaded = reading.load_model(format_detection.document(path, "model"))
-    custom = [one for one in hazards.of(loaded.document, {}) if one.harm is Harm.CUSTOM]
-    assert [one.address.pointer for one in custom] == ["/compile_config/loss", "/build_config"]
+    custom = [item for item in hazards.of(loaded.document, {}) if item.harm is Harm.CUSTOM]
+    assert [item.address.pointer for item in custom] == ["/compile_config/loss", "/build_config"]
 
 
 def test_class_without_a_registered_name_is_not_defined_by_custom_objects(
@@ -190,8 +190,8 @@ def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
     path.write_text(json.dumps({**config, "compile_config": {"loss": OWN}}), encoding="utf-8")
     with HandOver() as hand_over:
         source = check_sides.read_source(Input(path=path, exact=True), hand_over)
-        wanted = Options(to="mixed_bfloat16")
-        job = check_sides.prepare_side(source, wanted, (hand_over, tmp_path)).job
+        options = Options(to="mixed_bfloat16")
+        job = check_sides.prepare_side(source, options, (hand_over, tmp_path)).job
     assert sorted(job["config"]) == sorted(config)
 
 

@@ -32,8 +32,8 @@ def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_p
     done = policytool.migrate(source, target=target, allow=["weight-rewrite"], output=output)
     assert not done.plan.refusals
     if output.exists():
-        found = policytool.inspect(str(output)).observations
-        assert "mixed-policy-formats" not in {one.code for one in found}
+        result = policytool.inspect(str(output)).observations
+        assert "mixed-policy-formats" not in {item.code for item in result}
     else:
         assert done.plan.is_empty
 
@@ -44,4 +44,6 @@ def test_mark_is_readable_only_by_the_library_that_writes_the_mark() -> None:
     """
     for mark in writer_version.marks():
         assert mark.releases <= mark.readers
-        assert {family_of(one) for one in mark.releases} == {family_of(one) for one in mark.readers}
+        assert {family_of(release) for release in mark.releases} == {
+            family_of(item) for item in mark.readers
+        }

@@ -174,7 +174,7 @@ def test_gpus_are_listed_with_driver_and_memory(
     monkeypatch.setattr(devices, "PROCESSOR", str(tmp_path / "cpuinfo"))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Cuda([40, 141]))
     cpu, first, second = (
-        codec.read(values.TensorFlowDevice, one) for one in devices.list_devices(tensorflow(2))
+        codec.read(values.TensorFlowDevice, item) for item in devices.list_devices(tensorflow(2))
     )
     assert (cpu.name, cpu.kind, cpu.model, cpu.driver, cpu.cuda) == (
         "cpu:0",
@@ -407,19 +407,19 @@ def test_timing_waits_for_the_device_and_reads_its_peak_memory(
     clock = iter(range(100))
     monkeypatch.setattr(devices, "SECONDS", 1000)
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    found = codec.read(
+    outcome = codec.read(
         values.Timing,
         devices.time_calls(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3),  # type: ignore[arg-type]
     )  # the library's TensorFlow alone
     assert asked == ["GPU:1"]
-    assert (found.peak_memory, found.how) == ((250, "device") if counts else (None, None))
-    assert (found.latency, found.spread, found.throughput) == (1, (1, 1), 6)
+    assert (outcome.peak_memory, outcome.how) == ((250, "device") if counts else (None, None))
+    assert (outcome.latency, outcome.spread, outcome.throughput) == (1, (1, 1), 6)
     assert calls[0] == result.copied == (5 if counts else 4)
 
 
 def test_answers_become_values() -> None:
     """The child's answers become values, including the message on a missing kernel."""
-    told = {
+    actual = {
         "op": "model/pool/MaxPool3D",
         "type": "MaxPool3D",
         "dtype": "float16",
@@ -427,5 +427,5 @@ def test_answers_become_values() -> None:
         "elsewhere": False,
         "in_float32": True,
     }
-    found = codec.read(values.MissingKernel, told)
-    assert {name: getattr(found, name) for name in told} == told
+    result = codec.read(values.MissingKernel, actual)
+    assert {name: getattr(result, name) for name in actual} == actual

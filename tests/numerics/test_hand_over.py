@@ -282,9 +282,9 @@ class Recorded:
 
     def run(self, _worker: Worker, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:  # noqa: ARG002
         """Record the job and check its paths, and answer the first of two jobs."""
-        told = json.loads(encoded_job(job))
-        self.jobs.append(told)
-        for place, text in _texts(told):
+        result = json.loads(encoded_job(job))
+        self.jobs.append(result)
+        for place, text in _texts(result):
             if place not in OF_USERS and text.startswith("/"):
                 self._check(place, Path(text), job)
         if job["job"] == "predict" and job["like"] is None:
@@ -321,15 +321,15 @@ def _at(value: Any, place: tuple[str, ...]) -> object:
 @pytest.fixture
 def recorded(private: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     """Return the recorded jobs; both libraries appear to be installed."""
-    found = Recorded(private)
+    result = Recorded(private)
     monkeypatch.setattr(
-        Worker, "run", lambda worker, job, *, side="": found.run(worker, job, side=side)
+        Worker, "run", lambda worker, job, *, side="": result.run(worker, job, side=side)
     )
     monkeypatch.setattr(
         "policytool.numerics.tensorflow_run.installed_libraries",
         lambda _: InstalledLibraries(where="here", releases=NEWEST),
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_the_other_model_of_a_file_is_never_loaded(
     ended = run(*words, "--python", tensorflow())
     assert ended.code == 3
     assert not marker.exists()
-    assert sorted(one.name for one in tmp_path.iterdir()) == [path.name, "temporary"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [path.name, "temporary"]
 
 
 @SLOW

@@ -63,9 +63,9 @@ def test_limit_in_a_container_follows_the_control_group(
         return told
 
     monkeypatch.setattr(opening, "read_bounded", read)
-    found = workers.machine_memory()
-    assert found is not None
-    assert found == wanted or (wanted is None and found > GIB // 4)
+    result = workers.machine_memory()
+    assert result is not None
+    assert result == wanted or (wanted is None and result > GIB // 4)
 
 
 def shortage(kind: BaseException) -> BaseException:

@@ -134,19 +134,19 @@ def test_outputs_are_compared_relative_to_the_largest_value(tmp_path: Path) -> N
     near, far = VALUES.copy(), VALUES.copy()
     near[1, 0] = np.nextafter(near[1, 0], np.float32(0))
     far[0, 0] += 0.01
-    found = compared(
+    comparison = compared(
         tmp_path,
         {"same": VALUES, "near": VALUES, "far": VALUES},
         {"same": VALUES, "near": near, "far": far},
     )
-    same, close, apart = found.calls[0].outputs
+    same, close, apart = comparison.calls[0].outputs
     assert (same.equal, same.relative, same.differing) == (True, 0.0, 0)
     assert (close.equal, close.differing) == (False, 1)
     assert close.relative == pytest.approx(2**-23 / 2)
     assert apart.max_abs == pytest.approx(0.01)
     assert apart.relative == pytest.approx(0.005)
-    assert found.tolerance == pytest.approx(4 * 2**-23 * math.sqrt(2))
-    assert [text.partition(" ")[0] for text in found.missed] == ["far"]
+    assert comparison.tolerance == pytest.approx(4 * 2**-23 * math.sqrt(2))
+    assert [text.partition(" ")[0] for text in comparison.missed] == ["far"]
 
 
 def test_outputs_are_paired_by_name_where_all_names_are_the_same(tmp_path: Path) -> None:
@@ -167,11 +167,11 @@ def test_another_output_dtype_fails_unless_the_conversion_requested_it(tmp_path:
     Another output dtype fails unless the conversion requested it; bfloat16 that is stored as
     float32 counts as bfloat16.
     """
-    told = (["bfloat16"], ["float32"])
-    assert compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told).missed == (
+    actual = (["bfloat16"], ["float32"])
+    assert compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=actual).missed == (
         "a is float32 instead of bfloat16",
     )
-    assert not compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told, numerics=True).missed
+    assert not compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=actual, numerics=True).missed
     assert not compared(
         tmp_path, {"a": np.arange(3, dtype="int32")}, {"a": np.arange(3, dtype="int64")}
     ).missed  # generations count in one or the other
@@ -221,18 +221,18 @@ def test_signatures_are_compared_by_name(tmp_path: Path) -> None:
     for side, scale in ((before, 1.0), (after, 2.0)):
         arrays = {f"{number}.0.0": VALUES * (scale if number else 1.0) for number in range(3)}
         given_arrays.write_arrays(str(side.outputs(tmp_path)), arrays)
-    told = {"versions": {"library": "keras"}, "samples": 2}
-    found = compare_predictions(
+    actual = {"versions": {"library": "keras"}, "samples": 2}
+    result = compare_predictions(
         (before, after),
-        ({**told, "calls": called}, {**told, "calls": [called[0], called[2]]}),
+        ({**actual, "calls": called}, {**actual, "calls": [called[0], called[2]]}),
         tmp_path,
         0.5,
     )
-    assert [call.signature for call in found.calls] == [None, "serve"]
-    assert found.missed == (
+    assert [call.signature for call in result.calls] == [None, "serve"]
+    assert result.missed == (
         "serve: a differs by up to 1 of its largest value; the tolerance is 0.5",
     )
-    assert found.versions_after is None
+    assert result.versions_after is None
 
 
 @pytest.mark.parametrize(
@@ -310,8 +310,8 @@ def answer(library: str, values: Any) -> dict[str, Any]:
         "inputs": [{"name": "x", "dtype": "int32"}],
         "outputs": [{"name": "a", "dtype": "float32"}],
     }
-    told = {"versions": versions, "samples": 2, "calls": [call]}
-    return {**told, "values": np.asarray(values).tolist()}
+    actual = {"versions": versions, "samples": 2, "calls": [call]}
+    return {**actual, "values": np.asarray(values).tolist()}
 
 
 def verified(
@@ -355,9 +355,9 @@ def test_each_model_runs_in_a_separate_process(
     )
     assert source["pid"] != result["pid"]
     assert (source["family"], result["family"]) == ("keras2", "keras3")
-    assert [Path(one["model"]).name for one in (source, result)] == ["model.h5"] * 2
+    assert [Path(item["model"]).name for item in (source, result)] == ["model.h5"] * 2
     assert source["model"] != result["model"]
-    assert {Path(one["model"]).parents[1] for one in (source, result)} == {
+    assert {Path(item["model"]).parents[1] for item in (source, result)} == {
         Path(source["inputs"]).parent
     }
     assert source["like"] is None
@@ -380,8 +380,8 @@ def test_reports_name_the_library_that_loaded_each_file(
         source=FLOAT32,
         comparison=run.comparison,
     )
-    said = "tf_keras 9.9 with TensorFlow 2.21.0 before, keras 9.9 with TensorFlow 2.21.0 after"
-    assert Fact(label="versions", text=said) in facts(done)
+    result = "tf_keras 9.9 with TensorFlow 2.21.0 before, keras 9.9 with TensorFlow 2.21.0 after"
+    assert Fact(label="versions", text=result) in facts(done)
     report = json.loads(
         json_reporter(REPORT).render(Migrations(migrations=(done,), failures=()), View())
     )

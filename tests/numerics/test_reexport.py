@@ -237,8 +237,8 @@ def test_reexport_may_change_the_dtypes_of_a_checkpoint(
     child: Callable[..., Worker], model: Path
 ) -> None:
     """A re-export can change the dtypes of a checkpoint, and the plan lists the casts of values."""
-    wanted = Options(to="float16", outputs=Outputs.FOLLOW, retrace=True)
-    done = migrated(child(), model, wanted, write=False)
+    options = Options(to="float16", outputs=Outputs.FOLLOW, retrace=True)
+    done = migrated(child(), model, options, write=False)
     assert isinstance(done, Migration)
     assert done.status is Status.PLANNED
     assert {(cast.path, cast.before, cast.after) for cast in done.plan.casts} == {
@@ -250,7 +250,7 @@ def test_reexport_may_change_the_dtypes_of_a_checkpoint(
         if layer.path == "mlp/dense_a"
         for variable in layer.variables
     )
-    refused = migrated(child(), model, replace(wanted, retrace=False), write=False)
+    refused = migrated(child(), model, replace(options, retrace=False), write=False)
     assert isinstance(refused, Migration)
     assert refused.status is Status.BLOCKED
     assert "--retrace" in refused.plan.refusals[0].message
@@ -387,10 +387,10 @@ def test_code_in_a_model_is_reported_with_its_place(tmp_path: Path) -> None:
         untrusted_code.reasons_not_to_run(reading.load_model(format_detection.document(SAVED, "x")))
     )
     model = changed_fixtures.with_op(tmp_path, str(SAVED), "WriteFile")
-    found = untrusted_code.reasons_not_to_run(
+    result = untrusted_code.reasons_not_to_run(
         reading.load_model(format_detection.document(model, "x"))
     )
-    assert [reason.what for reason in found] == [
+    assert [reason.what for reason in result] == [
         "the graph contains the op WriteFile, which opens the path given by its filename"
     ]
 
@@ -442,12 +442,12 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
     from policytool.formats import casting
 
     values = np.random.default_rng(0).standard_normal(500).astype("float32")
-    made, _ = casting.cast(values, "float32", dtype)
-    wrong = made.copy()
+    result, _ = casting.cast(values, "float32", dtype)
+    wrong = result.copy()
     wrong.view(np.uint8)[17] ^= 1
     stored = [
         reexport.StoredVariable(bundle=cast("StoredBundle", Bundle(array)), key="key")
-        for array in (values, made, wrong, made[:-1])
+        for array in (values, result, wrong, result[:-1])
     ]
     assert [reexport.hold_same_values(stored[0], other) for other in stored[1:]] == [
         True,

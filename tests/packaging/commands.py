@@ -86,7 +86,7 @@ def table_problem(text: str) -> str | None:
 
 def _json(text: str) -> Mapping[str, Any]:
     try:
-        found: Mapping[str, Any] = json.loads(text)
+        result: Mapping[str, Any] = json.loads(text)
     except ValueError:
         return {}
-    return found
+    return result

@@ -58,8 +58,8 @@ def wheel_problems(names: Iterable[str], package: frozenset[str], version: str) 
 
 def source_problems(names: Iterable[str], package: frozenset[str]) -> Iterator[str]:
     """Yield what a source distribution contains beside what a build needs, and what it lacks."""
-    found = frozenset(name for name in names if not _EGG_INFO.fullmatch(name))
-    yield from _differences(found, package | _SOURCES)
+    result = frozenset(name for name in names if not _EGG_INFO.fullmatch(name))
+    yield from _differences(result, package | _SOURCES)
 
 
 def _differences(found: frozenset[str], expected: frozenset[str]) -> Iterator[str]:

@@ -79,8 +79,8 @@ def index_metadata(url: str = INDEX) -> Mapping[str, Any] | None:
     """
     try:
         with urllib.request.urlopen(url, timeout=_SECONDS) as answer:  # noqa: S310  # an https constant
-            found: Mapping[str, Any] = json.load(answer)
-            return found
+            result: Mapping[str, Any] = json.load(answer)
+            return result
     except urllib.error.HTTPError as error:
         if error.code == 404:
             return None

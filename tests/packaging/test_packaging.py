@@ -85,10 +85,10 @@ def test_members_are_files_without_the_directory_of_the_source(tmp_path: Path) -
 
 
 def test_package_files_are_those_of_the_tree() -> None:
-    """With data, and without caches."""
-    found = contents.package_files(ROOT)
-    assert {"policytool/py.typed", "policytool/reports/html/templates/style.css"} <= found
-    assert not [name for name in found if name.endswith(".pyc")]
+    """The package has all files of the tree with data, and no caches."""
+    result = contents.package_files(ROOT)
+    assert {"policytool/py.typed", "policytool/reports/html/templates/style.css"} <= result
+    assert not [name for name in result if name.endswith(".pyc")]
 
 
 def test_supported_versions_are_those_of_the_classifiers() -> None:
@@ -105,14 +105,14 @@ def test_installed_versions_are_found(tmp_path: Path) -> None:
         binaries = tmp_path / "versions" / version / "bin"
         binaries.mkdir(parents=True)
         (binaries / "python").touch()
-    found = interpreters.installed(
+    result = interpreters.installed(
         ("3.11", "3.12", "3.13", "3.14"),
         running=("3.11", "/running"),
         which=lambda name: "/on/path" if name == "python3.13" else None,
         pyenv=tmp_path,
     )
     newest = str(tmp_path / "versions/3.12.10/bin/python")
-    assert found == {"3.11": "/running", "3.12": newest, "3.13": "/on/path"}
+    assert result == {"3.11": "/running", "3.12": newest, "3.13": "/on/path"}
 
 
 def test_running_python_must_be_supported() -> None:

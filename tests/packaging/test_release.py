@@ -69,9 +69,9 @@ def test_a_section_ends_at_the_next_heading_or_link() -> None:
 )
 def test_tag_matches_version_and_changelog(tag: str, version: str, problems: list[str]) -> None:
     """A dry run has no tag; its changes may be unreleased."""
-    found = list(release.tag_problems(tag, version, CHANGELOG))
-    assert len(found) == len(problems)
-    assert all(text.startswith(start) for text, start in zip(found, problems, strict=True))
+    actual = list(release.tag_problems(tag, version, CHANGELOG))
+    assert len(actual) == len(problems)
+    assert all(text.startswith(start) for text, start in zip(actual, problems, strict=True))
 
 
 def test_a_dry_run_needs_a_changelog_too() -> None:
@@ -145,16 +145,16 @@ def test_command_reports_every_problem(
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_actions_are_pinned_by_commit(name: str) -> None:
-    """With the version beside it, and everywhere the same."""
+    """Each action is pinned to the same commit everywhere, with its version in a comment."""
     used = re.findall(r"uses: *(.*)", WORKFLOWS[name])
     assert used
-    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in used)
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", item) for item in used)
     everywhere = {
-        one
+        item
         for text in (*WORKFLOWS.values(), (ROOT / "action.yml").read_text(encoding="utf-8"))
-        for one in re.findall(r"uses: *(.*)", text)
+        for item in re.findall(r"uses: *(.*)", text)
     }
-    assert len(everywhere) == len({one.partition("@")[0] for one in everywhere})
+    assert len(everywhere) == len({item.partition("@")[0] for item in everywhere})
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
@@ -181,7 +181,7 @@ def test_only_the_last_jobs_may_write() -> None:
     }
     for name in ("attest", "publish", "assets"):
         uses = [step.get("uses", "") for step in RELEASE["jobs"][name]["steps"]]
-        assert not any(one.startswith("actions/checkout") for one in uses)
+        assert not any(item.startswith("actions/checkout") for item in uses)
 
 
 def test_a_dry_run_publishes_nothing() -> None:
@@ -262,7 +262,7 @@ def test_checksums_are_in_the_summary(tmp_path: Path) -> None:
 
 
 def test_distributions_are_attached_to_the_release(tmp_path: Path) -> None:
-    """With the SBOM."""
+    """Distributions are attached together with the SBOM."""
     stand_in(tmp_path, "gh")
     for name in ("dist/a.whl", "dist/a.tar.gz", "sbom/policytool.cdx.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -58,14 +58,14 @@ def main() -> int:
         if given.show:
             print(json.dumps(short_form(recipe_from_seed(given.seed, library)), indent=1))
         if given.record and given.again:
-            old = [one.seed for one in records.others(given.record, library)]
+            old = [item.seed for item in records.others(given.record, library)]
             outcomes = _outcomes(given, library, python, old)
             records.replace(given.record, library, outcomes)
         else:
             seeds = range(given.seed, given.seed + (1 if given.show else given.n))
             outcomes = _outcomes(given, library, python, seeds)
         print("\n".join(report.lines(library, TARGETS[library], outcomes)), flush=True)
-        failing = [one for one in outcomes if one.word.partition(":")[0] in BAD]
+        failing = [outcome for outcome in outcomes if outcome.word.partition(":")[0] in BAD]
         wrong |= bool(failing)
         if given.shrink and failing:
             _print_smallest(report.representatives(failing), library, python)
@@ -80,7 +80,7 @@ def _run_recipe(recipe: Recipe, python: Path) -> int:
 
 
 def _print_smallest(failing: list[Outcome], library: str, python: Path) -> None:
-    pairs = [(recipe_from_seed(one.seed, library), one.word) for one in failing]
+    pairs = [(recipe_from_seed(item.seed, library), item.word) for item in failing]
     for one, (recipe, outcome) in zip(failing, shrink(pairs, python), strict=True):
         print(f"{one.seed} {one.word}: {outcome.reason[:300]}")
         print(json.dumps(short_form(recipe)), flush=True)

@@ -59,7 +59,7 @@ def _build(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
     randomize(model, recipe.seed)
     if recipe.training is not None:
         train(keras, model, recipe.training, inputs)
-    if not all(np.isfinite(to_array(one)).all() for one in model.weights):
+    if not all(np.isfinite(to_array(weight)).all() for weight in model.weights):
         raise ArithmeticError("training has made its weights NaN or infinite")
     outputs = predict(model, inputs)
     model.save(job["path"], **({"save_format": "tf"} if recipe.container == "tf" else {}))
@@ -79,14 +79,14 @@ def _build(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
         ),
         "eps": eps,
         "own": own,
-        "finite": all(bool(np.isfinite(one).all()) for one in outputs.values()),
+        "finite": all(bool(np.isfinite(item).all()) for item in outputs.values()),
     }
 
 
 def _entries(graph: Graph) -> set[str]:
     """Return the float dtypes that models in a model cast what they are called on to."""
     inner = [node.graph for node in graph.walk() if node.graph is not None]
-    return {spec.dtype for one in inner for spec in one.inputs if "float" in spec.dtype}
+    return {spec.dtype for item in inner for spec in item.inputs if "float" in spec.dtype}
 
 
 def _own_load(
@@ -107,8 +107,8 @@ def _own_load(
         else np.allclose(one, outputs[name], rtol=1e-3, atol=1e-5, equal_nan=True)
         for name, one in again.items()
     )
-    said = "" if same else "predicts something else once its own library has loaded it"
-    return said, again, layer_dtypes(loaded)
+    result = "" if same else "predicts something else once its own library has loaded it"
+    return result, again, layer_dtypes(loaded)
 
 
 def _stored_dtypes(model: Any) -> dict[str, list[str]]:
@@ -134,17 +134,19 @@ def _deviation(keras: Any, recipe: Recipe, model: Any, inputs: Any) -> float:
     """
     plain = GraphBuilder(keras, without_policies(recipe.graph)).model()
     predict(plain, inputs)
-    if [tuple(one.shape) for one in plain.weights] != [tuple(one.shape) for one in model.weights]:
+    if [tuple(weight.shape) for weight in plain.weights] != [
+        tuple(weight.shape) for weight in model.weights
+    ]:
         return 0.0
     for one, other in zip(plain.weights, model.weights, strict=True):
         one.assign(to_array(other))
     refresh(plain)
     expected = predict(plain, inputs)
-    found = predict(model, inputs)
-    floats = [name for name, one in found.items() if one.dtype.kind == "f"]
-    if any(np.isfinite(expected[name])[~np.isfinite(found[name])].any() for name in floats):
+    result = predict(model, inputs)
+    floats = [name for name, one in result.items() if one.dtype.kind == "f"]
+    if any(np.isfinite(expected[name])[~np.isfinite(result[name])].any() for name in floats):
         raise ArithmeticError("in float32 it predicts numbers where it predicts none in 16 bits")
-    distance = _distance(found, expected)
+    distance = _distance(result, expected)
     if distance > _LOST:
         raise ArithmeticError(f"in float32 it predicts something else, {distance:.0%} off")
     return min(distance, _FAR) / _STEPS

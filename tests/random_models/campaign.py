@@ -131,8 +131,8 @@ def _judge_noted(cases: Sequence[Case], python: Path, folder: Path) -> None:
     ]
     if not doubtful:
         return
-    found = run_campaign([_other(case) for case in doubtful], python, folder / "others")
-    for case, one in zip(doubtful, found, strict=True):
+    result = run_campaign([_other(case) for case in doubtful], python, folder / "others")
+    for case, one in zip(doubtful, result, strict=True):
         if one.word in GOOD and case.outcome is not None:
             reason = f"{case.outcome.reason}, as noted; else {one.reason}"
             case.outcome = replace(case.outcome, word="near", reason=reason)
@@ -151,11 +151,11 @@ def _other(case: Case) -> Recipe:
 def _convert_there(case: Case) -> None:
     target = TARGETS[case.recipe.library]
     suffixes = {"keras": (".keras",), "h5": (".keras", ".h5"), "tf": (".keras",)}
-    found = suffixes[case.recipe.container]
+    result = suffixes[case.recipe.container]
     if target == "tf_keras":
-        found = found[-1:]
+        result = result[-1:]
     case.there = _convert_to(
-        case, case.source, target, [case.folder / f"there{one}" for one in found]
+        case, case.source, target, [case.folder / f"there{item}" for item in result]
     )
 
 
@@ -166,12 +166,12 @@ def _convert_to(case: Case, source: Path, target: str, outputs: Sequence[Path]) 
     """
     for output in outputs:
         trial = replace(case, outcome=None)
-        found = _convert(trial, source, target, output)
-        if found is not None:
+        result = _convert(trial, source, target, output)
+        if result is not None:
             case.notes |= trial.notes
             case.rewritten |= trial.rewritten
             case.outcome = None
-            return found
+            return result
         case.outcome = case.outcome or trial.outcome
     return None
 
@@ -195,7 +195,7 @@ def _convert(case: Case, source: Path, target: str, output: Path) -> Path | None
         codes = [refusal.code for refusal in done.plan.refusals]
         if codes != [WEIGHT_REWRITE] * len(codes) or not codes:
             break
-    refusals = [one for one in done.plan.refusals if one.code != WEIGHT_REWRITE]
+    refusals = [refusal for refusal in done.plan.refusals if refusal.code != WEIGHT_REWRITE]
     reason = f"{refusals[0].path or ''}: {refusals[0].message}" if refusals else ""
     case.end(f"refused: {refusals[0].code}" if refusals else f"CRASH: {done.status}", reason)
     return None

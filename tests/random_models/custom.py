@@ -15,8 +15,8 @@ PACKAGE = "random_models"
 def custom_classes(keras: Any) -> Mapping[str, Any]:
     """Return the classes of users by their names, which loading finds from then on."""
     return {
-        one.__name__: keras.saving.register_keras_serializable(PACKAGE)(one)
-        for one in (
+        item.__name__: keras.saving.register_keras_serializable(PACKAGE)(item)
+        for item in (
             _sampling(keras), _patch_encoder(keras), _gated(keras), _block(keras), _model(keras)
         )
     }  # fmt: skip
@@ -127,8 +127,8 @@ def _model(keras: Any) -> Any:
                     setattr(self, f"layer_{node.id}", self.builder.found.layer(node))
 
         def call(self, inputs: Any) -> Any:
-            found = self.builder.found
-            return found.run({found.graph.inputs[0].id: inputs})
+            result = self.builder.found
+            return result.run({result.graph.inputs[0].id: inputs})
 
         def get_config(self) -> Any:
             return {**super().get_config(), "description": self.description}

@@ -138,9 +138,9 @@ def to_json(recipe: Recipe) -> str:
 
 def from_json(text: str) -> Recipe:
     """Return the description that a line of JSON holds."""
-    found = json.loads(text)
-    training = Training(**found["training"]) if found.get("training") else None
-    return Recipe(**{**found, "graph": graph_from_json(found["graph"]), "training": training})
+    result = json.loads(text)
+    training = Training(**result["training"]) if result.get("training") else None
+    return Recipe(**{**result, "graph": graph_from_json(result["graph"]), "training": training})
 
 
 def as_json(graph: Graph) -> Any:
@@ -151,18 +151,24 @@ def as_json(graph: Graph) -> Any:
 def graph_from_json(found: Any) -> Graph:
     """Return the graph that JSON values say."""
     inputs = tuple(
-        InputSpec(**{**one, "shape": tuple(one["shape"]), "sample": tuple(one["sample"])})
-        for one in found["inputs"]
+        InputSpec(
+            **{
+                **input_value,
+                "shape": tuple(input_value["shape"]),
+                "sample": tuple(input_value["sample"]),
+            }
+        )
+        for input_value in found["inputs"]
     )
     nodes = tuple(
         Node(
             **{
-                **one,
-                "inputs": tuple(one.get("inputs", ())),
-                "graph": graph_from_json(one["graph"]) if one.get("graph") else None,
+                **node,
+                "inputs": tuple(node.get("inputs", ())),
+                "graph": graph_from_json(node["graph"]) if node.get("graph") else None,
             }
         )
-        for one in found["nodes"]
+        for node in found["nodes"]
     )
     return Graph(**{**found, "inputs": inputs, "nodes": nodes, "outputs": tuple(found["outputs"])})
 

@@ -70,8 +70,8 @@ def memory_network(draw: Draw) -> Graph:
     asked = sketch.layer("Embedding", question, output_dim=width, **options)
     match = sketch.layer("Embedding", story, output_dim=width, **options)
     match = sketch.layer("Softmax", sketch.layer("Dot", match, asked, axes=2))
-    told = sketch.layer("Embedding", story, output_dim=3, **options)
-    value = sketch.layer("Permute", sketch.layer("Add", match, told), dims=[2, 1])
+    result = sketch.layer("Embedding", story, output_dim=3, **options)
+    value = sketch.layer("Permute", sketch.layer("Add", match, result), dims=[2, 1])
     if draw.chance(0.5):
         value = sketch.layer("Concatenate", value, asked, axis=-1)
     value = sketch.layer(draw.pick(_RECURRENT), value, units=5)

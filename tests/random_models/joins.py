@@ -17,8 +17,8 @@ _OPS: Final = ("add", "subtract", "multiply", "maximum", "greater")
 
 def join(draw: Draw, one: Value, other: Value) -> tuple[Node, Value] | None:
     """Return a node that joins two values, and its result; None if their shapes do not fit."""
-    found = _join(draw, one, other)
-    return found and (found[0], replace(found[1], origin=one.origin))
+    result = _join(draw, one, other)
+    return result and (result[0], replace(result[1], origin=one.origin))
 
 
 def _join(draw: Draw, one: Value, other: Value) -> tuple[Node, Value] | None:
@@ -68,8 +68,8 @@ def _concatenate(draw: Draw, one: Value, other: Value, axis: int) -> tuple[Node,
     refs = (one.ref, other.ref)
     if axis == one.rank - 1 and draw.joins_ops and draw.chance(0.15):
         return _node(draw, "concat", refs, shape, kind="op")
-    told = -1 if axis == one.rank - 1 else axis + 1
-    return _node(draw, "Concatenate", refs, shape, config={"axis": told})
+    result = -1 if axis == one.rank - 1 else axis + 1
+    return _node(draw, "Concatenate", refs, shape, config={"axis": result})
 
 
 def _attend(draw: Draw, one: Value, other: Value) -> tuple[Node, Value] | None:

@@ -26,7 +26,7 @@ def _normalization(draw: Draw, value: Value) -> Step | None:
         config["adapt"] = [size or 4 for size in value.shape]
     else:
         numbers = [draw.number_between(-1, 1) for _ in range(value.channels)]
-        config |= {"mean": numbers, "variance": [abs(one) + 0.5 for one in numbers]}
+        config |= {"mean": numbers, "variance": [abs(item) + 0.5 for item in numbers]}
     if draw.chance(0.15):
         config["invert"] = True
     return Step(what="Normalization", config=config, shape=value.shape)

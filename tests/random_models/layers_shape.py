@@ -95,8 +95,8 @@ def _reshape(draw: Draw, value: Value) -> Step | None:
     total = prod(sizes)
     first = draw.pick([size for size in range(1, total + 1) if total % size == 0])
     target: list[int] = draw.pick(([first, total // first], [total], [1, first, total // first]))
-    told = [-1, *target[1:]] if draw.chance(0.3) else target
-    return Step(what="Reshape", config={"target_shape": told}, shape=tuple(target))
+    result = [-1, *target[1:]] if draw.chance(0.3) else target
+    return Step(what="Reshape", config={"target_shape": result}, shape=tuple(target))
 
 
 def _permute(draw: Draw, value: Value) -> Step | None:

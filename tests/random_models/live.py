@@ -57,8 +57,8 @@ class GraphBuilder:
         """Return the outputs of the graph for values of its inputs."""
         values = dict(inputs)
         for node in self.graph.nodes:
-            found = self._call(node, values)
-            several = list(found) if isinstance(found, list | tuple) else [found]
+            result = self._call(node, values)
+            several = list(result) if isinstance(result, list | tuple) else [result]
             values[node.id] = several[0]
             values.update({f"{node.id}:{number}": one for number, one in enumerate(several)})
         outputs = [values[ref] for ref in self.graph.outputs]
@@ -78,7 +78,7 @@ class GraphBuilder:
 
     def _argument(self, found: Any, values: dict[str, Any]) -> Any:
         if isinstance(found, list):
-            return [self._argument(one, values) for one in found]
+            return [self._argument(item, values) for item in found]
         return values[found["ref"]] if isinstance(found, dict) else found
 
     def layer(self, node: Node) -> Any:
@@ -101,7 +101,7 @@ def _described(node: Node) -> dict[str, Any]:
 def part(keras: Keras, found: Any) -> Any:
     """Return an argument in which the descriptions of layers and the like are live objects."""
     if isinstance(found, list):
-        return [part(keras, one) for one in found]
+        return [part(keras, item) for item in found]
     if not isinstance(found, dict):
         return found
     if "graph" in found:
@@ -110,11 +110,11 @@ def part(keras: Keras, found: Any) -> Any:
         return {name: part(keras, one) for name, one in found.items()}
     config = part(keras, found.get("config", {}))
     adapted = config.pop("adapt", None)
-    made = _class(keras, found)(**config)
+    result = _class(keras, found)(**config)
     if adapted is not None:
         random = np.random.default_rng(0)
-        made.adapt(random.normal(0.5, 2.0, (16, *adapted)).astype("float32"))
-    return made
+        result.adapt(random.normal(0.5, 2.0, (16, *adapted)).astype("float32"))
+    return result
 
 
 def _class(keras: Keras, found: Mapping[str, Any]) -> Any:
@@ -162,7 +162,7 @@ def _targets(outputs: Any) -> Any:
     if isinstance(outputs, dict):
         return {name: _targets(one) for name, one in outputs.items()}
     if isinstance(outputs, list | tuple):
-        return [_targets(one) for one in outputs]
+        return [_targets(output) for output in outputs]
     return np.full(tuple(outputs.shape), 0.5, "float32")
 
 
@@ -171,7 +171,7 @@ def _apply_gradients(model: Any) -> None:
 
     random = np.random.default_rng(2)
     pairs = [
-        (tf.cast(tf.constant(random.normal(0, 0.1, tuple(one.shape))), one.dtype), one)
-        for one in model.trainable_variables
+        (tf.cast(tf.constant(random.normal(0, 0.1, tuple(item.shape))), item.dtype), item)
+        for item in model.trainable_variables
     ]
     model.optimizer.apply_gradients(pairs)

@@ -23,8 +23,12 @@ def _slice(x: Any, index: list[Any]) -> Any:
     words = {"all": slice(None), "ellipsis": Ellipsis, "new": None}
     return x[
         tuple(
-            words[one] if isinstance(one, str) else slice(*one) if isinstance(one, list) else one
-            for one in index
+            words[item]
+            if isinstance(item, str)
+            else slice(*item)
+            if isinstance(item, list)
+            else item
+            for item in index
         )
     ]
 

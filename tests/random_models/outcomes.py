@@ -84,21 +84,21 @@ def judge_predictions(
         near = max(near, _NORMALIZED)
     worst = 0.0
     for name in names:
-        one = before[name]
-        other = after[name if name in after else names[name]]
-        if one.shape != other.shape:
-            return "DIFFERS", f"{name}: shape {one.shape} became {other.shape}"
-        if one.dtype.kind != "f":
-            if not np.array_equal(one, other):
-                return "DIFFERS", f"{name}: other {one.dtype} values"
+        first = before[name]
+        second = after[name if name in after else names[name]]
+        if first.shape != second.shape:
+            return "DIFFERS", f"{name}: shape {first.shape} became {second.shape}"
+        if first.dtype.kind != "f":
+            if not np.array_equal(first, second):
+                return "DIFFERS", f"{name}: other {first.dtype} values"
             continue
-        finite = np.isfinite(one)
-        if not np.array_equal(one[~finite], other[~finite], equal_nan=True) or not np.array_equal(
-            finite, np.isfinite(other)
-        ):
+        finite = np.isfinite(first)
+        if not np.array_equal(
+            first[~finite], second[~finite], equal_nan=True
+        ) or not np.array_equal(finite, np.isfinite(second)):
             return "DIFFERS", f"{name}: NaN or infinity elsewhere"
-        largest = np.abs(one[finite]).max(initial=0.0)
-        gap = np.abs(one[finite].astype("float64") - other[finite]).max(initial=0.0)
+        largest = np.abs(first[finite]).max(initial=0.0)
+        gap = np.abs(first[finite].astype("float64") - second[finite]).max(initial=0.0)
         worst = max(worst, float(gap / max(largest, 1e-30)))
     text = f"{worst:.1e} of the largest output (noise {truth['noise']:.1e})"
     return ("same" if worst <= same else "near" if worst <= near else "DIFFERS"), text
@@ -106,12 +106,12 @@ def judge_predictions(
 
 def differing_dtypes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Return the first layers of both models that have other dtypes; nothing if none has."""
-    found = [
+    actual = [
         f"{name} {before[name]} became {after[name]}"
         for name in before
         if name in after and before[name] != after[name]
     ]
-    return "; ".join(found[:3])
+    return "; ".join(actual[:3])
 
 
 def judge_state(before: list[Any], after: list[Any], rounding: float) -> str:
@@ -123,14 +123,14 @@ def judge_state(before: list[Any], after: list[Any], rounding: float) -> str:
     :param rounding: how far values may be off, relative and, for float16, absolute
     """
     tiny = rounding * 2.0**-16
-    wanted = [one for one in before if one.size > 1 and np.any(one)]
+    expected = [item for item in before if item.size > 1 and np.any(item)]
     kept = [
         any(
-            one.shape == other.shape
-            and np.allclose(one, other, rtol=rounding, atol=tiny, equal_nan=True)
+            item.shape == other.shape
+            and np.allclose(item, other, rtol=rounding, atol=tiny, equal_nan=True)
             for other in after
         )
-        for one in wanted
+        for item in expected
     ]
     lost = len(kept) - sum(kept)
     return f"{lost} of {len(kept)} variables of the optimizer are lost unreported" if lost else ""

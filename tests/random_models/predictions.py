@@ -27,16 +27,16 @@ def predict(model: Any, inputs: Any) -> dict[str, Any]:
     for layer in model._flatten_layers(include_self=False):  # noqa: SLF001  # public in neither library
         if getattr(layer, "stateful", False) and hasattr(layer, "cell"):
             (layer.reset_state if hasattr(layer, "reset_state") else layer.reset_states)()
-    found = model(inputs, training=False)
-    if isinstance(found, dict):
-        return {name: to_array(one) for name, one in found.items()}
-    several = found if isinstance(found, list | tuple) else [found]
+    result = model(inputs, training=False)
+    if isinstance(result, dict):
+        return {name: to_array(one) for name, one in result.items()}
+    several = result if isinstance(result, list | tuple) else [result]
     return {f"out_{number}": to_array(one) for number, one in enumerate(several)}
 
 
 def given_inputs(structure: str, names: list[str | None], arrays: list[Any]) -> Any:
     """Return arrays as a model takes them."""
-    tensors = [_tensor(one) for one in arrays]
+    tensors = [_tensor(array) for array in arrays]
     if structure == "dict":
         return dict(zip(names, tensors, strict=True))
     return tensors[0] if len(tensors) == 1 else tensors
@@ -78,7 +78,7 @@ def optimizer_variables(model: Any) -> list[Any]:
     if optimizer is None:
         return []
     variables = optimizer.variables
-    return [to_array(one) for one in (variables() if callable(variables) else variables)]
+    return [to_array(item) for item in (variables() if callable(variables) else variables)]
 
 
 def save_arrays(path: Path, arrays: dict[str, Any]) -> None:

@@ -23,8 +23,8 @@ def _refs(found: Any) -> Iterator[str]:
     if isinstance(found, dict) and "ref" in found:
         yield found["ref"]
     elif isinstance(found, list):
-        for one in found:
-            yield from _refs(one)
+        for item in found:
+            yield from _refs(item)
 
 
 def prune(graph: Graph) -> Graph:

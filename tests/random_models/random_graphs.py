@@ -78,11 +78,11 @@ class GraphDrawer:
         number = draw.whole(0, len(self.leaves) - 1)
         value, chance = self.leaves[number], draw.random.random()
         if chance < 0.2:
-            others = [one for one in self.values if one.ref != value.ref]
-            found = join(draw, value, draw.pick(others)) if others else None
-            if found is None:
-                found = self._residual(value)
-            self._add(number, *found)
+            others = [item for item in self.values if item.ref != value.ref]
+            result = join(draw, value, draw.pick(others)) if others else None
+            if result is None:
+                result = self._residual(value)
+            self._add(number, *result)
         elif chance < 0.26 and self._share(number, value):
             return
         elif chance < 0.33 and self.depth < 2:
@@ -115,10 +115,10 @@ class GraphDrawer:
             config={"activation": "tanh"},
         )
         self.nodes.append(node)
-        found = join(self.draw, value, Value(ref=node.id, shape=value.shape, origin=value.origin))
+        result = join(self.draw, value, Value(ref=node.id, shape=value.shape, origin=value.origin))
         return (
-            found
-            if found is not None
+            result
+            if result is not None
             else (
                 node,
                 Value(ref=node.id, shape=value.shape, origin=value.origin),
@@ -136,7 +136,7 @@ class GraphDrawer:
         if not fitting:
             return False
         shared = self.draw.pick(fitting)
-        result = next((one for one in self.values if one.ref == shared.id), None)
+        result = next((item for item in self.values if item.ref == shared.id), None)
         if result is None:
             return False
         node = Node(
@@ -174,7 +174,7 @@ class GraphDrawer:
             Graph(
                 inputs=tuple(self.specs),
                 nodes=tuple(self.nodes),
-                outputs=tuple(one.ref for one in outputs),
+                outputs=tuple(output.ref for output in outputs),
             )
         )
         return as_sequential(graph) if self.draw.chance(0.5) else graph
@@ -239,8 +239,8 @@ def _gather(drawer: GraphDrawer) -> None:
         drawer.nodes += [node] if node is not None else []
         refs.append(node.id if node is not None else value.ref)
         total = 1
-        for one in static(value.shape) or (value.channels or 1,):
-            total *= one
+        for item in static(value.shape) or (value.channels or 1,):
+            total *= item
         size += value.channels or 1 if node and node.what.startswith("Global") else total
     draw = drawer.draw
     joined = Node(id=draw.fresh(), what="Concatenate", inputs=tuple(refs))

@@ -21,14 +21,14 @@ _REASON: Final = 200
 def write(path: Path, library: str, outcomes: Sequence[Outcome]) -> None:
     """Write the outcomes of models of one library into a record, in place of those that it has."""
     found = _read(path)
-    seeds = [one.seed for one in outcomes]
+    seeds = [outcome.seed for outcome in outcomes]
     found[library] = {
         "first": min(seeds),
         "models": len(seeds),
-        "containers": dict(sorted(Counter(one.container for one in outcomes).items())),
-        "families": dict(sorted(Counter(one.family for one in outcomes).items())),
-        "rewritten": sum(one.rewritten for one in outcomes if one.word == _SAME),
-        "others": [_entry(one) for one in outcomes if one.word != _SAME],
+        "containers": dict(sorted(Counter(outcome.container for outcome in outcomes).items())),
+        "families": dict(sorted(Counter(outcome.family for outcome in outcomes).items())),
+        "rewritten": sum(outcome.rewritten for outcome in outcomes if outcome.word == _SAME),
+        "others": [_entry(outcome) for outcome in outcomes if outcome.word != _SAME],
     }
     _save(path, found)
 
@@ -36,13 +36,13 @@ def write(path: Path, library: str, outcomes: Sequence[Outcome]) -> None:
 def others(path: Path, library: str) -> list[Outcome]:
     """Return the recorded outcomes that are not ``same``."""
     recorded = _read(path).get(library, {}).get("others", ())
-    return [Outcome(**one) for one in recorded]
+    return [Outcome(**item) for item in recorded]
 
 
 def replace(path: Path, library: str, outcomes: Sequence[Outcome]) -> None:
     """Write outcomes of models that were run again into a record."""
     found = _read(path)
-    kept = {one["seed"]: one for one in found[library]["others"]}
+    kept = {item["seed"]: item for item in found[library]["others"]}
     for one in outcomes:
         del kept[one.seed]
         if one.word != _SAME:
@@ -56,15 +56,17 @@ def replace(path: Path, library: str, outcomes: Sequence[Outcome]) -> None:
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
 
 
 def _save(path: Path, found: dict[str, Any]) -> None:
     parts = []
     for library in sorted(found):
         plain = {key: value for key, value in found[library].items() if key != "others"}
-        lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in found[library]["others"])
+        lines = ",\n".join(
+            json.dumps(item, ensure_ascii=False) for item in found[library]["others"]
+        )
         head = json.dumps(plain, ensure_ascii=False)[:-1]
         parts.append(f'{json.dumps(library)}: {head}, "others": [\n{lines}\n]}}')
     path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")

@@ -36,22 +36,22 @@ def _values(spec: InputSpec, random: np.random.Generator) -> Any:
     shape = (spec.batch or BATCH, *(size or 1 for size in spec.sample))
     match spec.values:
         case "ids":
-            found: Any = random.integers(1, max(2, spec.bound), shape)
-            found = np.where(_kept(shape), found, 0)
+            result: Any = random.integers(1, max(2, spec.bound), shape)
+            result = np.where(_kept(shape), result, 0)
         case "mask":
-            found = _kept(shape)
+            result = _kept(shape)
         case "ints":
-            found = random.integers(0, max(1, spec.bound), shape)
+            result = random.integers(0, max(1, spec.bound), shape)
         case "padded":
             kept = _kept(shape[:2]).reshape(*shape[:2], *(1 for _ in shape[2:]))
-            found = np.where(kept, random.normal(size=shape), 0.0)
+            result = np.where(kept, random.normal(size=shape), 0.0)
         case "image":
-            found = random.uniform(0, 255, shape)
+            result = random.uniform(0, 255, shape)
         case "words":
             return random.choice(np.array(WORDS), shape)
         case _:
-            found = random.normal(size=shape)
-    return found.astype("float32" if spec.dtype == "bfloat16" else spec.dtype)
+            result = random.normal(size=shape)
+    return result.astype("float32" if spec.dtype == "bfloat16" else spec.dtype)
 
 
 def _kept(shape: tuple[int, ...]) -> Any:

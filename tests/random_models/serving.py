@@ -24,8 +24,8 @@ def serve(handle: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> None:
     jobs = json.loads(Path(listed).read_text(encoding="utf-8"))
     with Path(results).open("a", encoding="utf-8") as stream:
         for job in jobs:
-            found = handle(keras, job)
-            stream.write(json.dumps(found) + "\n")
+            result = handle(keras, job)
+            stream.write(json.dumps(result) + "\n")
             stream.flush()
             keras.backend.clear_session()
             gc.collect()
@@ -35,6 +35,8 @@ def reason() -> str:
     """Return the exception that is handled as one line."""
     kind, error, trace = sys.exc_info()
     frames = traceback.extract_tb(trace)
-    place = next((f"{Path(one.filename).name}:{one.lineno}" for one in reversed(frames)), "nowhere")
+    place = next(
+        (f"{Path(item.filename).name}:{item.lineno}" for item in reversed(frames)), "nowhere"
+    )
     text = " ".join(str(error).split())
     return f"{kind.__name__ if kind else ''}: {text[:400]} [{place}]"

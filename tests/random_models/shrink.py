@@ -25,15 +25,15 @@ def shrink(failing: Sequence[tuple[Recipe, str]], python: Path) -> list[tuple[Re
     Return for each recipe of a library and the word of its outcome a smaller one with that word,
     and what came of it.
     """
-    found = [(recipe, Outcome(seed=recipe.seed, word=word)) for recipe, word in failing]
+    actual = [(recipe, Outcome(seed=recipe.seed, word=word)) for recipe, word in failing]
     for kind in (cuts, bypasses, simplifications):  # the largest steps first, for they save others
-        going = list(range(len(found)))
+        going = list(range(len(actual)))
         for _ in range(ROUNDS):
-            better = _round(found, going, kind, python)
+            better = _round(actual, going, kind, python)
             if not better:
                 break
             going = better
-    return found
+    return actual
 
 
 def _round(
@@ -43,7 +43,7 @@ def _round(
     python: Path,
 ) -> list[int]:
     """Try all smaller models once; return which recipes became smaller."""
-    pairs = [(number, one) for number in going for one in kind(found[number][0])]
+    pairs = [(number, item) for number in going for item in kind(found[number][0])]
     if not pairs:
         return []
     with tempfile.TemporaryDirectory(prefix="random-models-") as folder:
@@ -132,11 +132,15 @@ def _bypass(graph: Graph, node: Node, ref: str) -> Graph:
         return [other(item) for item in found] if isinstance(found, list) else found
 
     nodes = tuple(
-        replace(one, inputs=tuple(other(given) for given in one.inputs), call=other(dict(one.call)))
-        for one in graph.nodes
-        if node.id not in {one.id, one.reuse}
+        replace(
+            item, inputs=tuple(other(given) for given in item.inputs), call=other(dict(item.call))
+        )
+        for item in graph.nodes
+        if node.id not in {item.id, item.reuse}
     )
-    dropped = {one.id for one in graph.nodes if one.reuse == node.id}
-    if any(dropped & set(references(one)) for one in nodes):
+    dropped = {item.id for item in graph.nodes if item.reuse == node.id}
+    if any(dropped & set(references(item)) for item in nodes):
         return replace(graph, nodes=())
-    return prune(replace(graph, nodes=nodes, outputs=tuple(other(one) for one in graph.outputs)))
+    return prune(
+        replace(graph, nodes=nodes, outputs=tuple(other(output) for output in graph.outputs))
+    )

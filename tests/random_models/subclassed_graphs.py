@@ -39,8 +39,8 @@ def subclassed_graph(draw: Draw) -> Graph:
                 what="custom:Block", config={"units": units}, shape=(*value.shape[:-1], units)
             )
         else:
-            made = layers_dense.MAKERS[draw.pick(_IN_SUBCLASSES)](draw, value)
-            step = _alike(made or Step(what="custom:Gated", shape=value.shape))
+            result = layers_dense.MAKERS[draw.pick(_IN_SUBCLASSES)](draw, value)
+            step = _alike(result or Step(what="custom:Gated", shape=value.shape))
         nodes.append(node_from_step(draw, step, value))
         value = step_result(step, value, nodes[-1].id)
     return Graph(kind="subclassed", inputs=(entry.spec,), nodes=tuple(nodes), outputs=(value.ref,))

@@ -101,8 +101,8 @@ def test_descriptions_survive_json(library: str) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_all_ordinary_layers_and_shapes_occur(library: str) -> None:
     """A layer that is never drawn is never proven."""
-    found = {node.what for recipe in recipes(library) for node in recipe.graph.walk()}
-    assert found >= COMMON
+    actual = {node.what for recipe in recipes(library) for node in recipe.graph.walk()}
+    assert actual >= COMMON
     assert {recipe.family for recipe in recipes(library)} == {"random", "subclassed", *WELL_KNOWN}
 
 
@@ -110,7 +110,7 @@ def test_all_ordinary_layers_and_shapes_occur(library: str) -> None:
 def test_all_optimizers_policies_and_containers_occur(library: str) -> None:
     """The same of what a model is trained and saved with."""
     trained = [recipe.training for recipe in recipes(library) if recipe.training is not None]
-    assert {one.optimizer["class"] for one in trained} >= OPTIMIZERS
+    assert {item.optimizer["class"] for item in trained} >= OPTIMIZERS
     assert {recipe.policy for recipe in recipes(library)} == {
         *("float32", "float64", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
     }

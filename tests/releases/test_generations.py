@@ -78,13 +78,13 @@ def test_sub_layers_agree_with_live_layers(file: Path) -> None:
     built-in layer.
     """
     release = ".".join(file.parent.name.split(".")[:2])
-    said = get(release).composites
+    result = get(release).composites
     asked = json.loads(file.read_text(encoding="utf-8"))["composites"]
     for class_name, parts in asked.items():
-        if class_name not in said or not isinstance(parts, list):
+        if class_name not in result or not isinstance(parts, list):
             continue
         live = {re.sub(r"_\d+$", "", part["name"]): part for part in parts}
-        for sub in said[class_name]:
+        for sub in result[class_name]:
             part = live[sub.name]
             assert part["class_name"] == sub.class_name
             if (

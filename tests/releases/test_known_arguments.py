@@ -22,10 +22,10 @@ def test_key_is_incompatible_with_releases_that_do_not_know_the_key() -> None:
     Keras 3.13 introduced this key. The newest Keras accepts it, and all releases accept a config
     without it.
     """
-    found = known_arguments.objection(
+    result = known_arguments.objection(
         "keras3.6", "layers", "Dense", {**DENSE, "quantization_config": None}, module=True
     )
-    assert found == known_arguments.Objection(refused=("quantization_config",))
+    assert result == known_arguments.Objection(refused=("quantization_config",))
     assert (
         known_arguments.objection(
             "keras3.15", "layers", "Dense", {**DENSE, "quantization_config": None}, module=True

@@ -12,9 +12,9 @@ from policytool.releases.releases import KERAS2, KERAS3, RELEASES
 def test_releases_are_in_order_and_end_with_the_newest(family: str) -> None:
     """The order is that of the table of releases."""
     order = [release.id for release in RELEASES if release.family == family]
-    found = behaviour.measured_releases(family)
-    assert list(found) == sorted(found, key=order.index)
-    assert found[-1] == order[-1]
+    result = behaviour.measured_releases(family)
+    assert list(result) == sorted(result, key=order.index)
+    assert result[-1] == order[-1]
 
 
 def test_every_minor_release_of_keras3_is_measured() -> None:

@@ -68,10 +68,10 @@ def test_groups_of_classes_share_no_name() -> None:
 def test_names_of_other_classes_have_entries() -> None:
     """A later name, an equivalent class and a sub-layer are classes with an entry."""
     for name in ENTRIES:
-        found = layer_facts(name)
-        others = {found.later_name, found.predicts_as, found.public_name} - {None}
-        made = {layer.class_name for layer in found.sublayers.values()}
-        assert others | made <= known_classes()
+        result = layer_facts(name)
+        others = {result.later_name, result.predicts_as, result.public_name} - {None}
+        created = {layer.class_name for layer in result.sublayers.values()}
+        assert others | created <= known_classes()
 
 
 def test_every_risk_belongs_to_a_class() -> None:

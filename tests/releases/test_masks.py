@@ -195,13 +195,13 @@ def test_fully_masked_rows_of_attention_depend_on_the_kernel() -> None:
         ("keras3.10", ("uniform", "zeros", "zeros")),
         (KERAS, ("uniform", "zeros", "zeros")),
     ):
-        found = (
+        actual = (
             fully_masked_result(name, {"dropout": 0.0}, release),
             fully_masked_result(name, {"dropout": 0.0}, release, call=scores),
             fully_masked_result(name, {"dropout": 0.1}, release),
         )
-        assert tuple(one.value for one in found if one) == words
-        assert tuple(one.query for one in found if one) == words
+        assert tuple(item.value for item in actual if item) == words
+        assert tuple(item.query for item in actual if item) == words
     assert fully_masked_result("Dense", {}, KERAS) is None
 
 

@@ -133,7 +133,7 @@ def test_policy_format_reads_the_policies_that_it_writes(
 ) -> None:
     """Parsing and rendering are inverse if the policy format can represent the policy."""
     base = policy.policy_from_name(name)
-    wanted = (
+    expected = (
         base
         if base.quantization
         else Policy(
@@ -145,32 +145,32 @@ def test_policy_format_reads_the_policies_that_it_writes(
     )
     for generation in GENERATIONS:
         try:
-            value = generation.render(wanted)
+            value = generation.render(expected)
         except SpellingError:
             continue
-        found = generation.parse(json.loads(json.dumps(value)))
-        assert isinstance(found, Policy)
-        assert found.name == wanted.name
+        result = generation.parse(json.loads(json.dumps(value)))
+        assert isinstance(result, Policy)
+        assert result.name == expected.name
         if isinstance(
-            wanted.loss_scale, Dynamic | Fixed | Unscaled
+            expected.loss_scale, Dynamic | Fixed | Unscaled
         ):  # what was not passed explicitly is each reader's own default
-            assert found.effective_loss_scale == wanted.effective_loss_scale
-        assert generation.render(found) == value
+            assert result.effective_loss_scale == expected.effective_loss_scale
+        assert generation.render(result) == value
 
 
 @given(name=NAMES)
 def test_every_policy_format_reads_the_other_formats(name: str) -> None:
     """An edited file may contain a policy in the format of other releases."""
-    wanted = policy.policy_from_name(name)
+    expected = policy.policy_from_name(name)
     for writer in GENERATIONS:
         try:
-            value = writer.render(wanted)
+            value = writer.render(expected)
         except SpellingError:
             continue
         for reader in GENERATIONS:
-            found = generations.parse(value, reader)
-            assert isinstance(found, Policy)
-            assert found.name == name
+            result = generations.parse(value, reader)
+            assert isinstance(result, Policy)
+            assert result.name == name
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_loss_scales_of_hand_made_configs(
     Besides serialised objects, the seed's own forms are understood: a number, "dynamic", "auto" and
     None.
     """
-    found = generations.parse({"class_name": "PolicyV1", "config": value}, GENERATIONS[4])
-    assert isinstance(found, Policy)
-    assert found.effective_loss_scale == expected
+    result = generations.parse({"class_name": "PolicyV1", "config": value}, GENERATIONS[4])
+    assert isinstance(result, Policy)
+    assert result.effective_loss_scale == expected
 
 
 MAP: Final = PolicyMap(
@@ -243,9 +243,9 @@ def test_a_key_without_an_automaton_is_unclear(key: str) -> None:
 def test_a_key_with_many_ways_to_match_is_matched(key: str) -> None:
     """Python tries each way, which takes exponential time if none matches."""
     half = policy.policy_from_name("float16")
-    found = PolicyMap(default=None, policies=((key, half),))
-    assert resolve(found, "a" * 200, Matcher(), full_match=True) == half
-    assert resolve(found, "a" * 200 + "b", Matcher(), full_match=True) is None
+    result = PolicyMap(default=None, policies=((key, half),))
+    assert resolve(result, "a" * 200, Matcher(), full_match=True) == half
+    assert resolve(result, "a" * 200 + "b", Matcher(), full_match=True) is None
 
 
 def test_two_matching_keys_are_unclear() -> None:

@@ -136,9 +136,9 @@ def test_records_have_the_measured_releases(record: str) -> None:
 def test_rows_of_fixtures_have_every_measured_release_once(record: str) -> None:
     """Each file was given to, or converted for, every release."""
     content = fixture(record)
-    wanted = Counter({*LOADERS, *(STANDALONE if "loads" in content else ())})
+    expected = Counter({*LOADERS, *(STANDALONE if "loads" in content else ())})
     rows = content["loads"] if "loads" in content else content["files"]
-    assert not [name for name, row in rows.items() if in_words(row) != wanted]
+    assert not [name for name, row in rows.items() if in_words(row) != expected]
 
 
 @pytest.mark.parametrize(("record", "key"), [("kernels", "layers"), ("casts", "uncast")])
@@ -150,7 +150,7 @@ def test_records_of_a_family_are_from_its_newest_release(record: str, key: str) 
 def test_releases_are_named_once() -> None:
     """Each row has a unique name, and each config format has releases."""
     assert max(Counter(release.id for release in RELEASES).values()) == 1
-    assert {release.generation.id for release in RELEASES} == {one.id for one in GENERATIONS}
+    assert {release.generation.id for release in RELEASES} == {item.id for item in GENERATIONS}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -53,16 +53,16 @@ class TestChecks(ReportContract):
 
 def rendered(reporter: str, found: Checks, view: View | None = None) -> str:
     """Return a check as a reporter shows it."""
-    return next(one for one in CHECK_REPORTERS if one.name == reporter).render(
+    return next(item for item in CHECK_REPORTERS if item.name == reporter).render(
         found, view or View()
     )
 
 
 def only(name: str) -> CheckRun:
     """Return the run of a case that has one."""
-    found = CASES[name].check
-    assert found is not None
-    (one,) = found.runs
+    result = CASES[name].check
+    assert result is not None
+    (one,) = result.runs
     return one
 
 
@@ -82,9 +82,9 @@ def _quantized(*modes: str) -> Checks:
 
 def _advised(migration: Options | None, advice: Advice | None = None) -> Checks:
     """Return a check with the options that write its candidate."""
-    found = CASES["passing"].check
-    assert found is not None
-    return Checks(check=replace(found, migration=migration, advice=advice))
+    result = CASES["passing"].check
+    assert result is not None
+    return Checks(check=replace(result, migration=migration, advice=advice))
 
 
 def _unfit(layers: int, policy: str | None) -> Checks:
@@ -103,15 +103,15 @@ def _trained(**changes: Any) -> Checks:
 
 
 def _small_scale() -> Checks:
-    found = TRAINING.gradients
-    assert found is not None
-    trials = (replace(found.trials[0], scale=0.125), *found.trials)
-    return _trained(dynamic=replace(found.dynamic, scale=0.125), trials=trials)
+    result = TRAINING.gradients
+    assert result is not None
+    trials = (replace(result.trials[0], scale=0.125), *result.trials)
+    return _trained(dynamic=replace(result.dynamic, scale=0.125), trials=trials)
 
 
 def _lossless() -> Checks:
-    found = TRAINING.gradients
-    assert found is not None
+    result = TRAINING.gradients
+    assert result is not None
     return _trained(
         trials=tuple(
             replace(
@@ -120,7 +120,7 @@ def _lossless() -> Checks:
                     replace(variable, underflow=0, overflow=0) for variable in trial.variables
                 ),
             )
-            for trial in found.trials
+            for trial in result.trials
         )
     )
 
@@ -132,12 +132,12 @@ def _timed(**changes: Any) -> Checks:
 
 def _ruled(about: JudgementSubject, ruling: Ruling) -> Checks:
     """Return a check in which all errors of one kind have another ruling."""
-    found = run(call("net/dense", 1e-4), outputs=CLOSE)
+    result = run(call("net/dense", 1e-4), outputs=CLOSE)
     judged = tuple(
         replace(judgement, ruling=ruling if judgement.about is about else judgement.ruling)
-        for judgement in found.verdict.judgements
+        for judgement in result.verdict.judgements
     )
-    return check(replace(found, verdict=replace(found.verdict, judgements=judged)))
+    return check(replace(result, verdict=replace(result.verdict, judgements=judged)))
 
 
 def _overflowing(dtype: str) -> Checks:
@@ -190,19 +190,19 @@ def _metric(candidate: float, *, higher: bool = True) -> Checks:
     values = {"name": "accuracy", "higher_is_better": higher, "outputs": [one]}
     metric = metric_from_json(values, None)
     outputs = (output("probabilities", 1e-3),)
-    found = run(call("net/a", 1e-4), outputs=outputs, inputs=OWN)
+    result = run(call("net/a", 1e-4), outputs=outputs, inputs=OWN)
     answers = answer_outputs(
         outputs, SafetyRule(kinds={"probabilities": OutputKind.BINARY}), metric
     )
-    return check(replace(found, verdict=replace(found.verdict, metric=metric), answers=answers))
+    return check(replace(result, verdict=replace(result.verdict, metric=metric), answers=answers))
 
 
 def _compared(now: CheckRun, before: CheckRun) -> Checks:
     """Return a check that is compared with the report of an earlier one."""
-    found = check(now)
-    assert found.check is not None
+    result = check(now)
+    assert result.check is not None
     earlier = earlier_check("before.json", rendered("json", check(before)).encode())
-    return replace(found, check=replace(found.check, comparison=compare(found.check, earlier)))
+    return replace(result, check=replace(result.check, comparison=compare(result.check, earlier)))
 
 
 def _own(error: float) -> CheckRun:
@@ -323,8 +323,8 @@ class TestVariations(VariationsContract):
 def test_json_has_every_layer() -> None:
     """The option ``--all-layers`` does not change it."""
     assert rendered("json", CASES["failing"]) == rendered("json", CASES["all-layers"])
-    (made,) = strict_json("check", rendered("json", CASES["failing"]))["check"]["runs"]
-    assert len(made["calls"]) == 37
+    (result,) = strict_json("check", rendered("json", CASES["failing"]))["check"]["runs"]
+    assert len(result["calls"]) == 37
 
 
 NAMES: Final = st.text(st.characters(exclude_categories=()), min_size=1, max_size=120)
@@ -343,7 +343,7 @@ ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(float("inf")))
 def test_no_line_is_wider_than_the_view(
     name: str, class_name: str, error: float, width: int, *, everything: bool, coarse: bool
 ) -> None:
-    """Whatever names a file has, and however far off a layer is."""
+    """No line is too wide for any names in a file, and for any errors."""
     from rich.cells import cell_len
 
     tf32 = error if coarse else None
@@ -357,7 +357,7 @@ def test_no_line_is_wider_than_the_view(
         number=1,
         along={"overflowed": 3, "subnormal": 500, "flushed": 2},
     )
-    found = check(
+    result = check(
         run(
             wild,
             outputs=(output(name, error, changed=changes(1), tf32=tf32),),
@@ -365,10 +365,10 @@ def test_no_line_is_wider_than_the_view(
         ),
         everything=everything,
     )
-    for line in rendered("table", found, View(width=width)).splitlines():
+    for line in rendered("table", result, View(width=width)).splitlines():
         assert cell_len(line) <= width
         assert line.isprintable()
-    strict_json("check", rendered("json", found))
+    strict_json("check", rendered("json", result))
 
 
 @given(value=st.floats(1e-300, 1e300))

@@ -28,10 +28,11 @@ from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.support.text.jsontext import ABSENT
 from tests.contracts.report_contract import ReportContract, strict_json
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
+
+pytestmark = pytest.mark.usefixtures("in_the_root")
 
 CASES: Final = {
     "same": ("tf2.15/default_float32.h5", "tf2.15/default_float32.keras"),
@@ -49,15 +50,9 @@ CASES: Final = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
-
-
 def rendered(reporter: str, found: Differences, view: View | None = None) -> str:
     """Return a comparison as a reporter shows it."""
-    return next(one for one in DIFFERENCE_REPORTERS if one.name == reporter).render(
+    return next(item for item in DIFFERENCE_REPORTERS if item.name == reporter).render(
         found, view or View()
     )
 
@@ -150,16 +145,18 @@ def made(
     ids=repr,
 )
 def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
-    """On one line without control characters, and as strict JSON of the schema."""
-    found = made(
+    """
+    A value is printed on one line without control characters, and as strict JSON of the schema.
+    """
+    result = made(
         ValueChange(aspect=Aspect.CONFIG, key="k\n\x1b", a=value, b=ABSENT), path="mlp/\x1b[2J"
     )
-    text = rendered("table", found, View(width=200))
+    text = rendered("table", result, View(width=200))
     assert all(line.isprintable() for line in text.splitlines())
-    marked = rendered("markdown", found).splitlines()
+    marked = rendered("markdown", result).splitlines()
     assert all(line.isprintable() for line in marked)
     assert {line.count("|") for line in marked if line.startswith("|")} == {5}
-    report = strict_json("diff", rendered("json", found))
+    report = strict_json("diff", rendered("json", result))
     (change,) = report["comparison"]["layers"][0]["changes"]
     assert "b" not in change
 
@@ -179,21 +176,21 @@ def test_every_aspect_has_a_text_and_is_in_the_schema(aspect: Aspect) -> None:
         Aspect.SHARED: [],
         Aspect.ORDER: 3,
     }
-    found = made(
+    result = made(
         ValueChange(aspect=aspect, a=values.get(aspect, "one"), b=values.get(aspect, "other"))
     )
-    assert "mlp/dense" in rendered("table", found)
-    strict_json("diff", rendered("json", found))
+    assert "mlp/dense" in rendered("table", result)
+    strict_json("diff", rendered("json", result))
 
 
 def test_equal_differences_of_many_layers_take_two_lines() -> None:
     """The first layer is listed with the number of the others, and ``--all`` lists every layer."""
-    found = made(ValueChange(aspect=Aspect.POLICY, a="float32", b="float16"), many=500)
-    text = rendered("table", found)
+    result = made(ValueChange(aspect=Aspect.POLICY, a="float32", b="float16"), many=500)
+    text = rendered("table", result)
     assert "and 499 more with the same differences" in text
     assert len(text.splitlines()) < 12
     assert (
-        len(rendered("table", Differences(outcome=found.outcome, everything=True)).splitlines())
+        len(rendered("table", Differences(outcome=result.outcome, everything=True)).splitlines())
         > 500
     )
 
@@ -214,15 +211,15 @@ def test_sections_of_one_file_are_shown() -> None:
         optimizer=Section(name="optimizer", presence=Presence.A),
         signatures=sections,
     )
-    found = Differences(outcome=DiffOutcome(comparison=comparison), everything=True)
-    lines = rendered("table", found, View(width=120)).splitlines()
+    result = Differences(outcome=DiffOutcome(comparison=comparison), everything=True)
+    lines = rendered("table", result, View(width=120)).splitlines()
     assert lines[0] == "0 of 0 layers differ; the optimizer differs; 1 signature differs"
     assert [line.split() for line in lines[-3:]] == [
         ["optimizer", "only", "in", "A", "yes"],
         ["signature", "serve", "only", "in", "B", "yes"],
         ["signature", "same", "equal"],
     ]
-    strict_json("diff", rendered("json", found))
+    strict_json("diff", rendered("json", result))
 
 
 @pytest.mark.parametrize(
@@ -282,6 +279,8 @@ def test_verdicts_on_variables_are_described(values: ValueComparison, words: str
     )
     pair = VariablePair(a=a, b=b, values=values, paired="name")
     layer = LayerPair(a="d", b="d", class_name="Dense", paired=Pairing.PATH, variables=(pair,))
-    found = Differences(outcome=DiffOutcome(comparison=Comparison(a=side, b=side, layers=(layer,))))
-    assert f"float16 (3): {words}" in rendered("table", found, View(width=160))
-    strict_json("diff", rendered("json", found))
+    result = Differences(
+        outcome=DiffOutcome(comparison=Comparison(a=side, b=side, layers=(layer,)))
+    )
+    assert f"float16 (3): {words}" in rendered("table", result, View(width=160))
+    strict_json("diff", rendered("json", result))

@@ -38,7 +38,7 @@ CASES: Final = {
 
 def rendered(reporter: str, found: Explanation, view: View | None = None) -> str:
     """Return an explanation as a reporter shows it."""
-    (one,) = (one for one in EXPLANATION_REPORTERS if one.name == reporter)
+    (one,) = (item for item in EXPLANATION_REPORTERS if item.name == reporter)
     return one.render(found, view or View())
 
 

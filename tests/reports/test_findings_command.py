@@ -12,18 +12,13 @@ from policytool.reports.findings import FINDING_REPORTERS
 from tests.conftest import FIXED_SCALE_H5, run, run_process
 from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("in_the_root")
+
 NAMES: Final = tuple(reporter.name for reporter in FINDING_REPORTERS)
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 @for_each("name", NAMES)
@@ -85,9 +80,9 @@ def test_commands_of_a_report_fix_the_findings(tmp_path: Path) -> None:
     """The arguments of a fix lead to a file in which the rule has no finding."""
     model = tmp_path / "it's $(my) model.h5"
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
-    (found,) = run("audit", model, "--format", "json").json["models"]
+    (result,) = run("audit", model, "--format", "json").json["models"]
     remedies = [
-        finding["fix"]["arguments"] for finding in found["findings"] if finding["rule"] == "PT101"
+        finding["fix"]["arguments"] for finding in result["findings"] if finding["rule"] == "PT101"
     ]
     assert remedies == [[]]
     assert run("migrate", model, "-o", tmp_path / "fixed.h5", *remedies[0]).code == 0

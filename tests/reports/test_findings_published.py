@@ -33,13 +33,10 @@ _PLACE: Final = "shared/reference/schemas"
 SCHEMAS: Final = next(
     (found for parent in ROOT.parents if (found := parent / _PLACE).is_dir()), None
 )
-pytestmark = pytest.mark.skipif(SCHEMAS is None, reason=f"no {_PLACE} beside this tree")
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
+pytestmark = [
+    pytest.mark.usefixtures("in_the_root"),
+    pytest.mark.skipif(SCHEMAS is None, reason=f"no {_PLACE} beside this tree"),
+]
 
 
 @cache
@@ -73,7 +70,10 @@ CASES: Final[dict[str, Callable[[], Audit]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_sarif_is_of_the_published_schema(name: str) -> None:
-    """Of real files, of all kinds of findings, of nothing, and with the texts of every rule."""
+    """
+    Reports of real files, of all kinds of findings, of no models, and with the texts of every rule
+    match the schema.
+    """
     of_sarif().validate(json.loads(sarif.REPORTER.render(CASES[name](), View(suppressed=True))))
 
 
@@ -87,7 +87,7 @@ def test_sarif_matches_the_published_schema_for_all_names(audit: Audit) -> None:
 @THOROUGH
 @pytest.mark.parametrize("name", CASES)
 def test_junit_is_of_the_published_schema(name: str) -> None:
-    """Of real files, of all kinds of findings, and of nothing."""
+    """Reports of real files, of all kinds of findings, and of no models match the schema."""
     of_junit().validate(
         io.StringIO(junit.REPORTER.render(CASES[name](), View(suppressed=True)).partition("\n")[2])
     )

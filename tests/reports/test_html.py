@@ -107,7 +107,7 @@ def test_hostile_names_are_text() -> None:
 @THOROUGH
 @given(models())
 def test_every_layer_has_a_row(selected: SelectedInspection) -> None:
-    """Whatever the names, each row has as many cells as the header."""
+    """For any names, each row has as many cells as the header."""
     read = Read(HTML.render(selected, View()))
     (model,) = selected.inspection.models
     heads = [attributes for tag, attributes in read.tags if tag == "th"]
@@ -158,10 +158,10 @@ def test_fragment_has_no_script() -> None:
 def test_length_of_bars_is_proportional_to_the_amount() -> None:
     """The longest bar has the full width, and bars without any amount have no length."""
     amounts = [3.0, 1.0, 0.0]
-    found = html.bars(
+    result = html.bars(
         Bars(title="", bars=tuple(Bar(label="", value=amount, text="") for amount in amounts))
     )
-    assert [one.percent for one in found] == [100.0, 33.33, 0.0]
+    assert [item.percent for item in result] == [100.0, 33.33, 0.0]
     assert html.bars(Bars(title="", bars=(Bar(label="", value=0.0, text=""),)))[0].percent == 0
 
 

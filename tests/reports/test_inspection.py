@@ -24,7 +24,8 @@ from tests.contracts.report_contract import ReportContract
 from tests.contracts.reporter_contract import MODELS, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import ROOT
+
+pytestmark = pytest.mark.usefixtures("in_the_root")
 
 NESTED = "keras2.2.4/nested_models.h5"
 TABLE = REPORTERS[0]
@@ -41,12 +42,6 @@ class TestInspection(ReportContract):
     def golden(self, case: str, suffix: str) -> str:
         """Return the name of a golden file, which begins with that of the model."""
         return f"{case.replace('/', '-')}.{suffix}"
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 def test_golden_table_in_colour() -> None:
@@ -130,7 +125,7 @@ def test_first_line_names_only_current_releases() -> None:
 
 
 def test_a_healthy_file_of_the_newest_release_shows_no_red() -> None:
-    """That Keras 2 cannot read it is no fault of the file."""
+    """It is not a defect of a Keras 3 file that Keras 2 cannot read it."""
     text = TABLE.render(inspected("keras3.15/global_mixed_float16.keras"), View(colour=True))
     assert "\x1b[31m" not in text
     assert "\x1b[31m" in TABLE.render(inspected("tf2.3/exp_mf16_fixed128.h5"), View(colour=True))
@@ -166,8 +161,8 @@ def label(row: str) -> str:
 
 def test_selected_layers_without_their_parent_have_longer_names() -> None:
     """The tree contains only selected layers."""
-    found = inspected(NESTED).inspection
-    rows = rows_of(select(found, Selection(layer="mlp|.*/tail|.*_[ab]")))
+    result = inspected(NESTED).inspection
+    rows = rows_of(select(result, Selection(layer="mlp|.*/tail|.*_[ab]")))
     assert [re.split("  +(?=[A-Z])", row)[0][2:] for row in rows] == [
         "mlp",
         "├─ block/block_a",
@@ -317,11 +312,11 @@ def test_a_stored_dtype_that_differs_has_a_column() -> None:
 
 def test_selections_and_models_without_layers_have_a_sentence() -> None:
     """The sentence replaces the table."""
-    found = inspected(MODELS[0]).inspection
+    result = inspected(MODELS[0]).inspection
     assert "No layer is selected." in TABLE.render(
-        SelectedInspection(inspection=found, selection=Selection(layer="none")), View()
+        SelectedInspection(inspection=result, selection=Selection(layer="none")), View()
     )
-    (model,) = found.models
+    (model,) = result.models
     assert "The file has no layers." in TABLE.render(whole(replace(model, layers=())), View())
 
 

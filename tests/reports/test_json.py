@@ -65,9 +65,9 @@ def test_fixtures_give_reports_of_the_schema(release: str) -> None:
     )
     assert names
     for name in names:
-        found = next(iter(inputs([str(FIXTURES / name)])))
+        result = next(iter(inputs([str(FIXTURES / name)])))
         try:
-            document = format_detection.document(found.path, found.display_path)
+            document = format_detection.document(result.path, result.display_path)
             model = inspection.inspect(str(FIXTURES / name))
         except ModelFileError as error:
             pytest.fail(f"{name} {error.message}")

@@ -32,13 +32,13 @@ def test_golden_file_of_traced_dtypes() -> None:
 
 def tables(text: str) -> list[list[str]]:
     """Return the report's tables as their lines."""
-    found: list[list[str]] = [[]]
+    actual: list[list[str]] = [[]]
     for line in text.splitlines():
         if line.startswith("|"):
-            found[-1].append(line)
-        elif found[-1]:
-            found.append([])
-    return [lines for lines in found if lines]
+            actual[-1].append(line)
+        elif actual[-1]:
+            actual.append([])
+    return [lines for lines in actual if lines]
 
 
 def cells(line: str) -> list[str]:
@@ -55,12 +55,12 @@ def test_every_row_has_as_many_cells_as_the_header(
     selected: SelectedInspection,
     variables: bool,  # noqa: FBT001
 ) -> None:
-    """Whatever the names, no cell begins another one or ends the table."""
+    """For any names, no cell begins another cell or ends the table."""
     text = MARKDOWN.render(selected, View(variables=variables))
     (model,) = selected.inspection.models
-    found = tables(text)
-    assert len(found) == bool(model.layers)
-    for table in found:
+    result = tables(text)
+    assert len(result) == bool(model.layers)
+    for table in result:
         assert len(table) == 2 + len(model.layers) + variables * sum(
             len(layer.variables) for layer in model.layers
         )
@@ -76,16 +76,16 @@ def read(text: str) -> tuple[str, list[list[str]]]:
         if token.type == "tr_open":
             rows.append([])
         elif token.type == "inline":
-            said = "".join(
+            result = "".join(
                 child.content
                 for child in token.children or []
                 if child.type in {"text", "text_special", "code_inline"}
             )
             opened = tokens[position - 1].type
             if opened == "heading_open":
-                headings.append(said)
+                headings.append(result)
             elif opened in {"td_open", "th_open"}:
-                rows[-1].append(said)
+                rows[-1].append(result)
     assert len(headings) == 1
     return headings[0], rows
 
@@ -121,13 +121,13 @@ def test_no_markup_of_a_file_is_left(selected: SelectedInspection) -> None:
 @given(st.text(min_size=1))
 def test_code_keeps_the_text(text: str) -> None:
     """The unescaped code is the text with escaped control characters."""
-    made = code(text)
+    result = code(text)
     inner = (
-        made.removeprefix("<code>").removesuffix("</code>")
-        if made.startswith("<code>")
-        else made[1:-1]
+        result.removeprefix("<code>").removesuffix("</code>")
+        if result.startswith("<code>")
+        else result[1:-1]
     )
-    assert (html.unescape(inner) if made.startswith("<code>") else inner) == clean(text)
+    assert (html.unescape(inner) if result.startswith("<code>") else inner) == clean(text)
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_empty_columns_are_left_out() -> None:
 
 def test_selections_and_models_without_layers_have_a_sentence() -> None:
     """The sentence replaces the table."""
-    found = inspected(MODELS[0]).inspection
+    result = inspected(MODELS[0]).inspection
     assert "No layer is selected." in MARKDOWN.render(
-        SelectedInspection(inspection=found, selection=Selection(layer="none")), View()
+        SelectedInspection(inspection=result, selection=Selection(layer="none")), View()
     )
-    (model,) = found.models
+    (model,) = result.models
     assert "The file has no layers." in MARKDOWN.render(whole(replace(model, layers=())), View())

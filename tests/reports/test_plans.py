@@ -24,6 +24,8 @@ from tests.helpers.small_models import LOSS_SCALED, dense, h5_model, sequential
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("in_the_root")
+
 CASES: Final[dict[str, tuple[str, Options]]] = {
     "modernise": ("tf2.3/exp_mf16_fixed128.h5", Options()),
     "uncompiled": ("tf2.3/exp_mf16_fixed128_uncompiled.h5", Options()),
@@ -57,12 +59,6 @@ CASES: Final[dict[str, tuple[str, Options]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
-
-
 @cache
 def planned(name: str) -> Migrations:
     """Return the plan of a case, which is not carried out."""
@@ -80,7 +76,7 @@ def planned(name: str) -> Migrations:
 
 def rendered(reporter: str, name: str, view: View | None = None) -> str:
     """Return a case's report."""
-    return next(one for one in PLAN_REPORTERS if one.name == reporter).render(
+    return next(item for item in PLAN_REPORTERS if item.name == reporter).render(
         planned(name), view or View()
     )
 
@@ -95,15 +91,15 @@ class TestPlans(ReportContract):
 def test_markdown_escapes_names(tmp_path: Path) -> None:
     """A layer whose name is markup is one cell of text."""
     path = h5_model(tmp_path / "a|b.h5", sequential(dense("x|<b>`@y", dtype=LOSS_SCALED)))
-    found = tuple(
-        one
-        for one in migrate_all(
+    actual = tuple(
+        item
+        for item in migrate_all(
             list(discovery.inputs([str(path)])), Options(), Destination(write=False)
         )
-        if isinstance(one, Migration)
+        if isinstance(item, Migration)
     )
     text = next(reporter for reporter in PLAN_REPORTERS if reporter.name == "markdown").render(
-        Migrations(migrations=found, failures=()), View()
+        Migrations(migrations=actual, failures=()), View()
     )
     assert "mlp/x|" not in text
     assert "mlp&#47;x&#124;&#60;b&#62;&#96;&#64;y" in text
@@ -176,16 +172,16 @@ def _named(patch: Path, name: str) -> Path:
 def table(file: str, options: Options) -> str:
     """Return the table of a fixture's plan."""
     inputs = list(discovery.inputs([str((FIXTURES / file).relative_to(ROOT))]))
-    found = Migrations(
+    result = Migrations(
         migrations=tuple(
-            one
-            for one in migrate_all(inputs, options, Destination(write=False))
-            if isinstance(one, Migration)
+            item
+            for item in migrate_all(inputs, options, Destination(write=False))
+            if isinstance(item, Migration)
         ),
         failures=(),
     )
     return next(reporter for reporter in PLAN_REPORTERS if reporter.name == "table").render(
-        found, View(width=200)
+        result, View(width=200)
     )
 
 

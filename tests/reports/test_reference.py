@@ -43,8 +43,8 @@ def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
         BlockKind.ITEM,
         *literal,
     ]
-    found = topics.blocks("One,\ntwo:\n- three\n  four\n- five\nsix.\n")
-    assert [block.text for block in found] == ["One, two:", "three four", "five", "six."]
+    result = topics.blocks("One,\ntwo:\n- three\n  four\n- five\nsix.\n")
+    assert [block.text for block in result] == ["One, two:", "three four", "five", "six."]
     assert topics.blocks("As in::\n\n    a\n      b\n")[1] == Block(
         kind=BlockKind.LITERAL, text="a\n  b"
     )
@@ -57,14 +57,16 @@ def test_code_is_code_and_nothing_else_is_markup() -> None:
     assert "- one thing, which goes on below;\n- `another` thing." in text
     assert '\n    {"dtype": "mixed_float16"}\n' in text
     assert "As in:\n" in text
-    made = MarkdownIt("commonmark").render(topics.as_markdown(example_audits.SPELLED))
+    result = MarkdownIt("commonmark").render(topics.as_markdown(example_audits.SPELLED))
     assert (
         "names <code>policytool.releases.policy.Policy</code>, &lt;angles&gt;, a*star* and "
         "snake_case"
-    ) in made
-    assert '<a href="https://example.org/a_b?c=d">https://example.org/a_b?c=d</a>, and' in made
-    assert "<li>one thing, which goes on below;</li>" in made
-    assert '<pre><code class="language-text">{&quot;dtype&quot;: &quot;mixed_float16&quot;}' in made
+    ) in result
+    assert '<a href="https://example.org/a_b?c=d">https://example.org/a_b?c=d</a>, and' in result
+    assert "<li>one thing, which goes on below;</li>" in result
+    assert (
+        '<pre><code class="language-text">{&quot;dtype&quot;: &quot;mixed_float16&quot;}' in result
+    )
 
 
 @for_each("rule", EVERY, ids=lambda rule: rule.id)
@@ -111,11 +113,11 @@ def test_all_rules_are_listed_with_their_summary(
     ended = run("explain", "rules")
     assert (ended.code, ended.err) == (0, "")
     assert max(map(len, ended.out.splitlines())) <= int(columns)
-    said = " ".join(ended.out.split())
+    result = " ".join(ended.out.split())
     for rule in RULES:
-        assert f"{rule.id} {rule.name} {rule.severity.value}" in said
+        assert f"{rule.id} {rule.name} {rule.severity.value}" in result
         if columns == "80":
-            assert topics.plain(rule.summary) in said
+            assert topics.plain(rule.summary) in result
 
 
 def test_colour_and_ascii() -> None:

@@ -62,7 +62,7 @@ def _cell(value: Any) -> str:
 @given(models())
 def test_parquet_has_the_rows_of_csv(selected: SelectedInspection) -> None:
     """Each cell, whatever the names; lists and numbers are values and no texts."""
-    reporter = next(one for one in inspection.REPORTERS if one.name == "csv")
+    reporter = next(item for item in inspection.REPORTERS if item.name == "csv")
     read = _read(inspection.PARQUET_REPORTER.render(selected, View()))
     rows = _csv_rows(reporter.render(selected, View()))
     assert len(read) == len(rows) == len(selected.inspection.models[0].layers)
@@ -85,17 +85,17 @@ def test_parquet_has_the_rows_of_csv(selected: SelectedInspection) -> None:
 def test_parquet_of_findings_has_the_rows_of_csv() -> None:
     """Suppressed findings too, if they are shown."""
     audit = example_audits.made()
-    reporter = next(one for one in findings.FINDING_REPORTERS if one.name == "csv")
+    reporter = next(item for item in findings.FINDING_REPORTERS if item.name == "csv")
     for suppressed in (True, False):
         view = View(suppressed=suppressed)
         read = _read(findings.PARQUET_REPORTER.render(audit, view))
         rows = _csv_rows(reporter.render(audit, view))
-        hidden = 0 if suppressed else sum(len(one.suppressed) for one in audit.audited)
+        hidden = 0 if suppressed else sum(len(item.suppressed) for item in audit.audited)
         assert len(read) == len(rows)
-        total = sum(len(one.findings) + len(one.suppressed) for one in audit.audited)
+        total = sum(len(item.findings) + len(item.suppressed) for item in audit.audited)
         assert len(rows) == total - hidden
         assert sum(row["by"] is not None for row in read) == (
-            sum(len(one.suppressed) for one in audit.audited) - hidden
+            sum(len(item.suppressed) for item in audit.audited) - hidden
         )
         for row, cells in zip(read, rows, strict=True):
             assert (row["rule"], row["fingerprint"]) == (cells["rule"], cells["fingerprint"])

@@ -25,18 +25,14 @@ from tests.contracts.report_contract import ReportContract, validator, without_s
 from tests.contracts.reporter_contract import MODELS, compared
 from tests.helpers.drawn_models import models
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import SelectedInspection
 
+pytestmark = pytest.mark.usefixtures("in_the_root")
+
 FAILURE: Final = Failure(path="models/=broken.h5", code="truncated", message="the file is cut")
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
 
 
 def _summary(*results: Model | Failure | None, every_release: bool = False) -> FleetSummary:
@@ -122,7 +118,7 @@ def test_markup_in_names_is_text(selected: SelectedInspection) -> None:
 @THOROUGH
 @given(models())
 def test_every_report_of_drawn_models_is_of_the_schema(selected: SelectedInspection) -> None:
-    """Whatever the file holds."""
+    """Reports of models with any content match the schema."""
     validator("summary").validate(
         json.loads(_rendered("json", _summary(*selected.inspection.models)))
     )
@@ -192,7 +188,7 @@ def test_first_line_counts_the_models_that_load() -> None:
 def test_reasons_that_are_not_shown_are_counted() -> None:
     """HTML has them all."""
     summary = _case("many")
-    (release,) = (one for one in summary.releases if one.release == "keras3.15")
+    (release,) = (release for release in summary.releases if release.release == "keras3.15")
     assert len(release.reasons) > 10
     left = release.reasons[10:]
     text = " ".join(_rendered("table", summary, View(width=200)).split())
@@ -200,7 +196,7 @@ def test_reasons_that_are_not_shown_are_counted() -> None:
     assert f": {len(left)} other reason{plural}" in text
     page = _rendered("html", summary)
     assert "other reason" not in page
-    assert all(one.reason.split("`")[0] in page for one in left)
+    assert all(item.reason.split("`")[0] in page for item in left)
 
 
 def test_reasons_above_the_limit_are_counted_as_other() -> None:

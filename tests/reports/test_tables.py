@@ -113,8 +113,8 @@ def test_an_ascii_view_has_only_ascii_decoration(texts: list[list[str]], width: 
 
 def of(*rows: tuple[str, ...], columns: tuple[Column, ...], width: int) -> list[str]:
     """Return the lines of a table of these texts."""
-    made = tuple(Row(cells=tuple(Cell(text=text) for text in row)) for row in rows)
-    return table_lines(Table(columns=columns, rows=made), View(width=width))
+    created = tuple(Row(cells=tuple(Cell(text=text) for text in row)) for row in rows)
+    return table_lines(Table(columns=columns, rows=created), View(width=width))
 
 
 NAME: Final = Column(title="name", minimum=4, is_name=True)

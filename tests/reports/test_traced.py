@@ -31,7 +31,10 @@ def contradiction(model: Model) -> str | None:
 def test_a_16_bit_dtype_on_one_side_contradicts(
     computed: tuple[str, ...], found: str | None
 ) -> None:
-    """float32 beside the declared dtype does not: softmax and sums stay in it."""
+    """
+    Ops in float32 do not contradict a declared 16-bit dtype, because softmax and sums stay in
+    float32.
+    """
     assert contradiction(traced_in(*computed)) == found
 
 
@@ -46,7 +49,7 @@ def test_layers_without_variables_need_leave_no_op() -> None:
 
 
 def test_a_graph_without_declarations_contradicts_nothing() -> None:
-    """Where no layer declares anything, the signature is not judged."""
+    """If no layer declares a dtype, the signature is not judged."""
     assert contradiction(scopes()) is None
 
 

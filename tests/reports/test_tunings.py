@@ -39,6 +39,8 @@ from tests.helpers.paths import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("in_the_root")
+
 
 class TestTunings(ReportContract):
     name = "tune"
@@ -53,15 +55,11 @@ class TestTunings(ReportContract):
         return "$'" not in line and super().is_too_wide(line, width)
 
 
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths in reports are relative to the working directory."""
-    monkeypatch.chdir(ROOT)
-
-
 def rendered(reporter: str, found: Tunings, view: View | None = None) -> str:
     """Return a search as a reporter shows it."""
-    return next(one for one in TUNE_REPORTERS if one.name == reporter).render(found, view or View())
+    return next(item for item in TUNE_REPORTERS if item.name == reporter).render(
+        found, view or View()
+    )
 
 
 def report(found: Tunings) -> Any:
@@ -102,7 +100,7 @@ def _objective(**values: Any) -> Tunings:
     trials = (trial(excess=math.inf), trial(*KEPT, excess=0.5), trial(KEPT[0], excess=math.inf))
     return _tuned(
         objective=Objective(**{"tolerances": None, **values}),
-        trials=tuple(replace(one, metric=0.9) for one in trials),
+        trials=tuple(replace(item, metric=0.9) for item in trials),
     )
 
 
@@ -206,9 +204,9 @@ def test_plan_of_the_report_can_be_applied(name: str, tmp_path: Path) -> None:
     file = tmp_path / "tune.json"
     file.write_text(rendered("json", CASES[name]), encoding="utf-8")
     (plan,) = read_plans(file)
-    made = CASES[name].migration
-    assert made is not None
-    assert plan.edits == made.plan.edits
+    result = CASES[name].migration
+    assert result is not None
+    assert plan.edits == result.plan.edits
     assert (plan.path, plan.format, plan.suffix) == (MODEL, "keras", "mixed_float16")
 
 
@@ -222,16 +220,16 @@ def test_a_report_without_a_plan_has_none(tmp_path: Path) -> None:
 def test_curve_has_ten_rows_and_the_chosen_set() -> None:
     """The number of tried sets has no effect on the number of rows."""
     layers = tuple(layer(f"net/d_{number}", kept=number < 3) for number in range(40))
-    paths = tuple(one.path for one in layers)
+    paths = tuple(item.path for item in layers)
     trials = tuple(trial(*paths[:count], excess=1.5 - 0.2 * count) for count in range(40))
-    found = Tunings(tuning=tuning(layers=layers, trials=trials))
-    text = rendered("table", found)
+    result = Tunings(tuning=tuning(layers=layers, trials=trials))
+    text = rendered("table", result)
     lines = text[text.index("error by share") :].splitlines()[3:]
     rows = lines[: lines.index("")]
     assert len(rows) == 10
     assert [row.split()[:3] for row in rows if "chosen" in row] == [["37", "of", "40"]]
     assert ["38", "of", "40"] in [row.removeprefix("  ! ").split()[:3] for row in rows]
-    assert rendered("html", found).count(" of 40</th>") == 40
+    assert rendered("html", result).count(" of 40</th>") == 40
 
 
 def test_points_are_at_the_position_of_their_values() -> None:
@@ -251,8 +249,8 @@ def test_points_are_at_the_position_of_their_values() -> None:
 def test_a_saved_report_is_the_shorter_command(written: tuple[str, ...]) -> None:
     """The JSON report contains the plan."""
     arguments = ("tune", MODEL, "--preview", "--format", "html=t.html", *written)
-    found = Tunings(tuning=tuning(), migration=migration(), arguments=arguments)
-    assert report(found)["tuning"]["command"] == ["policytool", "migrate", "--plan", "t.json"]
+    result = Tunings(tuning=tuning(), migration=migration(), arguments=arguments)
+    assert report(result)["tuning"]["command"] == ["policytool", "migrate", "--plan", "t.json"]
 
 
 NAMES: Final = st.text(st.characters(exclude_categories=()), min_size=1, max_size=120)
@@ -263,14 +261,14 @@ ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(math.inf))
 def test_no_line_is_wider_than_the_view(
     name: str, class_name: str, error: float, width: int
 ) -> None:
-    """Whatever names a file has, and however large an error is."""
+    """No line is too wide for any names in a file, and for any error."""
     from rich.cells import cell_len
 
     layers = (
         layer(name, error, kept=True, class_name=class_name, excess_if_converted=error),
         layer(f"{name}/b", error, class_name=class_name, rule=name, excess_by_itself=error),
     )
-    found = Tunings(
+    result = Tunings(
         tuning=tuning(
             layers=layers,
             fixed={name: class_name},
@@ -278,10 +276,10 @@ def test_no_line_is_wider_than_the_view(
             options=None,
         )
     )
-    for line in rendered("table", found, View(width=width)).splitlines():
+    for line in rendered("table", result, View(width=width)).splitlines():
         assert cell_len(line) <= width
         assert line.isprintable()
-    report(found)
+    report(result)
 
 
 def test_migration_of_the_examples_is_from_a_real_plan() -> None:

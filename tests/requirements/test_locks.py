@@ -67,13 +67,13 @@ def environments(lock: Lock) -> Iterator[Mapping[str, str]]:
 
 def versions(text: str, markers: Mapping[str, str]) -> dict[str, str]:
     """Return the version of each package in an environment."""
-    found = [
+    actual = [
         (canonicalize_name(pin.name), str(pin.specifier).removeprefix("=="))
         for pin in pins(text)
         if pin.marker is None or pin.marker.evaluate({**markers})
     ]
-    assert len(found) == len(dict(found))
-    return {str(name): version for name, version in found}
+    assert len(actual) == len(dict(actual))
+    return {str(name): version for name, version in actual}
 
 
 def problems(lock: Lock, pyproject: str, text: str) -> Iterator[str]:
@@ -81,22 +81,22 @@ def problems(lock: Lock, pyproject: str, text: str) -> Iterator[str]:
     required = [Requirement(line) for line in lock.requirements(pyproject)]
     for markers in environments(lock):
         locked = versions(text, markers)
-        for one in required:
-            if one.marker is not None and not one.marker.evaluate({**markers}):
+        for item in required:
+            if item.marker is not None and not item.marker.evaluate({**markers}):
                 continue
-            version = locked.get(canonicalize_name(one.name))
-            if version is None or version not in one.specifier:
+            version = locked.get(canonicalize_name(item.name))
+            if version is None or version not in item.specifier:
                 system = f"{markers['sys_platform']}, Python {markers['python_version']}"
-                yield f"{lock.path.name} has {one.name} {version}, not {one} ({system})"
+                yield f"{lock.path.name} has {item.name} {version}, not {item} ({system})"
 
 
 def direct(text: str) -> set[str]:
     """Return the packages that a lock file has because pyproject.toml requires them."""
-    found = re.findall(
+    result = re.findall(
         r"^([\w.-]+)==[^\n]*\\\n(?: +--hash=[^\n]*\n)+((?: +#[^\n]*\n)*)", f"{text}\n", re.MULTILINE
     )
-    assert len(found) == len([*pins(text)])
-    return {name for name, reasons in found if "policytool (pyproject.toml)" in reasons}
+    assert len(result) == len([*pins(text)])
+    return {name for name, reasons in result if "policytool (pyproject.toml)" in reasons}
 
 
 @each_lock
@@ -120,7 +120,7 @@ def test_lock_files_satisfy_the_requirements(lock: Lock) -> None:
     """After a change of the requirements, `make lock` updates the files."""
     text = lock.path.read_text(encoding="utf-8")
     assert not [*problems(lock, PYPROJECT, text)]
-    names = {canonicalize_name(Requirement(one).name) for one in lock.requirements(PYPROJECT)}
+    names = {canonicalize_name(Requirement(item).name) for item in lock.requirements(PYPROJECT)}
     assert direct(text) == names
 
 
@@ -136,8 +136,8 @@ def test_a_requirement_without_a_pin_is_a_problem() -> None:
     ):
         changed = PYPROJECT.replace(old, new, 1)
         assert changed != PYPROJECT
-        found = [*problems(lock, changed, text)]
-        assert len(found) == (1 if "darwin" in new else len([*environments(lock)]))
+        actual = [*problems(lock, changed, text)]
+        assert len(actual) == (1 if "darwin" in new else len([*environments(lock)]))
     without = re.sub(r"^pyyaml==.*\n(?: .*\n)+", "", text, flags=re.MULTILINE)
     assert len([*problems(lock, PYPROJECT, without)]) == len([*environments(lock)])
 
@@ -154,15 +154,15 @@ def test_every_requirement_has_a_lock_file() -> None:
 
 
 def test_the_releases_of_the_tests_satisfy_the_extra_check() -> None:
-    """With tensorflow-cpu for tensorflow."""
+    """The releases satisfy the extra, with tensorflow-cpu in place of tensorflow."""
     lock = BY_NAME["tensorflow"]
     text = lock.path.read_text(encoding="utf-8")
     required = tomllib.loads(PYPROJECT)["project"]["optional-dependencies"]["check"]
     for markers in environments(lock):
         locked = versions(text, markers)
-        for one in map(Requirement, required):
-            name = "tensorflow-cpu" if one.name == "tensorflow" else one.name
-            assert locked[name] in one.specifier
+        for item in map(Requirement, required):
+            name = "tensorflow-cpu" if item.name == "tensorflow" else item.name
+            assert locked[name] in item.specifier
 
 
 @each_lock
@@ -175,7 +175,7 @@ def test_lock_files_contain_no_gpu_packages(lock: Lock) -> None:
 
 @pytest.mark.parametrize("name", ["nvidia-cublas", "nvidia-cudnn-cu13", "triton", "tensorflow"])
 def test_gpu_packages_are_recognized(name: str) -> None:
-    """By their names."""
+    """GPU packages are recognized by their names."""
     assert GPU.search(name)
 
 
@@ -191,8 +191,8 @@ def test_lock_files_of_one_environment_have_the_same_versions(lock: Lock) -> Non
 
 
 def test_lock_files_support_the_pythons_of_the_package() -> None:
-    """On Linux and macOS, except for the environment with TensorFlow."""
-    supported = [int(one.partition(".")[2]) for one in interpreters.supported_versions(PYPROJECT)]
+    """Lock files support Linux and macOS, except for the environment with TensorFlow."""
+    supported = [int(item.partition(".")[2]) for item in interpreters.supported_versions(PYPROJECT)]
     for lock in LOCKS:
         first, last = lock.pythons
         assert first <= min(supported)
@@ -230,7 +230,7 @@ def is_locked(words: Sequence[str]) -> bool:
     ],
 )
 def test_other_installations_are_recognized(command: str) -> None:
-    """Whatever installs packages without hashes."""
+    """Each command that installs packages without hashes is recognized."""
     assert INSTALLER.search(command)
     assert not is_locked(shlex.split(command))
 
@@ -300,7 +300,7 @@ def test_environments_contain_a_lock_file(
     assert is_locked(command)
     assert command[-1] == str(lock.path)
     assert environment.is_ready(tmp_path, lock)
-    (other,) = (one for one in environment.ENVIRONMENTS.values() if one != lock)
+    (other,) = (item for item in environment.ENVIRONMENTS.values() if item != lock)
     assert not environment.is_ready(tmp_path, other)
 
 

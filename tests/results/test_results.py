@@ -37,9 +37,9 @@ HOSTILE: Final = "a\n\x1b[31m\u202e'<b>&\u2028.h5"
 
 def passing_check() -> policytool.Check:
     """Return a check without running TensorFlow."""
-    found = example_checks.CASES["passing"].check
-    assert found is not None
-    return policytool.Check(found)
+    result = example_checks.CASES["passing"].check
+    assert result is not None
+    return policytool.Check(result)
 
 
 RESULTS: Final[dict[str, Callable[[], Result]]] = {
@@ -135,7 +135,7 @@ def test_hostile_names_add_no_lines_or_control_characters(hostile: Path) -> None
 
 @pytest.mark.parametrize("path", [MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, OLD, NEW], ids=str)
 def test_lines_are_short(path: Path) -> None:
-    """At most 200 characters."""
+    """A line has at most 200 characters."""
     results = (policytool.inspect(path), policytool.migrate(path, to="float16", preview=True))
     assert all(len(repr(result)) <= 200 for result in results)
 
@@ -153,7 +153,7 @@ def test_checks_have_a_line_for_every_outcome() -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_notebooks_show_the_report(name: str) -> None:
-    """As an element of HTML with the name of the model, and no script."""
+    """A notebook shows an HTML element with the name of the model, and without scripts."""
     text = RESULTS[name]()._repr_html_()
     assert text.strip().startswith('<div class="policytool">')
     assert "<script" not in text
@@ -164,9 +164,9 @@ def test_notebooks_show_the_report(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_dictionaries_are_the_json_of_the_command(name: str) -> None:
     """The same keys and values, in the schema."""
-    found = RESULTS[name]().to_dict()
-    schema_of(name).validate(found)
-    assert found == json.loads(run(*COMMANDS[name], "--format", "json").out)
+    result = RESULTS[name]().to_dict()
+    schema_of(name).validate(result)
+    assert result == json.loads(run(*COMMANDS[name], "--format", "json").out)
 
 
 @THOROUGH
@@ -174,11 +174,11 @@ def test_dictionary_of_a_check_equals_its_json_report() -> None:
     """Numbers that JSON lacks are strings."""
     for case in example_checks.CASES.values():
         if case.check is not None:
-            found = policytool.Check(case.check).to_dict()
-            schema_of("Check").validate(found)
-            (reporter,) = (one for one in CHECK_REPORTERS if one.name == "json")
+            result = policytool.Check(case.check).to_dict()
+            schema_of("Check").validate(result)
+            (reporter,) = (reporter for reporter in CHECK_REPORTERS if reporter.name == "json")
             whole = dataclasses.replace(case, failures=())
-            assert found == json.loads(reporter.render(whole, View()))
+            assert result == json.loads(reporter.render(whole, View()))
 
 
 def test_finding_equals_its_entry_in_the_json_report() -> None:
@@ -192,8 +192,8 @@ def test_finding_equals_its_entry_in_the_json_report() -> None:
         assert finding.fingerprint == entry["fingerprint"]
         fix = entry["fix"] or {"safety": None, "arguments": None}
         assert finding.fix_safety == fix["safety"]
-        found = finding.fix_arguments
-        assert (None if found is None else list(found)) == fix["arguments"]
+        result = finding.fix_arguments
+        assert (None if result is None else list(result)) == fix["arguments"]
         address = entry["address"] or {"part": None, "pointer": None}
         assert [getattr(finding.address, key, None) for key in address] == [*address.values()]
 
@@ -202,7 +202,7 @@ def test_finding_equals_its_entry_in_the_json_report() -> None:
 def test_results_are_frozen(name: str) -> None:
     """No attribute can be set, and equal results are equal."""
     result = RESULTS[name]()
-    public = [one for one in dir(result) if not one.startswith("_")]
+    public = [item for item in dir(result) if not item.startswith("_")]
     assert len(public) > 4
     for attribute in (*public, "_value", "other"):
         with pytest.raises((AttributeError, TypeError)):
@@ -229,40 +229,40 @@ def pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def frame(result: Result) -> FakeFrame:
     """Return the DataFrame of a result, whose columns are in the documentation."""
-    found: Any = result.to_pandas()
-    assert isinstance(found, FakeFrame)
+    outcome: Any = result.to_pandas()
+    assert isinstance(outcome, FakeFrame)
     name = "reports.md" if isinstance(result, policytool.Model) else "python.md"
     page = ROOT / "docs" / "reference" / name
     text = page.read_text(encoding="utf-8")
-    assert not [column for column in found.columns if f"`{column}`" not in text]
-    return found
+    assert not [column for column in outcome.columns if f"`{column}`" not in text]
+    return outcome
 
 
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_layer() -> None:
-    """With the columns of the CSV report, and values as they are."""
+    """The frame has the columns of the CSV report, and unchanged values."""
     model = policytool.inspect(FIXTURES / MODEL)
-    found = frame(model)
-    assert tuple(found.columns) == tuple(column.name for column in ROW_COLUMNS)
-    assert [row["path"] for row in found.rows] == [layer.path for layer in model.layers]
-    assert {row["deprecated"] for row in found.rows} == {True, False}
+    result = frame(model)
+    assert tuple(result.columns) == tuple(column.name for column in ROW_COLUMNS)
+    assert [row["path"] for row in result.rows] == [layer.path for layer in model.layers]
+    assert {row["deprecated"] for row in result.rows} == {True, False}
 
 
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_finding() -> None:
     """Columns are there without findings too."""
     audit = policytool.audit(FIXTURES / MODEL)
-    found = frame(audit)
-    assert [row["rule"] for row in found.rows] == [finding.rule for finding in audit]
-    assert {row["fix.safety"] for row in found.rows} == {"safe", None}
-    assert {row["model.path"] for row in found.rows} == {audit.path}
+    result = frame(audit)
+    assert [row["rule"] for row in result.rows] == [finding.rule for finding in audit]
+    assert {row["fix.safety"] for row in result.rows} == {"safe", None}
+    assert {row["model.path"] for row in result.rows} == {audit.path}
     clean = frame(policytool.audit(FIXTURES / MODEL, select=["PT6"]))
-    assert (clean.columns, clean.rows) == (found.columns, [])
+    assert (clean.columns, clean.rows) == (result.columns, [])
 
 
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_changed_layer() -> None:
-    """Of edits, casts and conversions; the optimizer has a row as well."""
+    """The frame has rows for edits, casts and conversions, and a row for the optimizer."""
     (layer, optimizer) = frame(policytool.migrate(FIXTURES / MODEL, preview=True)).rows
     assert (layer["path"], layer["after"], layer["edits"]) == ("mlp/dense_a", "mixed_float16", 1)
     assert layer["before"] == "Policy mixed_float16, loss scale fixed 128"
@@ -280,9 +280,12 @@ def test_frames_have_a_row_for_each_changed_layer() -> None:
 @THOROUGH
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_difference(tmp_path: Path) -> None:
-    """Of layers, variables, the optimizer and signatures; of equal models there is none."""
-    found = frame(policytool.diff(OLD, NEW))
-    assert {(row["section"], row["aspect"]) for row in found.rows} >= {("layer", "variable")}
+    """
+    The frame has rows for differences of layers, variables, the optimizer and signatures; equal
+    models have none.
+    """
+    result = frame(policytool.diff(OLD, NEW))
+    assert {(row["section"], row["aspect"]) for row in result.rows} >= {("layer", "variable")}
     output = policytool.migrate(
         MIXED_H5, to="float16", include=["outputs"], output=tmp_path / "b.h5"
     ).output
@@ -306,9 +309,9 @@ def test_frames_have_a_row_for_each_call() -> None:
     """Errors are numbers, also if JSON has strings for them."""
     for case in example_checks.CASES.values():
         if case.check is not None:
-            found = frame(policytool.Check(case.check))
-            assert len(found.rows) == sum(len(run.calls) for run in case.check.runs)
-            errors = [row["verdict.error"] for row in found.rows]
+            result = frame(policytool.Check(case.check))
+            assert len(result.rows) == sum(len(run.calls) for run in case.check.runs)
+            errors = [row["verdict.error"] for row in result.rows]
             assert all(error is None or isinstance(error, float) for error in errors)
 
 

@@ -462,10 +462,10 @@ def test_file_above_a_limit_is_reported_with_a_sufficient_option(
     sentence = _told(case, _inspected(case, path, _bound(case)))
     assert sentence is not None
     for _ in range(ROUNDS):
-        found = OPTION.search(sentence)
-        assert found is not None, sentence
-        assert found[1] == found[3] == case.limit
-        ended = _inspected(case, path, found[2])
+        result = OPTION.search(sentence)
+        assert result is not None, sentence
+        assert result[1] == result[3] == case.limit
+        ended = _inspected(case, path, result[2])
         again = _told(case, ended)
         if again is None:
             break
@@ -598,9 +598,9 @@ def test_settings_that_were_merely_found_raise_nothing(
     path = _h5(tmp_path)
     settings = tmp_path / "policytool.toml"
     settings.write_text('limit = ["json-bytes=100"]\n', encoding="utf-8")
-    found = run("inspect", path)
-    assert found.code == 2
-    assert "sets 'limit', which only a settings file specified with --config may set" in found.err
+    result = run("inspect", path)
+    assert result.code == 2
+    assert "sets 'limit', which only a settings file specified with --config may set" in result.err
     assert run("inspect", path, "--config", settings).code == 3
     shown = run("inspect", "--config", settings, "--show-settings")
     assert 'limit = ["json-bytes=100"]' in shown.out
@@ -669,10 +669,10 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
         if kind == "all" or tensor.shape == (2**20, 2)
     }
     assert all(says in reason for reason in unread.values())
-    found = OPTION.search(next(iter(unread.values())))
-    assert found is not None
-    assert found[1] == "h5-ratio"
-    with limits.override({"h5-ratio": int(found[2].partition("=")[2])}):
+    result = OPTION.search(next(iter(unread.values())))
+    assert result is not None
+    assert result[1] == "h5-ratio"
+    with limits.override({"h5-ratio": int(result[2].partition("=")[2])}):
         counts, unread = count_values(path, document, {})
     assert not unread
     assert set(counts) == {tensor.path for tensor in document.tensors or ()}
@@ -698,9 +698,9 @@ def test_repeated_calls_of_nested_models_count_each_time(tmp_path: Path, class_n
     path.write_text(json.dumps(model), encoding="utf-8")
     ended = run("migrate", path, "--target", "keras3", "-o", tmp_path / "out.json")
     assert ended.code == 3
-    found = OPTION.search(" ".join((ended.err + ended.out).split()))
-    assert found is not None, ended.out
-    assert found[1] == found[3] == "layer-calls"
+    result = OPTION.search(" ".join((ended.err + ended.out).split()))
+    assert result is not None, ended.out
+    assert result[1] == result[3] == "layer-calls"
     assert not (tmp_path / "out.json").exists()
 
 
@@ -731,9 +731,9 @@ def test_answers_of_processes_are_bounded(tmp_path: Path) -> None:
         "inspect", *paths, "--jobs", "2", "--format", "json", "--limit", "answer-bytes=100"
     )
     assert {failure["code"] for failure in ended.json["failures"]} == {"worker-limit"}
-    found = OPTION.search(ended.json["failures"][0]["message"])
-    assert found is not None
-    assert found[1] == "answer-bytes"
+    result = OPTION.search(ended.json["failures"][0]["message"])
+    assert result is not None
+    assert result[1] == "answer-bytes"
     assert run_process("inspect", *paths, "--jobs", "2", "--limit", "answer-bytes=1MiB").code == 0
 
 

@@ -59,8 +59,8 @@ def test_no_other_file_has_the_address() -> None:
     """
     Only the module of the constant and the files that ``make docs`` writes contain the address.
     """
-    found = {name for name, text in texts() if project.URL in text}
-    assert found == {HOME, *GENERATED}
+    actual = {name for name, text in texts() if project.URL in text}
+    assert actual == {HOME, *GENERATED}
 
 
 @pytest.mark.parametrize("name", GENERATED)

@@ -26,29 +26,29 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_spilled_values_keep_their_order() -> None:
     """The values can be read repeatedly, one by one or as a slice."""
-    found = spill(Address, iter(VALUES))
-    assert len(found) == len(VALUES)
-    assert [*found] == [*found] == [*VALUES]
-    assert (found[0], found[2], found[-1]) == (VALUES[0], VALUES[2], VALUES[-1])
-    assert [*found[1:5:2]] == [*VALUES[1:5:2]]
+    result = spill(Address, iter(VALUES))
+    assert len(result) == len(VALUES)
+    assert [*result] == [*result] == [*VALUES]
+    assert (result[0], result[2], result[-1]) == (VALUES[0], VALUES[2], VALUES[-1])
+    assert [*result[1:5:2]] == [*VALUES[1:5:2]]
     with pytest.raises(IndexError):
-        found[len(VALUES)]
+        result[len(VALUES)]
 
 
 def test_values_can_be_added_after_some_were_read() -> None:
     """Later values do not replace earlier values in the file."""
-    found = SpilledValues(Address)
+    result = SpilledValues(Address)
     for number, value in enumerate(VALUES):
-        found.append(value)
-        assert [*found] == [*VALUES[: number + 1]]
+        result.append(value)
+        assert [*result] == [*VALUES[: number + 1]]
 
 
 def test_few_values_need_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few values are the same objects in a tuple."""
     monkeypatch.delattr(tempfile, "TemporaryFile")
-    found = spill(Address, VALUES[:2])
-    assert found == VALUES[:2]
-    assert found[0] is VALUES[0]
+    result = spill(Address, VALUES[:2])
+    assert result == VALUES[:2]
+    assert result[0] is VALUES[0]
     assert spill(Address, ()) == ()
 
 
@@ -74,10 +74,10 @@ def test_temporary_file_is_closed_with_the_last_reference(
     """Closing the file causes no warning."""
     files = Files()
     monkeypatch.setattr(tempfile, "TemporaryFile", files.opener(os.path.join(tmp_path, "a")))  # noqa: PTH118
-    found = spill(Address, VALUES)
+    result = spill(Address, VALUES)
     (file,) = files.opened
     assert not file.closed
-    del found
+    del result
     assert file.closed
 
 

@@ -53,8 +53,8 @@ def test_layers_move_values(
     class_name: str, attributes: dict[str, Any], shape: Any, expected: Any
 ) -> None:
     """Values are followed through layers that move them, unless the change is unknown."""
-    made = elements_after(layer(class_name, **attributes), ("", None), [COUNTED], shape)
-    assert (None if made is None else made.tolist()) == expected
+    result = elements_after(layer(class_name, **attributes), ("", None), [COUNTED], shape)
+    assert (None if result is None else result.tolist()) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_layers_move_values(
 def test_slices_take_values(key: Any, shape: Any, expected: Any) -> None:
     """Slices of Keras 2 and Keras 3 are followed, except an index of rows."""
     for call in (node("x", key), SimpleNamespace(call_args=["x"], call_kwargs={"slice_spec": key})):
-        made = elements_after(layer("GetItem"), ("getitem", call), [COUNTED], shape)
-        assert (None if made is None else made.tolist()) == expected
+        result = elements_after(layer("GetItem"), ("getitem", call), [COUNTED], shape)
+        assert (None if result is None else result.tolist()) == expected
 
 
 @pytest.mark.parametrize(("axis", "size"), [(-1, 5), (2, 5), (1, 4)])
@@ -83,9 +83,9 @@ def test_joined_tensors_keep_their_elements(axis: int, size: int) -> None:
     other = np.full((2, size - 3) if size == 5 else (2, 3), -1)
     shape = (None, 2, 5) if size == 5 else (None, 4, 3)
     join = layer("Concatenate", axis=axis)
-    made = elements_after(join, ("", None), [other, COUNTED], shape)
-    assert made[made >= 0].tolist() == [0, 1, 2, 3, 4, 5]
-    assert (made < 0).sum() == other.size
+    result = elements_after(join, ("", None), [other, COUNTED], shape)
+    assert result[result >= 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert (result < 0).sum() == other.size
     assert elements_after(join, ("", None), [None, COUNTED], shape) is None
 
 
@@ -109,9 +109,9 @@ def _batch_layer(mean: Any, axis: Any = -1, variance: Any = None) -> Any:
 def test_features_have_the_axis_of_the_layer(axis: Any, mean: list[float]) -> None:
     """The axis counts from either end with the batch first; Keras 2 writes a list."""
     one = ReachedLayer(_batch_layer(mean, axis), WHOLE, None, elements=COUNTED)
-    found = input_statistics(Slot("x", [None, 2, 3], "float32"), [one])
-    assert found is not None
-    assert (found.mean == np.array(mean).reshape([2, 1] if axis == 1 else [1, 3])).all()
+    result = input_statistics(Slot("x", [None, 2, 3], "float32"), [one])
+    assert result is not None
+    assert (result.mean == np.array(mean).reshape([2, 1] if axis == 1 else [1, 3])).all()
 
 
 def test_elements_have_the_statistics_of_the_layer_that_receives_them() -> None:
@@ -125,11 +125,11 @@ def test_elements_have_the_statistics_of_the_layer_that_receives_them() -> None:
         elements=np.array([2, 1]),
     )
     second = ReachedLayer(_batch_layer([5.0, 6.0, 7.0]), WHOLE, None, elements=np.array([0, 1, -1]))
-    found = input_statistics(slot, [first, second])
-    assert found is not None
-    assert found.mean.tolist() == [5.0, 38.0, 18.0, 0.0]
-    assert found.spread.tolist() == [1.0, 8.0, 4.0, 1.0]
-    assert found.names == ("batchnormalization", "batchnormalization")
+    result = input_statistics(slot, [first, second])
+    assert result is not None
+    assert result.mean.tolist() == [5.0, 38.0, 18.0, 0.0]
+    assert result.spread.tolist() == [1.0, 8.0, 4.0, 1.0]
+    assert result.names == ("batchnormalization", "batchnormalization")
 
 
 @pytest.mark.parametrize(

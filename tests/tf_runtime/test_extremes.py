@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,7 @@ from policytool.tf_runtime.feeding.batches import (
 from policytool.tf_runtime.feeding.reached_layers import WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import SPREAD, Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
-
-
-def layer(class_name: str, **attributes: Any) -> Any:
-    """Return a replacement for a layer of a class."""
-    return type(class_name, (SimpleNamespace,), {})(
-        name=class_name.lower(), get_config=dict, trainable=True, **attributes
-    )
+from tests.helpers.fake_layers import layer
 
 
 def embedding(count: int, *, scaling: tuple[float, float] = (1.0, 0.0), masks: bool = False) -> Any:
@@ -38,8 +31,8 @@ def embedding(count: int, *, scaling: tuple[float, float] = (1.0, 0.0), masks: b
 
 def rows(made: Recipe, *shape: int) -> list[list[Any]]:
     """Return the constant row, and the rows with the highest, lowest and alternating values."""
-    found: list[list[Any]] = extreme_values(made, KINDS, [5, *shape]).tolist()
-    return found
+    result: list[list[Any]] = extreme_values(made, KINDS, [5, *shape]).tolist()
+    return result
 
 
 PIXELS = recipe(
@@ -79,15 +72,15 @@ def test_edges_are_the_ends_of_the_range(
 def test_drawn_values_are_within_the_range() -> None:
     """Ids, pixels, flags, boundaries and words have a range; normal distributions have no ends."""
     lookup = layer("IntegerLookup", get_vocabulary=lambda: [7, 20], num_oov_indices=1)
-    made = [
+    created = [
         recipe(Slot("x", [None, 4], "int32"), [embedding(50)], None),
         recipe(Slot("x", [None, 4], "int64"), [ReachedLayer(lookup, WHOLE, None)], None),
         PIXELS,
     ]
-    for one in made:
-        values = one.draw(np.random.RandomState(1), [1000])
-        assert one.range is not None
-        assert one.range[0] <= values.min() < values.max() <= one.range[1]
+    for item in created:
+        values = item.draw(np.random.RandomState(1), [1000])
+        assert item.range is not None
+        assert item.range[0] <= values.min() < values.max() <= item.range[1]
 
 
 def test_each_feature_has_a_separate_range() -> None:
@@ -95,9 +88,9 @@ def test_each_feature_has_a_separate_range() -> None:
     Edge values of features follow the mean of a Normalization; the constant is one deviation above
     it, so that it is positive after normalization.
     """
-    found = layer("Normalization", mean=np.array([10.0, -200.0]), variance=np.array([1.0, 100.0]))
-    made = recipe(Slot("x", [None, 2], "float32"), [ReachedLayer(found, WHOLE, None)], None)
-    assert rows(made, 2) == [[11, -190], [13, -170], [7, -230], [13, -230], [7, -170]]
+    result = layer("Normalization", mean=np.array([10.0, -200.0]), variance=np.array([1.0, 100.0]))
+    outcome = recipe(Slot("x", [None, 2], "float32"), [ReachedLayer(result, WHOLE, None)], None)
+    assert rows(outcome, 2) == [[11, -190], [13, -170], [7, -230], [13, -230], [7, -170]]
 
 
 @pytest.mark.parametrize("name", ["attention_mask", "other"])
@@ -108,19 +101,19 @@ def test_masks_are_zero_and_one(name: str, dtype: str) -> None:
     by its name or by the argument it is passed to.
     """
     reached = [ReachedLayer(layer("MultiHeadAttention"), WHOLE, None, is_mask=True)]
-    made = recipe(Slot(name, [None, 4], dtype), reached, None)
-    assert rows(made, 4) == [[1] * 4, [1] * 4, [1, 0, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0]]
-    assert made.draw(np.random.RandomState(1), [2, 4]).tolist() == [[1] * 4] * 2
-    square = extreme_values(made, [EDGES], [4, 2, 3])
+    result = recipe(Slot(name, [None, 4], dtype), reached, None)
+    assert rows(result, 4) == [[1] * 4, [1] * 4, [1, 0, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0]]
+    assert result.draw(np.random.RandomState(1), [2, 4]).tolist() == [[1] * 4] * 2
+    square = extreme_values(result, [EDGES], [4, 2, 3])
     assert square[1].tolist() == [[1, 0, 0]] * 2
 
 
 def test_text_has_edges_too() -> None:
     """Edge values of text are the first and the last word."""
     lookup = layer("StringLookup", get_vocabulary=lambda: ["a", "b"], num_oov_indices=0)
-    made = recipe(Slot("words", [None, 2], "string"), [ReachedLayer(lookup, WHOLE, None)], None)
-    assert rows(made, 2) == [["b", "b"], ["b", "b"], ["a", "a"], ["b", "a"], ["a", "b"]]
-    assert made.range is None
+    result = recipe(Slot("words", [None, 2], "string"), [ReachedLayer(lookup, WHOLE, None)], None)
+    assert rows(result, 2) == [["b", "b"], ["b", "b"], ["a", "a"], ["b", "a"], ["a", "b"]]
+    assert result.range is None
 
 
 @pytest.mark.parametrize(
@@ -139,24 +132,24 @@ def test_inputs_before_a_rescaling_become_valid_ids(
     dtype: str, scaling: tuple[float, float], low: float, high: float
 ) -> None:
     """After scale and offset, the values are valid ids of the Embedding."""
-    made = recipe(Slot("x", [None, 4], dtype), [embedding(50, scaling=scaling)], None)
-    assert made.range == pytest.approx([low, high])
-    assert "a Rescaling layer converts to IDs below 50, for embedding" in made.how
-    values = made.draw(np.random.RandomState(1), [2000]).astype(dtype)
-    both = [values, *(np.asarray(edge).astype(dtype) for edge in made.edges), made.constant]
-    for one in both:
-        ids = np.asarray(one).astype("float32") * np.float32(scaling[0]) + np.float32(scaling[1])
+    result = recipe(Slot("x", [None, 4], dtype), [embedding(50, scaling=scaling)], None)
+    assert result.range == pytest.approx([low, high])
+    assert "a Rescaling layer converts to IDs below 50, for embedding" in result.how
+    values = result.draw(np.random.RandomState(1), [2000]).astype(dtype)
+    both = [values, *(np.asarray(edge).astype(dtype) for edge in result.edges), result.constant]
+    for item in both:
+        ids = np.asarray(item).astype("float32") * np.float32(scaling[0]) + np.float32(scaling[1])
         assert ids.astype("int32").min() >= 0
         assert ids.astype("int32").max() < 50
     assert len(set(values.tolist())) > 2
-    assert made.limit is None
+    assert result.limit is None
 
 
 def feeder(rows_: int, made: Recipe, slot: Slot, *, fixed: int | None = None, **wanted: Any) -> Any:
     """Return the feeder of an input, with arrays as tensors; ``fixed`` is its batch size."""
     found: Any = object.__new__(Feeder)
     found.slots = [slot]
-    found.wanted = {"seed": 1, "batches": 1, "extremes": True, **wanted}
+    found.options = {"seed": 1, "batches": 1, "extremes": True, **wanted}
     found.batch_size = rows_
     found.fixed = fixed
     found._packed = lambda arrays: arrays  # noqa: SLF001  # no tensors
@@ -183,13 +176,13 @@ def test_additional_batches_contain_all_edge_rows(
     fed = feeder(size, NORMAL, SLOT, fixed=size if is_fixed else None)
     assert {len(batch[0]) for batch in fed.batches} == {size}
     rows_beside = size if is_fixed else min(size, 5)
-    assert {len(one.tensors[0]) for one in fed.extremes} == {rows_beside}
-    seen = {tuple(row) for one in fed.extremes for row in one.tensors[0].tolist()}
+    assert {len(item.tensors[0]) for item in fed.extremes} == {rows_beside}
+    seen = {tuple(row) for item in fed.extremes for row in item.tensors[0].tolist()}
     high, low = SPREAD, -SPREAD
     assert seen == {(1, 1), (high, high), (low, low), (high, low), (low, high)}
     assert len(fed.extremes) == {1: 5, 2: 3, 3: 3, 4: 2}.get(size, 1)
-    assert fed.told["batches"] == 1 + len(fed.extremes)
-    assert fed.told["extra"] == [CONSTANT, EDGES]
+    assert fed.report["batches"] == 1 + len(fed.extremes)
+    assert fed.report["extra"] == [CONSTANT, EDGES]
 
 
 def test_a_verification_has_random_batches_only() -> None:
@@ -197,7 +190,7 @@ def test_a_verification_has_random_batches_only() -> None:
     fed = feeder(8, NORMAL, SLOT, extremes=False)
     assert fed.extremes == []
     assert len(fed.all) == len(fed.batches) == 1
-    assert "extra" not in fed.told
+    assert "extra" not in fed.report
 
 
 def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
@@ -220,12 +213,12 @@ def test_batch_that_the_reference_cannot_compute_is_left_out() -> None:
     fed = feeder(8, NORMAL, SLOT)
     saved: list[Any] = []
     fed.save = saved.extend
-    found = measured(fed, 0, lambda array: (array < 0).any())
-    assert len(found) == 1
-    assert (found[0][0] == 1).all()
-    assert fed.told["extra"] == [CONSTANT]
-    assert fed.told["batches"] == 2
-    (note,) = fed.told["notes"]
+    result = measured(fed, 0, lambda array: (array < 0).any())
+    assert len(result) == 1
+    assert (result[0][0] == 1).all()
+    assert fed.report["extra"] == [CONSTANT]
+    assert fed.report["batches"] == 2
+    (note,) = fed.report["notes"]
     assert note.startswith("the batch of the lowest and highest values was left out because the ")
     assert len(saved) == 2
 
@@ -234,9 +227,11 @@ def test_all_batches_may_be_left_out() -> None:
     """If all additional batches are skipped, the random batches are compared."""
     fed = feeder(8, NORMAL, SLOT)
     assert measured(fed, 0, lambda array: True) == []
-    assert fed.told["extra"] == []
-    assert len(fed.all) == fed.told["batches"] == 1
-    assert [LABELS[kind] in note for kind, note in zip(KINDS, fed.told["notes"], strict=True)] == [
+    assert fed.report["extra"] == []
+    assert len(fed.all) == fed.report["batches"] == 1
+    assert [
+        LABELS[kind] in note for kind, note in zip(KINDS, fed.report["notes"], strict=True)
+    ] == [
         True,
         True,
     ]
@@ -246,4 +241,4 @@ def test_infinities_of_the_random_batches_are_the_model_s_own() -> None:
     """A batch with no more infinities than random batches is kept."""
     fed = feeder(8, NORMAL, SLOT)
     assert len(measured(fed, 2, lambda array: True)) == 1
-    assert fed.told["notes"] == []
+    assert fed.report["notes"] == []

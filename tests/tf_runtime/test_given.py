@@ -75,9 +75,9 @@ def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: 
     """Dtypes that NumPy files lack are written as float32, which contains each of their values."""
     array = np.random.default_rng(1).normal(size=(4, 3)).astype(dtype)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {"values": array})
-    (found,), _ = read(tmp_path / "x.npz", Slot("values", [None, 3], array.dtype.name))
-    assert found.dtype == np.float32
-    assert np.array_equal(found.astype(dtype).view("uint8"), array.view("uint8"))
+    (result,), _ = read(tmp_path / "x.npz", Slot("values", [None, 3], array.dtype.name))
+    assert result.dtype == np.float32
+    assert np.array_equal(result.astype(dtype).view("uint8"), array.view("uint8"))
 
 
 @pytest.mark.parametrize("texts", [["red", "grün", ""], [b"red", b"\xff\xfe", b"green"]])
@@ -85,8 +85,8 @@ def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -
     """Strings are written as text or else as bytes, and never as pickles."""
     array = np.array([texts], dtype=object)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {"words": array})
-    (found,), _ = read(tmp_path / "x.npz", Slot("words", [None, 3], "string"))
-    assert found.tolist() == [[text.encode() if isinstance(text, str) else text for text in texts]]
+    (result,), _ = read(tmp_path / "x.npz", Slot("words", [None, 3], "string"))
+    assert result.tolist() == [[text.encode() if isinstance(text, str) else text for text in texts]]
 
 
 def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
             str(path), {"values": np.array([(1, object())], dtype=[("a", int), ("b", object)])}
         )
     assert path.read_bytes() == b"before"
-    assert [one.name for one in tmp_path.iterdir()] == ["x.npz"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 
 
 def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_arrays_are_cast_where_nothing_is_lost_but_digits(
 ) -> None:
     """Floats become narrower floats, and integers keep their values."""
     np.savez(tmp_path / "x.npz", values=array)
-    (found,), hows = read(tmp_path / "x.npz", Slot("values", [None, 3], wanted))
-    assert (found.dtype, hows) == (np.dtype(wanted), [how])
+    (result,), hows = read(tmp_path / "x.npz", Slot("values", [None, 3], wanted))
+    assert (result.dtype, hows) == (np.dtype(wanted), [how])
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_ids_out_of_range_are_rejected(tmp_path: Path, ids: list[float]) -> None
 def test_names_that_are_not_inputs_are_rejected(tmp_path: Path, arrays: dict[str, Any]) -> None:
     """Missing and unknown arrays are an error with the names of the model's inputs."""
     np.savez(tmp_path / "x.npz", **arrays)
-    found = ", ".join(sorted(arrays)) or "no array"
+    result = ", ".join(sorted(arrays)) or "no array"
     message = refusal(tmp_path / "x.npz", VALUES)
-    assert message == f"{tmp_path / 'x.npz'} contains {found}, but the model expects values"
+    assert message == f"{tmp_path / 'x.npz'} contains {result}, but the model expects values"
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0,)])

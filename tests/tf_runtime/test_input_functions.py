@@ -49,7 +49,7 @@ def given(
     feeder.batch_size = feeder.fixed or wanted.get("batch_size") or 8
     most = {"batches": 5, "bytes": 1000}
     beyond = {"beyond_batches": "too many", "beyond_bytes": "too much"}
-    feeder.wanted = {
+    feeder.options = {
         "file": None,
         "function": name or f"{module}:made",
         "directory": str(place),
@@ -87,9 +87,9 @@ def refusal(place: Path, code: str, slots: tuple[Slot, ...] = ONE, **wanted: Any
 )
 def test_a_function_returns_or_yields_batches(place: Path, code: str) -> None:
     """A batch is an array, a dict by input name, or a list in the order of inputs."""
-    found = given(place, code)
-    assert [[array.shape for array in one] for one in found.batches] == [[(2, 3)], [(2, 3)]]
-    assert (found.kind, found.hows, found.size) == ("given", ["given, cast from float64"], 2)
+    result = given(place, code)
+    assert [[array.shape for array in batch] for batch in result.batches] == [[(2, 3)], [(2, 3)]]
+    assert (result.kind, result.hows, result.size) == ("given", ["given, cast from float64"], 2)
 
 
 @pytest.mark.parametrize(
@@ -98,34 +98,34 @@ def test_a_function_returns_or_yields_batches(place: Path, code: str) -> None:
 def test_several_inputs_are_assigned_by_name_or_order(place: Path, value: str) -> None:
     """Several inputs are assigned by name or in the order of the model's inputs."""
     code = f"values, ids = np.ones((2, 3), 'float32'), np.arange(2)\ndef made(): yield {value}"
-    (found,) = given(place, code, TWO).batches
-    assert [array.dtype.name for array in found] == ["float32", "int32"]
+    (result,) = given(place, code, TWO).batches
+    assert [array.dtype.name for array in result] == ["float32", "int32"]
 
 
 @pytest.mark.parametrize("value", ["{'values': np.ones((20, 3))}", "np.ones((20, 3))"])
 def test_one_array_is_cut_like_a_file(place: Path, value: str) -> None:
     """A single array is split like a file into batches of the default size or the user's size."""
     code = f"def made(): return {value}"
-    assert [len(one[0]) for one in given(place, code).batches] == [8, 8, 4]
-    assert [len(one[0]) for one in given(place, code, batches=2).batches] == [8, 8]
-    assert [len(one[0]) for one in given(place, code, batch_size=15).batches] == [15, 5]
+    assert [len(batch[0]) for batch in given(place, code).batches] == [8, 8, 4]
+    assert [len(batch[0]) for batch in given(place, code, batches=2).batches] == [8, 8]
+    assert [len(batch[0]) for batch in given(place, code, batch_size=15).batches] == [15, 5]
 
 
 def test_batches_are_unchanged_unless_a_size_is_set(place: Path) -> None:
     """Batches can differ in size and other dimensions."""
     code = "def made():\n    yield np.ones((3, 5))\n    yield np.ones((6, 2))"
-    assert [one[0].shape for one in given(place, code, OPEN).batches] == [(3, 5), (6, 2)]
-    sizes = [one[0].shape for one in given(place, code, OPEN, batch_size=4).batches]
+    assert [batch[0].shape for batch in given(place, code, OPEN).batches] == [(3, 5), (6, 2)]
+    sizes = [batch[0].shape for batch in given(place, code, OPEN, batch_size=4).batches]
     assert sizes == [(3, 5), (4, 2), (2, 2)]
     fixed = given(place, "def made(): yield np.ones((8, 3))", FIXED)
-    assert [len(one[0]) for one in fixed.batches] == [4, 4]
+    assert [len(batch[0]) for batch in fixed.batches] == [4, 4]
 
 
 def test_text_may_be_python_s(place: Path) -> None:
     """Python strings are converted to text as in TensorFlow tensors."""
     code = "def made(): yield np.array([['a', b'b']], dtype=object)"
-    (found,) = given(place, code, (Slot("words", [None, 2], "string"),)).batches[0]
-    assert found.tolist() == [[b"a", b"b"]]
+    (result,) = given(place, code, (Slot("words", [None, 2], "string"),)).batches[0]
+    assert result.tolist() == [[b"a", b"b"]]
 
 
 def test_an_endless_function_ends_with_the_number_of_batches(place: Path) -> None:
@@ -153,8 +153,8 @@ def test_the_function_runs_in_the_user_s_directory(place: Path) -> None:
 
 def test_nan_is_noted(place: Path) -> None:
     """NaN in the inputs is noted once for all batches."""
-    found = given(place, "def made(): return [np.full((2, 3), np.nan)] * 2")
-    assert [note.partition(":")[2] for note in found.notes] == [
+    result = given(place, "def made(): return [np.full((2, 3), np.nan)] * 2")
+    assert [note.partition(":")[2] for note in result.notes] == [
         "made returned NaN or infinity in values"
     ]
 

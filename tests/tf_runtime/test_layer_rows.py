@@ -35,7 +35,7 @@ def fed(*rows: int, kind: str = "given", fixed: bool = False) -> Any:
         rows=list(rows),
         has_fixed_rows=fixed,
         specs=Spec([rows[0] if len(set(rows)) == 1 else None, 2]),
-        told={"kind": kind},
+        report={"kind": kind},
     )
 
 
@@ -79,7 +79,7 @@ def test_the_first_rows_are_compared(inputs: Any, expected: list[int]) -> None:
     """A batch is cut unless the batch size is fixed, and the number is reported."""
     compared = parts(inputs, {}, explains=False)
     assert compared == [(number, 0, count) for number, count in enumerate(expected)]
-    assert inputs.told["layer_rows"] == sum(expected)
+    assert inputs.report["layer_rows"] == sum(expected)
 
 
 def test_batches_with_new_nan_are_compared_first() -> None:
@@ -111,4 +111,4 @@ def test_no_number_is_reported_if_all_rows_are_compared() -> None:
     """If all rows are compared, the reported number of rows is null."""
     inputs = fed(LAYER_ROWS)
     LayerRows(TF, inputs, explains=False)
-    assert inputs.told["layer_rows"] is None
+    assert inputs.report["layer_rows"] is None

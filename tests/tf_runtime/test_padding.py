@@ -12,15 +12,9 @@ from policytool.tf_runtime.feeding.batches import PADDING_WAYS, Feeder
 from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
+from tests.helpers.fake_layers import layer
 
 LENGTH = 8
-
-
-def layer(class_name: str, **attributes: Any) -> Any:
-    """Return a replacement for a layer of a class."""
-    return type(class_name, (SimpleNamespace,), {})(
-        name=class_name.lower(), get_config=dict, trainable=True, **attributes
-    )
 
 
 def ids(shape: tuple[int, ...] = (LENGTH,)) -> tuple[Slot, Recipe]:
@@ -34,7 +28,7 @@ def drawn(inputs: list[tuple[Slot, Recipe]], *, batch: int | None = None) -> lis
     """Return the arrays of all batches of each input, as a verification draws them."""
     feeder: Any = object.__new__(Feeder)
     feeder.slots = [slot for slot, _ in inputs]
-    feeder.wanted = {"seed": 11, "batches": 2, "pads_every_way": True}
+    feeder.options = {"seed": 11, "batches": 2, "pads_every_way": True}
     feeder.batch_size = batch or 8
     feeder._fed_inputs = lambda batches, *_: SimpleNamespace(batches=batches)  # noqa: SLF001  # no tensors
     fed = feeder.synthetic([made for _, made in inputs], LENGTH)
@@ -83,8 +77,8 @@ def test_sentences_of_a_text_end_early() -> None:
 def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
     """``Masking`` needs the mask value in all features of a step."""
     slot = Slot("series", [None, LENGTH, 2], "float32")
-    made = recipe(slot, [ReachedLayer(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
-    (array,) = drawn([(slot, made)])
+    result = recipe(slot, [ReachedLayer(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
+    (array,) = drawn([(slot, result)])
     masked = (array == -1.0).all(axis=-1)
     assert masked[3].all()
     assert masked[1].any()

@@ -46,16 +46,16 @@ def test_the_error_of_rounding_is_estimated() -> None:
     weights = random.uniform(-127, 127, size=(256, 64))
     rounded = np.round(weights)
     truth = np.linalg.norm(rounded - weights) / np.linalg.norm(weights)
-    found = sides.weight_rounding(PLAIN, Layer("int8", rounded.astype("int8")))
-    assert found == pytest.approx(truth, rel=0.1)
+    result = sides.weight_rounding(PLAIN, Layer("int8", rounded.astype("int8")))
+    assert result == pytest.approx(truth, rel=0.1)
 
 
 def test_each_byte_of_int4_holds_two_numbers() -> None:
     """Each byte of an int4 kernel contains two numbers, in either order."""
     numbers = np.random.RandomState(3).randint(-8, 8, size=(2, 16, 8)).astype("int8")
     packed = (numbers[0] & 15) | np.left_shift(numbers[1], 4)
-    found = sides.weight_rounding(PLAIN, Layer("int4", packed))
-    assert found == pytest.approx(
+    result = sides.weight_rounding(PLAIN, Layer("int4", packed))
+    assert result == pytest.approx(
         1 / math.sqrt(12 * np.mean(np.square(numbers.astype("float64")))), rel=1e-5
     )
 
@@ -70,7 +70,7 @@ def test_layers_within_a_layer_count() -> None:
 
 def test_other_integers_count_on_both_sides() -> None:
     """If both files are quantized with different integers, the errors of both count."""
-    one, other = Layer("int8", INTEGERS), Layer("int8", -INTEGERS)
-    assert sides.weight_rounding(one, other) == pytest.approx(
-        math.sqrt(2) * sides.weight_rounding(PLAIN, one)
+    first, second = Layer("int8", INTEGERS), Layer("int8", -INTEGERS)
+    assert sides.weight_rounding(first, second) == pytest.approx(
+        math.sqrt(2) * sides.weight_rounding(PLAIN, first)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,7 @@ import pytest
 from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, ReachedLayer
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
-
-
-def layer(class_name: str, **attributes: Any) -> Any:
-    """Return a replacement for a layer of a class."""
-    return type(class_name, (SimpleNamespace,), {})(
-        name=class_name.lower(), get_config=dict, trainable=True, **attributes
-    )
+from tests.helpers.fake_layers import layer
 
 
 def drawn(made: Recipe, *shape: int) -> Any:
@@ -48,8 +41,8 @@ def test_ids_are_below_the_smallest_bound(
     dtype: str, reached: list[ReachedLayer], bound: int
 ) -> None:
     """Layers and the dtype have limits, which are halved after an offset."""
-    made = recipe(Slot("ids", [None, 100], dtype), reached, None)
-    values = drawn(made, 400, 100)
+    result = recipe(Slot("ids", [None, 100], dtype), reached, None)
+    values = drawn(result, 400, 100)
     assert values.min() == 0
     assert bound * 0.9 <= values.max() + 1 <= bound
 
@@ -65,8 +58,8 @@ def test_ids_of_the_user_are_bounded_if_all_reach_the_layer() -> None:
 def test_padding_value_is_drawn_only_as_padding() -> None:
     """A masked 0 is only padding, if other ids exist."""
     slot = Slot("ids", [None, 30], "int32")
-    made = recipe(slot, [embedding(4, mask_zero=True)], None)
-    assert (made.padding, set(drawn(made, 9, 30).ravel().tolist())) == (0.0, {1, 2, 3})
+    result = recipe(slot, [embedding(4, mask_zero=True)], None)
+    assert (result.padding, set(drawn(result, 9, 30).ravel().tolist())) == (0.0, {1, 2, 3})
     assert set(
         drawn(recipe(slot, [embedding(1, mask_zero=True)], None), 9, 30).ravel().tolist()
     ) == {0}
@@ -87,9 +80,9 @@ def test_masks_are_ones(
     name: str, shape: list[int | None], padding: float | None, dtype: str
 ) -> None:
     """Masks are ones, with an end if they have one value for each place of a sequence."""
-    made = recipe(Slot(name, shape, dtype), [], None)
-    assert made.padding == padding
-    assert drawn(made, *(size or 4 for size in shape)).all()
+    result = recipe(Slot(name, shape, dtype), [], None)
+    assert result.padding == padding
+    assert drawn(result, *(size or 4 for size in shape)).all()
 
 
 @pytest.mark.parametrize(
@@ -105,12 +98,12 @@ def test_input_scaled_from_pixels_gets_pixels(
     shape: list[int | None], scale: Any, *, is_image: bool
 ) -> None:
     """An input with the shape of an image gets pixels if its scale maps about 255 to 1."""
-    made = recipe(
+    result = recipe(
         Slot("image", shape, "float32"),
         [ReachedLayer(layer("Rescaling", scale=scale), WHOLE, None)],
         None,
     )
-    assert (made.how == "pixel values from 0 to 255") is is_image
+    assert (result.how == "pixel values from 0 to 255") is is_image
 
 
 @pytest.mark.parametrize(
@@ -127,11 +120,11 @@ def test_normalised_inputs_have_the_mean_that_was_learnt(
     shape: list[int | None], mean: Any, expected: list[float]
 ) -> None:
     """Without a mean for each value, images get pixels, and others the default."""
-    found = ReachedLayer(
+    result = ReachedLayer(
         layer("Normalization", mean=np.array(mean), variance=np.ones_like(mean)), WHOLE, None
     )
     values = drawn(
-        recipe(Slot("features", shape, "float32"), [found], None),
+        recipe(Slot("features", shape, "float32"), [result], None),
         4000,
         *(size or 4 for size in shape[1:]),
     )
@@ -154,21 +147,21 @@ def test_scaled_values_are_at_most_1_after_the_rescaling(
     scale: Any, offset: float, dtype: str, ends: list[float]
 ) -> None:
     """Values begin at 0 or the offset; layers that enlarge values are ignored."""
-    found = ReachedLayer(layer("Rescaling", scale=scale, offset=offset), WHOLE, None)
-    made = recipe(Slot("x", [None, 2], dtype), [found], None)
-    assert made.range == pytest.approx(ends)
-    values = drawn(made, 500, 2)
+    result = ReachedLayer(layer("Rescaling", scale=scale, offset=offset), WHOLE, None)
+    outcome = recipe(Slot("x", [None, 2], dtype), [result], None)
+    assert outcome.range == pytest.approx(ends)
+    values = drawn(outcome, 500, 2)
     if ends != [-3, 3]:
         assert ends[0] - 1e-9 <= values.min() < values.max() <= ends[1] + 1e-9
 
 
 def test_statistics_stay_in_the_range_of_integers() -> None:
     """Statistics are limited to the range of integers, because values below 0 would wrap around."""
-    found = ReachedLayer(layer("Normalization", mean=2.0, variance=100.0), WHOLE, None)
-    made = recipe(Slot("x", [None, 2], "uint8"), [found], None)
-    values = drawn(made, 500, 2)
+    result = ReachedLayer(layer("Normalization", mean=2.0, variance=100.0), WHOLE, None)
+    outcome = recipe(Slot("x", [None, 2], "uint8"), [result], None)
+    values = drawn(outcome, 500, 2)
     assert 0 <= values.min() < values.max() <= 255
-    assert made.range == [0.0, 32.0]
+    assert outcome.range == [0.0, 32.0]
 
 
 @pytest.mark.parametrize(

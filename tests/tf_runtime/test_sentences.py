@@ -77,9 +77,11 @@ def test_colours_are_left_out() -> None:
 
 def test_load_error_has_the_reason_of_the_innermost_object() -> None:
     """The message omits the configs that Keras 3 prints."""
-    said = (
+    result = (
         "<class '{}'> could not be deserialized properly. Please ensure.\n\nconfig={{'a': "
         "1}}.\n\nException encountered: {}"
     )
-    text = said.format("Functional", said.format("Thing", "Thing.__init__() got an unexpected b"))
+    text = result.format(
+        "Functional", result.format("Thing", "Thing.__init__() got an unexpected b")
+    )
     assert sentence(TypeError(text)) == "TypeError: Thing.__init__() got an unexpected b"

@@ -99,21 +99,21 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
 def task(place: Path, function: str, **labels: Any) -> Task:
     """Return a task with a function of the module."""
     np.savez(place.parent / "labels.npz", **labels)
-    wanted = {
+    expected = {
         "labels": str(place.parent / "labels.npz"),
         "name": None,
         "function": f"{place.name}:{function}",
         "directory": str(place.parent),
     }
     library: Any = None  # a function needs none
-    return Task(library, wanted)
+    return Task(library, expected)
 
 
 def told(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = ("a",)) -> Any:
     """Return the metric over batches of the outputs of both models."""
     metrics = found.metrics(outputs)
     for sides in batches:
-        metrics.update(*[[Tensor(one) for one in side] for side in sides])
+        metrics.update(*[[Tensor(item) for item in side] for side in sides])
     return metrics.to_json()
 
 
@@ -126,12 +126,12 @@ def refusal(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = (
 
 def test_a_function_gets_the_rows_of_all_batches(place: Path) -> None:
     """A metric function is called once per model with the rows of all batches."""
-    one, other = np.eye(3), np.eye(3)[[0, 0, 0]]
-    found = told(
-        task(place, "seen", a=[0, 1, 2]), ([one[:2]], [other[:2]]), ([one[2:]], [other[2:]])
+    first, second = np.eye(3), np.eye(3)[[0, 0, 0]]
+    result = told(
+        task(place, "seen", a=[0, 1, 2]), ([first[:2]], [second[:2]]), ([first[2:]], [second[2:]])
     )
-    assert found["higher_is_better"]
-    assert found["outputs"] == [
+    assert result["higher_is_better"]
+    assert result["outputs"] == [
         {
             "output": "a",
             "names": ["a"],
@@ -146,13 +146,13 @@ def test_a_function_gets_the_rows_of_all_batches(place: Path) -> None:
 def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
     """A metric can declare that lower values are better."""
     labels = {"a": [1.0, 2.0], "b": [0.0, 0.0]}
-    found = told(
+    result = told(
         task(place, "several", **labels),
         ([[1.0, 2.0], [9.0, 9.0], [0.0, 0.0]], [[1.0, 3.0], [8.0, 8.0], [0.0, 0.5]]),
         outputs=("a", "unlabelled", "b"),
     )
-    assert not found["higher_is_better"]
-    assert found["outputs"] == [
+    assert not result["higher_is_better"]
+    assert result["outputs"] == [
         {
             "output": None,
             "names": ["a", "b"],
@@ -166,14 +166,16 @@ def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
 
 def test_a_metric_is_computed_without_each_tenth_of_the_rows(place: Path) -> None:
     """The ten values estimate its uncertainty."""
-    one = np.eye(2)[np.arange(20) % 2]
-    other = one.copy()
-    other[:2] = one[1::-1]
-    (found,) = told(
-        task(place, "seen", a=np.arange(20) % 2), ([one[:7]], [other[:7]]), ([one[7:]], [other[7:]])
+    first = np.eye(2)[np.arange(20) % 2]
+    second = first.copy()
+    second[:2] = first[1::-1]
+    (result,) = told(
+        task(place, "seen", a=np.arange(20) % 2),
+        ([first[:7]], [second[:7]]),
+        ([first[7:]], [second[7:]]),
     )["outputs"]
-    assert (found["rows"], found["reference"], found["candidate"]) == (20, 1.0, 0.9)
-    assert [round(left["candidate"], 6) for left in found["without"]] == [
+    assert (result["rows"], result["reference"], result["candidate"]) == (20, 1.0, 0.9)
+    assert [round(left["candidate"], 6) for left in result["without"]] == [
         1.0,
         *[round(16 / 18, 6)] * 9,
     ]
@@ -183,16 +185,16 @@ def test_a_metric_is_computed_without_each_tenth_of_the_rows(place: Path) -> Non
 def test_narrow_predictions_come_as_float32(place: Path, dtype: Any) -> None:
     """NumPy would compute in 16 bits."""
     array = np.ones((2, 2)).astype(dtype)
-    found = told(task(place, "narrow", a=[0, 1]), ([array], [array]))
-    assert found["outputs"][0]["candidate"] == 1.0
+    result = told(task(place, "narrow", a=[0, 1]), ([array], [array]))
+    assert result["outputs"][0]["candidate"] == 1.0
 
 
 def test_metric_function_that_changes_its_arguments_keeps_the_labels(place: Path) -> None:
     """A metric function that changes its arguments does not change the labels for the candidate."""
-    found = task(place, "changes", a=[1, 1])
-    assert told(found, ([[0.0, 0.0]], [[0.0, 0.0]]))["outputs"][0]["candidate"] == 0.0
-    assert found.labels is not None
-    assert found.labels["a"].tolist() == [1, 1]
+    result = task(place, "changes", a=[1, 1])
+    assert told(result, ([[0.0, 0.0]], [[0.0, 0.0]]))["outputs"][0]["candidate"] == 0.0
+    assert result.labels is not None
+    assert result.labels["a"].tolist() == [1, 1]
 
 
 def test_metric_function_reads_its_files_and_returns_any_number_type(place: Path) -> None:
@@ -217,9 +219,9 @@ def test_error_in_a_metric_function_is_a_one_line_error(
     place: Path, function: str, said: str
 ) -> None:
     """An error in a metric function is a one-line error with its name and the model."""
-    found = refusal(task(place, function, a=[0, 1]), ([[0.0, 0.0]], [[0.0, 0.0]]))
-    assert found.startswith("metric: --metric metrics_")
-    assert said in found
+    result = refusal(task(place, function, a=[0, 1]), ([[0.0, 0.0]], [[0.0, 0.0]]))
+    assert result.startswith("metric: --metric metrics_")
+    assert said in result
 
 
 def test_missing_metric_functions_are_rejected_at_once(place: Path) -> None:
@@ -237,8 +239,8 @@ def test_missing_metric_functions_are_rejected_at_once(place: Path) -> None:
 )
 def test_rows_have_to_match(place: Path, rows: int, said: str) -> None:
     """Labels whose number of rows differs from that of the inputs are an error."""
-    found = refusal(task(place, "seen", a=np.zeros(rows)), ([np.eye(2)], [np.eye(2)]))
-    assert found == f"labels-file: {said}"
+    result = refusal(task(place, "seen", a=np.zeros(rows)), ([np.eye(2)], [np.eye(2)]))
+    assert result == f"labels-file: {said}"
 
 
 @pytest.mark.parametrize(
@@ -320,8 +322,8 @@ def test_tenths_do_not_depend_on_batches(count: int, batch: int, skipped: set[in
         patched.setattr(task_metrics, "TRACING", nullcontext())
         patched.setattr(given_arrays, "read_labels", lambda _: {"a": labels})
         library: Any = None
-        wanted = {"labels": "labels.npy", "name": "sum", "function": None, "directory": ""}
-        metrics = Task(library, wanted).metrics(("a",))
+        expected = {"labels": "labels.npy", "name": "sum", "function": None, "directory": ""}
+        metrics = Task(library, expected).metrics(("a",))
         kept = np.zeros(count, bool)
         for number, start in enumerate(range(0, count, batch)):
             rows = labels[start : start + batch]
@@ -330,10 +332,10 @@ def test_tenths_do_not_depend_on_batches(count: int, batch: int, skipped: set[in
             else:
                 metrics.update([Tensor(rows)], [Tensor(rows)])
                 kept[start : start + batch] = True
-        (found,) = metrics.to_json()["outputs"]
+        (result,) = metrics.to_json()["outputs"]
     tenths = np.arange(count) * task_metrics.BLOCKS // count
     whole = labels[kept].sum()
-    assert found["reference"] == found["candidate"] == whole
-    assert [one["candidate"] for one in found["without"]] == [
+    assert result["reference"] == result["candidate"] == whole
+    assert [item["candidate"] for item in result["without"]] == [
         whole - labels[kept & (tenths == tenth)].sum() for tenth in sorted({*tenths[kept].tolist()})
     ]

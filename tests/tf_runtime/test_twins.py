@@ -17,9 +17,9 @@ def layer(class_name: str, name: str, *inner: Any) -> Any:
 
 def paths(model: Any, like: Any) -> dict[str, str]:
     """Return the path of each layer by name, for layers whose path changes."""
-    found = layer_paths_by_id(model, like)
+    result = layer_paths_by_id(model, like)
     flat = [model, *model._flatten_layers()]  # noqa: SLF001  # as the libraries have it
-    return {one.name: found[id(one)] for one in flat}
+    return {item.name: result[id(item)] for item in flat}
 
 
 def test_numbers_in_names_count_up_with_every_model() -> None:

@@ -45,12 +45,12 @@ def metric_name(metric: str, labels: Any, found: Any) -> str | None:
 
 def measure(library: Library, name: str, labels: Path, output: str, sides: list[Any]) -> Any:
     """Return what the metric of the rows of a reference and a candidate is, as JSON."""
-    wanted = {"name": name, "function": None, "labels": str(labels), "directory": None}
-    found = Task(library, wanted).metrics([output])
+    expected = {"name": name, "function": None, "labels": str(labels), "directory": None}
+    result = Task(library, expected).metrics([output])
     tensors = [library.tf.constant(side) for side in sides]
     for start in range(0, len(sides[0]), BATCH):
-        found.update(*([tensor[start : start + BATCH]] for tensor in tensors))
-    return found.to_json()
+        result.update(*([tensor[start : start + BATCH]] for tensor in tensors))
+    return result.to_json()
 
 
 def main(arguments: list[str]) -> None:

@@ -49,8 +49,10 @@ def wheel(requirement: str, directory: Path) -> zipfile.ZipFile:
 def nights(model: Any) -> Any:
     """Return the features of nights, as (rows, steps, features)."""
     random = np.random.default_rng(901)
-    layers = [one for one in model.layers if type(one).__name__ == "BatchNormalization"]
-    mean, variance = (np.asarray(one) for one in (layers[0].moving_mean, layers[0].moving_variance))
+    layers = [layer for layer in model.layers if type(layer).__name__ == "BatchNormalization"]
+    mean, variance = (
+        np.asarray(item) for item in (layers[0].moving_mean, layers[0].moving_variance)
+    )
     of_night, of_step = (random.normal(size=(ROWS, steps, len(mean))) for steps in (1, EPOCHS))
     x = np.abs(mean + np.sqrt(variance / 2) * (of_night + of_step))
     evening = random.uniform(19 * 3600, 86_040, (ROWS, 1))
@@ -103,11 +105,11 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         downloads = Path(name)
         with wheel(SLEEPECG, downloads) as archive:
-            for one in CLASSIFIERS:
-                place = directory / f"sleepecg_{one.replace('-', '_')}-keras"
+            for item in CLASSIFIERS:
+                place = directory / f"sleepecg_{item.replace('-', '_')}-keras"
                 if not place.exists():
                     with (
-                        archive.open(f"sleepecg/classifiers/{one}.zip") as inner,
+                        archive.open(f"sleepecg/classifiers/{item}.zip") as inner,
                         zipfile.ZipFile(inner) as parts,
                     ):
                         save(place, "model.keras", parts.read("classifier.keras"), "keras")

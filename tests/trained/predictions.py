@@ -46,10 +46,10 @@ def output_names(model: Any) -> list[str]:
 
 def predict(model: Any, rows: dict[str, Any]) -> dict[str, Any]:
     """Return the outputs by name, in float32."""
-    found = model.predict(feed(model, rows), verbose=0)
-    if isinstance(found, dict):
-        found = list(found.values())
-    listed = found if isinstance(found, list) else [found]
+    result = model.predict(feed(model, rows), verbose=0)
+    if isinstance(result, dict):
+        result = list(result.values())
+    listed = result if isinstance(result, list) else [result]
     arrays = [np.asarray(array, "float32") for array in listed]
     return dict(zip(output_names(model), arrays, strict=True))
 

@@ -93,10 +93,10 @@ def answers(
         output = checked_output(fact, *(side[name][:rows] for side in (reference, candidate)))
         metric = None
         if labelled is not None:
-            told = labelled.get(f"{place.name} {policy} {rows} {name}")
-            if told is None and np.isfinite(candidate[name]).all():
+            result = labelled.get(f"{place.name} {policy} {rows} {name}")
+            if result is None and np.isfinite(candidate[name]).all():
                 return None
-            metric = metric_from_json(told, None)
+            metric = metric_from_json(result, None)
         rule = safety.SafetyRule(loss={name: losses.get(name)})
         found += safety.answer_outputs([output], rule, metric)
     return tuple(found)
@@ -122,7 +122,7 @@ def read_pairs(
                         name=f"{place.name} {policy}",
                         rows=rows,
                         harm=harm,
-                        answer=worst(one.answer for one in outputs),
+                        answer=worst(output.answer for output in outputs),
                         outputs=outputs,
                     )
 

@@ -99,10 +99,10 @@ def test_a_likelihood_may_fall_by_a_hundredth() -> None:
 def test_the_area_under_the_curve_counts_ordered_pairs() -> None:
     """Three of four pairs are in order."""
     labels = np.array([[1.0], [0.0], [1.0], [0.0]])
-    found = np.array([[0.9], [0.8], [0.7], [0.1]])
-    assert truth.score(labels, found, "auc") == pytest.approx(3 / 4)
-    assert truth.changes(found, 1 - found, "auc") == 1
-    assert truth.changes(10 * found, -found, "auc") == 0  # scores have no side of 0.5
+    result = np.array([[0.9], [0.8], [0.7], [0.1]])
+    assert truth.score(labels, result, "auc") == pytest.approx(3 / 4)
+    assert truth.changes(result, 1 - result, "auc") == 1
+    assert truth.changes(10 * result, -result, "auc") == 0  # scores have no side of 0.5
 
 
 def test_the_overlap_of_masks_is_a_mean_over_images() -> None:
@@ -131,9 +131,9 @@ def test_concordance_leaves_out_pairs_whose_order_is_unknown() -> None:
 def test_pinball_loss_weighs_errors_by_direction() -> None:
     """Below the target, the high quantile has the largest weight."""
     labels = np.array([[1.0]])
-    found = np.array([[0.0, 0.0, 0.0]])
-    assert truth.score(labels, found, "pinball") == pytest.approx((0.1 + 0.5 + 0.9) / 3)
-    assert truth.score(labels, found + 2, "pinball") == pytest.approx((0.9 + 0.5 + 0.1) / 3)
+    result = np.array([[0.0, 0.0, 0.0]])
+    assert truth.score(labels, result, "pinball") == pytest.approx((0.1 + 0.5 + 0.9) / 3)
+    assert truth.score(labels, result + 2, "pinball") == pytest.approx((0.9 + 0.5 + 0.1) / 3)
 
 
 def test_likelihood_losses_have_their_minimum_at_the_truth() -> None:
@@ -146,9 +146,9 @@ def test_likelihood_losses_have_their_minimum_at_the_truth() -> None:
 
 def test_mixture_of_one_distribution_has_the_likelihood_of_this_distribution() -> None:
     """Weights far below the others leave one distribution."""
-    found = np.array([[0.0, -99, -99, 1, 5, 5, 0, 0, 0]])
+    result = np.array([[0.0, -99, -99, 1, 5, 5, 0, 0, 0]])
     density = np.exp(-0.5)  # without the constant of the normal distribution
-    assert truth.score(np.array([[2.0]]), found, "mixture") == pytest.approx(-np.log(density))
+    assert truth.score(np.array([[2.0]]), result, "mixture") == pytest.approx(-np.log(density))
 
 
 def test_a_peak_is_as_far_off_as_the_largest_values_are() -> None:

@@ -51,21 +51,21 @@ def harms(
 def _harms(before: Any, after: Any, labels: Any, metric: str) -> list[str]:
     if (np.isfinite(before) & ~np.isfinite(after)).any():
         return ["not finite"]
-    found = []
+    actual = []
     changed = changes(before, after, metric)
     if changed > _LARGEST:
-        found.append(f"{changed:.4f} changed")
+        actual.append(f"{changed:.4f} changed")
     if metric == "psnr":
         decibels = _noise(before, after)
         if decibels < _DECIBELS:
-            found.append(f"{decibels:.1f} dB")
+            actual.append(f"{decibels:.1f} dB")
     elif labels is not None and metric != "neighbours":
         scores = [score(labels, side, metric) for side in (before, after)]
         drop = scores[0] - scores[1] if metric in _SCORES else scores[1] - scores[0]
         is_absolute = metric in _SCORES or metric in _LIKELIHOODS
         if drop > _LARGEST * (1 if is_absolute else scores[0]):
-            found.append(f"{metric} {scores[0]:.5g} to {scores[1]:.5g}")
-    return found
+            actual.append(f"{metric} {scores[0]:.5g} to {scores[1]:.5g}")
+    return actual
 
 
 def changes(before: Any, after: Any, metric: str) -> float:
@@ -120,8 +120,8 @@ def _iou(labels: Any, found: Any) -> float:
 def _order(labels: Any, found: Any) -> float:
     """Return the share of pairs of each list that are in the right order; (rows, items)."""
     first, second = np.triu_indices(found.shape[1], 1)
-    scores, wanted = (side[:, first] - side[:, second] for side in (found, labels))
-    return float((scores * wanted > 0).mean())
+    scores, expected = (side[:, first] - side[:, second] for side in (found, labels))
+    return float((scores * expected > 0).mean())
 
 
 def _concordance(labels: Any, found: Any) -> float:

@@ -112,5 +112,5 @@ def loads(path: Path, target: str) -> bool:
     newest = {"keras3": "keras3.15", "tf_keras": "tf_keras2.21"}
     report = json.loads(run("inspect", path, "--releases", "all", "--format", "json").out)
     (model,) = report["models"]
-    verdicts = {one["release"]: one["verdict"] for one in model["releases"]}
+    verdicts = {release["release"]: release["verdict"] for release in model["releases"]}
     return bool(verdicts[newest.get(target, target)] != "incompatible")

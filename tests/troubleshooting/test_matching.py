@@ -54,8 +54,8 @@ def test_the_record_covers_releases_and_causes() -> None:
     """Tracebacks of many releases, some recorded after the patterns were written."""
     assert len(RECORD) >= 40
     assert len(HELD_OUT) >= 8
-    assert len({one["release"] for one in RECORD.values()}) >= 12
-    assert {one["cause"] for one in RECORD.values()} <= {entry.id for entry in ENTRIES}
+    assert len({item["release"] for item in RECORD.values()}) >= 12
+    assert {item["cause"] for item in RECORD.values()} <= {entry.id for entry in ENTRIES}
     assert (FIXTURES / "error_messages.json").stat().st_size < 300_000
     assert not [name for name, one in RECORD.items() if "/root/" in one["traceback"]]
 
@@ -92,8 +92,8 @@ def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
     title = f"keras: {entry.title}"
     whole = explain_text(title).matches
     broken = "\n".join(title[start : start + 40] for start in range(0, len(title), 40))
-    found = {match.entry.id for match in explain_text(broken).matches}
-    assert {match.entry.id for match in whole[:1]} <= found
+    actual = {match.entry.id for match in explain_text(broken).matches}
+    assert {match.entry.id for match in whole[:1]} <= actual
 
 
 @for_each(
@@ -131,7 +131,7 @@ def test_unrelated_texts_match_nothing(text: str) -> None:
 
 
 def test_confidence_is_specificity_times_place() -> None:
-    """As the docstring of the module says."""
+    """The confidence is the product that the docstring of the module describes."""
     frame = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    a()\n'
     during = "\nDuring handling of the above exception, another exception occurred:\n\n"
     exact = Specificity.EXACT.value
@@ -147,12 +147,12 @@ def test_confidence_is_specificity_times_place() -> None:
 
 def test_better_entry_hides_other_entries_of_the_line() -> None:
     """A specific message does not need a general explanation."""
-    found = explain_text("ValueError: Unknown layer: Functional").matches
-    assert [match.entry.id for match in found] == ["unknown-layer-functional"]
+    result = explain_text("ValueError: Unknown layer: Functional").matches
+    assert [match.entry.id for match in result] == ["unknown-layer-functional"]
 
 
 def test_the_last_exception_wins() -> None:
-    """Of two specific messages, the one that ended the program comes first."""
+    """The message of the exception that ended the program comes first of two specific messages."""
     other = "ValueError: Unknown layer: Functional"
     during = "\nDuring handling of the above exception, another exception occurred:\n\n"
     assert best(f"{SHORT}\n{during}{other}") == "unknown-layer-functional"

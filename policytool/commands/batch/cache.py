@@ -90,10 +90,10 @@ class ResultCache:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.asked = 0
+        self.requested = 0
         """The number of requested results."""
 
-        self.found = 0
+        self.hits = 0
         """The number of results from the cache."""
 
         self.unwritten: OSError | None = None
@@ -272,8 +272,8 @@ class CachedResults(Generic[Item, Request, Result]):
 
     def count(self, requested: int, hits: int) -> None:
         """Add to the numbers of requested results and of hits."""
-        self._cache.asked += requested
-        self._cache.found += hits
+        self._cache.requested += requested
+        self._cache.hits += hits
 
     def _key(self, item: Item, identity: InputIdentity) -> str:
         """Return the name of an entry: a hash of everything that the result depends on."""

@@ -332,6 +332,7 @@ class CheckpointValues(Values):
 
 
 def _entry(bundle: Bundle, key: str | None, tensor: Tensor) -> Entry:
+    """Return the entry of a tensor, after checking its shape and its dtype."""
     entry = bundle.entries.get(key) if key is not None else None
     if entry is None:
         raise ValuesError("the checkpoint contains no values for this variable")

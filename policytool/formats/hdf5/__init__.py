@@ -61,6 +61,7 @@ def superblocks(probe: Probe) -> tuple[int, ...]:
 
 
 def _signatures(probe: Probe) -> Iterator[int]:
+    """Yield the offsets of HDF5 signatures at which the library searches."""
     yield from [
         offset
         for offset in (0, *_user_blocks(len(probe.head)))

@@ -216,6 +216,7 @@ def _type_for(kind: h5t.TypeID, text: bytes) -> h5t.TypeID:
 
 
 def _write_text(attribute: h5a.AttrID, text: bytes) -> None:
+    """Write a text into an existing attribute."""
     kind = attribute.get_type()
     if kind.is_variable_str():
         value = np.empty((), dtype=attribute.dtype)

@@ -110,6 +110,7 @@ def _placements(content: Content) -> Iterator[tuple[str, Placement]]:
 
 
 def _refuse_unreadable(content: Content) -> None:
+    """Reject content with dtypes that no release reads from HDF5."""
     from policytool.formats.hdf5 import groups as _hdf5
 
     for _, placement in _placements(content):

@@ -394,6 +394,7 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     orders: dict[int, tuple[str, ...]] = {}
 
     def enter(item: h5g.GroupID, path: tuple[str, ...], address: int) -> _WalkFrame:
+        """Return a frame of the walk for a group."""
         part = Contents()
         parts.append(part)
         return _WalkFrame(
@@ -472,6 +473,7 @@ def _groups_of(
 
 
 def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
+    """Yield the names of the parts into which Keras splits a large attribute."""
     if h5a.exists(group, name.encode()):
         yield name.encode()
         return
@@ -519,6 +521,7 @@ def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:
 
 
 def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) -> Observation:
+    """Return the observation that a link was not followed."""
     parent_path = "/".join(path)
     word = _LINKS.get(kind, "user-defined")
     target = ""
@@ -539,6 +542,7 @@ def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) ->
 def _tensor(
     probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents
 ) -> Tensor:
+    """Return the description of a dataset."""
     shape = dataset.shape
     if shape is not None and (excess := limits.H5_RANK.exceeded_message(len(shape))):
         raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} with {excess}")
@@ -550,6 +554,7 @@ def _tensor(
 
 
 def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> None:
+    """Add observations about values outside of the file, and values that are not stored."""
     dataset_path = "/".join(path)
     plist = dataset.get_create_plist()
     if plist.get_layout() == h5d.VIRTUAL:

@@ -215,6 +215,7 @@ def _rank(name: str) -> int:
 def _weights_document(
     probe: Probe, contents: Contents, lists: _WeightLists | None, writer: Writer
 ) -> Document:
+    """Return the document of a file with weights and without a config."""
     layer_names = lists.layers if lists is not None else ()
     if layer_names:
         layout, tensors = Layout.LEGACY_H5, legacy_tensors(contents, ())

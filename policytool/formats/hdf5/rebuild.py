@@ -397,6 +397,7 @@ class _Work:
     def _copy_object(
         self, old: h5g.GroupID, new: h5g.GroupID, link: Link
     ) -> tuple[h5g.GroupID, h5g.GroupID] | None:
+        """Copy the object behind a link; return the old and the new group if it is a group."""
         item = h5o.open(old, link.name)
         if isinstance(item, h5g.GroupID):
             new_group = h5g.create(
@@ -413,6 +414,7 @@ class _Work:
     def _copy_dataset(
         self, dataset: h5d.DatasetID, group: h5g.GroupID, name: bytes, link: Link | None = None
     ) -> None:
+        """Copy a dataset, with its values cast if a cast is planned."""
         dataset_name = name.decode("utf-8", "replace")
         cast = self._casts.get(object_address(dataset))
         if cast is not None:

@@ -75,10 +75,10 @@ class _Comparison:
 
     def __init__(self, old: Storage, new: Storage, casts: dict[int, Cast]) -> None:
         self._old, self._new, self._casts = old, new, casts
-        self._seen: dict[int, int] = {}
+        self._new_addresses: dict[int, int] = {}
         """The address of an object in the draft by its address in the source."""
 
-        self._met: set[int] = set()
+        self._compared_addresses: set[int] = set()
 
     def root(self, old: h5g.GroupID, new: h5g.GroupID, changes: Rebuild) -> None:
         """Compare everything except the groups that are rebuilt."""
@@ -91,8 +91,8 @@ class _Comparison:
                 and attributes.stored_text(new, name) == value,
                 name.decode(),
             )
-        self._seen[object_address(old)] = object_address(new)
-        self._met.add(object_address(new))
+        self._new_addresses[object_address(old)] = object_address(new)
+        self._compared_addresses.add(object_address(new))
         pending: list[Pair] = [(old, new, ())]
         while pending:
             old_group, new_group, path = pending.pop()
@@ -158,11 +158,11 @@ class _Comparison:
         compared before must be linked at the same places in both files.
         """
         old_address, new_address = object_address(old, path[-1]), object_address(new, path[-1])
-        if old_address in self._seen or new_address in self._met:
-            require_same(self._seen.get(old_address) == new_address, path_text(path))
+        if old_address in self._new_addresses or new_address in self._compared_addresses:
+            require_same(self._new_addresses.get(old_address) == new_address, path_text(path))
             return
-        self._seen[old_address] = new_address
-        self._met.add(new_address)
+        self._new_addresses[old_address] = new_address
+        self._compared_addresses.add(new_address)
         first, second = h5o.open(old, path[-1]), h5o.open(new, path[-1])
         require_same(type(first) is type(second), path_text(path))
         if isinstance(first, h5d.DatasetID):

@@ -358,6 +358,7 @@ def _members(
 
 
 def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
+    """Check that a member does not exceed the limits for its size and its compression."""
     if info.flag_bits & _ENCRYPTED:
         raise probe.failure(
             "zip-encrypted",
@@ -497,6 +498,7 @@ def _walk(
     *,
     named: bool,
 ) -> Contents:
+    """Return the contents of a weights member."""
     from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
 
     with (
@@ -509,6 +511,7 @@ def _walk(
 def _arrays(
     probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
 ) -> Arrays:
+    """Return the arrays of a weights member in NumPy's format."""
     from policytool.formats.keras_archive import npz  # NumPy costs 60 ms at start
 
     with (

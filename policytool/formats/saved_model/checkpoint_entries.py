@@ -85,6 +85,7 @@ def _keys(bundle: Bundle, attribute: Attribute) -> tuple[str, ...]:
 
 
 def _children(objects: Any) -> dict[int, list[tuple[str, int]]]:
+    """Return the edges of each node to existing nodes."""
     count = len(objects.nodes)
     return {
         node: [

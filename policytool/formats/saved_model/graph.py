@@ -312,6 +312,7 @@ def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator
 
 
 def _node(message: Any) -> _Node:
+    """Return a node of a graph, with the float dtypes in its attributes."""
     attributes: dict[str, tuple[str, ...]] = {}
     engine: tuple[str, ...] | None = None
     for entry in message.attributes:

@@ -366,6 +366,10 @@ class TableReader:
         return self._texts[source, inverts]
 
     def _lines(self, number: int) -> Sequence[str] | None:
+        """
+        Return the lines of an asset; None if the asset is missing or outside of the model's
+        directory.
+        """
         assets = assets_of(self.graph)
         name = text(assets[number].filename) if 0 <= number < len(assets) else ""
         if not name or leads_out(name) or self.probe.leads_out(self.probe.path / ASSETS / name):
@@ -377,6 +381,7 @@ class TableReader:
         ).splitlines()
 
     def _values(self, operation: bytes) -> Sequence[str | int]:
+        """Return the elements of a constant, numbers or texts."""
         node = self._constants.get(operation)
         tensor = next(
             (

@@ -249,6 +249,7 @@ def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
 def _message(
     probe: Probe, file: str, kind: str
 ) -> Any:  # message classes made at run time have no static type
+    """Return a parsed protobuf file of the model."""
     from policytool.support.text import protobuf_messages  # protobuf is only for SavedModels
 
     data = probe.content(limits.PROTO_BYTES, "proto-limit", f"has a {file} of", file)
@@ -349,6 +350,7 @@ def _without_numbers(value: Json) -> Json:
 def _nodes(
     graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]
 ) -> dict[int, ObjectNode]:
+    """Return the objects of a graph by number."""
     return {
         index: ObjectNode(
             id=index,
@@ -429,6 +431,7 @@ def _ops(
 
 
 def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tuple[Trace, ...]:
+    """Return the traces of a graph; none, with an observation, if the graph exceeds a limit."""
     try:
         return _graph.traces(graph, definition)
     except _graph.GraphLimitError as error:
@@ -508,6 +511,8 @@ def _copies(objects: Any) -> frozenset[int]:
 
 
 def _signatures(graph: Any) -> Iterator[Signature]:
+    """Return the signatures of a graph, sorted by name."""
+
     def dtypes_of(tensors: Any) -> dict[str, str]:
         return {
             text(tensor.key): _dtype(tensor.value.dtype)

@@ -220,6 +220,7 @@ def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
 
 
 def _in_metadata(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """Yield the metadata of each object in ``keras_metadata.pb``."""
     numbers = set[int]()
     for node in protobuf_splice.spans(data, _NODES):
         number = 0

@@ -246,6 +246,9 @@ def once_per_network(
 
     @wraps(derive)
     def find_or_derive(network: Network, *arguments: *Arguments) -> Result:
+        """
+        Return the result for a network from its cache, after computing those of nested networks.
+        """
         pending = [network] if arguments not in results(network) else []
         while pending:
             nested_networks = [

@@ -222,6 +222,9 @@ class _Reader:
         is_model: bool,
         operation: bool,
     ) -> dict[str, Value]:
+        """
+        Return the decoded config of a layer, model or operation, without its name and its graph.
+        """
         class_name, name = called
         left_out = _GRAPH_KEYS if is_model else frozenset()
         values: dict[str, Value] = {}
@@ -273,6 +276,7 @@ class _Reader:
         return self._thing(key, serialized, f"{pointer}/config")
 
     def _thing(self, key: str, serialized: KerasObject, above: str) -> SerializedObject:
+        """Return a decoded object that is not a layer, such as an initializer."""
         class_name, registered = split_class(serialized)
         config = serialized.config
         kind = (

@@ -144,6 +144,10 @@ class _Reading:
         return [(reference, node) for reference, node in nodes if node is not None]
 
     def _inputs(self, unit: Unit, call: Call, masks: TensorValues[_Mask]) -> list[Edge]:
+        """
+        Return the edges to a call that Keras 3 adds: casts of its inputs, and the computation of
+        their masks.
+        """
         input_nodes = self._nodes(inbound(call))
         parents = [node for _, node in input_nodes]
         cast = [node for tensor, node in input_nodes if self._is_cast(unit, tensor)]

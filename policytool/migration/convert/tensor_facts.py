@@ -67,6 +67,7 @@ def network_dtypes(network: Network, measured_in: str | None = None) -> TensorDt
 
 @once_per_network
 def _network_dtypes(network: Network, measured_in: str | None) -> TensorDtypes:
+    """Return the dtypes of a network's tensors, without the cache."""
 
     def transfer(
         node: Node, call: Call | None, values: TensorValues[str | None]

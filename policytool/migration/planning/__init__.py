@@ -180,6 +180,10 @@ def _training(
 
 
 def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]:
+    """
+    Yield refusals that do not depend on policies: pickled weights, and Keras 1 layers without
+    dtypes.
+    """
     for observation in loaded.document.observations:
         if observation.code == _PICKLED:
             yield Refusal(
@@ -218,6 +222,7 @@ def unloadable(verdicts: tuple[Verdict, ...]) -> Iterator[Refusal]:
 def _still_refused(
     options: Options, edits: tuple[Edit, ...], after: tuple[Verdict, ...]
 ) -> Iterator[Refusal]:
+    """Yield a refusal if the target still fails to load the edited file."""
     if options.target is None or not edits:
         return
     verdict = next((verdict for verdict in after if verdict.loader == options.target), None)

@@ -356,6 +356,10 @@ def _retarget(
 def _requantize(
     loaded: LoadedModel, index: int, current: Policy | None, target: Policy, decisions: Decisions
 ) -> Policy | None:
+    """
+    Return the target policy for a layer; for a quantized layer, the policy of its mode. If Keras
+    does not support that, add a refusal and return None.
+    """
     if current is None or current.quantization is None:
         return target
     mode, path = current.quantization.mode, loaded.layers[index].path

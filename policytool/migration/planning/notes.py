@@ -71,6 +71,7 @@ def reads_bfloat16(loaded: LoadedModel) -> bool:
 
 
 def _layer_casts(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:
+    """Yield the casts of the layers' variables."""
     for index, tensors in loaded.placed.tensors.items():
         owner = _owner(loaded, index)
         new_dtype = decisions.variable_dtype(loaded, owner) if owner in decisions.by_site else None
@@ -102,6 +103,7 @@ def _owner(loaded: LoadedModel, index: int) -> int:
 def _cast(
     loaded: LoadedModel, decisions: Decisions, index: int, owner: int, tensor: Tensor
 ) -> Cast | None:
+    """Return the cast of a variable to its new dtype; None if it keeps its dtype."""
     name = tensor.path[-1].removesuffix(":0")
     policy = decisions.by_site[owner].policy
     class_dtype = dtype_support.variable_dtype(
@@ -277,6 +279,7 @@ def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
 def _about_exceptions(
     loaded: LoadedModel, options: Options, decisions: Decisions, to: str
 ) -> Iterator[Note]:
+    """Yield a note on layers that keep a policy other than the base policy."""
     kept = layers_to_keep(loaded, policy.policy_from_name(to), options.outputs)
     exceptions = [
         layer.path
@@ -442,6 +445,7 @@ def about_traces(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
 
 
 def _about_signatures(loaded: LoadedModel) -> Iterator[Note]:
+    """Yield a note on signatures that keep their traced dtypes."""
     signatures = loaded.signatures
     if not signatures:
         if loaded.document.format == "savedmodel":

@@ -92,7 +92,7 @@ class LossScaleVerdict:
     scale: Dynamic | Fixed | None = None
     """The loss scale of the model's policy; None for no scaling."""
 
-    others: Dynamic | Fixed | None = None
+    optimizer_scale: Dynamic | Fixed | None = None
     """The loss scale of the saved optimizer; None for no scaling."""
 
     layers: tuple[str, ...] = ()
@@ -124,7 +124,9 @@ class LossScaleVerdict:
     @property
     def consequence(self) -> str:
         """The effect on training, as part of a sentence."""
-        return _CONSEQUENCES[self.fate].format(others=scale_text(self.others), policy=self.policy)
+        return _CONSEQUENCES[self.fate].format(
+            others=scale_text(self.optimizer_scale), policy=self.policy
+        )
 
 
 def model_policy(loaded: LoadedModel) -> Policy | None:
@@ -194,14 +196,14 @@ def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
             scale=scale,
             layers=scaled,
         )
-    others = optimizer.loss_scale
-    fate_without_change = Fate.UNSCALED if scale is None else Fate.SAME
-    differs = Fate.PLAIN if others is None else Fate.OTHER
+    optimizer_scale = optimizer.loss_scale
+    fate_of_equal_scales = Fate.UNSCALED if scale is None else Fate.SAME
+    fate_of_other_scales = Fate.PLAIN if optimizer_scale is None else Fate.OTHER
     return LossScaleVerdict(
-        fate=fate_without_change if scale == others else differs,
+        fate=fate_of_equal_scales if scale == optimizer_scale else fate_of_other_scales,
         policy=policy.name,
         scale=scale,
-        others=others,
+        optimizer_scale=optimizer_scale,
         layers=scaled,
     )
 
@@ -243,6 +245,7 @@ def _is_explicit(policy: Policy) -> bool:
 
 
 def _wrap_code(scale: Dynamic | Fixed | None) -> str:
+    """Return the code that wraps an optimizer with a loss scale."""
     match scale:
         case Fixed(value=value):
             return (
@@ -440,6 +443,7 @@ def _lost_its_wrapper(loaded: LoadedModel, before: Json, dialect: Dialect) -> bo
 
 
 def _fix_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
+    """Write the loss-scaling wrapper that a Keras 3 config lacks, or add a note about it."""
     if keep:
         _wrap(
             work,
@@ -504,6 +508,7 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
 
 
 def _dialect(loaded: LoadedModel) -> Dialect:
+    """Return how the library of a file writes optimizers."""
     root = loaded.document.config
     module = root.get("module") if isinstance(root, dict) else None
     package = (

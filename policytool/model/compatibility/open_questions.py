@@ -219,6 +219,7 @@ def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
 
 
 def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield a doubt about layers that follow a model with a list of outputs in a Sequential."""
     unmeasured = [
         name for name in evidence.traits.behind_models if layer_facts(name).list_of_one != "fails"
     ]

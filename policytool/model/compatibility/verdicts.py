@@ -91,6 +91,7 @@ def _verdict(
     built_in: Sequence[tuple[ObjectGroup, Mapping[str, known_arguments.Objection]]],
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
+    """Return the verdict of one release, from the rows, classes and doubts that concern it."""
     causes = [
         Cause(kind=row.kind, reason=row.reason) for row in matching_rows if loader in row.releases
     ]

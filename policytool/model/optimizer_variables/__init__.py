@@ -125,6 +125,7 @@ def read_state(
 def _state_in_archive(
     loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
 ) -> OptimizerState | None:
+    """Return the state in an archive, whose variables have only numbers."""
     groups: dict[Path, dict[int, Tensor]] = {}
     for tensor in loaded.document.tensors or ():
         if tensor.path[0] == STATE and tensor.path[-1].isdigit():
@@ -238,6 +239,7 @@ def _state_by_position(
     trainable: Sequence[Tensor],
     own: Sequence[Tensor] = (),
 ) -> OptimizerState:
+    """Return a state whose variables are in the order of the release."""
     if len(stored) != len(expected_positions) or any(
         tensor.shape != position.shape
         for tensor, position in zip(stored, expected_positions, strict=False)

@@ -118,6 +118,10 @@ def sites(document: Document) -> tuple[Site, ...]:
 
 
 def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, depth: int) -> None:
+    """
+    Add the layer of a node and all layers below it; a node that was already added gets another
+    path.
+    """
     walk.count_use()
     if excess := limits.LAYER_DEPTH.exceeded_message(depth, counting=True):
         raise LimitError(f"its object graph nests layers to a depth of {excess}")

@@ -379,6 +379,7 @@ def _by_paths(
 def _storage_paths(
     document: Document, sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]]
 ) -> dict[tuple[str, ...], int]:
+    """Return the layer of each place in a ``.keras`` archive at which variables can be stored."""
     stored = _stored_names(document)
     places: dict[tuple[str, ...], int] = {}
     pending: list[tuple[int, tuple[str, ...]]] = [(0, ())] if sites else []

@@ -255,6 +255,7 @@ def gradients_from_json(record: Mapping[str, Any]) -> Gradients:
 
 
 def _recorded_scale(record: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
+    """Return the loss scale in a record of the child process."""
     match record:
         case {"kind": "fixed", "value": float() | int() as value}:
             return Fixed(value=float(value))

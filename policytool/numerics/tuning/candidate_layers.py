@@ -241,6 +241,7 @@ def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
 
 
 def _evidence_of_calls(calls: list[LayerCall]) -> LayerEvidence:
+    """Return the measurements of the calls of one layer."""
     outputs = [output for call in calls for output in call.outputs]
     measured = [output.accumulated for output in outputs if output.accumulated is not None]
     error = max(map(origins.own_error, calls), default=math.inf)

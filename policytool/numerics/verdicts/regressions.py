@@ -113,6 +113,7 @@ def earlier_check(file: str, text: bytes) -> EarlierCheck:
 
 
 def _check(file: str, value: Json) -> EarlierCheck:
+    """Return the check in the JSON of a report."""
     report = _object(value, "the report")
     if report.get("version") != VERSION or "check" not in report:
         raise _UnsupportedReport(f"it contains no check of version {VERSION}")

@@ -264,6 +264,9 @@ class Artifacts(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
             )
 
     def _listing(self, place: str) -> dict[str, Entry]:
+        """
+        Return the entries of a directory by name, from the cache if they were requested before.
+        """
         if place not in self._listings:
             files = self.server.answer(_ARTIFACTS_API, {"path": self.place(place)}).get("files", [])
             if not isinstance(files, list):
@@ -388,6 +391,7 @@ class ArtifactReader:
 
 
 def _write(path: RemotePath, file: BinaryIO, block: bytes) -> None:
+    """Write a block to a temporary file, or raise an error about its directory."""
     try:
         file.write(block)
         file.flush()

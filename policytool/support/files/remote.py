@@ -91,6 +91,7 @@ def member_fetcher(
 
 
 def _inflate(path: RemotePath, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
+    """Return a compressed member of an archive as a temporary file."""
     import tempfile
     import zlib
 
@@ -321,6 +322,7 @@ class Session:
             oldest.drop(first)
 
     def _registered_system(self, path: RemotePath) -> Any:  # noqa: ANN401  # as above
+        """Return the file system of a registered model."""
         from fsspec.implementations.dirfs import DirFileSystem
 
         from policytool.support.files.mlflow_registry import find_files
@@ -347,6 +349,7 @@ class Session:
                 finalizer.detach()
 
     def _archive_system(self, path: RemotePath, archive: AnyPath) -> Any:  # noqa: ANN401  # as above
+        """Return the file system of an archive, which is opened once."""
         try:
             opened = (
                 self.own(self._open_local(archive))
@@ -402,6 +405,7 @@ def _bounded_place(path: RemotePath, system: Any) -> str:  # noqa: ANN401  # as 
 
 
 def _check_package(path: RemotePath) -> None:
+    """Check that the package for a protocol is installed."""
     package = PACKAGES[path.protocol]
     if find_spec("fsspec") is None or find_spec(package) is None:
         command = _INSTALLED.get(package, f"'policytool[remote]' {package}")

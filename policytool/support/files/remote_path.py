@@ -510,6 +510,7 @@ def status_from(entry: Mapping[str, Any]) -> Status:
 
 
 def _size(raw_size: object) -> int | None:
+    """Return the size of a file, from the value of a backend; None if unknown."""
     if raw_size is None:
         return None
     try:

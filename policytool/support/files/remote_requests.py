@@ -256,6 +256,7 @@ def _stop(thread: threading.Thread) -> None:
 
 
 def _cancel_tasks() -> None:
+    """Cancel all tasks in the event loop of fsspec."""
     asyn = sys.modules.get("fsspec.asyn")
     loop = asyn.loop[0] if asyn is not None else None
     if loop is None or not crash_guard.is_own():

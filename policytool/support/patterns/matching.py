@@ -191,6 +191,7 @@ class _Builder:
     def _part(
         self, code: ParseTree, value: ParseTree, flags: int, after: int, *, backwards: bool
     ) -> int:
+        """Return the first state of one parsed part of a pattern."""
         if code is codes.BRANCH:
             return self._add(
                 None,

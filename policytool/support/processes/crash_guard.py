@@ -281,7 +281,7 @@ def split() -> Lost | None:
     (_process.lines,) = _LINES.unpack_from(_process.shared, _MARKS)
     interrupts.share(list_of_copy)
     interrupts.clear()
-    if ending.asked is not None or -code in before:
+    if ending.first_signal_time is not None or -code in before:
         interrupts.begin_shutdown()
         raise KeyboardInterrupt
     return _read_loss(_process.shared, crash(-code))
@@ -293,7 +293,7 @@ class _Ending:
     def __init__(self, child: int) -> None:
         """Prepare to forward signals to a copy of this process."""
         self._child = child
-        self.asked: float | None = None
+        self.first_signal_time: float | None = None
         """When the first signal arrived."""
 
     def pass_on(self, number: int, _frame: FrameType | None) -> None:
@@ -305,14 +305,14 @@ class _Ending:
         waits. This signal does not kill the copy, unless an interrupt has arrived.
         """
         if number == signal.SIGALRM:
-            if self.asked is not None and not is_marked(Mark.FINISHING):
+            if self.first_signal_time is not None and not is_marked(Mark.FINISHING):
                 os.kill(self._child, signal.SIGKILL)
-        elif self.asked is None:
-            self.asked = time.monotonic()
+        elif self.first_signal_time is None:
+            self.first_signal_time = time.monotonic()
             os.kill(self._child, number)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
             signal.setitimer(signal.ITIMER_REAL, interrupts.GRACE)
-        elif time.monotonic() - self.asked >= interrupts.TOGETHER:
+        elif time.monotonic() - self.first_signal_time >= interrupts.TOGETHER:
             os.kill(self._child, signal.SIGKILL)
 
 

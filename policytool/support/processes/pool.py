@@ -395,6 +395,7 @@ class Pool:
             raise WorkerError("no-worker", message, details=crash.details, ended=True)
 
     def _start(self) -> _Worker:
+        """Start a worker process."""
         # -P: no module may be imported from the working directory, which is not trusted.
         try:
             child = Child(
@@ -438,6 +439,7 @@ def _send(worker: _Worker, line: bytes) -> None:
 
 
 def _crash(child: Child) -> Crash:
+    """Return the failure of a worker that ended."""
     if excess := limits.ANSWER_BYTES.exceeded_message(child.longest_line, counting=True):
         return Crash(code="worker-limit", how=f"returned {excess}")
     how = child.how_it_ended()

@@ -274,6 +274,7 @@ def _count(name: str, data: bytes, most: int) -> int:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the number at a position, and the position after it."""
     value = data[position]
     if value < _MORE:
         return value, position + 1

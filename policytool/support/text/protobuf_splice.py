@@ -181,6 +181,7 @@ def _length_growth(span: Span, growth: int) -> int:
 
 
 def _read_varint(data: bytes | memoryview, position: int, stop: int) -> tuple[int, int]:
+    """Return the number at a position, and the position after it."""
     value = 0
     for step in range(_LONGEST_VARINT):
         if position + step >= stop:

@@ -259,6 +259,7 @@ class _Composer:
                 root = finished
 
     def _begin(self, event: Any, kind: Kind) -> None:  # noqa: ANN401  # an event of PyYAML
+        """Begin a collection, to which the next nodes belong."""
         if len(self._open) >= self._deepest:
             raise _too_deep()
         node = YamlNode(kind=kind, tag=event.tag, anchor=event.anchor, flow=bool(event.flow_style))
@@ -268,6 +269,7 @@ class _Composer:
         _check_tag(node, event.start_mark.line)
 
     def _close_node(self, event: Any) -> YamlNode:  # noqa: ANN401  # an event of PyYAML
+        """Return the collection that ends, with its size and depth measured."""
         node, below = self._open.pop()
         line = event.start_mark.line
         if node.kind == "mapping":
@@ -289,6 +291,7 @@ class _Composer:
         return node
 
     def _scalar(self, event: Any) -> YamlNode:  # noqa: ANN401  # an event of PyYAML
+        """Return the node of a scalar."""
         from yaml.nodes import ScalarNode
 
         node = YamlNode(
@@ -338,6 +341,7 @@ class _Composer:
         return python_scalar
 
     def _alias(self, event: Any) -> YamlNode:  # noqa: ANN401  # an event of PyYAML
+        """Return the node of an alias, whose target must be complete."""
         target = self._anchors.get(event.anchor)
         line = event.start_mark.line + 1
         if target is None:
@@ -400,6 +404,7 @@ def _check_tag(node: YamlNode, line: int) -> None:
 
 
 def _foreign(tag: str, line: int) -> YamlError:
+    """Return the error for a tag that is not plain data."""
     if tag == f"{_CORE}merge":
         return YamlError(
             "yaml-tag", f"has a merge key (<<) at line {line + 1}, which to_yaml() never writes"

@@ -63,8 +63,9 @@ def repeat_call(tf: Any, reference: Call, candidate: Call, make: Callable[..., A
 
 def repeat_call_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
     """
-    Return the outputs of a reference's layer for its own inputs, rounded to the dtypes of the
-    candidate's inputs; None if nothing is rounded, or the calls have different numbers of tensors.
+    Return the outputs of a reference's layer for the inputs of the reference, rounded to the dtypes
+    of the candidate's inputs. None if no input is rounded, or if the calls have different numbers
+    of tensors.
     """
     nest, is_tensor = tf.nest, tf.is_tensor
     flat = nest.flatten((reference.args, reference.kwargs))
@@ -93,10 +94,10 @@ def is_rounded(leaf: Any, other: Any) -> bool:
 
 def can_be_called_again(tape: Tape, call: Call) -> bool:
     """
-    Return whether a second call of a layer is useful and has no side effects.
+    Return whether a layer can be called a second time to measure it.
 
-    Models are excluded: their layers are measured. A layer that keeps a state between calls would
-    return other values for the next batch.
+    Models are excluded, because their layers are measured, and so are layers with a state, which
+    would return other values for the next batch.
     """
     operations = tape.graph.get_operations()[call.start : call.stop]
     keeps_state = getattr(call.layer, "stateful", False) or any(
@@ -106,15 +107,13 @@ def can_be_called_again(tape: Tape, call: Call) -> bool:
 
 
 def _like(tf: Any, tensor: Any, other: Any, masks: Mapping[int, Any]) -> Any:
-    """
-    Return a tensor cast to another tensor's dtype, with the mask that it had as a layer's input.
-    """
+    """Return a tensor cast to the dtype of another tensor, with the mask of the layer's input."""
     cast = tensor if tensor.dtype == other.dtype else tf.cast(tensor, other.dtype)
     return _masked(cast, tensor, masks)
 
 
 def _through(tf: Any, tensor: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
-    """Return a tensor in its own dtype, with its values rounded to another dtype."""
+    """Return a tensor whose values are rounded to another dtype; its own dtype is unchanged."""
     return _masked(tf.cast(tf.cast(tensor, dtype), tensor.dtype), tensor, masks)
 
 
@@ -158,7 +157,7 @@ class Diagnosis:
         """Tensors by name, with the row of the innermost call that made each."""
 
     def entering(self, row: Row) -> Trace:
-        """Return the trace of a call's inputs, before the call is made."""
+        """Return the trace of a call's inputs. This is called before the layer is."""
         trace = Trace()
         reference_inputs, candidate_inputs = (
             self._comparisons.tensors((call.args, call.kwargs))
@@ -183,8 +182,8 @@ class Diagnosis:
 
     def split(self, trace: Trace, row: Row, isolated: Any) -> None:
         """
-        Measure how much of the error of an isolated call, which gave ``isolated``, is from the
-        rounding of its inputs, and how much from the call itself.
+        Measure which part of the error of an isolated call is from the rounding of its inputs, and
+        which is from the call itself. ``isolated`` are the outputs of that call.
         """
         rounded = repeat_call_rounded(self.tf, row.reference, row.candidate)
         if rounded is not None:
@@ -192,7 +191,7 @@ class Diagnosis:
             trace.own = self._comparisons.each(rounded, isolated)
 
     def _producers(self, tensors: Sequence[Any]) -> list[int]:
-        """Return the rows whose outputs these tensors are, or are computed from."""
+        """Return the rows whose outputs these tensors are, or from which they are computed."""
         row_numbers: set[int] = set()
         visited: set[Any] = set()
         pending = list(tensors)
@@ -394,8 +393,8 @@ class Pair:
 
     def output_names(self) -> list[str]:
         """
-        Return a name for each tensor of the model's own outputs: the model's names, the keys of a
-        dict, else numbers.
+        Return a name for each tensor of the model's outputs: the name in the model, the key of a
+        dict, or otherwise a number.
         """
         outputs = self._tapes[1].calls[self.rows[-1].candidate.key].outputs
         count = len(self._comparisons.tensors(outputs))
@@ -475,7 +474,7 @@ class Pair:
     ) -> list[int | None] | None:
         """
         Call the candidate's layer again on the reference's inputs, and return the numbers of the
-        comparisons; None if it cannot be called.
+        comparisons; None if the layer cannot be called again.
         """
         start = tape.size()
         with tape.pause():
@@ -518,8 +517,9 @@ class Pair:
 
     def _model_call(self) -> Row:
         """
-        Return the calls of the models themselves, which end after all others. All of their outputs
-        must be compared, because the verdict is about them.
+        Return the calls of the models themselves, which end after all others.
+
+        All of their outputs must be compared, because the verdict is about them.
 
         :raises Refused: if the models have no outputs, or outputs that differ in number or shape.
         """

@@ -149,6 +149,8 @@ class Tape:
             self.paused = before
 
     def _wrap_call(self, original: Any, layers: type, *, is_layer: bool) -> Any:
+        """Return a replacement for the method that calls a layer, which records the call."""
+
         @functools.wraps(
             original
         )  # AutoGraph goes by the module of what is called, and leaves a Keras' own alone
@@ -167,8 +169,8 @@ class Tape:
 
     def _is_symbolic(self, arguments: Any) -> bool:
         """
-        Return whether a layer is called with symbolic tensors to build a model, as in the call of a
-        Sequential without an input shape.
+        Return whether a layer is called with symbolic tensors to build a model. This occurs in the
+        call of a Sequential without an input shape.
         """
         flat = self.library.tf.nest.flatten(arguments)
         return any(
@@ -359,8 +361,8 @@ def _called_graphs(operation: Any) -> list[Any]:
 
 def _turns(operation: Any) -> int:
     """
-    Return the number of iterations of a loop: one for each element of the longest list that it
-    iterates over, such as an RNN's sequence.
+    Return the number of iterations of a loop: the length of the longest list that it iterates over,
+    such as the sequence of an RNN.
     """
     lists = [tensor.op for tensor in operation.inputs if tensor.op.type == _LIST]
     return max(
@@ -369,7 +371,7 @@ def _turns(operation: Any) -> int:
 
 
 def _own(operation: Any) -> int:
-    """Return the depth of an operation without the functions that it calls."""
+    """Return the reduction depth of an operation, without the functions that it calls."""
     kind = operation.type
     shapes = [_dims(tensor) for tensor in operation.inputs]
     if kind == "MatMul":
@@ -420,7 +422,8 @@ def _product_depth(shapes: list[list[int]], first: bool, second: bool) -> int:  
 
 def _along(operation: Any) -> int:
     """
-    Return the size of the axis of a running sum; the largest size if the axis is not constant.
+    Return the size of the axis along which an operation sums; the largest size of the tensor if the
+    axis is not constant.
     """
     from tensorflow.python.framework import tensor_util
 
@@ -453,14 +456,14 @@ _DRAWING = ("Multinomial", "Random", "TruncatedNormal")
 
 
 def draws(kind: str) -> bool:
-    """Return whether ops of a type draw numbers."""
+    """Return whether ops of a type draw random numbers."""
     return any(word in kind for word in _DRAWING)
 
 
 def drawing_layers(pair: Pair) -> list[str]:
     """
-    Return the paths of the layers that draw random numbers on which the compared outputs depend; a
-    GRU of Keras 3 also draws masks that it does not use.
+    Return the paths of the layers that draw random numbers on which the compared outputs depend. A
+    GRU of Keras 3 also draws masks that it does not use; it does not count.
     """
     outputs = [tensor.op for tensor in pair.graph.outputs]
     needed = set(reachable(outputs, lambda op: [tensor.op for tensor in op.inputs]))

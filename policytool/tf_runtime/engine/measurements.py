@@ -277,7 +277,10 @@ class Measured(NamedTuple):
     """
 
     def merge(self, other: Measured) -> Measured:
-        """Return the numbers over the batches of both; the changes already cover both."""
+        """
+        Return the measurements over the batches of both. Changes are counted in the same object, so
+        they already include both.
+        """
         return Measured(
             np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
             self.histograms + other.histograms,
@@ -294,8 +297,8 @@ class LayerRows:
         self.fed = fed
         rows = sum(fed.rows)
         self.count = EXPLAINED_ROWS if explains else LAYER_ROWS
-        self.is_partial = fed.told["kind"] == "given" and rows >= LEAST_ROWS and rows > self.count
-        fed.told["layer_rows"] = None
+        self.is_partial = fed.report["kind"] == "given" and rows >= LEAST_ROWS and rows > self.count
+        fed.report["layer_rows"] = None
 
     @property
     def specs(self) -> Any:
@@ -323,7 +326,7 @@ class LayerRows:
                 rows = remaining
             remaining -= rows
             yield batch
-        self.fed.told["layer_rows"] = self.count - remaining
+        self.fed.report["layer_rows"] = self.count - remaining
 
     def _mapped(self, change: Callable[[Any], Any], nested: Any) -> Any:
         return self._tf.nest.map_structure(change, nested)
@@ -351,7 +354,7 @@ def measure_batches(
     total: Measured | None = None
     first_nonfinite_rows: dict[int, int] = {}
     for number, batch in enumerate(fed.batches):
-        step("batch {} of {}".format(number + 1, fed.told["batches"]))
+        step("batch {} of {}".format(number + 1, fed.report["batches"]))
         vectors, histograms, outputs = run(batch)
         if metrics is not None:
             metrics.update(*outputs)

@@ -146,7 +146,7 @@ class OutputChanges:
             self._compare(reference[usable].astype("float64"), candidate[usable].astype("float64"))
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything by name."""
+        """Return all counts by name."""
         return {
             "samples": self.samples,
             "compared": self.compared,
@@ -212,6 +212,7 @@ class OutputChanges:
         self.open_values += int(((reference > _OPEN[0]) & (reference < _OPEN[1])).sum())
 
     def _compare(self, reference: Any, candidate: Any) -> None:
+        """Count the changes of one batch for each kind of output that the values allow."""
         rows = _rows(reference), _rows(candidate)
         self.rows += rows[0].size // rows[0].shape[-1]
         if self.moments is None:
@@ -293,7 +294,7 @@ class Shares:
     """The largest share."""
 
     def update(self, changed: Any) -> None:
-        """Add a batch: for each sample, which of its rows changed, or the share that did."""
+        """Add a batch, with the changed rows of each sample, or their share."""
         shares = changed.reshape(len(changed), -1).mean(1, dtype="float64")
         self.samples += len(shares)
         self.changed += int((shares > 0).sum())
@@ -306,16 +307,16 @@ class Moments:
     """The errors of the channels of an output, and how far their values spread."""
 
     def __init__(self, first: Any) -> None:
-        """``first`` is the first batch of the reference, which the sums are relative to."""
+        """``first`` is the first batch of the reference, whose mean the sums are relative to."""
         self.channels = first.shape[-1] if first.ndim > 1 else 1
-        self.is_told_apart = self.channels <= CHANNELS
-        self._origin = self._flat(first).mean((0, 1))
+        self.has_separate_channels = self.channels <= CHANNELS
+        self._reference_mean = self._flat(first).mean((0, 1))
         self._count = 0
         self._sum: Any = np.zeros(self.channels)
         self._squares: Any = np.zeros(self.channels)
         self._errors: Any = np.zeros(self.channels)
-        self._worst: Any = np.zeros(self.channels if self.is_told_apart else 1)
-        self._fourth: Any = np.zeros(self.channels if self.is_told_apart else 1)
+        self._worst: Any = np.zeros(self.channels if self.has_separate_channels else 1)
+        self._squared_errors: Any = np.zeros(self.channels if self.has_separate_channels else 1)
         self._samples = 0
 
     def update(self, reference: Any, candidate: Any) -> None:
@@ -325,26 +326,26 @@ class Moments:
         first, second = self._flat(reference), self._flat(candidate)
         self._count += first.shape[0] * first.shape[1]
         self._samples += len(first)
-        centred = first - self._origin
+        centred = first - self._reference_mean
         self._sum += centred.sum((0, 1))
         self._squares += np.square(centred).sum((0, 1))
         errors = np.square(second - first).sum(1)
         self._errors += errors.sum(0)
-        if not self.is_told_apart:
+        if not self.has_separate_channels:
             errors = errors.sum(1, keepdims=True)
         self._worst = np.maximum(self._worst, errors.max(0))
-        self._fourth += np.square(errors).sum(0)
+        self._squared_errors += np.square(errors).sum(0)
 
     def to_json(self) -> list[dict[str, float]]:
         """
-        Return, for each channel or for all together, the sum of squared errors, that of the worst
-        sample, that of the squares of each sample's sum, and the sum of squared distances of the
-        reference's values from their mean.
+        Return four sums for each channel, or for all channels together: the squared errors of all
+        samples, those of the worst sample, the squares of each sample's sum, and the squared
+        distances of the reference's values from their mean.
         """
         squared_distances = np.maximum(self._squares - np.square(self._sum) / self._count, 0)
-        size = np.abs(self._origin + self._sum / self._count)
+        size = np.abs(self._reference_mean + self._sum / self._count)
         errors = self._errors
-        if not self.is_told_apart:
+        if not self.has_separate_channels:
             errors, squared_distances, size = (
                 errors.sum(keepdims=True),
                 squared_distances.sum(keepdims=True),
@@ -354,7 +355,7 @@ class Moments:
             {
                 "error": float(errors[place]),
                 "worst": float(self._worst[place]),
-                "squares": float(self._fourth[place]),
+                "squares": float(self._squared_errors[place]),
                 "spread": float(squared_distances[place]),
                 "mean": float(size[place]),
                 "values": self._count,
@@ -363,18 +364,21 @@ class Moments:
         ]
 
     def _join(self) -> None:
-        """Make all channels one; the squares of samples' sums are at most those that follow."""
-        origin = self._origin.mean()
-        shift = self._origin - origin
+        """
+        Combine all channels into one. The sum of the squares of the samples' sums is then an upper
+        bound.
+        """
+        origin = self._reference_mean.mean()
+        shift = self._reference_mean - origin
         squares = self._squares + 2 * shift * self._sum + self._count * np.square(shift)
         self._squares = squares.sum(keepdims=True)
         self._sum = (self._sum + self._count * shift).sum(keepdims=True)
-        self._origin = np.full(1, origin)
+        self._reference_mean = np.full(1, origin)
         self._errors = self._errors.sum(keepdims=True)
         self._worst = self._worst.sum(keepdims=True)
-        self._fourth = np.square(np.sqrt(self._fourth).sum(keepdims=True))
+        self._squared_errors = np.square(np.sqrt(self._squared_errors).sum(keepdims=True))
         self._count *= self.channels
-        self.channels, self.is_told_apart = 1, True
+        self.channels, self.has_separate_channels = 1, True
 
     def _flat(self, array: Any) -> Any:
         """Return values as samples, positions and channels."""
@@ -382,7 +386,7 @@ class Moments:
 
 
 def _unmatched_share(reference: Any, candidate: Any) -> Any:
-    """Return one less the intersection over the union of each sample; 0 for two empty masks."""
+    """Return 1 minus the intersection over union of each sample; 0 for two empty masks."""
     flat = [mask.reshape(len(mask), -1) for mask in (reference, candidate)]
     union = (flat[0] | flat[1]).sum(1)
     both = (flat[0] & flat[1]).sum(1)

@@ -51,9 +51,8 @@ class Trials:
         step: Callable[[str], None],
     ) -> None:
         """
-        Load the reference and run it.
-
-        ``device`` is a name and what :func:`..devices.list_devices` has about it.
+        Load the reference and run it. ``device`` is a name, with its facts from
+        :func:`..devices.list_devices`.
 
         :raises Refused: if the reference cannot be loaded or called.
         """
@@ -150,7 +149,9 @@ class Trials:
         return [*batches, *extra]
 
     def _own_vectors(self, outputs: Sequence[Any]) -> Any:
-        """Return a vector for each output compared with itself, which counts its NaN."""
+        """
+        Return the vectors of outputs that are compared with themselves, which count their NaN.
+        """
         return np.stack(
             [tensor_errors.compare_tensors(self.tf, tensor, tensor).numpy() for tensor in outputs]
         )
@@ -247,7 +248,7 @@ class Trials:
         return {
             "device": self.about,
             "signature": None,
-            "inputs": self.fed.told,
+            "inputs": self.fed.report,
             "missing": [],
             "fallbacks": [],
             "unmatched": [],

@@ -107,11 +107,11 @@ def smallest_factor(
     run: Callable[[float], Outcome], most: float
 ) -> tuple[float, float | None, Any]:
     """
-    Return the largest factor that was tried and does not overflow, the smallest that does, and
-    where it does so first; None for both if none does.
+    Return the largest tried factor without an overflow, the smallest with one, and the first
+    overflow at that factor; None for the last two if no factor causes an overflow.
 
-    An overflow at one factor is taken for one at every larger factor, so that each try halves the
-    interval. Factors have two digits, and reports can print those that were tried.
+    An overflow at a factor is assumed for every larger factor, so that each trial halves the
+    interval. Factors have two digits, so that reports can print the tried ones.
     """
     passing, overflowing = 1.0, most
     outcome = run(most)
@@ -163,9 +163,11 @@ def first_overflow(rows: Sequence[Row], vectors: Any) -> Any:
 
 
 def scale_batch(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -> Any:
-    """Return a batch whose float inputs are multiplied, but where sequences are padded."""
+    """Return a batch whose float inputs are multiplied, except for the padding of sequences."""
 
     def multiply_leaf(leaf: Any, padding: float | None) -> Any:
+        """Return a tensor of the batch after multiplying its floats."""
+
         def change(values: Any) -> Any:
             if not values.dtype.is_floating:
                 return values  # where the values of a sparse or ragged tensor are
@@ -196,6 +198,6 @@ def _largest(tf: Any, recipes: Sequence[Recipe], batch: Any) -> float:
 
 
 def _rounded(value: float, rounding: Callable[[float], int]) -> float:
-    """Return a positive number in two digits."""
+    """Return a positive number rounded to two digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float("{:.2g}".format(rounding(value / unit) * unit))

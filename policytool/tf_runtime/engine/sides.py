@@ -33,8 +33,8 @@ _STEP_ERROR = 1 / math.sqrt(12)
 
 def compute_unquantized(library: Library, model: Any) -> int:
     """
-    Make the layers of a model compute with the stored weights, dequantised, and with unrounded
-    inputs; return the number of layers that would otherwise round.
+    Make the layers of a model compute with their stored weights after dequantization, and with
+    unrounded inputs. Return the number of layers that would otherwise round their inputs.
     """
     changed = 0
     for _, layer in paths(model):
@@ -65,7 +65,7 @@ def weight_rounding(reference: Any, candidate: Any) -> float:
 
 
 def _relative(integers: Any) -> float:
-    """Return the error of rounding to integers, relative to them; 0 where all of them are zero."""
+    """Return the relative error of rounding to integers; 0 if all integers are zero."""
     mean_square = float(np.mean(np.square(integers, dtype="float32"))) if integers.size else 0.0
     return _STEP_ERROR / math.sqrt(mean_square) if mean_square else 0.0
 
@@ -89,7 +89,7 @@ def _unpacked(array: Any) -> Any:
 
 
 def _source(layer: Any) -> str:
-    """Return the name of the policy that a layer had before it was quantised."""
+    """Return the name of the policy that a layer had before it was quantized."""
     compute, variable = layer.compute_dtype, layer.variable_dtype
     return str(compute) if compute == variable else "mixed_{}".format(compute)
 
@@ -121,7 +121,7 @@ class Sides:
         """The number of quantised layers of the reference that compute dequantised."""
 
     def library(self, family: str) -> Library:
-        """Return the library of one family, with the user's classes known to it."""
+        """Return the library of a family, in which the user's classes are registered."""
         if family not in self.libraries:
             library = Library(family)
             library.register(self.job["custom_objects"], self.job["registered"], self.job["needed"])
@@ -142,7 +142,7 @@ class Sides:
 
     @property
     def made_up(self) -> bool:
-        """Whether the weights are drawn at random, for each side by itself."""
+        """Whether the weights of each side are random."""
         return all(
             self.job[name]["how"] == "config" and self.job[name]["weights"] is None
             for name in ("reference", "candidate")

@@ -84,9 +84,10 @@ class LibraryMetric:
 
     def result(self) -> float:
         """
-        Return the value over all batches; NaN if predictions are not finite and it has none.
+        Return the value over all batches; NaN if it is undefined because predictions are not
+        finite.
 
-        :raises Refused: if the metric is not one number.
+        :raises Refused: if the metric is not a single number.
         """
         if self._undefined:
             return math.nan
@@ -296,7 +297,7 @@ class TaskMetrics:
 
     def skip(self, reference: Sequence[Any]) -> None:
         """
-        Pass over the labels of a batch that does not count.
+        Skip the labels of a batch that does not count.
 
         :raises Refused: if the labels have too few rows.
         """
@@ -308,7 +309,7 @@ class TaskMetrics:
         """
         Return the metric over all batches, as JSON.
 
-        :raises Refused: if labels are left, or the metric has no value.
+        :raises Refused: if there are labels without predictions, or the metric has no value.
         """
         for name, start in self._start.items():
             if start != len(self.labels[name]):
@@ -361,7 +362,10 @@ class TaskMetrics:
         return labels[start : start + count]
 
     def _add(self, name: str, start: int, arrays: Sequence[Any]) -> None:
-        """Add rows with labels from ``start`` on: those of a block wait until it is whole."""
+        """
+        Add rows whose labels begin at ``start``. The rows of a block wait until the block is
+        complete.
+        """
         total, count, place = len(self.labels[name]), len(arrays[0]), 0
         while place < count:
             block = (start + place) * BLOCKS // total
@@ -374,7 +378,10 @@ class TaskMetrics:
             place = end
 
     def _count(self, name: str) -> None:
-        """Add waiting rows to the metric over all rows, and to those that omit another block."""
+        """
+        Add the waiting rows to the metric over all rows, and to the metrics that each leave out
+        another block.
+        """
         if not self._kept[name][0]:
             return
         rows, *arrays = (np.concatenate(kept) for kept in self._kept[name])

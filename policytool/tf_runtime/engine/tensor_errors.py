@@ -65,6 +65,7 @@ def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]
     sum_dtype = tf.float64 if tf.float64 in (reference.dtype, candidate.dtype) else tf.float32
 
     def add_part(reference_part: Any, candidate_part: Any, total: Any) -> Any:
+        """Return the total with a part added."""
         first, second = tf.cast(reference_part, sum_dtype), tf.cast(candidate_part, sum_dtype)
         error = first - second
         sums = tf.stack([tf.nn.l2_loss(error), tf.nn.l2_loss(first), tf.nn.l2_loss(second)])
@@ -105,8 +106,8 @@ def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]
 
 def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
     """
-    Return the vector for any values: in float64, over the pairs in which both are finite, with
-    everything else counted.
+    Return the vector for any values. It is computed in float64 over the pairs in which both values
+    are finite; all other values are counted.
     """
     smallest = 2.0**-1022 if reference.dtype == tf.float64 else 2.0**-126
 
@@ -114,6 +115,7 @@ def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
         return tf.reduce_sum(tf.cast(mask, tf.float64))
 
     def add_part(reference: Any, candidate: Any, total: Any) -> Any:
+        """Return the total with a part added, whose values may be infinite or NaN."""
         first, second = _values(tf, reference), _values(tf, candidate)
         finite = tf.math.is_finite(first), tf.math.is_finite(second)
         both = tf.logical_and(*finite)
@@ -229,11 +231,11 @@ def _count_lost_values(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
 
 def _classes(tf: Any, tensor: Any) -> tuple[Any, Any]:
     """
-    Return a mask of zeros, and a mask of zeros and subnormal values, both derived from the bits
-    because CPU kernels treat subnormal numbers as zero.
+    Return a mask of zeros, and a mask of zeros and subnormal values.
 
-    For longer floats, the bits are made into floats that no kernel treats as zero: an exponent
-    with no fraction, and a fraction with the exponent of 1.
+    Both are derived from the bits, because CPU kernels treat subnormal numbers as zero. For long
+    floats, the bits are made into floats that no kernel treats as zero: an exponent with no
+    fraction, and a fraction with the exponent of 1.
     """
     name, fraction, exponent = BITS[tensor.dtype.name]
     integers = getattr(tf, name)
@@ -255,7 +257,8 @@ def _classes(tf: Any, tensor: Any) -> tuple[Any, Any]:
 
 def _values(tf: Any, tensor: Any) -> Any:
     """
-    Return a tensor as float64, the subnormal numbers of float32 and bfloat16 made of their bits.
+    Return a tensor as float64. Subnormal numbers of float32 and bfloat16 are computed from their
+    bits.
     """
     float64_values = tf.cast(tensor, tf.float64)
     if tensor.dtype not in (tf.float32, tf.bfloat16):
@@ -308,11 +311,10 @@ SUMS = ("squared_error", "squared_reference", "squared_candidate")
 def compare_tensors(tf: Any, reference: Any, candidate: Any) -> Any:
     """
     Return the reductions of two tensors of one shape, as a float64 vector in the order of FIELDS;
-    within a ``tf.function``.
+    within a ``tf.function``. Tensors other than floats of 16 to 64 bits are only compared for
+    equality.
 
-    What is no float of 16 to 64 bits is compared for equality alone.
-
-    :raises ValueError: for shapes of which it is known that they differ.
+    :raises ValueError: for shapes that are known to differ.
     """
     reference.shape.assert_is_compatible_with(candidate.shape)
     if not {reference.dtype.name, candidate.dtype.name} <= set(BITS):
@@ -338,7 +340,9 @@ def merge(first: Any, second: Any) -> Any:
 
 
 def to_json(vector: Any) -> dict[str, float | int | None]:
-    """Return the reductions by name: counts as whole numbers, None for what was not measured."""
+    """
+    Return the reductions by name: counts as integers, and None for values that were not measured.
+    """
     reductions: dict[str, float | int | None] = {}
     for name, value in zip(FIELDS, np.asarray(vector, "float64").tolist()):
         is_count = name not in (*SUMS, *LARGEST, *PAIR)
@@ -351,9 +355,9 @@ def _function(tf: Any, first: Any, second: Any) -> Any:
     """
     Return the function that computes the reductions for a pair of dtypes; it is not inlined.
 
-    It is traced once, for tensors of any shape, not for each of hundreds of comparisons. If it were
-    inlined, Grappler would need much longer for a model's graph: 40 s for 270 comparisons, 3 s as
-    calls (measured with TensorFlow 2.21). A release that cannot turn inlining off only takes
+    It is traced once for tensors of any shape, not for each of hundreds of comparisons. If it were
+    inlined, Grappler would need much longer for a model's graph: 40 s for 270 comparisons, and 3 s
+    as calls (measured with TensorFlow 2.21). A release that cannot turn inlining off only takes
     longer.
     """
     pair = [tf.TensorSpec(None, first), tf.TensorSpec(None, second)]

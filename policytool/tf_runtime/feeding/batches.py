@@ -43,7 +43,10 @@ class ExtremeBatch:
     def __init__(
         self, kinds: Sequence[str], make: Callable[[Sequence[str], int], Any], first: int = 0
     ) -> None:
-        """``make`` returns tensors for kinds, and the number of the first row of these kinds."""
+        """
+        Set the kinds of values. ``make`` returns tensors for kinds, and receives the number of the
+        first row of these kinds.
+        """
         self.kinds = tuple(kinds)
         self._make = make
         self._first = first
@@ -207,7 +210,7 @@ class FedInputs:
         self.recipes: list[Recipe] = []
         """How each input was drawn; empty for the user's inputs."""
 
-        self.told = dict(report)
+        self.report = dict(report)
         """The entry in the report, as JSON."""
 
         self.extremes: list[ExtremeBatch] = []
@@ -219,8 +222,8 @@ class FedInputs:
     def add_extremes(self, beside: Sequence[ExtremeBatch]) -> None:
         """Add extra batches; the reference may fail on some of them."""
         self.extremes = list(beside)
-        self.told["batches"] = len(self.batches) + len(self.extremes)
-        self.told["extra"] = [
+        self.report["batches"] = len(self.batches) + len(self.extremes)
+        self.report["extra"] = [
             kind for kind in KINDS if any(kind in batch.kinds for batch in self.extremes)
         ]
 
@@ -232,7 +235,7 @@ class FedInputs:
         self.add_extremes(kept)
         for kind in KINDS:
             if any(kind in batch.kinds for batch in dropped):
-                self.told["notes"].append(
+                self.report["notes"].append(
                     "the batch of {} was left out because the reference returns NaN or infinity "
                     "for it".format(LABELS[kind])
                 )
@@ -252,7 +255,7 @@ class Feeder:
         self.library = library
         self.inputs = inputs
         self.slots = inputs.slots
-        self.wanted = options
+        self.options = options
         self.notes: list[str] = []
         self.fixed = next(
             (slot.shape[0] for slot in self.slots if slot.shape and slot.shape[0] is not None), None
@@ -267,7 +270,7 @@ class Feeder:
     def first(
         self, choices: Sequence[tuple[Sequence[Recipe], int]], call: Callable[[Any], Any]
     ) -> FedInputs:
-        """Return synthetic inputs of the first kind that the model accepts."""
+        """Return synthetic inputs according to the first of the choices that the model accepts."""
         failed: BaseException | None = None
         for recipes, size in choices:
             rows = self.batch_size if self.fixed is not None else 1
@@ -294,17 +297,17 @@ class Feeder:
             raise Refused(
                 "inputs", "input {} is ragged, which arrays do not support".format(ragged)
             )
-        has_function = self.wanted.get("function") is not None
+        has_function = self.options.get("function") is not None
         return self._from_function(recipes) if has_function else self._from_file(recipes)
 
     def synthetic(self, recipes: Sequence[Recipe], size: int) -> FedInputs:
         """Return seeded inputs, and with ``extremes`` extra batches."""
-        count = self.wanted["batches"] or 1
-        if self.wanted.get("pads_every_way"):
+        count = self.options["batches"] or 1
+        if self.options.get("pads_every_way"):
             count = max(count, -(-PADDING_WAYS // self.batch_size))
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
         additional = []
-        if self.wanted.get("extremes"):
+        if self.options.get("extremes"):
             rows = min(self.batch_size, WAYS) if self.fixed is None else self.batch_size
             additional = extreme_batches(
                 rows,
@@ -323,10 +326,10 @@ class Feeder:
         return fed
 
     def _from_file(self, recipes: Sequence[Recipe]) -> FedInputs:
-        """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
-        arrays, fittings = given_arrays.read_arrays(self.wanted["file"], self.slots, recipes)
+        """Return the inputs of a file in batches; the last batch may be shorter."""
+        arrays, fittings = given_arrays.read_arrays(self.options["file"], self.slots, recipes)
         self._note_not_finite(arrays, "the inputs file contains")
-        source = Source(self.wanted["file"], given_arrays.CODE, "the file")
+        source = Source(self.options["file"], given_arrays.CODE, "the file")
         return self._fed_inputs(
             self._cut_batches(arrays, self.batch_size, source), "given", fittings
         )
@@ -336,17 +339,17 @@ class Feeder:
         Return the batches of a function; they are cut to the batch size if the user or the model
         sets one.
         """
-        most, name = self.wanted["batches"], self.wanted["function"]
+        most, name = self.options["batches"], self.options["function"]
         batches: list[Any] = []
         fittings: list[str] = []
-        for batch in user_functions.read_batches(self.wanted, self.slots):
+        for batch in user_functions.read_batches(self.options, self.slots):
             arrays, fittings_of_batch = fitted_arrays(
                 batch.arrays, self.slots, recipes, batch.source
             )
             fittings = fittings or fittings_of_batch
             self._note_not_finite(arrays, "{} returned".format(name))
             rows = max(len(array) for array in arrays)
-            sets_size = self.fixed or self.wanted["batch_size"] or batch.is_alone
+            sets_size = self.fixed or self.options["batch_size"] or batch.is_alone
             batches += self._cut_batches(
                 arrays, self.batch_size if sets_size else rows, batch.source
             )
@@ -368,7 +371,7 @@ class Feeder:
         self, arrays: Sequence[Any], batch_size: int, source: Source
     ) -> list[list[Any]]:
         """Return the rows of all inputs in batches."""
-        if self.wanted.get("halves") and self.fixed is None:
+        if self.options.get("halves") and self.fixed is None:
             longest = max((len(array) for array in arrays if np.ndim(array)), default=1)
             batch_size = min(batch_size, max(1, -(-longest // 2)))
         numbers = {
@@ -395,7 +398,7 @@ class Feeder:
         """
         Return one array for each input; sequences of one row end at the same part of each input.
         """
-        seed = int(self.wanted["seed"]) % _SEEDS
+        seed = int(self.options["seed"]) % _SEEDS
         parts = np.random.RandomState([seed, number, _SEEDS - 1]).uniform(0.3, 1.0, size=rows)
         arrays = []
         padded = 0
@@ -404,7 +407,7 @@ class Feeder:
             shape = _drawn_shape(slot, size, rows)
             array = np.asarray(recipe.draw(random, shape))
             if recipe.padding is not None and len(shape) > 1 and slot.kind != RAGGED:
-                if self.wanted.get("pads_every_way"):
+                if self.options.get("pads_every_way"):
                     pad_every_way(array, parts, recipe, first=number * rows, place=padded)
                 else:
                     pad_tails(array, parts, recipe.padding)
@@ -416,7 +419,7 @@ class Feeder:
         self, recipes: Sequence[Recipe], size: int, kinds: Sequence[str], first: int, rows: int
     ) -> list[Any]:
         """Return one array for each input of an extra batch."""
-        seed = int(self.wanted["seed"]) % _SEEDS
+        seed = int(self.options["seed"]) % _SEEDS
         return [
             _thinned(
                 slot,
@@ -450,7 +453,7 @@ class Feeder:
             entry["range"] = value_range
         report = {
             "kind": kind,
-            "seed": self.wanted["seed"] if kind == "synthetic" else None,
+            "seed": self.options["seed"] if kind == "synthetic" else None,
             "batches": len(packed),
             "batch_size": self.batch_size,
             "inputs": entries,
@@ -461,13 +464,13 @@ class Feeder:
             max((len(array) for array in arrays if np.ndim(array)), default=1) for arrays in batches
         ]
         fed.has_fixed_rows = self.fixed is not None
-        if self.wanted["save"] is not None:
+        if self.options["save"] is not None:
             fed.save = self._save
             self._save(packed)
         return fed
 
     def _save(self, batches: Sequence[Any]) -> None:
-        given_arrays.write_arrays(self.wanted["save"], self._join_batches(batches))
+        given_arrays.write_arrays(self.options["save"], self._join_batches(batches))
 
     def _packed(self, arrays: Sequence[Any]) -> Any:
         return self.inputs.packed(
@@ -490,6 +493,7 @@ class Feeder:
         return dense
 
     def _spec(self, slot: Slot, shape: Sequence[int | None]) -> Any:
+        """Return the spec of an input with a shape."""
         tf = self.library.tf
         dtype = tf.as_dtype(slot.dtype)
         if slot.kind == RAGGED:
@@ -532,7 +536,7 @@ def _drawn_shape(slot: Slot, size: int, rows: int) -> list[int]:
 
 
 def _thinned(slot: Slot, array: Any, random: Any) -> Any:
-    """Return the array with most values set to zero if the input is sparse."""
+    """Return an array in which most values are zero if the input is sparse."""
     if slot.kind != SPARSE or array.dtype.kind == "O":
         return array
     return np.where(random.uniform(size=array.shape) < _SPARSE, np.zeros_like(array), array)

@@ -47,8 +47,8 @@ def fitted_arrays(
     arrays: Mapping[str, Any], slots: Sequence[Slot], recipes: Sequence[Recipe], source: Source
 ) -> tuple[list[Any], list[str]]:
     """
-    Return arrays in the order of the inputs and in the dtypes that the model expects, and for each
-    how it was fitted to its input.
+    Return arrays in the order of the inputs and in the dtypes that the model expects, and how each
+    was converted.
 
     :raises Refused: if names differ from those of the inputs, or if an array is empty or does not
         fit its input.

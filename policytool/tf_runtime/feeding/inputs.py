@@ -40,8 +40,8 @@ def feed_model(library: Library, model: Any, options: Mapping[str, Any]) -> FedI
     With ``extremes``, extra batches are added to drawn inputs. With ``halves``, the
     user's inputs are cut into at least two batches. A model with open dimensions is called once or
     more, to find a size that it accepts. ``like`` is the entry ``inputs`` of
-    :attr:`FedInputs.told` for another file of the same model; the file then has the inputs of that
-    model.
+    :attr:`FedInputs.report` for another file of the same model; the file then has the inputs of
+    that model.
 
     :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file``, ``user-function``
         and ``not-callable``.
@@ -101,9 +101,10 @@ def feed_known_signature(
 ) -> FedInputs:
     """
     Return inputs for ``signature(**inputs)`` in the range that the inputs of ``model`` with the
-    same names accept; ``size`` is used for open dimensions.
+    same names accept.
 
-    The signature is not called, because a state that it keeps could not be reset.
+    ``size`` is used for open dimensions. The signature is not called, because it may have a state
+    that cannot be reset.
 
     :raises Refused: as :func:`feed_model`.
     """
@@ -150,8 +151,8 @@ def forget_states(model: Any) -> None:
 
 def _smallest_table(signature: Any, loaded: Any) -> int:
     """
-    Return the number of rows of the smallest table among the variables named embeddings: for ids
-    out of range, a GPU returns zeros and no error.
+    Return the number of rows of the smallest variable named embeddings. For ids beyond it, a GPU
+    returns zeros without an error.
     """
     variables = [
         variable

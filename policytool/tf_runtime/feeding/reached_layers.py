@@ -335,8 +335,8 @@ def _tensors(node: Any, name: str, older: str) -> Any:
 
 def _merge_flows(flows: Sequence[Flow]) -> dict[int, PassedValues]:
     """
-    Return the flow of a value that a layer makes of several: for each input, the largest of the
-    changes. Values that Rescaling layers scaled differently count as CHANGED.
+    Return the flow of a value that a layer computes from several values: for each input, the
+    largest of the changes. Values that Rescaling layers scaled differently count as CHANGED.
     """
     merged: dict[int, PassedValues] = {}
     for flow in flows:
@@ -526,7 +526,7 @@ def _activation(tensor: Any) -> str | None:
 
 
 def _own(layer: Any) -> str | None:
-    """Return the activation of a layer, without that of layers in it."""
+    """Return the activation of a layer; activations of layers inside it do not count."""
     layer = getattr(layer, "layer", layer)  # of a wrapper
     if category(layer) in {"foreign", "op_layer"}:
         return None

@@ -107,9 +107,8 @@ def recipe(
     """
     Return the recipe by which an input is drawn.
 
-    ``reached`` are the layers that the input reaches. None means that they are unknown: the input
-    then has to suit every layer of the model. ``few`` is the number of ids if no layer determines
-    it.
+    ``reached`` are the layers that the input reaches. None means that they are unknown; the input
+    must then suit every layer of the model. ``few`` is the number of ids if no layer determines it.
     """
     layers = _everything(model) if reached is None else reached
     input_recipe = _recipe_of_dtype(slot, layers, model if reached is None else None, few)
@@ -165,8 +164,8 @@ def _padded_recipe(recipe: Recipe, padding: float, *, has_others: bool) -> Recip
 
 def _everything(model: Any) -> list[ReachedLayer]:
     """
-    Return the layers of a model that its inputs may reach, as reached after unknown changes; none
-    without a model.
+    Return the layers of a model that its inputs may reach, assuming that their values were changed
+    before; empty without a model.
     """
     return (
         [
@@ -183,8 +182,8 @@ def _recipe_of_dtype(
     slot: Slot, reached: Sequence[ReachedLayer], unknown: Any, few: int | None
 ) -> Recipe:
     """
-    Return the recipe for an input by its dtype; ``unknown`` is the model if it is unknown which
-    layers its inputs reach, else None.
+    Return the recipe for an input by its dtype. ``unknown`` is the model if the layers that its
+    inputs reach are unknown, otherwise None.
     """
     is_known = unknown is None
     if slot.dtype == "string":
@@ -214,7 +213,7 @@ def _recipe_of_dtype(
 def _values(
     slot: Slot, reached: Sequence[ReachedLayer], few: int | None, *, is_known: bool
 ) -> Recipe:
-    """Return the recipe for an input of numbers that are not IDs of a layer."""
+    """Return the recipe for an input of numbers that no layer uses as ids."""
     is_integer = "int" in slot.dtype
     lookup = _first(reached, vocabulary_dtype="int64")
     if lookup is not None and is_integer:
@@ -253,8 +252,8 @@ def _first(reached: Sequence[ReachedLayer], *properties: str, **values: str) -> 
 
 def _carries_ids(slot: Slot, reached: ReachedLayer) -> bool:
     """
-    Return whether a float input contains ids: before a custom class that embeds, only a sequence of
-    single values does.
+    Return whether a float input contains ids. Before a custom class that contains an embedding,
+    only a sequence of single values does.
     """
     return (
         takes_ids(reached.layer)
@@ -313,8 +312,8 @@ def _before_scaling(slot: Slot, id_layer: ReachedLayer) -> Recipe:
 
 def _below(slot: Slot, count: int, how: str) -> Recipe:
     """
-    Return a recipe that draws whole numbers below ``count`` that are exact in the dtype of the
-    input.
+    Return a recipe that draws integers below ``count`` that the dtype of the input represents
+    exactly.
     """
     most = min(
         count,
@@ -330,6 +329,7 @@ def _below(slot: Slot, count: int, how: str) -> Recipe:
 
 
 def _pixels() -> Recipe:
+    """Return a recipe that draws pixel values."""
     return Recipe(
         "pixel values from 0 to 255",
         lambda random, shape: random.randint(0, PIXELS, size=shape),
@@ -339,6 +339,7 @@ def _pixels() -> Recipe:
 
 
 def _flags(slot: Slot, *, is_mask: bool) -> Recipe:
+    """Return a recipe that draws zeros and ones; for a mask, only ones."""
     if not is_mask:
         return Recipe(
             "flags", lambda random, shape: random.randint(0, 2, size=shape), (0, 1), constant=1
@@ -354,8 +355,8 @@ def _flags(slot: Slot, *, is_mask: bool) -> Recipe:
 
 def _is_mask(slot: Slot, reached: Sequence[ReachedLayer]) -> bool:
     """
-    Return whether an input is a mask, by its name or by the layer argument to which it is passed.
-    Models are not made for masks of random bits or numbers.
+    Return whether an input is a mask, according to its name or to the layer argument to which it is
+    passed. Models do not expect masks of random bits or numbers.
     """
     is_named = "mask" in slot.name.lower() and (slot.dtype == "bool" or "int" in slot.dtype)
     return is_named or any(reached_layer.is_mask for reached_layer in reached)
@@ -363,8 +364,8 @@ def _is_mask(slot: Slot, reached: Sequence[ReachedLayer]) -> bool:
 
 def _numbers(layer: Any) -> Recipe:
     """
-    Return a recipe that draws the numbers of a lookup's vocabulary, and one outside of it if the
-    lookup accepts such numbers.
+    Return a recipe that draws the numbers of a lookup's vocabulary, and an unknown number if the
+    lookup accepts one.
     """
     known = [int(number) for number in _vocabulary(layer)]
     unknown_numbers = [max(known, default=0) + 1] if getattr(layer, "num_oov_indices", 1) else []
@@ -454,8 +455,8 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
 
 def _learnt(slot: Slot, reached: Sequence[ReachedLayer]) -> Recipe | None:
     """
-    Draw values with the mean and the variance that layers learnt; None if no layer has statistics
-    of the input's values.
+    Draw values with the mean and the variance that layers have learned; None if no layer has
+    statistics of the input's values.
     """
     statistics = input_statistics(slot, reached)
     if statistics is None:

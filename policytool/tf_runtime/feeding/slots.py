@@ -84,10 +84,10 @@ def model_inputs(library: Library, model: Any) -> NestedSlots:
     """
     Return the inputs of a model, in the order in which TensorFlow flattens them.
 
-    A functional model says them itself. One of another kind is called as it was called or built
-    when it was saved: Keras 2 keeps specs, Keras 3 shapes alone.
+    A functional model declares its inputs. Another model has those with which it was called or
+    built when it was saved: Keras 2 keeps their specs, and Keras 3 only their shapes.
 
-    :raises Refused: if a model does not declare its inputs, or has several arguments.
+    :raises Refused: if a model does not record its inputs, or takes several arguments.
     """
     nested = _declared_inputs(model)
     if nested is None:
@@ -131,8 +131,8 @@ def are_ids(shape: Sequence[int | None], model: Any) -> bool:
     """
     Return whether an input of a shape may contain ids, for a model without a graph.
 
-    It may if an Embedding was built with that shape, or if no Embedding records its build shape:
-    ids do no harm as inputs of other layers.
+    It may if an Embedding was built with this shape, or if no Embedding records its build shape.
+    Ids are valid inputs of other layers too.
     """
     tables = [layer for _, layer in paths(model) if is_embedding(layer)]
     built = [_built_with(layer) for layer in tables]
@@ -245,6 +245,7 @@ def _slots_of_specs(nested: Any, *, casts: bool) -> Any:
 
 
 def _several(model: Any, count: int) -> Refused:
+    """Return the error about a model with several arguments."""
     text = (
         "{} is called with {} arguments; policytool can create inputs only for "
         "models with one argument, which may be a list or a dict"
@@ -265,6 +266,7 @@ def _leaves(nested: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 
 def _slot(path: tuple[str, ...], leaf: Any, *, alone: bool) -> Slot:
+    """Return the slot of a leaf of a call's inputs."""
     name = "/".join(path) or _name(leaf) or ("input" if alone else "inputs")
     if isinstance(leaf, Slot):
         return Slot(name, leaf.shape, leaf.dtype, leaf.kind)
@@ -305,7 +307,7 @@ def call_arguments(node: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 def open_as_one(shape: Any) -> tuple[int, ...] | None:
-    """Return a shape without its batch, with 1 for unknown sizes; None for an unknown rank."""
+    """Return a shape without its batch, with 1 for unknown sizes; None if the rank is unknown."""
     if shape is None or getattr(shape, "rank", 0) is None:
         return None
     return tuple(1 if size is None else int(size) for size in list(shape)[1:])

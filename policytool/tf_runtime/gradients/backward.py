@@ -46,14 +46,14 @@ _NEARLY = 0.01
 
 def dynamic(family: str, recorded: Any) -> dict[str, Any]:
     """
-    Return the rule of a dynamic loss scale: where it begins, what it is divided by where a gradient
-    is not finite, and where that ends.
+    Return the rule of a dynamic loss scale: its initial value, the divisor after a gradient that is
+    not finite, and the smallest value.
 
     ``_DynamicLossScaleState.update`` (tf_keras/src/mixed_precision/loss_scale_optimizer.py, and
-    DynamicLossScale in TF 2.2 and 2.3) divides by the multiplier and stays at 1;
-    ``LossScaleOptimizer`` of Keras 3 (keras/src/optimizers/loss_scale_optimizer.py) always halves,
-    and has no floor. Both skip the step. Growing, by default after 2000 steps in a row that are
-    finite, is beyond a single step.
+    DynamicLossScale in TF 2.2 and 2.3) divides by the multiplier, down to 1. ``LossScaleOptimizer``
+    of Keras 3 (keras/src/optimizers/loss_scale_optimizer.py) always divides by 2, without a lower
+    limit. Both skip the step. The scale grows only over many steps, by default after 2000 steps in
+    a row with finite gradients, so growth is not measured.
     """
     settings = recorded if recorded is not None and recorded["kind"] == "dynamic" else DYNAMIC
     multiplier = 2.0 if family == KERAS3 else float(settings["multiplier"])
@@ -83,12 +83,12 @@ def range_of_scales(
     finite: Callable[[float], bool], lost: Callable[[float], float]
 ) -> tuple[float | None, float | None]:
     """
-    Return the lowest and the highest power of two that do: nothing overflows, and nearly the least
-    underflows.
+    Return the lowest and the highest power of two with which nothing overflows and nearly the
+    fewest gradients underflow; None if even the lowest scale overflows.
 
-    ``lost`` is the share of the elements that underflow. Overflow grows with the scale and
-    underflow falls, so both ends are found by bisection. Nothing does where even the lowest scale
-    overflows.
+    Overflow grows with the scale and underflow falls, so both ends are found by bisection.
+
+    :param lost: returns the share of the elements that underflow
     """
     start = 0 if finite(1.0) else LOWEST  # a scale below 1 is for what overflows without
     if not finite(2.0**start):
@@ -105,8 +105,8 @@ def range_of_scales(
 
 def _last(holds: Callable[[int], bool], first: int, last: int) -> int:
     """
-    Return the last number for which a condition is true, which is true for the first number and
-    false from some number on.
+    Return the last number for which a condition is true. The condition is true for the first
+    number, and false from some number on.
     """
     if holds(last):
         return last
@@ -190,7 +190,7 @@ def _nothing(recorded: Any, rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own(library: Library, model: Any) -> list[str]:
-    """Return the training methods that a model's class overrides."""
+    """Return the training methods that the class of a model overrides."""
     return [
         name
         for name in ("train_step", "compute_loss")
@@ -225,8 +225,8 @@ class _ScaleTrials:
 
     def finite(self, scale: float) -> bool:
         """
-        Return whether all gradients are finite whose references are. An overflow under a scale also
-        occurs under all larger scales.
+        Return whether all gradients are finite, except those whose references are not. An overflow
+        under a scale also occurs under all larger scales.
         """
         known = {other: not table[:, _OVERFLOW].any() for other, (_, table) in self.done.items()}
         if any(other <= scale and not is_finite for other, is_finite in known.items()):
@@ -318,6 +318,7 @@ class _ScaleTrials:
     def _differentiate(
         self, batches: Sequence[Any], outputs: Sequence[Any], seed: int
     ) -> list[tuple[Any, Any, Any]]:
+        """Return inputs, targets and reference gradients for each batch."""
         nest = self.library.tf.nest
         self.plain, self.scaled = (
             TrainingStep(self.library, model, variables) for model, variables in self.sides

@@ -91,7 +91,7 @@ class OutputLossSpec:
         self.targets = _KINDS.get(name.replace("_", "").lower(), "normal")
 
     def to_json(self) -> dict[str, Any]:
-        """Return a description of the used loss."""
+        """Return a description of the loss."""
         return {
             "output": self.output,
             "loss": self.name,
@@ -269,7 +269,7 @@ def _instance(library: Library, loss_class: Any, config: Any) -> Any:
 
 def _plain(value: Any) -> bool:
     """
-    Return whether a value consists only of numbers, strings and lists of them; Keras would look up
+    Return whether a value consists only of numbers, strings and lists of them. Keras would look up
     other objects, and run code of the file.
     """
     if isinstance(value, (list, tuple)):

@@ -347,7 +347,7 @@ def _measure_signature(
         "timings": {},
         "notes": [],
     }
-    return {"refused": None, "rewrite": rewrite, "inputs": fed.told, **report, **comparison}
+    return {"refused": None, "rewrite": rewrite, "inputs": fed.report, **report, **comparison}
 
 
 def _first_rewrite(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:

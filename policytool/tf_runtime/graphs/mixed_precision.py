@@ -61,9 +61,9 @@ def run_pass(graph_def: Any, kept: Sequence[str], option: str, device: str = CPU
     """
     Return a graph after one pass.
 
-    :param kept: names of tensors whose ops stay as they are.
-    :param option: the pass, as a field of RewriterConfig or a custom optimiser is called.
-    :param device: the kind of device that everything is placed on.
+    :param kept: the names of tensors whose ops do not change
+    :param option: the pass, by its field of RewriterConfig or its name as a custom optimizer
+    :param device: the kind of device on which everything is placed
     """
     meta_graph = _module("core.protobuf.meta_graph_pb2").MetaGraphDef()
     meta_graph.graph_def.CopyFrom(graph_def)
@@ -88,7 +88,7 @@ def run_pass(graph_def: Any, kept: Sequence[str], option: str, device: str = CPU
 
 
 def has_pass(option: str) -> bool:
-    """Return whether this release knows a pass; its build may lack it."""
+    """Return whether this release of TensorFlow knows a pass, although its build may lack it."""
     return (
         option
         in _module("core.protobuf.rewriter_config_pb2").RewriterConfig.DESCRIPTOR.fields_by_name
@@ -97,11 +97,11 @@ def has_pass(option: str) -> bool:
 
 def inline_functions(function: Any, *, loops: bool) -> Any:
     """
-    Return the graph of a concrete function with the functions that it calls inlined; its variables
-    stay inputs.
+    Return the graph of a concrete function in which the functions that it calls are inlined. Its
+    variables stay inputs.
 
-    :param loops: whether loops and branches are lowered as well, as they are before TensorFlow
-        itself runs mixed precision; else each stays one op.
+    :param loops: whether to lower loops and branches as well, as TensorFlow does before mixed
+        precision; otherwise, each stays one op
     """
     graph_def = function.graph.as_graph_def()
     for library_function in graph_def.library.function:
@@ -170,7 +170,7 @@ def _called_functions(value: Any) -> list[Any]:
 
 
 def sort(body: Any) -> None:
-    """Put each node after its inputs, except those that close a loop of TF 1."""
+    """Put each node after its inputs, except for the inputs that close a loop of TF 1."""
     by_name = {node.name: node for node in body}
     placed: dict[str, Any] = {}
     for first in list(by_name):
@@ -330,9 +330,9 @@ def float16_ops(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) 
     """
     Return the names of the ops with float outputs that the emulating pass runs in float16.
 
-    The pass's casts do not show this: an op that stays float32 has casts on both sides if its
-    neighbours are float16. So each op gets an additional user that has to stay unchanged; if the
-    pass puts a cast before that user, the op runs in float16.
+    The casts of the pass do not show this: an op that stays in float32 has casts on both sides if
+    its neighbors are in float16. Therefore, each op gets an additional user that has to stay
+    unchanged; an op in float16 then has a cast before this user.
     """
     probed = type(graph_def)()
     probed.CopyFrom(graph_def)

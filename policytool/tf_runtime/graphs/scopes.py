@@ -146,13 +146,13 @@ def kept_scopes(
     graph_def: Any, placeholders: Iterable[str], changed: AbstractSet[str]
 ) -> list[dict[str, Any]]:
     """
-    Return the scopes with ops that a rewrite left float32, in the order of the graph, each with
-    these ops by type, and whether it changed none of the scope's.
+    Return the scopes with ops that a rewrite left in float32, in the order of the graph. Each has
+    these ops by type, and whether the rewrite changed no op of the scope.
 
     Only ops that depend on a signature's inputs count; ops in functions are left out.
 
-    :param placeholders: names of the placeholders of the signature's inputs.
-    :param changed: names of ops that the rewrite changed.
+    :param placeholders: the names of the placeholders of the signature's inputs
+    :param changed: the names of the ops that the rewrite changed
     """
     nodes = type(graph_def)()
     nodes.CopyFrom(graph_def)
@@ -303,8 +303,8 @@ def _source(cast: Any) -> str:
 
 def _types(node: Any) -> list[tuple[str, int]]:
     """
-    Return the dtypes in a node's attributes, except those of grappler, which begin with an
-    underscore.
+    Return the dtypes in a node's attributes, except for the attributes of grappler, which begin
+    with an underscore.
     """
     return sorted(
         (key, number)

@@ -87,12 +87,12 @@ def _start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
 @pytest.fixture(scope="module")
 def dask() -> Iterator[LocalDask]:
     """Return a cluster with two workers."""
-    found = LocalDask()
+    result = LocalDask()
     try:
-        found.add_workers(WORKERS)
-        yield found
+        result.add_workers(WORKERS)
+        yield result
     finally:
-        found.close()
+        result.close()
 
 
 def inputs(*paths: Path) -> list[Input]:
@@ -112,8 +112,8 @@ def line(path: Path) -> bytes:
 
 def answers(*lines: bytes, version: str = VERSION, directory: str | None = None) -> list[object]:
     """Return a worker's answers to lines."""
-    told = cluster.answer_lines(version, directory or str(Path.cwd()), HEAD, lines, [])
-    return [cluster.read(one) for one in told.split(b"\n")]
+    result = cluster.answer_lines(version, directory or str(Path.cwd()), HEAD, lines, [])
+    return [cluster.read(item) for item in result.split(b"\n")]
 
 
 class TestAnswerLines:
@@ -130,11 +130,11 @@ class TestAnswerLines:
     def test_relative_paths_are_in_the_directory(self, tmp_path: Path) -> None:
         """Relative paths start in the directory of the run, and not in that of the worker."""
         shutil.copy(MIXED_H5, tmp_path / "model.h5")
-        (found,) = answers(
+        (result,) = answers(
             codec.encode({"path": "model.h5", "exact": True}).encode(), directory=str(tmp_path)
         )
-        assert isinstance(found, bytes)
-        assert b'"path": "model.h5"' in found
+        assert isinstance(result, bytes)
+        assert b'"path": "model.h5"' in result
 
     @pytest.mark.parametrize(
         ("changes", "sentence"),
@@ -207,10 +207,10 @@ def test_anything_but_answers_ends_the_run_with_a_sentence(
     An invalid answer ends the run with an error: a wrong type, too few or too many answers, or an
     invalid crash; no answer counts for another file.
     """
-    found = cluster.Cluster("tcp://there", HEAD, together=True)
-    monkeypatch.setattr(found, "_client", FakeClient(value))
+    result = cluster.Cluster("tcp://there", HEAD, together=True)
+    monkeypatch.setattr(result, "_client", FakeClient(value))
     with pytest.raises(WorkerError, match="something other than the answers"):
-        list(found.answers([line(MIXED_H5)], [frozenset()]))
+        list(result.answers([line(MIXED_H5)], [frozenset()]))
 
 
 class Harm:
@@ -279,8 +279,8 @@ def test_answers_and_errors_of_a_cluster_are_read(value: object) -> None:
 
     with cluster.restricted_unpickling():
         header, frames = serialize(value, serializers=["pickle"])
-        found = deserialize(header, frames)  # type: ignore[no-untyped-call]
-    assert repr(found) == repr(value)
+        result = deserialize(header, frames)  # type: ignore[no-untyped-call]
+    assert repr(result) == repr(value)
 
 
 def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,10 +291,10 @@ def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.Mo
             assert options["callback_timeout"] == 10
             raise TimeoutError
 
-    found = cluster.Cluster("tcp://there", HEAD, together=True)
-    monkeypatch.setattr(found, "_client", Silent(b""))
+    result = cluster.Cluster("tcp://there", HEAD, together=True)
+    monkeypatch.setattr(result, "_client", Silent(b""))
     with pytest.raises(WorkerError, match="was lost"):
-        list(found.answers([line(MIXED_H5)], [frozenset()]))
+        list(result.answers([line(MIXED_H5)], [frozenset()]))
 
 
 @pytest.mark.usefixtures("impatient_dask")
@@ -314,10 +314,10 @@ class TestCluster:
         """The results equal those of local processes, including failures and skipped files."""
         (tmp_path / "broken.h5").write_bytes(MIXED_H5.read_bytes()[:3000])
         (tmp_path / "notes.txt").write_text("no model")
-        found = [*inputs(FIXTURES / "tf2.3", tmp_path), *inputs(tmp_path / "missing.h5")]
+        actual = [*inputs(FIXTURES / "tf2.3", tmp_path), *inputs(tmp_path / "missing.h5")]
         options = AuditOptions(targets=("keras3.15",))
-        local = list(parallel.run_all(audit.TASK, found, options, 1))
-        assert list(parallel.run_all(audit.TASK, found, options, dask.address)) == local
+        local = list(parallel.run_all(audit.TASK, actual, options, 1))
+        assert list(parallel.run_all(audit.TASK, actual, options, dask.address)) == local
 
     def test_a_crash_costs_one_model(self, dask: LocalDask, tmp_path: Path) -> None:
         """
@@ -325,22 +325,22 @@ class TestCluster:
         worker continues.
         """
         bad = endless_collection(tmp_path / "bad.h5")
-        found = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
+        result = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
         with limits.override({"call-seconds": 1}):
-            results = list(parallel.run_all(inspect.TASK, found, False, dask.address))
-            assert results == list(parallel.run_all(inspect.TASK, found, False, 2))
-        (lost,) = [one for one in results if isinstance(one, Failure)]
+            results = list(parallel.run_all(inspect.TASK, result, False, dask.address))
+            assert results == list(parallel.run_all(inspect.TASK, result, False, 2))
+        (lost,) = [result for result in results if isinstance(result, Failure)]
         assert lost.code == "worker-timeout"
 
     def test_a_worker_that_dies_costs_nothing(self, dask: LocalDask) -> None:
         """If a worker ends, other workers repeat its tasks."""
         dask.add_workers(1)
-        found = inputs(FIXTURES)
-        results = on_cluster(dask, found)
+        result = inputs(FIXTURES)
+        results = on_cluster(dask, result)
         got = [next(results)]
         dask.workers[-1].send_signal(signal.SIGKILL)
         got += results
-        assert got == list(parallel.run_all(inspect.TASK, found, False, 2))
+        assert got == list(parallel.run_all(inspect.TASK, result, False, 2))
 
     def test_conversions_are_those_of_this_machine(self, dask: LocalDask, tmp_path: Path) -> None:
         """Conversions equal those of local processes, and two with the same output run in order."""
@@ -349,7 +349,7 @@ class TestCluster:
         for source in sorted((FIXTURES / "tf2.3").glob("exp_*.h5")):
             shutil.copy(source, models)
             shutil.copy(source, models / source.with_suffix(".hdf5").name)
-        found = inputs(models)
+        result = inputs(models)
 
         def convert(jobs: int | str) -> list[object]:
             output = tmp_path / "out"
@@ -361,10 +361,10 @@ class TestCluster:
                 parts=False,
                 no_verify_reason=None,
             )
-            results = list(parallel.run_all(remote_migration.TASK, found, request, jobs))
-            done = [one for one in results if isinstance(one, migrate.Migration)]
-            failed = [one for one in results if isinstance(one, Failure)]
-            files = {one.name: one.stat().st_size for one in output.iterdir()}
+            results = list(parallel.run_all(remote_migration.TASK, result, request, jobs))
+            done = [result for result in results if isinstance(result, migrate.Migration)]
+            failed = [result for result in results if isinstance(result, Failure)]
+            files = {path.name: path.stat().st_size for path in output.iterdir()}
             shutil.rmtree(output)
             migrations = Migrations(migrations=tuple(done), failures=tuple(failed))
             return [json_reporter(REPORT).render(migrations, View(width=80)), files]

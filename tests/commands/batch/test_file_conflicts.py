@@ -31,5 +31,5 @@ def test_tasks_wait_for_earlier_ones_with_the_same_files(
     file in a directory counts as the directory.
     """
     assert parallel.predecessors_of([[Path(place) for place in own] for own in places]) == [
-        frozenset(one) for one in waits
+        frozenset(item) for item in waits
     ]

@@ -230,11 +230,11 @@ def test_values_of_any_source(source: Path, container: str, tmp_path: Path) -> N
             container=container, config=sequential(), keras_version="2.15.0", placements=placements
         ),
     )
-    found = format_detection.document(new, "new")
-    with open_values(source, document) as before, open_values(new, found) as after:
+    result = format_detection.document(new, "new")
+    with open_values(source, document) as before, open_values(new, result) as after:
         assert before is not None
         assert after is not None
-        by_path = {tensor.path: tensor for tensor in found.tensors or ()}
+        by_path = {tensor.path: tensor for tensor in result.tensors or ()}
         for tensor, placement in zip(tensors, placements, strict=True):
             bytes_ = [
                 b"".join(block.tobytes() for block in values.blocks(one))
@@ -281,12 +281,12 @@ def test_names_above_the_object_header_size_are_split(tmp_path: Path) -> None:
             "layer_names1",
             "layer_names2",
         ]
-        found = [
+        actual = [
             name.decode()
             for number in range(3)
             for name in file["model_weights"].attrs[f"layer_names{number}"]
         ]
-    assert found == [group.path[0] for group in groups]
+    assert actual == [group.path[0] for group in groups]
 
 
 @THOROUGH

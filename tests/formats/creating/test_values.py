@@ -72,16 +72,16 @@ def copied(
     new = creating.build(
         source, document, target, content, options=WriteOptions(overwrite=True)
     ).target
-    found = format_detection.document(new, "new")
+    result = format_detection.document(new, "new")
     # No list names the variables of these contents.
-    assert replace(found, observations=()) == creating.document(content, "new")
-    with open_values(new, found) as values:
+    assert replace(result, observations=()) == creating.document(content, "new")
+    with open_values(new, result) as values:
         assert values is not None
         return {
             tensor.path[-1]: np.concatenate(
                 [np.zeros(0), *values.blocks(tensor)][1:] or [np.zeros(0)]
             )
-            for tensor in found.tensors or ()
+            for tensor in result.tensors or ()
         }
 
 
@@ -125,8 +125,8 @@ def test_variables_of_any_dtype_are_written_unchanged(
             placements.append(
                 Placement(path=("new", *one.path), shape=array.shape, dtype=dtype, source=one)
             )
-    found = copied(tmp_path / "source.h5", tmp_path / "new", *placements, container=container)
-    assert {name: array.tobytes() for name, array in found.items() if array.size} == {
+    result = copied(tmp_path / "source.h5", tmp_path / "new", *placements, container=container)
+    assert {name: array.tobytes() for name, array in result.items() if array.size} == {
         name: array.tobytes() for name, array in arrays.items() if array.size
     }
 
@@ -146,9 +146,9 @@ def test_values_cast_in_blocks_equal_the_cast_of_the_whole_array(
     placement = Placement(
         path=("v",), shape=values.shape, dtype=after, through=through, source=tensor("v", values)
     )
-    found = copied(source, tmp_path / "new", placement)
+    result = copied(source, tmp_path / "new", placement)
     expected, counts = casting.cast(values, "float32", after, through)
-    assert found["v"].tobytes() == expected.tobytes()
+    assert result["v"].tobytes() == expected.tobytes()
     content = Content(container="h5", config={}, placements=(placement,))
     written = creating.build(
         source,
@@ -200,7 +200,7 @@ def test_multiplied_values_are_rounded_once(
 def test_filled_values(tmp_path: Path) -> None:
     """A variable is filled with one value or with a list of values in the stored dtype."""
     source = stored_in(tmp_path / "source.h5", {})
-    found = copied(
+    result = copied(
         source,
         tmp_path / "new",
         Placement(path=("one",), shape=(2, 3), dtype="float16", fill=(0.1,)),
@@ -211,12 +211,12 @@ def test_filled_values(tmp_path: Path) -> None:
         Placement(path=("none",), shape=(0, 4), dtype="float32", fill=(1.5,)),
         container="keras",
     )
-    assert found["one"].tolist() == [np.float16(0.1)] * 6
-    assert found["each"].tolist() == [0, -7, 2]
-    assert found["seed"].tolist() == [0, 4294967295]
-    assert found["truth"].tolist() == [True]
-    assert found["brain"].tobytes() == b"\xc0\x3f"
-    assert found["none"].size == 0
+    assert result["one"].tolist() == [np.float16(0.1)] * 6
+    assert result["each"].tolist() == [0, -7, 2]
+    assert result["seed"].tolist() == [0, 4294967295]
+    assert result["truth"].tolist() == [True]
+    assert result["brain"].tobytes() == b"\xc0\x3f"
+    assert result["none"].size == 0
 
 
 def test_integers_are_cast_only_if_all_values_fit(tmp_path: Path) -> None:

@@ -354,12 +354,12 @@ def test_edits_leave_the_rest_of_the_file_in_place(tmp_path: Path) -> None:
     """Without casts, the new file equals the old file except for the changed attribute."""
     path = _rich(tmp_path / "model.h5")
     new = rewrite(path, _edited())
-    one, other = path.read_bytes(), new.read_bytes()
+    first, second = path.read_bytes(), new.read_bytes()
     with h5py.File(path) as old, h5py.File(new) as file:
         for name in ("compressed", "big_endian"):
             offset = old[f"model_weights/dense_a/{name}"].id.get_offset()
             assert offset == file[f"model_weights/dense_a/{name}"].id.get_offset()
-            assert one[offset : offset + 60_000] == other[offset : offset + 60_000]
+            assert first[offset : offset + 60_000] == second[offset : offset + 60_000]
 
 
 def test_references_are_not_moved_to_a_new_file(tmp_path: Path) -> None:
@@ -415,8 +415,8 @@ def test_bfloat16_is_widened_from_every_stored_form(stored: str, tmp_path: Path)
             kind = h5t.IEEE_F16LE.copy()
             kind.set_fields(15, 7, 8, 0, 7)
             kind.set_ebias(127)
-            made = h5py.h5d.create(group.id, b"kernel:0", kind, h5s.create_simple((4,)))
-            made.write(h5s.ALL, h5s.ALL, values.view("V2"), mtype=kind)
+            result = h5py.h5d.create(group.id, b"kernel:0", kind, h5s.create_simple((4,)))
+            result.write(h5s.ALL, h5s.ALL, values.view("V2"), mtype=kind)
         else:
             group["kernel:0"] = values.view("V2")
             if stored == "named":
@@ -461,18 +461,18 @@ def test_cast_tensors_hold_the_cast_values(
             else {}
         )
         file.create_dataset("model_weights/w", data=values, **layout)
-    wanted = cast(("w",), str(values.dtype), after, through)
+    result = cast(("w",), str(values.dtype), after, through)
     written = rewriting.write(
         path,
         tmp_path / "new.h5",
-        Changes(casts=(wanted,)),
+        Changes(casts=(result,)),
         document_format="h5",
         options=WriteOptions(overwrite=True),
     )
     expected, counts = casting.cast(values, str(values.dtype), after, through)
     with h5py.File(written.target) as file:
         assert file["model_weights/w"][()].tobytes() == expected.tobytes()
-    assert written.counts == rewriting.measure(path, "h5", (wanted,)) == {("w",): counts}
+    assert written.counts == rewriting.measure(path, "h5", (result,)) == {("w",): counts}
 
 
 def test_tensors_of_many_blocks_are_cast_whole(
@@ -572,10 +572,10 @@ def test_a_fixture_is_the_same_twice(tmp_path: Path) -> None:
     """Rewriting a fixture twice gives identical files."""
     path = FIXTURES / "tf2.3/global_mixed_float16.h5"
     changes = Changes(casts=casts(document_of(path)))
-    one = rewriting.write(path, tmp_path / "one.h5", changes, document_format="h5").target
-    other = rewriting.write(path, tmp_path / "other.h5", changes, document_format="h5").target
-    assert one.read_bytes() == other.read_bytes()
-    assert h5py.File(io.BytesIO(one.read_bytes())).attrs["backend"] == "tensorflow"
+    first = rewriting.write(path, tmp_path / "one.h5", changes, document_format="h5").target
+    second = rewriting.write(path, tmp_path / "other.h5", changes, document_format="h5").target
+    assert first.read_bytes() == second.read_bytes()
+    assert h5py.File(io.BytesIO(first.read_bytes())).attrs["backend"] == "tensorflow"
 
 
 @pytest.mark.parametrize("block", [0, 512, 2048])

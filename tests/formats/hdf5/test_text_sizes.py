@@ -43,8 +43,8 @@ def test_lengths_equal_those_that_the_library_reads(
             group.attrs[f"other{number}"] = np.zeros(30)
         group.attrs["weight_names"] = names
     with h5py.File(path, "r") as file:
-        found = text_sizes.text_bytes(file["layer"].id, b"weight_names", len(names))
-    assert found == sum(len(name.encode()) for name in names)
+        result = text_sizes.text_bytes(file["layer"].id, b"weight_names", len(names))
+    assert result == sum(len(name.encode()) for name in names)
 
 
 def test_attributes_outside_of_the_header_have_an_unknown_length(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_remote_file_has_the_contents_of_a_local_one(
     assert names == [*sorted(names[:GROUPS]), *sorted(names[GROUPS:])]
     assert names[0] == ("m0",)
     assert len(local.names) == GROUPS
-    assert [one.where for one in local.observations[:2]] == ["a", "layer_0/zero"]
+    assert [observation.where for observation in local.observations[:2]] == ["a", "layer_0/zero"]
 
 
 @THOROUGH

@@ -91,9 +91,9 @@ def test_plain_arrays_are_variables(tmp_path: Path) -> None:
         tmp_path / "a.keras",
         npz(**{PATH: np.zeros((6, 2), "float32"), "layers/dense/vars/1": np.zeros(2, "float16")}),
     )
-    found = policytool.inspect(str(path))
+    result = policytool.inspect(str(path))
     assert [
-        (variable.shape, variable.dtype) for layer in found.layers for variable in layer.variables
+        (variable.shape, variable.dtype) for layer in result.layers for variable in layer.variables
     ] == [((6, 2), "float32"), ((2,), "float16")]
     assert pickled(path) == []
     assert "14 parameters" in run("inspect", path).out
@@ -194,10 +194,10 @@ def test_pickles_beside_other_weights_are_observed(tmp_path: Path) -> None:
     reads.
     """
     path = model(tmp_path / "a.keras", pickle.dumps(Marker(tmp_path / "ran")), h5=True)
-    found = policytool.inspect(str(path))
+    result = policytool.inspect(str(path))
     assert len(pickled(path)) == 1
-    assert found.summary.parameters == 14
-    assert found.releases["keras3.15"].loads
+    assert result.summary.parameters == 14
+    assert result.releases["keras3.15"].loads
 
 
 def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:

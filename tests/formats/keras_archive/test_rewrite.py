@@ -190,11 +190,11 @@ def test_bfloat16_is_stored_as_keras_does(tmp_path: Path) -> None:
         path, Changes(casts=tuple(cast(tensor, "float32", "bfloat16") for tensor in tensors))
     )
     theirs = weights(FIXTURES / "keras3.15/global_bfloat16.keras")["layers/dense/vars/0"]
-    old, made = weights(path)["layers/dense/vars/0"], weights(new)["layers/dense/vars/0"]
-    assert made.id.get_type().equal(theirs.id.get_type())
-    assert made.attrs.get_id("dtype").get_type().equal(theirs.attrs.get_id("dtype").get_type())
-    assert made.attrs["dtype"] == "bfloat16"
-    assert made[()].tobytes() == old[()].astype(ml_dtypes.bfloat16).tobytes()
+    old, created = weights(path)["layers/dense/vars/0"], weights(new)["layers/dense/vars/0"]
+    assert created.id.get_type().equal(theirs.id.get_type())
+    assert created.attrs.get_id("dtype").get_type().equal(theirs.attrs.get_id("dtype").get_type())
+    assert created.attrs["dtype"] == "bfloat16"
+    assert created[()].tobytes() == old[()].astype(ml_dtypes.bfloat16).tobytes()
     back = rewrite(
         new, Changes(casts=tuple(cast(tensor, "bfloat16", "float32") for tensor in tensors))
     )
@@ -229,12 +229,14 @@ def test_state_moves_out_of_a_wrapper(trained: tuple[Path, list[tuple[str, ...]]
     """
     path, inner = trained
     new = rewrite(path, Changes(state=_slots(inner, ("optimizer", "vars"))))
-    old, made = weights(path), weights(new)
-    assert sorted(made["optimizer/vars"]) == sorted(place[-1] for place in inner)
-    assert set(made["optimizer"]) == {"vars"}
+    old, created = weights(path), weights(new)
+    assert sorted(created["optimizer/vars"]) == sorted(place[-1] for place in inner)
+    assert set(created["optimizer"]) == {"vars"}
     for place in inner:
-        assert made["optimizer/vars"][place[-1]][()].tobytes() == old["/".join(place)][()].tobytes()
-    assert dict(made["optimizer/vars"].attrs) == dict(old["optimizer/vars"].attrs)
+        assert (
+            created["optimizer/vars"][place[-1]][()].tobytes() == old["/".join(place)][()].tobytes()
+        )
+    assert dict(created["optimizer/vars"].attrs) == dict(old["optimizer/vars"].attrs)
 
 
 def test_state_moves_into_a_wrapper_with_new_variables(
@@ -268,8 +270,8 @@ def test_state_moves_into_a_wrapper_with_new_variables(
         Changes(state=slots, casts=casts),
         document_format="keras",
     )
-    old, made = weights(path), weights(written.target)
-    assert [made["optimizer/vars"][str(index)][()].tolist() for index in (0, 1, 3)] == [
+    old, created = weights(path), weights(written.target)
+    assert [created["optimizer/vars"][str(index)][()].tolist() for index in (0, 1, 3)] == [
         7,
         128.5,
         True,
@@ -280,8 +282,8 @@ def test_state_moves_into_a_wrapper_with_new_variables(
     for place in inner:
         expected = old["/".join(place)][()]
         expected = casting.cast(expected, "float32", "bfloat16")[0] if place in floats else expected
-        assert made["optimizer/inner/vars"][place[-1]][()].tobytes() == expected.tobytes()
-    assert made["optimizer/vars/4"][()] == old["/".join(inner[0])][()]
+        assert created["optimizer/inner/vars"][place[-1]][()].tobytes() == expected.tobytes()
+    assert created["optimizer/vars/4"][()] == old["/".join(inner[0])][()]
     assert set(written.counts) == set(floats)
 
 
@@ -343,10 +345,10 @@ def test_a_directory_becomes_a_new_one(unpacked: Path) -> None:
     changes = all_changes(unpacked)
     written = rewriting.write(unpacked, unpacked.with_name("new"), changes, document_format="keras")
     assert held(unpacked) == before
-    found = held(written.target)
-    assert found.keys() == before.keys() - {"config.json.bak"}
-    assert found["metadata.json"] == before["metadata.json"]
-    assert found["assets/vocabulary.txt"] == b"a\nb\n"
+    result = held(written.target)
+    assert result.keys() == before.keys() - {"config.json.bak"}
+    assert result["metadata.json"] == before["metadata.json"]
+    assert result["assets/vocabulary.txt"] == b"a\nb\n"
     assert (written.target / "assets/vocabulary.txt").stat().st_mode == (
         unpacked / "assets/vocabulary.txt"
     ).stat().st_mode
@@ -428,12 +430,12 @@ def test_only_shards_with_cast_tensors_change(unpacked: Path) -> None:
             file[f"layers/dense/vars/{index}"] = np.ones(3, "float32")
     (unpacked / "model.weights.json").write_text("{}")
     before = held(unpacked)
-    wanted = (cast(("layers", "dense", "vars", "1"), "float32", "float16"),)
-    assert rewriting.measure(unpacked, "keras", wanted) == {
+    expected = (cast(("layers", "dense", "vars", "1"), "float32", "float16"),)
+    assert rewriting.measure(unpacked, "keras", expected) == {
         ("layers", "dense", "vars", "1"): casting.Counts(values=3)
     }
     written = rewriting.write(
-        unpacked, unpacked.with_name("new"), Changes(casts=wanted), document_format="keras"
+        unpacked, unpacked.with_name("new"), Changes(casts=expected), document_format="keras"
     )
     after = held(written.target)
     assert {name for name in after if after[name] != before[name]} == {"model_00001.weights.h5"}

@@ -56,8 +56,8 @@ def models(*arguments: str) -> list[dict[str, Any]]:
     """Return the models in a report."""
     ended = run("inspect", "--format", "json", *arguments)
     assert ended.code == 0, ended.err
-    found: list[dict[str, Any]] = ended.json["models"]
-    return found
+    result: list[dict[str, Any]] = ended.json["models"]
+    return result
 
 
 def test_map_of_a_release_gives_the_layers_of_its_shards() -> None:

@@ -85,9 +85,9 @@ def h5(path: Path, kernel: Any, **options: Any) -> Path:
 def test_hdf5_gives_values_in_the_machines_byte_order(tmp_path: Path, dtype: str) -> None:
     """Values are returned in the native byte order for any stored byte order."""
     written = np.arange(12).reshape(6, 2).astype(dtype)
-    found = one(h5(tmp_path / "model.h5", written))
-    assert found.dtype == np.dtype(dtype).newbyteorder("=")
-    np.testing.assert_array_equal(found, written.reshape(-1))
+    result = one(h5(tmp_path / "model.h5", written))
+    assert result.dtype == np.dtype(dtype).newbyteorder("=")
+    np.testing.assert_array_equal(result, written.reshape(-1))
 
 
 def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
         if attribute:
             with h5py.File(path, "a") as file:
                 file["model_weights/dense_a/dense_a/kernel:0"].attrs["dtype"] = "bfloat16"
-        found = one(path)
-        assert found.dtype == casting.DTYPES["bfloat16"]
-        np.testing.assert_array_equal(found.astype("f4"), KERNEL.reshape(-1))
+        result = one(path)
+        assert result.dtype == casting.DTYPES["bfloat16"]
+        np.testing.assert_array_equal(result.astype("f4"), KERNEL.reshape(-1))
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def test_shards_are_searched_for_a_variable(tmp_path: Path) -> None:
     for name, data in small_models.keras_members().items():
         if name.endswith(".json"):
             (tmp_path / name).write_bytes(data)
-    found = every(tmp_path)
-    np.testing.assert_array_equal(found["layers", "dense", "vars", "0"], KERNEL.reshape(-1))
-    np.testing.assert_array_equal(found["layers", "dense_1", "vars", "0"], KERNEL.reshape(-1) + 1)
+    result = every(tmp_path)
+    np.testing.assert_array_equal(result["layers", "dense", "vars", "0"], KERNEL.reshape(-1))
+    np.testing.assert_array_equal(result["layers", "dense_1", "vars", "0"], KERNEL.reshape(-1) + 1)
 
 
 def test_an_unpacked_model_has_values() -> None:
@@ -272,15 +272,15 @@ def test_savedmodel_has_the_values_of_the_hdf5_file_of_the_same_release(release:
     }
     with opened(FIXTURES / release / "global_mixed_float16") as (stored, document):
         nodes = [node.variable for node in document.nodes.values() if node.variable is not None]
-        found = set()
+        actual = set()
         for tensor in nodes:
             try:
-                found.add(np.concatenate(list(stored.blocks(tensor))).tobytes())
+                actual.add(np.concatenate(list(stored.blocks(tensor))).tobytes())
             except (
                 ValuesError
             ):  # an optimizer's iterations and the like, which no checkpoint key leads to
                 continue
-    assert twin <= found
+    assert twin <= actual
 
 
 def test_an_export_has_values() -> None:
@@ -372,12 +372,12 @@ def test_variable_outside_the_shards_has_no_values() -> None:
 def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
     """An element that is split between two chunks of a checkpoint is read correctly."""
     data = KERNEL.tobytes()
-    found = list(
+    actual = list(
         arrays_of_chunks(
             (data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4")
         )
     )
-    np.testing.assert_array_equal(np.concatenate(found), KERNEL.reshape(-1))
+    np.testing.assert_array_equal(np.concatenate(actual), KERNEL.reshape(-1))
 
 
 def test_dtype_that_numpy_lacks_is_an_error_with_its_name() -> None:
@@ -443,13 +443,13 @@ def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
     truth = json.loads((FIXTURES / "checkpoints/tensors.json").read_text(encoding="utf-8"))[name]
     with opened(path) as (values, document):
         for tensor in (*(document.tensors or ()), *document.state):
-            found = (
+            result = (
                 np.concatenate([*values.blocks(tensor), np.zeros(0, tensor.dtype)])
                 if tensor.dtype != "string"
                 else None
             )
-            if found is not None:
-                assert hashlib.sha256(found.tobytes()).hexdigest() == truth[str(tensor.key)][2], (
+            if result is not None:
+                assert hashlib.sha256(result.tobytes()).hexdigest() == truth[str(tensor.key)][2], (
                     tensor
                 )
 

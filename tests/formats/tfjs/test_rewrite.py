@@ -164,12 +164,12 @@ def test_shards_of_a_linked_model_are_those_next_to_the_link(model: Path, tmp_pa
 
 def test_tensors_are_not_cast(model: Path) -> None:
     """A cast of tensors is an error for TensorFlow.js models."""
-    wanted = Changes(casts=casts(document_of(model)))
+    changes = Changes(casts=casts(document_of(model)))
     with pytest.raises(ModelFileError) as caught:
-        rewriting.write(model, model.with_name("other.json"), wanted, document_format="tfjs")
+        rewriting.write(model, model.with_name("other.json"), changes, document_format="tfjs")
     assert caught.value.code == "not-rewritable"
     with pytest.raises(ModelFileError):
-        rewriting.measure(model, "tfjs", wanted.casts)
+        rewriting.measure(model, "tfjs", changes.casts)
     assert rewriting.measure(model, "tfjs", ()) == {}
 
 
@@ -184,14 +184,14 @@ def plan(path: Path, **options: Any) -> Plan:
 def test_no_policy_asks_for_a_cast(policy: str) -> None:
     """No policy plans a cast; a note reports variables whose dtype cannot be stored."""
     for path in MODELS:
-        made = plan(path, to=policy)
-        assert made.casts == ()
-        assert "tensors-kept" not in {note.code for note in made.notes} or not policy.startswith(
-            "mixed_"
-        ), path
-    made = plan(TFJS / "from_tf2.3/model.json", to=policy, outputs=Outputs.FOLLOW)
-    told = {note.code for note in made.notes}
-    assert ("tensors-kept" in told) == (not policy.startswith("mixed_"))
+        migration_plan = plan(path, to=policy)
+        assert migration_plan.casts == ()
+        assert "tensors-kept" not in {
+            note.code for note in migration_plan.notes
+        } or not policy.startswith("mixed_"), path
+    migration_plan = plan(TFJS / "from_tf2.3/model.json", to=policy, outputs=Outputs.FOLLOW)
+    actual = {note.code for note in migration_plan.notes}
+    assert ("tensors-kept" in actual) == (not policy.startswith("mixed_"))
 
 
 def test_inputs_that_tensorflow_js_cannot_feed_are_rejected() -> None:
@@ -203,8 +203,8 @@ def test_inputs_that_tensorflow_js_cannot_feed_are_rejected() -> None:
     layers = [
         layer.path for layer in policytool.inspect(path).layers if layer.class_name == "InputLayer"
     ]
-    made = plan(path, assignments=(Assignment(pattern=layers[0], policy="float16"),))
-    assert [(refusal.code, refusal.path) for refusal in made.refusals] == [
+    migration_plan = plan(path, assignments=(Assignment(pattern=layers[0], policy="float16"),))
+    assert [(refusal.code, refusal.path) for refusal in migration_plan.refusals] == [
         ("tfjs-input", layers[0])
     ]
     assert {refusal.code for refusal in plan(path, to="float64").refusals} == {"tfjs-input"}

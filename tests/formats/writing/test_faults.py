@@ -486,13 +486,13 @@ def places_of_values(written: bytes) -> list[int]:
     if b"\x89HDF" not in written:
         return []
     start = written.index(b"\x89HDF")
-    found: list[int] = []
+    actual: list[int] = []
     with h5py.File(io.BytesIO(written[start:])) as file:
         file.visititems(
-            lambda _, item: found.extend(_ends(item)) if isinstance(item, h5py.Dataset) else None
+            lambda _, item: actual.extend(_ends(item)) if isinstance(item, h5py.Dataset) else None
         )
-    assert found
-    return [start + place for place in found]
+    assert actual
+    return [start + place for place in actual]
 
 
 def _ends(dataset: h5py.Dataset) -> list[int]:

@@ -46,9 +46,9 @@ def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> No
     """An edit keeps a byte order mark and line ends, and drops comments."""
     text = b"class_name: Sequential\r\nconfig:\r\n  name: mlp  # mine\r\n  dtype: float32\r\n"
     (tmp_path / "a.yaml").write_bytes(mark + text)
-    wanted = Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))
+    changes = Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))
     written = rewriting.write(
-        tmp_path / "a.yaml", tmp_path / "b.yaml", wanted, document_format="yaml"
+        tmp_path / "a.yaml", tmp_path / "b.yaml", changes, document_format="yaml"
     )
     assert written.target.read_bytes() == mark + text.replace(b"float32", b"float16").replace(
         b"  # mine", b""
@@ -70,10 +70,10 @@ def test_policies_become_names_unless_the_target_needs_dicts(path: Path, tmp_pat
         back.err
     )  # PyYAML 5.2 and later refuse the tags in it, and JSON does not go where YAML is
     if not refused:
-        found = yamltext.parse(new.read_text(encoding="utf-8")).value
-        assert str(found).count("'class_name': 'Policy'") == path.read_text(encoding="utf-8").count(
-            "name: mixed_"
-        )
+        result = yamltext.parse(new.read_text(encoding="utf-8")).value
+        assert str(result).count("'class_name': 'Policy'") == path.read_text(
+            encoding="utf-8"
+        ).count("name: mixed_")
 
 
 def test_plan_after_which_no_release_loads_the_file_has_a_note(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from policytool.support.text import codec
 
 def test_synthetic_inputs_are_reported_with_the_seed() -> None:
     """Synthetic inputs are reported with their seed and notes."""
-    found = codec.read(
+    result = codec.read(
         CheckInputs,
         {
             "kind": "synthetic",
@@ -20,7 +20,7 @@ def test_synthetic_inputs_are_reported_with_the_seed() -> None:
         },
     )
     one = CheckInput(name="ids", shape=(8, 16), dtype="int32", how="IDs below 100")
-    assert found == CheckInputs(
+    assert result == CheckInputs(
         kind=InputKind.SYNTHETIC,
         seed=7,
         batches=2,
@@ -33,11 +33,11 @@ def test_synthetic_inputs_are_reported_with_the_seed() -> None:
 def test_given_inputs_have_no_seed() -> None:
     """Inputs from the user have no seed, and an unknown shape is None."""
     inputs = [{"name": "x", "shape": None, "dtype": "string", "how": "x of the file"}]
-    found = codec.read(
+    result = codec.read(
         CheckInputs,
         {"kind": "given", "seed": None, "batches": 1, "batch_size": 3, "inputs": inputs},
     )
-    assert found.kind is InputKind.GIVEN
-    assert found.seed is None
-    assert found.inputs[0].shape is None
-    assert found.notes == ()
+    assert result.kind is InputKind.GIVEN
+    assert result.seed is None
+    assert result.inputs[0].shape is None
+    assert result.notes == ()

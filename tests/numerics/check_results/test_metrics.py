@@ -35,14 +35,14 @@ def reductions(reference: Any, candidate: Any, **changed: Any) -> TensorReductio
     """
     Return the reductions of finite values without subnormal values, as a device would compute them.
     """
-    one, other = np.asarray(reference, "float64"), np.asarray(candidate, "float64")
-    error = np.abs(one - other)
+    first, second = np.asarray(reference, "float64"), np.asarray(candidate, "float64")
+    error = np.abs(first - second)
     place = int(np.argmax(error)) if error.size else None
     found = {
-        "elements": one.size,
+        "elements": first.size,
         "squared_error": float(np.sum(error**2)),
-        "squared_reference": float(np.sum(one**2)),
-        "squared_candidate": float(np.sum(other**2)),
+        "squared_reference": float(np.sum(first**2)),
+        "squared_candidate": float(np.sum(second**2)),
         **dict.fromkeys(
             (
                 "overflowed",
@@ -54,12 +54,12 @@ def reductions(reference: Any, candidate: Any, **changed: Any) -> TensorReductio
             ),
             0,
         ),
-        "flushed": int(np.sum((other == 0) & (one != 0))),
-        "largest_reference": float(np.max(np.abs(one), initial=0)),
-        "largest_candidate": float(np.max(np.abs(other), initial=0)),
+        "flushed": int(np.sum((second == 0) & (first != 0))),
+        "largest_reference": float(np.max(np.abs(first), initial=0)),
+        "largest_candidate": float(np.max(np.abs(second), initial=0)),
         "largest_error": float(np.max(error, initial=0)),
-        "reference_at_largest": None if place is None else float(one[place]),
-        "candidate_at_largest": None if place is None else float(other[place]),
+        "reference_at_largest": None if place is None else float(first[place]),
+        "candidate_at_largest": None if place is None else float(second[place]),
         "differing": None,
         **changed,
     }
@@ -92,16 +92,16 @@ def test_metrics_equal_those_of_numpy(pairs: list[tuple[float, float]]) -> None:
     The metrics equal those computed with NumPy: distance, relative error, SNR in decibels, and
     cosine.
     """
-    one, other = np.array(pairs).T
-    value = found(one, other)
-    norms = [float(np.linalg.norm(array)) for array in (one - other, one, other)]
-    assert value.max_abs == np.max(np.abs(one - other))
+    first, second = np.array(pairs).T
+    value = found(first, second)
+    norms = [float(np.linalg.norm(array)) for array in (first - second, first, second)]
+    assert value.max_abs == np.max(np.abs(first - second))
     if norms[1]:
         assert value.relative == pytest.approx(norms[0] / norms[1])
     if norms[0] and norms[1]:
         assert value.snr_db == pytest.approx(20 * math.log10(norms[1] / norms[0]), abs=1e-9)
     if norms[1] and norms[2]:
-        assert value.cosine == pytest.approx(float(one @ other) / norms[1] / norms[2], abs=1e-6)
+        assert value.cosine == pytest.approx(float(first @ second) / norms[1] / norms[2], abs=1e-6)
 
 
 def test_equal_tensors_have_no_error() -> None:
@@ -296,18 +296,18 @@ def test_sums_of_batches_are_added_and_the_largest_error_is_kept() -> None:
         candidate_at_largest=1,
     )
     for first, second in ((one, two), (two, one)):
-        told = tensor_errors.to_json(tensor_errors.merge(first, second))
+        result = tensor_errors.to_json(tensor_errors.merge(first, second))
         assert (
-            told["elements"],
-            told["squared_error"],
-            told["flushed"],
-            told["nan_candidate"],
+            result["elements"],
+            result["squared_error"],
+            result["flushed"],
+            result["nan_candidate"],
         ) == (7, 5.0, 1, 2)
         assert (
-            told["largest_candidate"],
-            told["largest_error"],
-            told["reference_at_largest"],
-            told["candidate_at_largest"],
+            result["largest_candidate"],
+            result["largest_error"],
+            result["reference_at_largest"],
+            result["candidate_at_largest"],
         ) == (9.0, 2.0, -1.0, 1.0)
     same = vector(largest_error=1, reference_at_largest=7, candidate_at_largest=8)
     assert tensor_errors.to_json(tensor_errors.merge(one, same))["reference_at_largest"] == 5.0
@@ -321,5 +321,5 @@ def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
     none = vector(reference_at_largest=math.nan, candidate_at_largest=math.nan)
     one = vector(reference_at_largest=4, candidate_at_largest=4)
     for first, second, pair in ((none, one, 4.0), (one, none, 4.0), (none, none, None)):
-        told = tensor_errors.to_json(tensor_errors.merge(first, second))
-        assert (told["reference_at_largest"], told["candidate_at_largest"]) == (pair, pair)
+        result = tensor_errors.to_json(tensor_errors.merge(first, second))
+        assert (result["reference_at_largest"], result["candidate_at_largest"]) == (pair, pair)

@@ -36,26 +36,26 @@ def errors(*found: float, **along: Any) -> Any:
 
 def test_output_with_the_largest_relative_error_decides() -> None:
     """The output with the largest error relative to its tolerance decides."""
-    found = errors(0.001, 0.025)
-    assert objective_excess(found, objective(GIVEN)) == pytest.approx(2.5)
-    assert largest_error(found) == pytest.approx(0.025)
+    result = errors(0.001, 0.025)
+    assert objective_excess(result, objective(GIVEN)) == pytest.approx(2.5)
+    assert largest_error(result) == pytest.approx(0.025)
 
 
 def test_nan_breaks_every_objective() -> None:
     """NaN fails each objective, even one that allows any error."""
-    found = errors(0.001, overflowed=3)
+    result = errors(0.001, overflowed=3)
     for wanted in (objective(GIVEN), Objective(tolerances=None, agreement=0.5)):
-        assert objective_excess(found, wanted) == math.inf
-    assert largest_error(found) is None
+        assert objective_excess(result, wanted) == math.inf
+    assert largest_error(result) is None
 
 
 @pytest.mark.parametrize(("share", "excess"), [(1.0, 0.0), (0.99, 1.0), (0.95, 5.0)])
 def test_agreement_counts_the_rows_that_differ(share: float, excess: float) -> None:
     """The agreement objective is the share of the allowed differing rows, regardless of errors."""
-    found = errors(0.9, changed=changes(round(1000 * (1 - share))))
-    wanted = objective(metric="agreement")
-    assert wanted.tolerances is None
-    assert objective_excess(found, wanted) == pytest.approx(excess)
+    result = errors(0.9, changed=changes(round(1000 * (1 - share))))
+    expected = objective(metric="agreement")
+    assert expected.tolerances is None
+    assert objective_excess(result, expected) == pytest.approx(excess)
 
 
 def test_full_agreement_allows_no_row() -> None:
@@ -112,15 +112,15 @@ def test_excess_of_a_metric_is_relative_to_the_allowed_drop(
     """A metric that is NaN always fails."""
     measured = errors(0.3)
     measured = replace(measured, verdict=replace(measured.verdict, metric=found))
-    wanted = Objective(tolerances=None)
-    assert objective_excess(measured, wanted) == pytest.approx(excess)
+    objective_wanted = Objective(tolerances=None)
+    assert objective_excess(measured, objective_wanted) == pytest.approx(excess)
 
 
 def test_a_metric_that_fails_by_a_hair_fails() -> None:
     """A metric that drops slightly more than allowed fails, despite rounding in the report."""
     measured = errors(0.3)
-    found = metric(0.01, 0.01, passed=False)
-    measured = replace(measured, verdict=replace(measured.verdict, metric=found))
+    result = metric(0.01, 0.01, passed=False)
+    measured = replace(measured, verdict=replace(measured.verdict, metric=result))
     assert objective_excess(measured, Objective(tolerances=None)) > 1
 
 
@@ -147,21 +147,21 @@ def reductions(error: float, overflow: int = 0) -> GradientReductions:
 
 def test_gradients_count_at_the_best_scale() -> None:
     """Gradients are compared at the best of the loss scales at which they are finite."""
-    found = gradients(reductions(0.0, overflow=1), reductions(0.5), reductions(0.05))
-    assert gradient_error(found) == pytest.approx(0.05)
-    measured = replace(errors(0.001), gradients=found)
-    wanted = objective(GIVEN, gradients=True)
-    assert objective_excess(measured, wanted) == pytest.approx(0.05 / GRADIENT_ERROR)
-    assert objective_excess(measured, replace(wanted, gradients=False)) == pytest.approx(0.1)
+    result = gradients(reductions(0.0, overflow=1), reductions(0.5), reductions(0.05))
+    assert gradient_error(result) == pytest.approx(0.05)
+    measured = replace(errors(0.001), gradients=result)
+    expected = objective(GIVEN, gradients=True)
+    assert objective_excess(measured, expected) == pytest.approx(0.05 / GRADIENT_ERROR)
+    assert objective_excess(measured, replace(expected, gradients=False)) == pytest.approx(0.1)
 
 
 def test_gradients_that_are_never_finite_break_the_objective() -> None:
     """A model without trainable variables passes."""
-    wanted = objective(GIVEN, gradients=True)
+    expected = objective(GIVEN, gradients=True)
     spoilt = replace(errors(0.001), gradients=gradients(reductions(0.0, overflow=1)))
-    assert objective_excess(spoilt, wanted) == math.inf
+    assert objective_excess(spoilt, expected) == math.inf
     untrained = replace(errors(0.001), gradients=gradients())
-    assert objective_excess(untrained, wanted) == pytest.approx(0.1)
+    assert objective_excess(untrained, expected) == pytest.approx(0.1)
 
 
 def test_defaults() -> None:
@@ -177,9 +177,9 @@ def test_defaults() -> None:
 
 def test_a_function_needs_no_labels() -> None:
     """A metric function of the user needs no labels, and a metric of the library does."""
-    wanted = objective(metric="own:score", max_drop=0.5).metric
-    assert wanted is not None
-    assert (wanted.labels, str(wanted.metric), wanted.max_drop) == (None, "own:score", 0.5)
+    expected = objective(metric="own:score", max_drop=0.5).metric
+    assert expected is not None
+    assert (expected.labels, str(expected.metric), expected.max_drop) == (None, "own:score", 0.5)
     labelled = objective(metric="own:score", labels=Path("y.npy")).metric
     assert labelled is not None
     assert labelled.labels == Path("y.npy")

@@ -48,7 +48,7 @@ class Model:
         if any(pair <= set(converted) for pair in self.pairs):
             return OVERFLOW
         added = [self.errors[path] for path in converted]
-        if any(math.isinf(part) for one in added for part in one):
+        if any(math.isinf(part) for item in added for part in item):
             return OVERFLOW
         return math.hypot(*map(math.fsum, zip(*added, strict=True)))
 
@@ -160,7 +160,7 @@ def hints(draw: st.DrawFn, model: Model) -> dict[str, Any]:
     return {
         "losses": {path: draw(MAGNITUDES) for path in model.layers},
         "proposals": tuple(draw(st.lists(some, max_size=3))),
-        "groups": tuple(one for one in draw(st.lists(some, max_size=2)) if len(one) > 1),
+        "groups": tuple(item for item in draw(st.lists(some, max_size=2)) if len(item) > 1),
     }
 
 
@@ -169,13 +169,13 @@ def hints(draw: st.DrawFn, model: Model) -> dict[str, Any]:
 @given(data=st.data(), model=models())
 def test_returned_set_passes(data: st.DataObject, model: Model) -> None:
     """The returned set passes, even if errors cancel or the diagnosis is wrong."""
-    found = searched(model, **data.draw(hints(model)))
-    if found.ending is Ending.IMPOSSIBLE:
+    result = searched(model, **data.draw(hints(model)))
+    if result.ending is Ending.IMPOSSIBLE:
         assert not model.excess(frozenset(model.layers)) <= 1
     else:
-        assert found.kept is not None
-        assert model.excess(found.kept) <= 1
-        assert found.kept in found.runs
+        assert result.kept is not None
+        assert model.excess(result.kept) <= 1
+        assert result.kept in result.runs
 
 
 @THOROUGH
@@ -185,13 +185,13 @@ def test_each_removal_from_a_minimal_set_was_tried_and_fails(
     data: st.DataObject, model: Model
 ) -> None:
     """A set is reported as minimal only if each removal of a single layer was tried and fails."""
-    found = searched(model, **data.draw(hints(model)))
-    assert found.ending in {Ending.MINIMAL, Ending.IMPOSSIBLE}
-    for path in found.kept or ():
-        assert found.kept is not None
-        trial = found.search.trials.known(found.kept - {path})
+    result = searched(model, **data.draw(hints(model)))
+    assert result.ending in {Ending.MINIMAL, Ending.IMPOSSIBLE}
+    for path in result.kept or ():
+        assert result.kept is not None
+        trial = result.search.trials.known(result.kept - {path})
         assert trial is not None
-        assert found.search.excess(trial) > 1
+        assert result.search.excess(trial) > 1
 
 
 @THOROUGH
@@ -199,10 +199,10 @@ def test_each_removal_from_a_minimal_set_was_tried_and_fails(
 @given(data=st.data(), model=monotone_models())
 def test_minimum_is_the_smallest_of_all_sets(data: st.DataObject, model: Model) -> None:
     """The search reports a minimum if no errors cancel."""
-    found = searched(model, **data.draw(hints(model)))
-    if found.search.is_minimum:
-        assert found.kept is not None
-        assert len(found.kept) == model.smallest()
+    result = searched(model, **data.draw(hints(model)))
+    if result.search.is_minimum:
+        assert result.kept is not None
+        assert len(result.kept) == model.smallest()
 
 
 @THOROUGH
@@ -210,11 +210,11 @@ def test_minimum_is_the_smallest_of_all_sets(data: st.DataObject, model: Model) 
 @given(data=st.data(), model=models(), trials=st.integers(1, 12))
 def test_budget_is_not_exceeded(data: st.DataObject, model: Model, trials: int) -> None:
     """The search uses at most its budget of trials and returns the best set so far."""
-    found = searched(model, trials=trials, **data.draw(hints(model)))
-    assert len(found.runs) <= trials
-    assert len(set(found.runs)) == len(found.runs)
-    if found.kept is not None:
-        assert model.excess(found.kept) <= 1
+    result = searched(model, trials=trials, **data.draw(hints(model)))
+    assert len(result.runs) <= trials
+    assert len(set(result.runs)) == len(result.runs)
+    if result.kept is not None:
+        assert model.excess(result.kept) <= 1
 
 
 @settings(max_examples=examples(100))
@@ -222,9 +222,9 @@ def test_budget_is_not_exceeded(data: st.DataObject, model: Model, trials: int) 
 def test_same_search_has_the_same_result(data: st.DataObject, model: Model) -> None:
     """The same search has the same trials in the same order and the same result."""
     known = data.draw(hints(model))
-    one, other = (searched(model, **known) for _ in range(2))
-    assert one.search.trials.made == other.search.trials.made
-    assert (one.kept, one.ending) == (other.kept, other.ending)
+    first, second = (searched(model, **known) for _ in range(2))
+    assert first.search.trials.made == second.search.trials.made
+    assert (first.kept, first.ending) == (second.kept, second.ending)
 
 
 @settings(max_examples=examples(100))
@@ -248,41 +248,41 @@ def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
     """Layers with large errors are found if the diagnosis ranks them first."""
     model = planted(20, weak, error)
     losses = {path: error if int(path[1:]) in weak else 0.001 for path in model.layers}
-    found = searched(model, losses=losses)
-    assert set(found.kept or ()) == {f"l{place}" for place in weak}
-    assert found.ending is Ending.MINIMAL
-    assert len(found.runs) <= 4 + 3 * len(weak)
+    result = searched(model, losses=losses)
+    assert set(result.kept or ()) == {f"l{place}" for place in weak}
+    assert result.ending is Ending.MINIMAL
+    assert len(result.runs) <= 4 + 3 * len(weak)
 
 
 @pytest.mark.parametrize("weak", [(0,), (19,), (3, 4), (0, 7, 19), (2, 5, 11, 17)])
 def test_planted_layers_are_found_without_a_diagnosis(weak: tuple[int, ...]) -> None:
     """Bisection needs a number of trials that grows logarithmically."""
     model = planted(20, weak)
-    found = searched(model)
-    assert set(found.kept or ()) == {f"l{place}" for place in weak}
-    assert len(found.runs) <= 12 + 10 * len(weak)
+    result = searched(model)
+    assert set(result.kept or ()) == {f"l{place}" for place in weak}
+    assert len(result.runs) <= 12 + 10 * len(weak)
 
 
 def test_one_of_two_layers_that_overflow_together_is_kept() -> None:
     """If two layers overflow only together, one of them is kept."""
     errors = named([0.001] * 6)
-    found = searched(Model(errors=errors, pairs=frozenset({frozenset({"l1", "l4"})})))
-    assert set(found.kept or ()) in ({"l1"}, {"l4"})
-    assert found.search.is_minimum
+    result = searched(Model(errors=errors, pairs=frozenset({frozenset({"l1", "l4"})})))
+    assert set(result.kept or ()) in ({"l1"}, {"l4"})
+    assert result.search.is_minimum
 
 
 def test_nothing_is_kept_if_everything_can_be_converted() -> None:
     """If all layers can be converted, the first trial shows it and no layer is kept."""
-    found = searched(planted(9, ()))
-    assert found.kept == frozenset()
-    assert found.runs == (frozenset(),)
-    assert found.search.is_minimum
+    result = searched(planted(9, ()))
+    assert result.kept == frozenset()
+    assert result.runs == (frozenset(),)
+    assert result.search.is_minimum
 
 
 def test_objective_that_float32_does_not_meet_is_impossible() -> None:
     """An objective that float32 does not meet is reported as impossible after two trials."""
     never = Model(errors=named([0.0] * 5))
-    found = searched(
+    result = searched(
         never,
         known=[
             Trial(
@@ -296,20 +296,20 @@ def test_objective_that_float32_does_not_meet_is_impossible() -> None:
             for kept in ((), never.layers)
         ],
     )
-    assert found.ending is Ending.IMPOSSIBLE
-    assert found.kept is None
-    assert found.search.closest is not None
-    assert found.runs == ()
+    assert result.ending is Ending.IMPOSSIBLE
+    assert result.kept is None
+    assert result.search.closest is not None
+    assert result.runs == ()
 
 
 def test_set_that_fails_on_other_inputs_is_checked_with_all_inputs() -> None:
     """The search continues with all inputs."""
-    found = searched(Model(errors=named([0.9, 0.05]), validation=1.2))
-    best = found.search.best
+    result = searched(Model(errors=named([0.9, 0.05]), validation=1.2))
+    best = result.search.best
     assert best is not None
     assert best.validation is not None
     assert best.validation <= 1
-    assert found.search.split_of(Split.BATCHES) is Split.USED
+    assert result.search.split_of(Split.BATCHES) is Split.USED
 
 
 def test_set_that_overflows_on_other_inputs_is_checked_with_all_inputs() -> None:
@@ -329,17 +329,17 @@ def test_set_that_overflows_on_other_inputs_is_checked_with_all_inputs() -> None
                 gradient_error=None,
             )
 
-    found = searched(Rows(errors=safe.errors))
-    assert set(found.kept or ()) == {"l1"}
-    assert found.search.split_of(Split.BATCHES) is Split.USED
+    result = searched(Rows(errors=safe.errors))
+    assert set(result.kept or ()) == {"l1"}
+    assert result.search.split_of(Split.BATCHES) is Split.USED
 
 
 def test_time_limit_ends_the_search_with_the_best_set() -> None:
     """The search ends at its time limit with the best set, and starts no trial after it."""
-    found = searched(planted(20, (3, 9)), seconds=-1)
-    assert found.ending is Ending.TIME
-    assert found.runs == ()
-    assert found.kept is None
+    result = searched(planted(20, (3, 9)), seconds=-1)
+    assert result.ending is Ending.TIME
+    assert result.runs == ()
+    assert result.kept is None
 
 
 def smallest_share(draw: Callable[[np.random.Generator], Model], count: int) -> float:
@@ -363,7 +363,7 @@ def random_errors(generator: np.random.Generator) -> Model:
     count = int(generator.integers(3, 9))
     sizes = 10 ** generator.uniform(-3, 0.3, count)
     vectors = generator.normal(size=(count, 8)) * sizes[:, None] / math.sqrt(8)
-    return Model(errors=named([tuple(map(float, one)) for one in vectors]))
+    return Model(errors=named([tuple(map(float, item)) for item in vectors]))
 
 
 @THOROUGH
@@ -380,6 +380,6 @@ def test_first_or_last_layers_are_tried_early(*, is_reversed: bool) -> None:
     losses = {
         path: float(-place if is_reversed else place) for place, path in enumerate(model.layers)
     }
-    found = searched(model, trials=60, losses=losses)
-    assert found.kept is not None
-    assert len(found.kept) <= 20
+    result = searched(model, trials=60, losses=losses)
+    assert result.kept is not None
+    assert len(result.kept) <= 20

@@ -16,8 +16,8 @@ from policytool.numerics.verdicts import safety
 def tail(changed: int, samples: int, chance: float) -> float:
     """Return the probability of at most this number of changes."""
     return sum(
-        math.comb(samples, one) * chance**one * (1 - chance) ** (samples - one)
-        for one in range(changed + 1)
+        math.comb(samples, number) * chance**number * (1 - chance) ** (samples - number)
+        for number in range(changed + 1)
     )
 
 
@@ -28,12 +28,12 @@ def test_bounds_of_a_share_are_those_of_clopper_and_pearson(pair: tuple[int, int
     more extreme one has a probability of 5 %.
     """
     changed, samples = pair
-    found = safety.share_bounds(changed, samples)
-    assert found.lower <= found.value <= found.upper
+    result = safety.share_bounds(changed, samples)
+    assert result.lower <= result.value <= result.upper
     if changed < samples:
-        assert tail(changed, samples, found.upper) == pytest.approx(0.05, abs=1e-6)
+        assert tail(changed, samples, result.upper) == pytest.approx(0.05, abs=1e-6)
     if changed:
-        assert 1 - tail(changed - 1, samples, found.lower) == pytest.approx(0.05, abs=1e-6)
+        assert 1 - tail(changed - 1, samples, result.lower) == pytest.approx(0.05, abs=1e-6)
 
 
 def test_known_bounds() -> None:
@@ -55,16 +55,16 @@ def test_a_bound_holds_nineteen_times_of_twenty(share: float, samples: int) -> N
         changed = int((random.random(samples) < share).sum())
         missed += safety.share_bounds(changed, samples).upper < share
         shares = np.minimum(1.0, random.exponential(share, samples)).tolist()
-        found = safety.mean_share_bounds(
+        result = safety.mean_share_bounds(
             Shares(
                 samples=samples,
                 changed=samples,
                 total=sum(shares),
-                squares=sum(one * one for one in shares),
+                squares=sum(item * item for item in shares),
                 worst=max(shares),
             )
         )
-        mean_missed += found.upper < share * (1 - math.exp(-1 / share))
+        mean_missed += result.upper < share * (1 - math.exp(-1 / share))
     assert missed <= 27
     assert mean_missed <= 27
 
@@ -78,10 +78,10 @@ def test_how_many_samples_would_decide(changed: int, samples: int, expected: int
     seen = Shares(
         samples=samples, changed=changed, total=changed, squares=changed, worst=min(changed, 1)
     )
-    found = safety.samples_needed(
+    result = safety.samples_needed(
         samples, lambda times: safety.mean_share_bounds(seen, times).upper, 0.01
     )
-    assert found == expected
-    if found is not None:
-        enough = safety.mean_share_bounds(seen, (found + 5) / samples)
+    assert result == expected
+    if result is not None:
+        enough = safety.mean_share_bounds(seen, (result + 5) / samples)
         assert enough.upper <= 0.01

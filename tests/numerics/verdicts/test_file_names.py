@@ -28,8 +28,8 @@ def test_layers_are_paired_in_numeric_order() -> None:
         ("net_1/dense_11", "Dense"),
         ("net_1", "Net"),
     ]
-    found = file_paths(running, STORED)
-    assert found == {
+    result = file_paths(running, STORED)
+    assert result == {
         "net_1": "net",
         "net_1/dense_9": "net/dense_2",
         "net_1/dense_10": "net/dense_3",
@@ -72,9 +72,9 @@ def test_names_that_count_on_are_found_again(numbers: set[int], more: int) -> No
     """Names with consecutive numbers are paired, for any first number."""
     stored: Layers = [("m", "M"), *((f"m/x_{number}", "X") for number in sorted(numbers))]
     running: Layers = [(f"m/x_{number + more}", "X") for number in numbers]
-    found = file_paths([*running, ("m", "M")], stored)
+    result = file_paths([*running, ("m", "M")], stored)
     assert all(
-        found.get(f"m/x_{number + more}", f"m/x_{number + more}") == f"m/x_{number}"
+        result.get(f"m/x_{number + more}", f"m/x_{number + more}") == f"m/x_{number}"
         for number in numbers
     )
 

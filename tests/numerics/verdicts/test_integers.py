@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def hashing(differing: int, *inputs: str) -> LayerCall:
     """Return a call with integer outputs, some of which differ because of the call itself."""
-    made = whole(differing)
+    result = whole(differing)
     return replace(
         call("net/hashing", None, inputs=inputs),
-        outputs=(replace(made, isolated=made.accumulated),),
+        outputs=(replace(result, isolated=result.accumulated),),
     )
 
 
@@ -34,9 +34,9 @@ def judged(*calls: LayerCall, tolerances: tuple[str, ...] = ()) -> CheckVerdict:
 )
 def test_integers_of_the_same_integers_are_the_same(differing: int, ruling: Ruling) -> None:
     """Integer inputs need no rounding, so a difference fails the check."""
-    (found,) = judged(hashing(differing)).judgements
-    assert found.ruling is ruling
-    assert found.is_missed is (differing > 0)
+    (result,) = judged(hashing(differing)).judgements
+    assert result.ruling is ruling
+    assert result.is_missed is (differing > 0)
 
 
 def test_integers_of_floats_may_differ() -> None:
@@ -47,7 +47,7 @@ def test_integers_of_floats_may_differ() -> None:
 def test_integers_that_differ_come_before_errors() -> None:
     """Calls with differing integers are reported before errors in later calls, which they cause."""
     missed = judged(call("net/dense", 0.5), hashing(3)).missed
-    assert [one.path for one in missed] == ["net/hashing", "net/dense"]
+    assert [item.path for item in missed] == ["net/hashing", "net/dense"]
 
 
 def test_tolerance_applies_to_the_share_of_differing_integers() -> None:

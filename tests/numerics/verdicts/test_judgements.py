@@ -30,11 +30,11 @@ def judged(found: CheckedOutput, *tolerances: str) -> Judgement:
 
 def of_integers(differing: int, elements: int) -> CheckedOutput:
     """Return an integer output of which some elements differ."""
-    found = output(
+    result = output(
         "classes", 0.0, dtype="int32", elements=elements, differing=differing, squared_error=None
     )
-    assert found.accumulated is not None
-    return replace(found, accumulated=replace(found.accumulated, overflow=None))
+    assert result.accumulated is not None
+    return replace(result, accumulated=replace(result.accumulated, overflow=None))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_a_reference_without_a_number_proves_nothing(counts: dict[str, Any]) -> 
         **counts,
     )
     for tolerances in ((), ("1",)):
-        found = judged(lost, *tolerances)
-        assert (found.ruling, found.error, found.is_missed) == (Ruling.NOTHING, None, True)
+        result = judged(lost, *tolerances)
+        assert (result.ruling, result.error, result.is_missed) == (Ruling.NOTHING, None, True)
 
 
 def test_finite_values_are_compared_beside_values_that_are_not_finite() -> None:
@@ -124,9 +124,9 @@ def test_tolerance_may_name_an_output_of_one_signature() -> None:
 
 def test_a_tolerance_may_name_anything_where_nothing_ran() -> None:
     """The report has the missing kernels."""
-    (found,) = answers.runs_from_json(
+    (result,) = answers.runs_from_json(
         [of_signature("scores", missing=True)],
         Tolerances(given=(parse_tolerance("scores=0.1"),)),
         SafetyRule(),
     )
-    assert [one.type for one in found.missing] == ["Svd"]
+    assert [item.type for item in result.missing] == ["Svd"]

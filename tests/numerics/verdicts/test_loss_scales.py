@@ -73,7 +73,7 @@ def answer(
         "weight": None,
         "why": None,
     }
-    found = {
+    actual = {
         "fields": list(FIELDS),
         "recorded": recorded,
         "outputs": [output],
@@ -95,7 +95,7 @@ def answer(
         "random": [],
         "unconnected": [],
     }
-    return {**found, **more}
+    return {**actual, **more}
 
 
 def decided(
@@ -113,17 +113,17 @@ DYNAMIC: Final = {"kind": "dynamic", "initial": 2.0**15, "growth_steps": 2000, "
 
 def test_the_answer_becomes_values() -> None:
     """Counts are integers, shares are relative to them, and totals cover all variables."""
-    found = gradients.gradients_from_json(
+    result = gradients.gradients_from_json(
         answer(
             {1.0: [row(100, 0, 0.5), row(0, 50)], 128.0: [row(), row()], 2.0**15: [row(), row()]},
             FIXED,
         )
     )
-    none = found.at(1.0)
+    none = result.at(1.0)
     assert none is not None
-    assert found.recorded == Fixed(value=128.0)
-    assert found.recorded_scale == 128.0
-    assert found.at(3.0) is None
+    assert result.recorded == Fixed(value=128.0)
+    assert result.recorded_scale == 128.0
+    assert result.at(3.0) is None
     assert isinstance(none.variables[0].underflow, int)
     assert none.total.elements == 2 * ELEMENTS
     assert none.total.underflow_share == 0.05
@@ -131,15 +131,15 @@ def test_the_answer_becomes_values() -> None:
     assert none.total.subnormal_share == 0
     assert none.total.relative_error == math.sqrt(0.25 / 2)
     assert none.total.largest == 2.0
-    assert found.variables[1].path == "net/layer_1/kernel"
-    assert found.workable == (1.0, 2.0**15)
+    assert result.variables[1].path == "net/layer_1/kernel"
+    assert result.workable == (1.0, 2.0**15)
 
 
 def test_a_dynamic_scale_is_recorded_as_one() -> None:
     """A dynamic scale is reported as dynamic with the scale at which it settles."""
-    found = gradients.gradients_from_json(answer({1.0: [row()]}, DYNAMIC))
-    assert found.recorded == Dynamic()
-    assert found.recorded_scale == 2.0**15
+    result = gradients.gradients_from_json(answer({1.0: [row()]}, DYNAMIC))
+    assert result.recorded == Dynamic()
+    assert result.recorded_scale == 2.0**15
 
 
 def test_nothing_has_no_shares() -> None:
@@ -160,20 +160,20 @@ def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
     Dropping a scale that preserves gradients is a finding with the share without and with the
     scale, and with the most affected variable.
     """
-    made = decided(
+    result = decided(
         {1.0: [row(400, error=0.6), row(20)], 128.0: [row(1), row()], 2.0**15: [row(), row()]},
         FIXED,
     )
-    assert made.matters
-    assert made.need is ScaleNeed.SCALE
-    assert made.losing == ("net/layer_0/kernel", "net/layer_1/kernel")
-    assert made.suggested == 2.0**12
-    assert made.sentences[0] == (
+    assert result.matters
+    assert result.need is ScaleNeed.SCALE
+    assert result.losing == ("net/layer_0/kernel", "net/layer_1/kernel")
+    assert result.suggested == 2.0**12
+    assert result.sentences[0] == (
         "dropping the recorded loss scale (fixed 128) matters: 21.0% of the gradient elements "
         "underflow without it, less than 0.1% with it; most affected: net/layer_0/kernel 40.0% "
         "(error 0.6 instead of 0), net/layer_1/kernel 2.0% (error 0 instead of 0)"
     )
-    assert made.sentences[1] == (
+    assert result.sentences[1] == (
         "21.0% of the gradient elements underflow without a loss scale, and none underflow with "
         "a loss scale of 32768: use 4096; any value from 1 to 32768 works for these inputs"
     )
@@ -181,15 +181,15 @@ def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
 
 def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
     """Dropping a scale is no finding if the same gradients are zero under each scale."""
-    made = decided({1.0: [row(30)], 128.0: [row(30)], 2.0**15: [row(30)]}, FIXED)
-    assert not made.matters
-    assert made.need is ScaleNeed.NONE
-    assert made.suggested is None
-    assert made.sentences[0] == (
+    result = decided({1.0: [row(30)], 128.0: [row(30)], 2.0**15: [row(30)]}, FIXED)
+    assert not result.matters
+    assert result.need is ScaleNeed.NONE
+    assert result.suggested is None
+    assert result.sentences[0] == (
         "dropping the recorded loss scale (fixed 128) does not matter: 3.0% of the gradient "
         "elements underflow without it, 3.0% with it"
     )
-    assert made.sentences[1].startswith(
+    assert result.sentences[1].startswith(
         "no loss scale is needed: 3.0% of the gradient elements underflow without one, 3.0% with "
         "32768"
     )
@@ -198,27 +198,27 @@ def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
 def test_one_variable_is_enough() -> None:
     """A small share of all elements is a finding if it is most of one variable."""
     quiet = [row() for _ in range(199)]
-    made = decided({1.0: [row(900), *quiet], 2.0**15: [row(), *quiet]})
-    assert made.need is ScaleNeed.SCALE
-    assert made.losing == ("net/layer_0/kernel",)
-    assert "most affected: net/layer_0/kernel 90.0%" in made.sentences[1]
+    result = decided({1.0: [row(900), *quiet], 2.0**15: [row(), *quiet]})
+    assert result.need is ScaleNeed.SCALE
+    assert result.losing == ("net/layer_0/kernel",)
+    assert "most affected: net/layer_0/kernel 90.0%" in result.sentences[1]
 
 
 def test_subnormal_gradients_are_lost_too() -> None:
     """No value is zero, but the gradient has an error of a tenth."""
-    made = decided(
+    result = decided(
         {1.0: [row(error=0.1)], 128.0: [row(error=0.001)], 2.0**15: [row(error=0.001)]}, FIXED
     )
-    assert made.matters
-    assert made.need is ScaleNeed.SCALE
+    assert result.matters
+    assert result.need is ScaleNeed.SCALE
 
 
 def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
     """The report also mentions gradients that overflow without it."""
-    made = decided({1.0: [row(500)], 128.0: [row(0, 10)], 2.0**15: [row()]}, FIXED)
-    assert not made.matters
-    assert made.need is ScaleNeed.SCALE
-    assert made.sentences[0] == (
+    result = decided({1.0: [row(500)], 128.0: [row(0, 10)], 2.0**15: [row()]}, FIXED)
+    assert not result.matters
+    assert result.need is ScaleNeed.SCALE
+    assert result.sentences[0] == (
         "with the recorded loss scale (fixed 128), 1.0% of the gradient elements overflow, so "
         "dropping it is correct"
     )
@@ -281,17 +281,17 @@ def test_values_that_no_scale_makes_finite_are_reported(
     """The cases are a reference, a loss and gradients that are not finite."""
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
-    made = loss_scales.loss_scale_decision(gradients.gradients_from_json(found))
-    assert made.need is ScaleNeed.NOT_FINITE
-    assert not made.matters
-    assert made.sentences[0].startswith(told)
+    result = loss_scales.loss_scale_decision(gradients.gradients_from_json(found))
+    assert result.need is ScaleNeed.NOT_FINITE
+    assert not result.matters
+    assert result.sentences[0].startswith(told)
 
 
 def test_a_model_without_trainable_variables() -> None:
     """A model without trainable variables has a one-line report."""
-    made = decided({}, FIXED)
-    assert made.need is ScaleNeed.NOTHING_TO_TRAIN
-    assert made.sentences == ("the model has no trainable variables, so no loss is scaled",)
+    result = decided({}, FIXED)
+    assert result.need is ScaleNeed.NOTHING_TO_TRAIN
+    assert result.sentences == ("the model has no trainable variables, so no loss is scaled",)
 
 
 def test_limits_of_the_measurement_are_reported() -> None:
@@ -312,7 +312,7 @@ def test_limits_of_the_measurement_are_reported() -> None:
         "weight": None,
         "why": None,
     }
-    made = decided(
+    result = decided(
         {1.0: [row()], 2.0**15: [row()]},
         outputs=[output, left],
         quiet=["net/drop"],
@@ -320,8 +320,8 @@ def test_limits_of_the_measurement_are_reported() -> None:
         random=["RandomUniform"],
         unconnected=["net/aside/bias"],
     )
-    assert made.sentences[0] == "the file records no loss scale"
-    assert made.sentences[3:] == (
+    assert result.sentences[0] == "the file records no loss scale"
+    assert result.sentences[3:] == (
         (
             "MeanSquaredError on synthetic targets replaces the loss of b: the file does "
             "not record a loss"
@@ -373,10 +373,10 @@ def test_training_settings_are_read_from_the_file(
     The training settings are read from the file: the loss from its training configuration, and the
     loss scale from its optimizer or the model's policy.
     """
-    found = recorded.recorded_training(
+    result = recorded.recorded_training(
         reading.load_model(format_detection.document(FIXTURES / name, name))
     )
-    assert found == {"loss": loss, "loss_weights": None, "recorded": scale}
+    assert result == {"loss": loss, "loss_weights": None, "recorded": scale}
 
 
 COUNTS: Final = st.integers(0, ELEMENTS)
@@ -397,12 +397,12 @@ def measurements(draw: st.DrawFn) -> Gradients:
 @given(measurements())
 def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradients) -> None:
     """A scale from the range is suggested only if a scale is needed and the file records none."""
-    made = loss_scales.loss_scale_decision(found)
-    assert (made.suggested is not None) == (made.need is ScaleNeed.SCALE)
+    result = loss_scales.loss_scale_decision(found)
+    assert (result.suggested is not None) == (result.need is ScaleNeed.SCALE)
     assert found.workable is not None
-    assert made.suggested is None or found.workable[0] <= made.suggested <= found.workable[1]
-    assert made.matters <= (found.recorded is not None)
-    assert all(sentence for sentence in made.sentences)
+    assert result.suggested is None or found.workable[0] <= result.suggested <= found.workable[1]
+    assert result.matters <= (found.recorded is not None)
+    assert all(sentence for sentence in result.sentences)
 
 
 @given(measurements())
@@ -411,9 +411,9 @@ def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
     same = tuple(
         dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
     )
-    made = loss_scales.loss_scale_decision(dataclasses.replace(found, trials=same))
-    assert made.need is ScaleNeed.NONE
-    assert not made.matters
+    result = loss_scales.loss_scale_decision(dataclasses.replace(found, trials=same))
+    assert result.need is ScaleNeed.NONE
+    assert not result.matters
 
 
 def below(limit: int) -> Callable[[float], bool]:

@@ -30,15 +30,15 @@ def traced(
     ``rounded`` contains the reductions of ``rounding``.
     """
     spoiled, rounded = other.pop("gets_nonfinite", False), other.pop("rounded", {})
-    made = call(path, other.pop("isolated", 1e-4), **other)
-    (one,) = made.outputs
+    result = call(path, other.pop("isolated", 1e-4), **other)
+    (one,) = result.outputs
     split = replace(
         one,
         own=None if own is None else measured(own),
         rounding=None if rounding is None else measured(rounding, **rounded),
     )
     trace = CallTrace(begun=begun, within=within, producers=producers, gets_nonfinite=spoiled)
-    return replace(made, outputs=(split,), trace=trace)
+    return replace(result, outputs=(split,), trace=trace)
 
 
 def model(*calls: Any, wrong: dict[str, Any] | None = None) -> Any:
@@ -48,30 +48,33 @@ def model(*calls: Any, wrong: dict[str, Any] | None = None) -> Any:
     )
     inside = [
         replace(
-            one,
+            item,
             trace=replace(
-                one.trace, within=len(calls) if one.trace.within is None else one.trace.within
+                item.trace, within=len(calls) if item.trace.within is None else item.trace.within
             ),
         )
-        for one in calls
+        for item in calls
     ]
     return run(*inside, root, outputs=(output("y", 0.5, **(wrong or {})),))
 
 
 def places(found: Any) -> list[tuple[str, Blame, bool]]:
     """Return the charges of a run by path."""
-    return [(found.calls[one.call].path, one.blame, one.in_code) for one in origins.charges(found)]
+    return [
+        (found.calls[charge.call].path, charge.blame, charge.in_code)
+        for charge in origins.charges(found)
+    ]
 
 
 def test_layer_that_receives_infinity_is_not_an_origin() -> None:
     """A layer that receives infinity is not charged; the layer that produces it is."""
-    found = model(
+    result = model(
         traced("net/a", begun=0),
         traced("net/b", (0,), begun=1, along=SPOILED),
         traced("net/c", (1,), begun=2, along=SPOILED, gets_nonfinite=True),
         wrong=SPOILED,
     )
-    assert places(found)[0] == ("net/b", Blame.NONFINITE, False)
+    assert places(result)[0] == ("net/b", Blame.NONFINITE, False)
 
 
 def test_the_layer_inside_a_block_is_to_blame_for_infinity_in_both() -> None:
@@ -86,34 +89,34 @@ def test_the_layer_inside_a_block_is_to_blame_for_infinity_in_both() -> None:
 
 def test_code_between_two_layers_is_the_origin_of_infinity_in_the_second() -> None:
     """If ``net/block`` produces infinity between its two layers, ``net/block`` is charged."""
-    found = model(
+    result = model(
         traced("net/block/one", within=2, begun=1),
         traced("net/block/two", (0,), within=2, begun=2, along=SPOILED, gets_nonfinite=True),
         traced("net/block", begun=0, children=2, along=SPOILED),
         wrong=SPOILED,
     )
-    assert places(found)[0] == ("net/block", Blame.NONFINITE, True)
+    assert places(result)[0] == ("net/block", Blame.NONFINITE, True)
 
 
 def test_infinity_that_no_output_shows_is_not_to_blame() -> None:
     """An example is an attention mask of a model with imprecise outputs."""
-    found = model(
+    result = model(
         traced("net/mask", begun=0, along=SPOILED),
         traced("net/weak", (0,), begun=1, isolated=0.4),
     )
-    assert places(found) == [("net/weak", Blame.ERROR, False)]
+    assert places(result) == [("net/weak", Blame.ERROR, False)]
 
 
 def test_rounding_error_is_attributed_to_the_layer_that_rounds() -> None:
     """Layers that are exact for rounded inputs are not an origin of errors."""
-    found = model(
+    result = model(
         traced("net/weak", begun=0),
         traced("net/reshape", (0,), begun=1, isolated=0.0),
         traced("net/head", (1,), begun=2, isolated=0.4, own=0.0, rounding=0.4, compute="float32"),
     )
-    assert places(found) == [("net/weak", Blame.ROUNDING, False)]
-    (charge,) = origins.charges(found)
-    assert origins.origin(found, charge).seen_in == "net/head"
+    assert places(result) == [("net/weak", Blame.ROUNDING, False)]
+    (charge,) = origins.charges(result)
+    assert origins.origin(result, charge).seen_in == "net/head"
 
 
 def test_rounding_before_many_exact_blocks_is_found() -> None:
@@ -132,20 +135,20 @@ def test_rounding_before_many_exact_blocks_is_found() -> None:
 
 def test_layer_with_a_local_error_is_the_origin_despite_rounded_inputs() -> None:
     """The inputs of this layer are also rounded too coarsely."""
-    found = model(
+    result = model(
         traced("net/a", begun=0),
         traced("net/weak", (0,), begun=1, isolated=0.6, own=0.5, rounding=0.3),
     )
-    assert places(found) == [("net/weak", Blame.ERROR, False)]
+    assert places(result) == [("net/weak", Blame.ERROR, False)]
 
 
 def test_the_innermost_call_with_an_error_is_charged() -> None:
     """The innermost call with an error is charged, and not the layer around it."""
-    found = model(
+    result = model(
         traced("net/block/weak", within=1, begun=1, isolated=0.4),
         traced("net/block", begun=0, children=1, isolated=0.4),
     )
-    assert places(found) == [("net/block/weak", Blame.ERROR, False)]
+    assert places(result) == [("net/block/weak", Blame.ERROR, False)]
 
 
 def test_a_run_that_was_not_traced_charges_nothing() -> None:
@@ -162,8 +165,8 @@ CHOICES = Choices(paths=("net", "net/a", "net/b", "net/block", "net/block/inner"
 )
 def test_ops_are_represented_by_the_layer_before_them(path: str, kept: set[str]) -> None:
     """A layer that can be selected represents itself."""
-    found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4))
-    assert origins.propose(found, CHOICES) == kept
+    result = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4))
+    assert origins.propose(result, CHOICES) == kept
 
 
 @pytest.mark.parametrize(
@@ -173,41 +176,41 @@ def test_layer_that_receives_values_out_of_range_is_also_kept(
     rounded: dict[str, Any], kept: set[str]
 ) -> None:
     """In 16 bits, the receiving layer would cast these values to infinity."""
-    found = model(
+    result = model(
         traced("net/a", begun=0, alone=SPOILED, along=SPOILED),
         traced("net/b", (0,), begun=1, own=1e-4, rounding=0.4, rounded=rounded, along=SPOILED),
         traced("net/last", (1,), begun=2, along=SPOILED),
         wrong=SPOILED,
     )
-    assert origins.propose(found, CHOICES) == kept
+    assert origins.propose(result, CHOICES) == kept
 
 
 def test_layer_in_a_custom_layer_is_kept_with_the_whole_custom_layer() -> None:
     """A custom layer casts the inputs of its layers."""
-    found = model(
+    result = model(
         traced("net/block/weak", within=1, begun=1, isolated=0.4),
         traced("net/block", begun=0, children=1),
     )
-    assert origins.propose(found, CHOICES) == {"net/block", "net/block/inner"}
+    assert origins.propose(result, CHOICES) == {"net/block", "net/block/inner"}
 
 
 def test_neighbours_are_one_step_before_and_after_kept_layers() -> None:
     """The neighbours of kept layers are the layers one step before and after them."""
-    found = model(
+    result = model(
         traced("net/a", begun=0),
         traced("net/b", (0,), begun=1),
         traced("net/last", (1,), begun=2),
     )
-    assert origins.neighbours(found, {"net/b"}, CHOICES) == {"net/a", "net/last"}
+    assert origins.neighbours(result, {"net/b"}, CHOICES) == {"net/a", "net/last"}
 
 
 def test_layers_are_ranked_by_error_or_flushed_values() -> None:
     """Layers are ranked by their error, or by the number of values that become zero."""
-    found = model(
+    result = model(
         traced("net/a", begun=0, isolated=0.01),
         traced("net/b", (0,), begun=1, along={"flushed": 500}),
     )
-    assert origins.units_by_loss(found, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
+    assert origins.units_by_loss(result, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
 
 
 def test_traces_of_a_diagnosis_are_those_of_a_later_run() -> None:
@@ -218,10 +221,14 @@ def test_traces_of_a_diagnosis_are_those_of_a_later_run() -> None:
         traced("net/b", (0, 1), begun=2, gets_nonfinite=True),
     )
     later = model(traced("net/new", begun=0), traced("net/a", begun=1), traced("net/b", begun=2))
-    plain = replace(later, calls=tuple(replace(one, trace=None) for one in later.calls))
-    found = origins.with_traces(plain, diagnosis)
-    assert [one.path for one in found.calls] == ["net/a", "net/b", "net"]
-    assert [one.trace.producers for one in found.calls if one.trace is not None] == [(), (0,), ()]
-    assert [one.trace.within for one in found.calls if one.trace is not None] == [2, 2, None]
-    assert not any(one.trace.gets_nonfinite for one in found.calls if one.trace is not None)
+    plain = replace(later, calls=tuple(replace(item, trace=None) for item in later.calls))
+    result = origins.with_traces(plain, diagnosis)
+    assert [item.path for item in result.calls] == ["net/a", "net/b", "net"]
+    assert [item.trace.producers for item in result.calls if item.trace is not None] == [
+        (),
+        (0,),
+        (),
+    ]
+    assert [item.trace.within for item in result.calls if item.trace is not None] == [2, 2, None]
+    assert not any(item.trace.gets_nonfinite for item in result.calls if item.trace is not None)
     assert origins.with_traces(later, diagnosis) == later

@@ -34,7 +34,7 @@ FILE = "before.json"
 
 def report(found: Checks) -> bytes:
     """Return the JSON report of a check."""
-    json_reporter = next(one for one in CHECK_REPORTERS if one.name == "json")
+    json_reporter = next(reporter for reporter in CHECK_REPORTERS if reporter.name == "json")
     return json_reporter.render(found, View()).encode()
 
 
@@ -54,14 +54,14 @@ def with_metric(found: CheckRun, candidate: float, *, name: str = "accuracy") ->
 
 def compared(before: CheckRun, now: CheckRun) -> Comparison:
     """Return the changes from one run to another."""
-    found = check(now).check
-    assert found is not None
-    return compare(found, earlier_check(FILE, report(check(before))))
+    result = check(now).check
+    assert result is not None
+    return compare(result, earlier_check(FILE, report(check(before))))
 
 
 def changes(found: Comparison) -> list[tuple[str, str]]:
     """Return each change with its subject."""
-    return [(one.path, one.change.value) for one in found.differences]
+    return [(difference.path, difference.change.value) for difference in found.differences]
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,12 @@ def test_error_counts_if_twice_as_large_and_above_rounding(
     before: float, now: float, change: Change | None
 ) -> None:
     """Rounding explains a quarter of the tolerance, 0.002."""
-    found = compared(model("net", before), model("net", now))
-    assert found.paired == 2
-    assert [one.change for one in found.differences] == ([] if change is None else [change])
-    assert found.passed is (change not in {Change.EXCEEDS, Change.GREW})
+    comparison = compared(model("net", before), model("net", now))
+    assert comparison.paired == 2
+    assert [difference.change for difference in comparison.differences] == (
+        [] if change is None else [change]
+    )
+    assert comparison.passed is (change not in {Change.EXCEEDS, Change.GREW})
 
 
 def test_nan_in_one_of_the_two_is_a_change() -> None:
@@ -107,27 +109,27 @@ def test_nan_in_one_of_the_two_is_a_change() -> None:
 
 def test_outputs_are_compared_too() -> None:
     """Outputs are compared by their accumulated errors."""
-    found = compared(model("net", 1e-4), model("net", 1e-4, outputs=0.06))
-    (one,) = found.differences
+    comparison = compared(model("net", 1e-4), model("net", 1e-4, outputs=0.06))
+    (one,) = comparison.differences
     assert (one.about, one.path, one.change) == (Subject.OUTPUT, "probabilities", Change.EXCEEDS)
     assert (one.before, one.now, one.allowed) == pytest.approx((1e-3, 0.06, 0.05))
 
 
 def test_models_with_other_names_have_the_same_layers() -> None:
     """Keras numbers unnamed models."""
-    found = compared(model("sequential_1", 1e-4), model("sequential", 0.01))
-    assert changes(found) == [("sequential/dense_0", "exceeds")]
-    assert not found.only_before
-    assert not found.only_now
+    comparison = compared(model("sequential_1", 1e-4), model("sequential", 0.01))
+    assert changes(comparison) == [("sequential/dense_0", "exceeds")]
+    assert not comparison.only_before
+    assert not comparison.only_now
 
 
 def test_layers_of_only_one_check_are_listed() -> None:
     """Layers that only one check has are listed, and are no failure."""
-    found = compared(model("net", 1e-4, 1e-4), model("net", 1e-4, 1e-4, 0.01))
-    assert (found.only_before, found.only_now) == ((), ("net/dense_2",))
-    assert found.passed
-    found = compared(model("net", 1e-4, 1e-4), model("net", 1e-4))
-    assert (found.only_before, found.only_now) == (("net/dense_1",), ())
+    comparison = compared(model("net", 1e-4, 1e-4), model("net", 1e-4, 1e-4, 0.01))
+    assert (comparison.only_before, comparison.only_now) == ((), ("net/dense_2",))
+    assert comparison.passed
+    comparison = compared(model("net", 1e-4, 1e-4), model("net", 1e-4))
+    assert (comparison.only_before, comparison.only_now) == (("net/dense_1",), ())
 
 
 def test_repeated_calls_of_a_layer_are_paired_by_number() -> None:
@@ -137,8 +139,8 @@ def test_repeated_calls_of_a_layer_are_paired_by_number() -> None:
         calls = [call("net/a", first), call("net/a", second, number=1)]
         return run(*calls, call("net", None, is_model=True), outputs=(output("o", 1e-3),))
 
-    found = compared(shared(1e-4, 1e-4), shared(1e-4, 0.01))
-    assert changes(found) == [("net/a (call 2)", "exceeds")]
+    comparison = compared(shared(1e-4, 1e-4), shared(1e-4, 0.01))
+    assert changes(comparison) == [("net/a (call 2)", "exceeds")]
 
 
 @pytest.mark.parametrize(
@@ -158,19 +160,19 @@ def test_a_metric_that_dropped_is_a_regression(
 ) -> None:
     """A candidate metric that drops by more than the run allows is a regression."""
     plain = model("net", 1e-4)
-    found = compared(with_metric(plain, before), with_metric(plain, now))
-    assert changes(found) == ([] if change is None else [("accuracy", change)])
-    assert found.passed is (change != "worse")
+    comparison = compared(with_metric(plain, before), with_metric(plain, now))
+    assert changes(comparison) == ([] if change is None else [("accuracy", change)])
+    assert comparison.passed is (change != "worse")
 
 
 def test_different_conditions_are_reported() -> None:
     """Differences in policies, devices, inputs and metrics are reported."""
     plain = model("net", 1e-4)
     given_inputs = replace(DRAWN, kind=InputKind.GIVEN, seed=None)
-    found = compared(
+    comparison = compared(
         with_metric(plain, 0.9, name="auc"), model("net", 1e-4, device=GPU, inputs=given_inputs)
     )
-    assert found.notes == (
+    assert comparison.notes == (
         "the earlier check ran on cpu:0, and this check ran on gpu:0",
         "the earlier check used different inputs, which also changes the errors",
         "the earlier check used the metric auc, and this check uses no metric",
@@ -193,12 +195,12 @@ def test_runs_are_paired_by_signature_and_device() -> None:
 
 def test_a_check_of_another_model_cannot_be_compared() -> None:
     """Without common layers nothing could fail."""
-    one, other = (
+    first, second = (
         run(call(f"{name}/{name}", 1e-4), outputs=(output(name, 1e-3), output(f"{name}2", 1e-3)))
         for name in ("a", "b")
     )
     with pytest.raises(ModelFileError) as caught:
-        compared(one, other)
+        compared(first, second)
     assert caught.value.code == "not-comparable"
 
 
@@ -262,8 +264,8 @@ def test_numbers_that_json_lacks_are_read() -> None:
     text = edited(
         lambda values: values["check"]["runs"][0]["calls"][0]["verdict"].update(error="Infinity")
     )
-    (found,) = earlier_check(FILE, text).runs
-    assert found.findings[Subject.LAYER, "/dense_0"].error == math.inf
+    (result,) = earlier_check(FILE, text).runs
+    assert result.findings[Subject.LAYER, "/dense_0"].error == math.inf
 
 
 def test_reports_without_the_later_keys_are_read() -> None:

@@ -26,9 +26,9 @@ from policytool.tf_runtime.engine.output_changes import OutputChanges
 
 def changes(one: Any, other: Any) -> metrics.OutputChanges:
     """Return the changes of an output with one batch."""
-    found = OutputChanges()
-    found.update(np.asarray(one), np.asarray(other))
-    return codec.read(metrics.OutputChanges, found.to_json())
+    result = OutputChanges()
+    result.update(np.asarray(one), np.asarray(other))
+    return codec.read(metrics.OutputChanges, result.to_json())
 
 
 def checked_output(name: str, one: Any, other: Any) -> CheckedOutput:
@@ -50,8 +50,8 @@ def normal(*shape: int, seed: int = 1) -> Any:
 
 def answer(one: Any, other: Any, kind: OutputKind) -> tuple[Answer, Open | None]:
     """Return the answer for an output of a known kind, and the reason if it is undecided."""
-    found = safety.answer_output("y", changes(one, other), (frozenset({kind}),))
-    return found.answer, found.why
+    result = safety.answer_output("y", changes(one, other), (frozenset({kind}),))
+    return result.answer, result.why
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_classes_may_change_in_one_of_a_hundred_rows(
     A classifier is safe if at most one of a hundred rows changes class, decided by the bounds, so
     that few rows rarely suffice.
     """
-    one = np.eye(3)[np.arange(rows) % 3]
-    other = one.copy()
-    other[:changed] = np.roll(one[:changed], 1, 1)
-    assert answer(one, other, OutputKind.CLASSES)[0] is expected
+    first = np.eye(3)[np.arange(rows) % 3]
+    second = first.copy()
+    second[:changed] = np.roll(first[:changed], 1, 1)
+    assert answer(first, second, OutputKind.CLASSES)[0] is expected
 
 
 @pytest.mark.parametrize(
@@ -107,31 +107,33 @@ def test_regression_is_safe_up_to_a_share_of_the_spread(
 def test_one_channel_is_enough() -> None:
     """One channel with large errors is not safe, even if other channels have larger values."""
     one = normal(1000, 3) * [100, 1, 100]
-    found = safety.answer_output(
+    result = safety.answer_output(
         "y",
         changes(one, one + [0, 0.3, 0] * normal(1000, 3, seed=2)),
         (frozenset({OutputKind.REGRESSION}),),
     )
-    assert found.answer is Answer.NOT_SAFE
-    assert found.deciding is not None
-    assert found.deciding.channel == 1
+    assert result.answer is Answer.NOT_SAFE
+    assert result.deciding is not None
+    assert result.deciding.channel == 1
 
 
 def test_a_seldom_error_is_not_overlooked() -> None:
     """One of 1,000 rows has a large error; the true share may be three rows."""
-    one = normal(1000, 1)
-    other = one.copy()
-    other[7] += 0.25
-    assert answer(one, other, OutputKind.REGRESSION)[0] is Answer.UNDECIDED
+    first = normal(1000, 1)
+    second = first.copy()
+    second[7] += 0.25
+    assert answer(first, second, OutputKind.REGRESSION)[0] is Answer.UNDECIDED
 
 
 def test_new_nan_is_never_safe() -> None:
     """New NaN values are never safe, even in a single row."""
-    one = normal(5000, 2)
-    other = one.copy()
-    other[4999, 1] = np.inf
-    found = safety.answer_output("y", changes(one, other), (frozenset({OutputKind.REGRESSION}),))
-    assert (found.answer, found.spoiled) == (Answer.NOT_SAFE, 1)
+    first = normal(5000, 2)
+    second = first.copy()
+    second[4999, 1] = np.inf
+    result = safety.answer_output(
+        "y", changes(first, second), (frozenset({OutputKind.REGRESSION}),)
+    )
+    assert (result.answer, result.spoiled) == (Answer.NOT_SAFE, 1)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +156,15 @@ def test_a_value_that_only_rounding_changes_is_constant() -> None:
 
 def test_answer_covers_every_possible_kind_of_an_output() -> None:
     """Changed classes are not safe. Negligible errors are safe for classes and for embeddings."""
-    one = normal(2000, 3) * [1, 1, 1] + [10, 10, 10]
-    other = one + 0.005 * one.std()
-    other[:100] = other[:100, [1, 2, 0]]
+    first = normal(2000, 3) * [1, 1, 1] + [10, 10, 10]
+    second = first + 0.005 * first.std()
+    second[:100] = second[:100, [1, 2, 0]]
     possible = (frozenset({OutputKind.CLASSES}), frozenset({OutputKind.VALUES}))
-    found = safety.answer_output("y", changes(one, other), possible[:1])
-    assert found.answer is Answer.NOT_SAFE
+    result = safety.answer_output("y", changes(first, second), possible[:1])
+    assert result.answer is Answer.NOT_SAFE
     both = (frozenset({OutputKind.CLASSES}), frozenset({OutputKind.EMBEDDING}))
-    found = safety.answer_output("y", changes(one, one + 1e-9), both)
-    assert found.answer is Answer.SAFE
+    result = safety.answer_output("y", changes(first, first + 1e-9), both)
+    assert result.answer is Answer.SAFE
 
 
 SOFTMAX = np.exp(normal(50, 4)) / np.exp(normal(50, 4)).sum(1, keepdims=True)
@@ -209,7 +211,7 @@ def test_kinds_are_recognised(
     """The kind of an output is detected from activation, loss, shape and values."""
     facts = OutputFacts(shape=(None, *values.shape[1:]), activation=activation, loss=loss)
     assert list(possible_readings(facts, changes(values, values))) == [
-        frozenset(one) for one in expected
+        frozenset(item) for item in expected
     ]
 
 
@@ -271,15 +273,15 @@ def test_labels_decide_for_numbers_and_count_for_all(
     Labels decide for numbers; for other kinds changed predictions count too, because a metric does
     not show them, and too few rows with labels are undecided.
     """
-    one = normal(1000, 3)
-    output = checked_output("y", one, one + changed * normal(1000, 3, seed=2))
+    values = normal(1000, 3)
+    output = checked_output("y", values, values + changed * normal(1000, 3, seed=2))
     metric = TaskMetric(
         name="accuracy", higher_is_better=True, outputs=(replace(LABELLED, bounds=bounds),)
     )
-    (found,) = safety.answer_outputs([output], safety.SafetyRule(kinds={"y": kind}), metric)
-    assert found.answer is expected
-    assert found.deciding is not None
-    assert found.deciding.kind is kind
+    (result,) = safety.answer_outputs([output], safety.SafetyRule(kinds={"y": kind}), metric)
+    assert result.answer is expected
+    assert result.deciding is not None
+    assert result.deciding.kind is kind
 
 
 def test_channel_that_is_constant_in_the_reference_counts() -> None:
@@ -291,21 +293,23 @@ def test_channel_that_is_constant_in_the_reference_counts() -> None:
 
 def test_bounds_of_probabilities_are_those_of_the_mean_change() -> None:
     """Differences in few samples may be more frequent in others."""
-    one = np.full((1000, 1), 0.5) + 0.1 * normal(1000, 1)
-    other = one.copy()
-    other[:20] += 0.24
-    found = safety.answer_output("y", changes(one, other), (frozenset({OutputKind.PROBABILITY}),))
-    assert found.deciding is not None
-    change = found.deciding.change
-    assert change.value == pytest.approx(20 * 0.24 / one.sum(), rel=1e-3)
+    first = np.full((1000, 1), 0.5) + 0.1 * normal(1000, 1)
+    second = first.copy()
+    second[:20] += 0.24
+    result = safety.answer_output(
+        "y", changes(first, second), (frozenset({OutputKind.PROBABILITY}),)
+    )
+    assert result.deciding is not None
+    change = result.deciding.change
+    assert change.value == pytest.approx(20 * 0.24 / first.sum(), rel=1e-3)
     assert change.lower < change.value < 0.0145 < change.upper
-    assert found.answer is Answer.UNDECIDED
+    assert result.answer is Answer.UNDECIDED
 
 
 def test_unsuitable_kind_of_an_output_is_reported() -> None:
     """The message does not call the output constant."""
-    one = normal(1000, 1)
-    assert answer(one, one, OutputKind.CLASSES) == (Answer.UNDECIDED, Open.UNFIT)
+    values = normal(1000, 1)
+    assert answer(values, values, OutputKind.CLASSES) == (Answer.UNDECIDED, Open.UNFIT)
 
 
 def test_percentages_are_checked() -> None:
@@ -319,8 +323,8 @@ def test_percentages_are_checked() -> None:
 @pytest.mark.parametrize(("drop", "expected"), [(math.inf, Answer.NOT_SAFE), (None, None)])
 def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: Answer) -> None:
     """A metric that is not finite does not pass: infinity is worse, and NaN is undecided."""
-    one = normal(1000, 3)
-    output = checked_output("y", one, one)
+    values = normal(1000, 3)
+    output = checked_output("y", values, values)
     bounds = None if drop is None else (drop, drop)
     metric = TaskMetric(
         name="nll",
@@ -328,30 +332,30 @@ def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: An
         outputs=(replace(LABELLED, drop=drop, bounds=bounds, passed=False),),
     )
     rule = safety.SafetyRule(kinds={"y": OutputKind.REGRESSION})
-    (found,) = safety.answer_outputs([output], rule, metric)
-    assert found.answer is (expected or Answer.UNDECIDED)
-    assert found.why is (None if expected else Open.BETWEEN)
+    (result,) = safety.answer_outputs([output], rule, metric)
+    assert result.answer is (expected or Answer.UNDECIDED)
+    assert result.why is (None if expected else Open.BETWEEN)
 
 
 def test_metric_decides_only_for_outputs_with_labels() -> None:
     """A metric decides only for outputs with labels; other outputs are decided by their values."""
-    one = normal(1000, 3)
-    outputs = [checked_output(name, one, -one) for name in ("a", "b", "c")]
+    values = normal(1000, 3)
+    outputs = [checked_output(name, values, -values) for name in ("a", "b", "c")]
     labelled = replace(LABELLED, output=None, names=("a", "b"), bounds=(0.0, 0.001))
     metric = TaskMetric(name="mine", higher_is_better=True, outputs=(labelled,))
     rule = safety.SafetyRule(kinds=dict.fromkeys("abc", OutputKind.REGRESSION))
-    found = safety.answer_outputs(outputs, rule, metric)
-    assert [one.answer for one in found] == [Answer.SAFE, Answer.SAFE, Answer.NOT_SAFE]
+    result = safety.answer_outputs(outputs, rule, metric)
+    assert [item.answer for item in result] == [Answer.SAFE, Answer.SAFE, Answer.NOT_SAFE]
 
 
 def test_outputs_without_information_are_undecided_despite_labels() -> None:
     """Classes of NaN are equally often correct in both models."""
-    for one in (np.full((1000, 4), np.nan), np.ones((1000, 4))):
-        output = checked_output("y", one, one)
+    for item in (np.full((1000, 4), np.nan), np.ones((1000, 4))):
+        output = checked_output("y", item, item)
         metric = TaskMetric(
             name="accuracy",
             higher_is_better=True,
             outputs=(replace(LABELLED, bounds=(0.0, 0.0)),),
         )
-        (found,) = safety.answer_outputs([output], safety.SafetyRule(), metric)
-        assert found.answer is Answer.UNDECIDED
+        (result,) = safety.answer_outputs([output], safety.SafetyRule(), metric)
+        assert result.answer is Answer.UNDECIDED

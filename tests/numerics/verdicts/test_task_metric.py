@@ -27,7 +27,7 @@ def measured(
     *values: tuple[float, float], max_drop: float | None = None, higher: bool = True
 ) -> TaskMetric:
     """Return the metric of outputs with these reference and candidate values."""
-    found: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "name": "accuracy",
         "higher_is_better": higher,
         "outputs": [
@@ -35,7 +35,7 @@ def measured(
             for place, (one, other) in enumerate(values)
         ],
     }
-    metric = metric_from_json(found, max_drop)
+    metric = metric_from_json(actual, max_drop)
     assert metric is not None
     return metric
 
@@ -81,9 +81,9 @@ def test_an_error_may_grow_by_a_share_of_the_reference(
     An error metric can grow by a share of the reference, because its size depends on the task; a
     number of the user is absolute.
     """
-    found = measured((reference, candidate), max_drop=max_drop, higher=False)
-    assert found.passed is passed
-    assert found.worst.max_drop == pytest.approx(max_drop or MAX_DROP * reference)
+    result = measured((reference, candidate), max_drop=max_drop, higher=False)
+    assert result.passed is passed
+    assert result.worst.max_drop == pytest.approx(max_drop or MAX_DROP * reference)
 
 
 def test_rounding_of_the_metric_itself_is_no_drop() -> None:
@@ -94,10 +94,15 @@ def test_rounding_of_the_metric_itself_is_no_drop() -> None:
 
 def test_the_worst_output_comes_first_and_decides() -> None:
     """The output with the worst metric comes first and decides the verdict."""
-    found = measured((0.5, 0.6), (0.9, 0.7), (0.9, 0.85), (0.4, 0.4))
-    assert [one.output for one in found.outputs] == ["output_1", "output_2", "output_3", "output_0"]
-    assert found.worst.drop == pytest.approx(0.2)
-    assert not found.passed
+    result = measured((0.5, 0.6), (0.9, 0.7), (0.9, 0.85), (0.4, 0.4))
+    assert [output.output for output in result.outputs] == [
+        "output_1",
+        "output_2",
+        "output_3",
+        "output_0",
+    ]
+    assert result.worst.drop == pytest.approx(0.2)
+    assert not result.passed
 
 
 def test_no_values_are_no_metric() -> None:
@@ -110,10 +115,10 @@ def test_a_metric_has_a_name_or_is_a_function() -> None:
     assert metric_options(LABELS, "auc", None, has_inputs=True) == MetricOptions(
         labels=LABELS, metric="auc"
     )
-    found = metric_options(LABELS, "my.metrics:top_5", 0.5, has_inputs=True)
-    assert found is not None
-    assert found.metric == UserFunction(module="my.metrics", name="top_5")
-    assert found.max_drop == 0.5
+    result = metric_options(LABELS, "my.metrics:top_5", 0.5, has_inputs=True)
+    assert result is not None
+    assert result.metric == UserFunction(module="my.metrics", name="top_5")
+    assert result.max_drop == 0.5
     assert metric_options(None, None, None, has_inputs=False) is None
 
 

@@ -230,11 +230,11 @@ def test_long_names_have_drafts_too(tmp_path: Path) -> None:
 
 
 def _directory(target: Path, data: bytes, like: Path, **how: Any) -> None:
-    with DirectoryDraft.beside(target) as made:
-        made.member(Path("a")).path.write_bytes(data)
-        made.member(Path("below/b")).path.write_bytes(data)
-        made.links[Path("link")] = "a"
-        made.publish(target, like=like, **how)
+    with DirectoryDraft.beside(target) as result:
+        result.member(Path("a")).path.write_bytes(data)
+        result.member(Path("below/b")).path.write_bytes(data)
+        result.links[Path("link")] = "a"
+        result.publish(target, like=like, **how)
 
 
 @pytest.fixture
@@ -275,7 +275,10 @@ def test_directories_are_published(like: Path, tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_renamed_is_put_back(
     how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each rename in turn, and where the directory above does not reach the disk."""
+    """
+    The old directory is restored after a failure of each rename, and of the flush of the directory
+    above.
+    """
     rename = os.rename
     for failing in range(1, 6):
         place = tmp_path / f"place{failing}"

@@ -162,8 +162,8 @@ def modules() -> Mapping[str, ast.Module]:
 @THOROUGH
 def test_files_are_opened_in_one_place() -> None:
     """Every other call that opens a file is on the list, and each of the list is still made."""
-    found = {module: frozenset(calls(tree)) for module, tree in modules().items()}
-    assert {module: names for module, names in found.items() if names} == {
+    actual = {module: frozenset(calls(tree)) for module, tree in modules().items()}
+    assert {module: names for module, names in actual.items() if names} == {
         module: names for module, (names, _) in ALLOWED.items()
     }
 

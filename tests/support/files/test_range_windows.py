@@ -45,7 +45,7 @@ class FixedWindows(RangeWindows):
 def requests(windows: RangeWindows, reads: Iterable[Part]) -> list[Part]:
     """Return the requests for reads, which are checked to be possible."""
     held: list[Part] = []
-    made: list[Part] = []
+    created: list[Part] = []
     for place, size in reads:
         start = place
         while start < place + size:
@@ -61,9 +61,9 @@ def requests(windows: RangeWindows, reads: Iterable[Part]) -> list[Part]:
             assert gap.start <= window[0] <= start
             assert min(gap.stop, place + size) <= window[1] <= gap.stop
             held.insert(index, window)
-            made.append(window)
+            created.append(window)
             start = window[1]
-    return made
+    return created
 
 
 def cluster(number: int, offsets: Sequence[int], size: int = 500) -> list[Part]:
@@ -77,12 +77,15 @@ def test_an_unknown_place_has_a_fixed_window() -> None:
 
 
 def test_similar_clusters_need_one_request_each() -> None:
-    """As soon as two are known; with a fixed window, each needs two."""
+    """
+    Each cluster needs one request as soon as two similar ones are known; with a fixed window, each
+    needs two.
+    """
     reads = [read for number in range(1, 50) for read in cluster(number, (0, 20_000, -1000, 9000))]
     assert len(requests(FixedWindows(), reads)) == 2 * 49
-    made = requests(RangeWindows(), reads)
-    assert len(made) == 49 + 2
-    assert made[-1] == (49 * STRIDE - 1000, 49 * STRIDE + 20_500)
+    result = requests(RangeWindows(), reads)
+    assert len(result) == 49 + 2
+    assert result[-1] == (49 * STRIDE - 1000, 49 * STRIDE + 20_500)
 
 
 def test_small_clusters_need_few_bytes() -> None:
@@ -125,9 +128,9 @@ def test_the_bytes_between_two_parts_of_a_cluster_are_requested() -> None:
 
 def test_sequential_reads_of_a_file_use_growing_requests() -> None:
     """The size of the reads has no effect."""
-    made = requests(RangeWindows(), [(place, 4096) for place in range(0, 2**23, 4096)])
-    assert len(made) < 20
-    assert max(stop - start for start, stop in made) == MOST_AHEAD
+    result = requests(RangeWindows(), [(place, 4096) for place in range(0, 2**23, 4096)])
+    assert len(result) < 20
+    assert max(stop - start for start, stop in result) == MOST_AHEAD
 
 
 def test_no_bytes_after_values_are_requested() -> None:
@@ -152,10 +155,10 @@ def test_best_extent_has_the_lowest_cost(needed: list[int]) -> None:
     """The candidates are the needed extents, because an extent between two of them wastes bytes."""
 
     def total(extent: int) -> int:
-        return sum(cost(extent, one) for one in needed)
+        return sum(cost(extent, item) for item in needed)
 
     assert best_extent(needed) in needed
-    assert all(total(best_extent(needed)) <= total(one) for one in needed)
+    assert all(total(best_extent(needed)) <= total(item) for item in needed)
 
 
 def test_missing_bytes_cost_further_requests() -> None:

@@ -108,7 +108,7 @@ def test_values_in_a_special_file_are_not_read(kind: str, tmp_path: Path) -> Non
     ]
     ended = run_bounded("audit", "--weights", *named, "--format", "json")
     assert ended.code in {0, 1, 3}, ended.err
-    assert [model["path"] for model in ended.json["models"]] == [str(one) for one in named]
+    assert [model["path"] for model in ended.json["models"]] == [str(item) for item in named]
 
 
 def test_special_files_in_a_directory_are_skipped(tmp_path: Path) -> None:

@@ -86,7 +86,10 @@ def test_a_pattern_matches_as_in_python(pattern: str, text: str) -> None:
     ],
 )
 def test_other_patterns_are_errors(pattern: str, reason: str) -> None:
-    """Those that no automaton can match, those that Python does not accept, and large ones."""
+    """
+    Patterns that no automaton can match, that Python does not accept, or that are too large are
+    errors.
+    """
     with pytest.raises(ExpressionError, match=reason):
         matching.parse(pattern)
 

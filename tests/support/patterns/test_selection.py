@@ -27,39 +27,39 @@ def selected(patterns: tuple[str, ...], names: list[str]) -> list[str]:
     matcher = Matcher()
     exact = [name for name in names if name in patterns]
     expressions = [pattern for pattern in patterns if pattern not in names]
-    found = []
+    actual = []
     for name in names:
         matching = [expression for expression in expressions if matcher.fullmatch(expression, name)]
         assert name in exact or len(matching) <= 1, f"{name!r} matches {matching}"
         if name in exact or matching:
-            found.append(name)
-    return found
+            actual.append(name)
+    return actual
 
 
 @pytest.mark.parametrize(
     ("chosen", "others", "patterns"),
     [
-        ([f"blk_{one}" for one in range(99)], ["stem", "head"], ("blk.*",)),
+        ([f"blk_{number}" for number in range(99)], ["stem", "head"], ("blk.*",)),
         (["blk_a", "blk_b"], ["blk", "blkhead"], ("blk_.*",)),
-        ([f"block_{one}/dense" for one in range(24)], ["dense", "x/dense"], (r"block.*",)),
+        ([f"block_{number}/dense" for number in range(24)], ["dense", "x/dense"], (r"block.*",)),
         (
-            [one for one in BLOCKS if one.endswith("dense")],
-            [*(one for one in BLOCKS if not one.endswith("dense")), "head/dense"],
+            [item for item in BLOCKS if item.endswith("dense")],
+            [*(item for item in BLOCKS if not item.endswith("dense")), "head/dense"],
             (r"block_\d+/dense",),
         ),
         (
-            [one for one in BLOCKS if one.endswith("norm")],
-            [one for one in BLOCKS if not one.endswith("norm")],
+            [item for item in BLOCKS if item.endswith("norm")],
+            [item for item in BLOCKS if not item.endswith("norm")],
             (".*/norm",),
         ),
         (
-            [one for one in BLOCKS if 5 <= int(re.findall(r"\d+", one)[0]) < 17],
-            [one for one in BLOCKS if not 5 <= int(re.findall(r"\d+", one)[0]) < 17],
+            [item for item in BLOCKS if 5 <= int(re.findall(r"\d+", item)[0]) < 17],
+            [item for item in BLOCKS if not 5 <= int(re.findall(r"\d+", item)[0]) < 17],
             ("block_([5-9]|1[0-6])/.*",),
         ),
         (
-            [f"blk_{one}_{end}" for one in range(40, 60) for end in ("up", "down")],
-            [f"blk_{one}_{end}" for one in (*range(40), 60) for end in ("up", "down")],
+            [f"blk_{number}_{end}" for number in range(40, 60) for end in ("up", "down")],
+            [f"blk_{item}_{end}" for item in (*range(40), 60) for end in ("up", "down")],
             (r"blk_[45]\d_.*",),
         ),
         (["dense", "dense_1", "dense_7"], ["dense_out", "conv"], (r"dense(_\d+)?",)),
@@ -76,16 +76,16 @@ def test_patterns_are_short_and_readable(
     chosen: list[str], others: list[str], patterns: tuple[str, ...]
 ) -> None:
     """A pattern has a common beginning or end, any number, or a range of numbers."""
-    found = selecting_patterns(alone(chosen), alone(others))
-    assert found == patterns
-    assert selected(found, [*chosen, *others]) == chosen
+    result = selecting_patterns(alone(chosen), alone(others))
+    assert result == patterns
+    assert selected(result, [*chosen, *others]) == chosen
 
 
 def test_patterns_are_in_the_order_of_the_model() -> None:
     """Patterns are sorted by the first path that each selects."""
     chosen = ["stem", "a_1", "a_2", "mid", "b_1", "b_2"]
-    found = selecting_patterns(alone(chosen), alone(["c", "a", "b", "d_1", "d_2"]))
-    assert found == ("stem", "a_.*", "mid", "b_.*")
+    result = selecting_patterns(alone(chosen), alone(["c", "a", "b", "d_1", "d_2"]))
+    assert result == ("stem", "a_.*", "mid", "b_.*")
 
 
 def test_any_of_several_names_is_matched() -> None:
@@ -97,9 +97,9 @@ def test_any_of_several_names_is_matched() -> None:
 
 def test_a_name_that_reads_as_a_pattern_is_none() -> None:
     """An exact path comes before any expression, so that ``blk.*`` would mean that layer only."""
-    found = selecting_patterns(alone(["blk_1", "blk_2"]), alone(["blk.*", "stem"]))
-    assert "blk.*" not in found
-    assert selected(found, ["blk_1", "blk_2", "blk.*", "stem"]) == ["blk_1", "blk_2"]
+    result = selecting_patterns(alone(["blk_1", "blk_2"]), alone(["blk.*", "stem"]))
+    assert "blk.*" not in result
+    assert selected(result, ["blk_1", "blk_2", "blk.*", "stem"]) == ["blk_1", "blk_2"]
 
 
 def test_names_with_many_parts_are_selected_by_full_name() -> None:
@@ -110,7 +110,7 @@ def test_names_with_many_parts_are_selected_by_full_name() -> None:
 
 def test_paths_are_returned_if_matching_exceeds_the_step_limit() -> None:
     """The limit applies to patterns of policytool and to those of the user."""
-    chosen = [f"blk_{one}" for one in range(9)]
+    chosen = [f"blk_{number}" for number in range(9)]
     with limits.override({"pattern-steps": 10}):
         assert selecting_patterns(alone(chosen), alone(["stem"])) == tuple(chosen)
 
@@ -133,18 +133,21 @@ def test_patterns_select_exactly_the_chosen_paths(names: list[str], data: st.Dat
     inside = set(data.draw(st.lists(st.sampled_from(names))))
     chosen = [name for name in names if name in inside]
     others = [name for name in names if name not in inside]
-    found = selecting_patterns(alone(chosen), alone(others))
-    assert len(found) <= len(chosen)
-    assert selected(found, names) == chosen
+    result = selecting_patterns(alone(chosen), alone(others))
+    assert len(result) <= len(chosen)
+    assert selected(result, names) == chosen
 
 
 @THOROUGH
 @given(st.sets(st.integers(0, 1200), min_size=1), st.sets(st.integers(0, 1200)))
 @settings(max_examples=examples(200), deadline=None)
 def test_ranges_select_exactly_the_chosen_numbers(inside: set[int], outside: set[int]) -> None:
-    """Of any length, also if others of the same length are missing."""
-    chosen = [f"blk_{one}" for one in sorted(inside)]
-    others = [f"blk_{one}" for one in sorted(outside - inside)]
-    found = selecting_patterns(alone(chosen), alone(others))
-    assert len(found) <= len(chosen)
-    assert selected(found, [*chosen, *others]) == chosen
+    """
+    Ranges are exact for numbers of any length, also if other numbers of the same length are
+    missing.
+    """
+    chosen = [f"blk_{item}" for item in sorted(inside)]
+    others = [f"blk_{item}" for item in sorted(outside - inside)]
+    result = selecting_patterns(alone(chosen), alone(others))
+    assert len(result) <= len(chosen)
+    assert selected(result, [*chosen, *others]) == chosen

@@ -108,12 +108,12 @@ def test_library_that_never_returns_gives_a_one_line_error(
         *CALLS[call](bad.name, str(MIXED_H5)), cwd=tmp_path, environment=meddling(HASTE)
     )
     assert ended.code == 3
-    said = ended.err.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith("error: bad.h5: ")
-    assert (" could not be read: " in said[0]) == (not call.startswith(("migrate", "check")))
-    assert STUCK in said[0]
-    assert said[0].endswith("[worker-timeout]")
+    result = ended.err.splitlines()
+    assert len(result) == 1
+    assert result[0].startswith("error: bad.h5: ")
+    assert (" could not be read: " in result[0]) == (not call.startswith(("migrate", "check")))
+    assert STUCK in result[0]
+    assert result[0].endswith("[worker-timeout]")
     assert (bad.read_bytes(), [path.name for path in tmp_path.iterdir()]) == (before, ["bad.h5"])
 
 
@@ -189,11 +189,11 @@ def test_crash_gives_a_one_line_error(
         environment=meddling(CRASH.format(number=int(number))),
     )
     cause = "because a library crashed or memory ran out"
-    said = (
+    result = (
         "error: bad.h5: could not be read: the worker process was terminated by "
         f"{number.name}, {cause}. [worker-crashed]\n"
     )
-    assert (ended.code, ended.err) == (3, said)
+    assert (ended.code, ended.err) == (3, result)
 
 
 @pytest.fixture

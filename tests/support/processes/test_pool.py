@@ -73,7 +73,7 @@ def inspected(inputs: list[Input], jobs: int) -> list[Model | Failure | None]:
 
 def children(parent: int) -> list[int]:
     """Return the processes that a process has started and that still run."""
-    found = []
+    actual = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -81,8 +81,8 @@ def children(parent: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             if int(state[1]) == parent and state[0] not in "ZX":
-                found.append(int(entry.name))
-    return found
+                actual.append(int(entry.name))
+    return actual
 
 
 @pytest.fixture
@@ -118,10 +118,10 @@ def reports() -> Iterator[tuple[str, str]]:
 def test_reports_of_several_processes_have_equal_bytes() -> None:
     """Stdout, stderr and the exit code agree for every command and format."""
     for command, name in reports():
-        one = run(command, "--format", name, "--jobs", "1", ".")
+        result = run(command, "--format", name, "--jobs", "1", ".")
         two = run(command, "--format", name, "--jobs", "2", ".")
-        assert two == one
-        assert one.code == 3
+        assert two == result
+        assert result.code == 3
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,9 @@ TREES = st.builds(
 def test_encoded_values_are_decoded_unchanged(tree: Tree) -> None:
     """Decoded values have equal types and order, and the text is one line."""
     text = codec.encode(tree)
-    found = codec.read(Tree, json.loads(text))
-    assert found == tree
-    assert repr(replace(found, marks=frozenset())) == repr(replace(tree, marks=frozenset()))
+    result = codec.read(Tree, json.loads(text))
+    assert result == tree
+    assert repr(replace(result, marks=frozenset())) == repr(replace(tree, marks=frozenset()))
     assert text.isascii()
     assert "\n" not in text
 
@@ -179,9 +179,9 @@ MODELS = st.builds(
 @given(MODELS | st.builds(Failure, path=TEXT, code=TEXT, message=TEXT, details=TEXT) | st.none())
 def test_encoded_models_are_decoded_unchanged(result: Model | Failure | None) -> None:
     """The models have arbitrary values."""
-    found = inspect.TASK.readers().result(json.loads(codec.encode(result)))
-    assert found == result
-    assert repr(found) == repr(result)
+    outcome = inspect.TASK.readers().result(json.loads(codec.encode(result)))
+    assert outcome == result
+    assert repr(outcome) == repr(result)
 
 
 def test_nan_and_infinity_are_decoded_unchanged() -> None:

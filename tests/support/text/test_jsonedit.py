@@ -126,8 +126,8 @@ def edits(draw: st.DrawFn, original: Json) -> tuple[list[jsonedit.Change], Json]
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
     """Edits of unusual text in any order give the value with the same edits."""
     text = data.draw(texts())
-    changes, wanted = data.draw(edits(json.loads(text)))
-    assert jsonedit.same(json.loads(jsonedit.apply(text, changes)), wanted)
+    changes, expected = data.draw(edits(json.loads(text)))
+    assert jsonedit.same(json.loads(jsonedit.apply(text, changes)), expected)
 
 
 @given(texts())

@@ -35,7 +35,7 @@ def test_json_is_read_as_by_python(value: Json) -> None:
 
 @given(st.text() | st.binary())
 def test_text_that_is_no_json_has_one_kind_of_error(text: str | bytes) -> None:
-    """Whatever the text is, there is a value or a JsonError with a code."""
+    """For any text, there is a value or a JsonError with a code."""
     try:
         jsontext.parse(text)
     except jsontext.JsonError as error:

@@ -83,11 +83,11 @@ def test_replaced_value_updates_the_enclosing_lengths(
 def test_arbitrary_bytes_are_a_message_or_an_error(data: bytes) -> None:
     """Fields are inside the message, one after the other."""
     try:
-        found = list(protobuf_splice.fields(data))
+        actual = list(protobuf_splice.fields(data))
     except WireError:
         return
     position = 0
-    for field in found:
+    for field in actual:
         if field.span is not None:
             assert position <= field.span.length < field.span.start <= field.span.end <= len(data)
             position = field.span.end

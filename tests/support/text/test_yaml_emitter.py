@@ -153,8 +153,8 @@ def events(text: str) -> list[tuple[object, ...]]:
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
     """Edits of unusual text in any order give the value with the same edits."""
     text = data.draw(texts())
-    changes, wanted = data.draw(edits(parsed(text)))
-    assert jsonedit.same(parsed(apply(text, changes)), wanted)
+    changes, expected = data.draw(edits(parsed(text)))
+    assert jsonedit.same(parsed(apply(text, changes)), expected)
 
 
 @given(texts())
@@ -353,8 +353,8 @@ def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
         {"a": inner, "b": leaf, "c": [inner, inner[1], leaf]},
         default_flow_style=data.draw(st.sampled_from([None, True, False])),
     )
-    changes, wanted = data.draw(edits(parsed(text)))
-    assert jsonedit.same(parsed(apply(text, changes)), wanted)
+    changes, expected = data.draw(edits(parsed(text)))
+    assert jsonedit.same(parsed(apply(text, changes)), expected)
 
 
 @THOROUGH

@@ -59,15 +59,15 @@ def test_output_of_pyyaml_is_read(value: object, flow: bool) -> None:  # noqa: F
 @given(VALUES)
 def test_aliases_are_read_as_separate_equal_values(value: object) -> None:
     """A change of one value does not affect the other."""
-    found = parsed(yaml.safe_dump([value, value, {"again": value}]))
-    assert isinstance(found, list)
-    assert jsonedit.same(found[0], found[1])
-    assert not isinstance(found[0], dict | list) or found[0] is not found[1]
+    result = parsed(yaml.safe_dump([value, value, {"again": value}]))
+    assert isinstance(result, list)
+    assert jsonedit.same(result[0], result[1])
+    assert not isinstance(result[0], dict | list) or result[0] is not result[1]
 
 
 @pytest.mark.parametrize("loader", ["SafeLoader", "CSafeLoader"])
 def test_both_parsers_of_pyyaml_give_the_same(loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where libyaml is missing, PyYAML's own parser is used: of values, tags, anchors and form."""
+    """Without libyaml, PyYAML's own parser returns the same values, tags, anchors and styles."""
     text = "é: &a !!python/tuple [😀, 0x1F]\n# ü\n'ö': >\n  *a\nlast:\n- *a\n"
     monkeypatch.setattr(yaml, "CSafeLoader", getattr(yaml, loader))
     root = yamltext.compose(text)
@@ -101,10 +101,10 @@ def test_values_follow_yaml_1_1(text: str, value: object) -> None:
 
 def test_repeated_keys_and_wrappers_are_reported() -> None:
     """Repeated keys and wrappers are not part of the value."""
-    found = yamltext.parse(
+    result = yamltext.parse(
         "a: 1\nb: {c: 1, c: 2}\na: !!python/object/apply:builtins.dict [{d: 1}]\n"
     )
-    assert (found.repeated, found.wrappers) == (("a", "c"), ("builtins.dict",))
+    assert (result.repeated, result.wrappers) == (("a", "c"), ("builtins.dict",))
 
 
 @ALONE

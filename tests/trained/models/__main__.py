@@ -51,7 +51,7 @@ def names_in(given: str) -> list[str]:
 def main(arguments: list[str]) -> None:
     """Train what is given and not there yet, as far as the library can have it."""
     directory, library, *names = arguments
-    for name in [one for given in names or GROUPS for one in names_in(given)]:
+    for name in [item for given in names or GROUPS for item in names_in(given)]:
         place = Path(directory) / f"{name}-{library}"
         other = ONLY_TF_KERAS if library == "keras" else ONLY_KERAS3
         if not place.exists() and name not in other:

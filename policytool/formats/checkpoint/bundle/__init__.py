@@ -171,6 +171,7 @@ def open_bundle(prefix: AnyPath) -> Bundle:
 
 
 def _content(path: AnyPath) -> bytes:
+    """Return the bytes of an index, or raise an error with the reason why it cannot be read."""
     try:
         data = opening.read_bounded(path, limits.CHECKPOINT_INDEX_BYTES)
     except FileNotFoundError as error:
@@ -189,6 +190,9 @@ def _content(path: AnyPath) -> bytes:
 def _header(
     first: tuple[bytes, bytes] | None, name: str
 ) -> Any:  # message classes made at run time have no static type
+    """
+    Return the header of an index, after checking that this version of the format is supported.
+    """
     if first is None or first[0]:
         raise ValueError("it has no header")
     header = protobuf_messages.parse("BundleHeader", first[1])
@@ -308,6 +312,7 @@ def parse_object_graph(data: bytes) -> ObjectGraph:
 def _node(
     message: Any, count: int
 ) -> Trackable:  # message classes made at run time have no static type
+    """Return a node of the object graph, without edges to nodes that do not exist."""
     return Trackable(
         children=tuple(
             (_text(edge.local_name), edge.node_id)
@@ -424,6 +429,7 @@ def _match_slots(
     optimizer: int,
     kept: Sequence[tuple[int, str, int]],
 ) -> None:
+    """Add the nodes of an optimizer's slots to the partners, by weight and name of the slot."""
     if optimizer not in partners:
         return
     stored = {

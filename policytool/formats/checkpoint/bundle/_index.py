@@ -408,6 +408,7 @@ def partitioned_axis(shape: tuple[int, ...], parts: Iterable[Part]) -> int:
 def _extents(
     entry: Entry, message: Any
 ) -> tuple[tuple[int, int], ...]:  # message classes made at run time have no static type
+    """Return the start and the length of a slice in each dimension."""
     if len(message.extents) != len(entry.shape):
         raise ValueError(
             f"a slice of {entry.key} has {len(message.extents)} dimensions, but the "

@@ -263,6 +263,7 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
 
 
 def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
+    """Return the lengths of the elements of a string tensor, and the position after them."""
     lengths, position = [], 0
     try:
         for _ in range(count):

@@ -113,7 +113,7 @@ class LossWriter:
     """Converts the losses or the metrics of a file for a target."""
 
     target: Target
-    told: Log
+    log: Log
     kind: str
     """
     :data:`~policytool.releases.known_arguments.LOSSES` or
@@ -144,7 +144,7 @@ class LossWriter:
         except UnsupportedLossError as error:
             if self.kind == LOSSES:
                 raise
-            self.told.caution(
+            self.log.caution(
                 "metric-lost",
                 None,
                 f"{error}, so it is omitted; compile the model again if you need it",
@@ -198,7 +198,7 @@ class LossWriter:
                 "through custom_objects"
             )
         if alias != function:
-            self.told.change(
+            self.log.change(
                 f"{self.word}-spelled",
                 None,
                 f"the {self.word} {function} is written as {alias}, its name in {self.target.name}",

@@ -514,6 +514,7 @@ def _output_mask(
     input_masks: Sequence[Mask | None],
     table: MaskTable,
 ) -> Mask | None:
+    """Return the mask of one output of a call, from the word that a rule has for it."""
     known_masks = [mask for mask in input_masks if mask is not None]
     match word:
         case "none":

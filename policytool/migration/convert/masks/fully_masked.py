@@ -112,6 +112,7 @@ class _Differences:
         def transfer(
             node: Node, call: Call | None, known: TensorValues[Differing]
         ) -> Sequence[Differing]:
+            """Return the steps at which the outputs of a call differ, given those of its inputs."""
             if call is None:
                 return (_NOWHERE,)
             unit = self._operations.units[node[0]]

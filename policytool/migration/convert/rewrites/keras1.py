@@ -578,6 +578,7 @@ def _config(unit: Unit, context: ConversionContext) -> dict[str, Value]:
 
 
 def _value(unit: Unit, key: str, value: Value, context: ConversionContext) -> Value:
+    """Return a value of a Keras 1 config in the form of later releases."""
     if key in {"init", "inner_init"} or key.endswith("_init"):
         return _initializer(unit, value, context) if isinstance(value, str) else value
     if key.endswith(("_regularizer", "_constraint")) and isinstance(value, dict):
@@ -594,6 +595,7 @@ def _value(unit: Unit, key: str, value: Value, context: ConversionContext) -> Va
 
 
 def _initializer(unit: Unit, name: str, context: ConversionContext) -> Value:
+    """Return an initializer of Keras 1, which is only a name, as an object."""
     if name not in INITIALIZERS:
         context.log.refuse(
             "argument",

@@ -91,6 +91,7 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
     omits_dtype = context.loaded.generation.unsaid is Unsaid.FLOATX
 
     def change(unit: Unit) -> Unit:
+        """Convert one layer of standalone Keras 2 or TF 1."""
         if unit.custom or unit.role is not Role.LAYER:
             return unit
         if unit.class_name in _GONE:

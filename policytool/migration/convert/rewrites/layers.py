@@ -55,6 +55,7 @@ def spectral(root: Unit, context: ConversionContext) -> Unit:
     is_masked = has_masks(root)
 
     def change(unit: Unit) -> Unit:
+        """Replace one SpectralNormalization with its inner layer, if both predict the same."""
         inner = unit.config.get("layer")
         if unit.class_name != _SPECTRAL or unit.custom or not isinstance(inner, Unit):
             return unit

@@ -48,6 +48,7 @@ def policies(root: Unit, context: ConversionContext) -> Unit:
     """
 
     def change(unit: Unit) -> Unit:
+        """Convert or refuse the policy of one layer."""
         policy = unit.config.get("dtype")
         if isinstance(policy, PolicyMap) and not context.target.since(_MAPPING):
             return _convert(unit, context)

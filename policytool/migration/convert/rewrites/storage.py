@@ -139,6 +139,7 @@ def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
 def _rename(
     network: Network, names: Mapping[str, str], context: ConversionContext, reason: str
 ) -> Network:
+    """Return a network after renaming layers in it and in all references to them."""
     if not names:
         return network
     for member in network.units:

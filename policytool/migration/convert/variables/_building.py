@@ -393,6 +393,7 @@ def _is_int8(unit: Unit, pool: Pool) -> bool:
 
 
 def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
+    """Return variables that keep their names and places."""
     numbered = _is_numbered(pool)
     return tuple(
         Stored(
@@ -592,6 +593,7 @@ def adapted_slots(unit: Unit, target: Target) -> Iterator[VariableSlot]:
 
 
 def _word_weights_slot(attributes: tuple[str, ...]) -> VariableSlot:
+    """Return the place of a layer's word weights."""
     return VariableSlot(
         name=_WORD_WEIGHTS,
         scopes=(),

@@ -173,6 +173,7 @@ class Draft(Publishable):
         return self.path
 
     def _open(self) -> int:
+        """Create the file, without a name if the system supports it, and return its descriptor."""
         if sys.platform == "linux" and _DESCRIPTORS.is_dir():
             with contextlib.suppress(OSError):  # if the disk fails, creating a named file fails too
                 unnamed = _placing.open_descriptor(self._hidden.parent, os.O_TMPFILE | os.O_RDWR)

@@ -69,9 +69,9 @@ def test_flipped_bytes_are_found_or_harmless(copied: Path) -> None:
         changed = bytearray(data)
         changed[place] ^= generator.randrange(1, 256)
         index.write_bytes(changed)
-        found = reading(copied)
-        harmless += found == whole
-        assert found == whole or isinstance(found, str), place
+        result = reading(copied)
+        harmless += result == whole
+        assert result == whole or isinstance(result, str), place
     assert harmless < 40, "the footer's padding and the empty block are all that does not count"
 
 

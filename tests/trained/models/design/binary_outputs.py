@@ -42,8 +42,8 @@ def _binary(k: Any, x: Any, y: Any, metric: str, **fit: Any) -> Task:
     (a, b), (c, d) = split(x.astype("float32"), y)
     inputs = k.Input(a.shape[1:], name="x")
     outputs = k.layers.Dense(y.shape[1], activation="sigmoid", name="y")(dense(k, inputs, 64, 32))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "binary_crossentropy", **fit)
-    return judged(made, c, d, metric)
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "binary_crossentropy", **fit)
+    return judged(fitted_values, c, d, metric)
 
 
 @model
@@ -66,14 +66,14 @@ def similarity(k: Any) -> Task:
     y = random.integers(0, 2, (count, 1)).astype("float32")
     right = left + np.where(y, 0.05, 0.08) * random.normal(size=left.shape)
     (a, b, e), (c, d, f) = split(left.astype("float32"), right.astype("float32"), y)
-    one, other = k.Input((32,), name="left"), k.Input((32,), name="right")
-    near = k.layers.Dot(1, normalize=True)([one, other])
+    first, second = k.Input((32,), name="left"), k.Input((32,), name="right")
+    near = k.layers.Dot(1, normalize=True)([first, second])
     far = k.layers.Rescaling(-2000.0, offset=2000.0)(near)
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(far)
-    made = fitted(
-        k, k.Model([one, other], outputs), [a, b], e, "binary_crossentropy", rate=0.05, epochs=15
+    fitted_values = fitted(
+        k, k.Model([first, second], outputs), [a, b], e, "binary_crossentropy", rate=0.05, epochs=15
     )
-    return judged(made, {"left": c, "right": d}, {"y": f}, "accuracy")
+    return judged(fitted_values, {"left": c, "right": d}, {"y": f}, "accuracy")
 
 
 @model
@@ -85,10 +85,14 @@ def difference(k: Any) -> Task:
     right = left + random.normal(size=(count, 1))
     y = (right > left).astype("float32")
     (a, b, e), (c, d, f) = split(left.astype("float32"), right.astype("float32"), y)
-    one, other = k.Input((1,), name="left"), k.Input((1,), name="right")
-    outputs = k.layers.Dense(1, activation="sigmoid", name="y")(k.layers.Subtract()([other, one]))
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, "binary_crossentropy", rate=0.05)
-    return judged(made, {"left": c, "right": d}, {"y": f}, "accuracy")
+    first, second = k.Input((1,), name="left"), k.Input((1,), name="right")
+    outputs = k.layers.Dense(1, activation="sigmoid", name="y")(
+        k.layers.Subtract()([second, first])
+    )
+    fitted_values = fitted(
+        k, k.Model([first, second], outputs), [a, b], e, "binary_crossentropy", rate=0.05
+    )
+    return judged(fitted_values, {"left": c, "right": d}, {"y": f}, "accuracy")
 
 
 @model
@@ -101,9 +105,9 @@ def wide_and_deep(k: Any) -> Task:
     effect = random.normal(size=200)
     y = (effect[ids[:, 0]] + x[:, 0] * x[:, 1] + random.normal(size=count) > 0).astype("float32")
     (a, b, e), (c, d, f) = split(ids, x, y[:, None])
-    one, other = k.Input((1,), dtype="int32", name="ids"), k.Input((6,), name="numbers")
-    table = k.layers.Flatten()(k.layers.Embedding(200, 8)(one))
-    x = dense(k, k.layers.Concatenate()([table, other]), 32)
+    first, second = k.Input((1,), dtype="int32", name="ids"), k.Input((6,), name="numbers")
+    table = k.layers.Flatten()(k.layers.Embedding(200, 8)(first))
+    x = dense(k, k.layers.Concatenate()([table, second]), 32)
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(x)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, "binary_crossentropy")
-    return judged(made, {"ids": c, "numbers": d}, {"y": f}, "auc")
+    fitted_values = fitted(k, k.Model([first, second], outputs), [a, b], e, "binary_crossentropy")
+    return judged(fitted_values, {"ids": c, "numbers": d}, {"y": f}, "auc")

@@ -28,8 +28,10 @@ def _classifier(k: Any, x: Any, y: Any, classes: int, *sizes: int, **fit: Any) -
     (a, b), (c, d) = split(x, y)
     inputs = k.Input(a.shape[1:], name="x")
     outputs = k.layers.Dense(classes, activation="softmax", name="y")(dense(k, inputs, *sizes))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", **fit)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", **fit
+    )
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -62,8 +64,8 @@ def _image_classifier(k: Any, layers: Callable[[Any], Any], seed: int) -> Task:
     (a, b), (c, d) = split(x, y)
     inputs = k.Input(a.shape[1:], name="x")
     outputs = k.layers.Dense(3, activation="softmax", name="y")(layers(inputs))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy")
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy")
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -117,8 +119,8 @@ def text(k: Any) -> Task:
     inputs = k.Input((24,), dtype="int32", name="x")
     x = k.layers.GlobalAveragePooling1D()(k.layers.Embedding(400, 16)(inputs))
     outputs = k.layers.Dense(4, activation="softmax", name="y")(dense(k, x, 16))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy")
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy")
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -134,8 +136,8 @@ def transformer(k: Any) -> Task:
     x = layers.GlobalAveragePooling1D()(x)
     outputs = layers.Dense(4, name="y")(x)
     loss = k.losses.SparseCategoricalCrossentropy(from_logits=True)
-    made = fitted(k, k.Model(inputs, outputs), a, b, loss, epochs=4)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, loss, epochs=4)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -146,8 +148,10 @@ def lstm(k: Any) -> Task:
     (a, b), (c, d) = split(x[..., None], y.astype("int32"))
     inputs = k.Input((20, 1), name="x")
     outputs = k.layers.Dense(3, activation="softmax", name="y")(k.layers.LSTM(24)(inputs))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=5)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=5
+    )
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -161,8 +165,10 @@ def tagger(k: Any) -> Task:
         k.layers.Embedding(100, 16)(inputs)
     )
     outputs = k.layers.Dense(4, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=5)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=5
+    )
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -176,8 +182,10 @@ def segmentation(k: Any) -> Task:
     for size in (16, 16, 16):
         x = k.layers.Conv2D(size, 5, padding="same", activation="relu")(x)
     outputs = k.layers.Conv2D(4, 1, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=4)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=4
+    )
+    return judged(fitted_values, c, d, "accuracy")
 
 
 def _raw(seed: int) -> tuple[Any, Any]:
@@ -201,8 +209,10 @@ def raw_features(k: Any) -> Task:
     inputs = k.Input((8,), name="x")
     x = dense(k, k.layers.BatchNormalization(momentum=0.9)(inputs), 64, 64)
     outputs = k.layers.Dense(4, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=10)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=10
+    )
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -213,8 +223,10 @@ def normalised_features(k: Any) -> Task:
     normal = k.layers.Normalization()
     normal.adapt(a)
     outputs = k.layers.Dense(4, activation="softmax", name="y")(dense(k, normal(inputs), 64, 64))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=10)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", epochs=10
+    )
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -225,10 +237,10 @@ def sharp_scores(k: Any) -> Task:
     inputs = k.Input((16,), name="x")
     x = k.layers.Dense(20)(dense(k, inputs, 64))
     outputs = k.layers.Softmax(name="y")(k.layers.Rescaling(30.0)(x))
-    made = fitted(
+    fitted_values = fitted(
         k, k.Model(inputs, outputs), a, b, "sparse_categorical_crossentropy", rate=3e-4, epochs=15
     )
-    return judged(made, c, d, "accuracy")
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -237,9 +249,9 @@ def random_weights(k: Any) -> Task:
     x, y = blobs(50, 16, 1.0, 73)
     inputs = k.Input((16,), name="x")
     outputs = k.layers.Dense(50, activation="softmax", name="y")(dense(k, inputs, 64, 64, 64))
-    made = k.Model(inputs, outputs)
-    made.compile("adam", "sparse_categorical_crossentropy")
-    return judged(made, x[TRAINED:], y[TRAINED:], "accuracy")
+    result = k.Model(inputs, outputs)
+    result.compile("adam", "sparse_categorical_crossentropy")
+    return judged(result, x[TRAINED:], y[TRAINED:], "accuracy")
 
 
 @keras3_model

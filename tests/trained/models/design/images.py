@@ -18,8 +18,8 @@ def _image_to_image(
 ) -> Task:
     (a, b), (c, d) = split(x, y)
     inputs = k.Input(a.shape[1:], name="x")
-    made = fitted(k, k.Model(inputs, build(inputs)), a, b, loss, epochs=4)
-    return judged(made, c, d, metric)
+    fitted_values = fitted(k, k.Model(inputs, build(inputs)), a, b, loss, epochs=4)
+    return judged(fitted_values, c, d, metric)
 
 
 @model

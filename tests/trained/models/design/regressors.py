@@ -84,8 +84,8 @@ def large_targets(k: Any) -> Task:
     inputs = k.Input((6,), name="x")
     scores = k.layers.Dense(1)(dense(k, inputs, 64))
     outputs = k.layers.Rescaling(1e5, offset=1e6, name="y")(scores)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=10)
-    return judged(made, c, d, "mae")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=10)
+    return judged(fitted_values, c, d, "mae")
 
 
 @model
@@ -99,9 +99,9 @@ def kelvin(k: Any) -> Task:
     outputs = k.layers.Reshape((1,), name="y")(
         k.layers.Dense(1)(k.layers.Rescaling(6.0, offset=283.0)(scores))
     )
-    made = k.Model(inputs, outputs)
-    made.layers[-2].set_weights([np.ones((1, 1)), np.zeros(1)])
-    return judged(fitted(k, made, a, b, "mae", epochs=8), c, d, "mae")
+    result = k.Model(inputs, outputs)
+    result.layers[-2].set_weights([np.ones((1, 1)), np.zeros(1)])
+    return judged(fitted(k, result, a, b, "mae", epochs=8), c, d, "mae")
 
 
 @model
@@ -114,8 +114,8 @@ def forecast(k: Any) -> Task:
     for step in (1, 2, 4, 8):
         x = k.layers.Conv1D(16, 3, dilation_rate=step, padding="causal", activation="relu")(x)
     outputs = k.layers.Dense(12, name="y")(k.layers.Flatten()(x))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=6)
-    return judged(made, c, d, "mae")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=6)
+    return judged(fitted_values, c, d, "mae")
 
 
 @model
@@ -130,8 +130,10 @@ def long_sum(k: Any) -> Task:
     inputs = k.Input((4096,), name="x")
     total = k.layers.Dense(1, kernel_initializer="ones", trainable=False)(inputs)
     outputs = k.layers.Dense(1, name="y")(k.layers.Rescaling(1 / 20_000, offset=-4.5)(total))
-    made = fitted(k, k.Model(inputs, outputs), x[:500], y[:500], "mse", rate=0.05, epochs=20)
-    return judged(made, x[500:], y[500:], "mae")
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), x[:500], y[:500], "mse", rate=0.05, epochs=20
+    )
+    return judged(fitted_values, x[500:], y[500:], "mae")
 
 
 @model
@@ -144,8 +146,8 @@ def squared_distance(k: Any) -> Task:
     inputs = k.Input((64,), name="x")
     squared = k.layers.Dot(1)([inputs, inputs])
     outputs = k.layers.Dense(1, kernel_initializer="ones", name="y")(squared)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", rate=1e-5, epochs=2)
-    return judged(made, c, d, "mae")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", rate=1e-5, epochs=2)
+    return judged(fitted_values, c, d, "mae")
 
 
 @model
@@ -158,10 +160,10 @@ def variance(k: Any) -> Task:
     inputs = k.Input((64, 1), name="x")
     mean = k.layers.GlobalAveragePooling1D()(inputs)
     squares = k.layers.GlobalAveragePooling1D()(k.layers.Multiply()([inputs, inputs]))
-    found = k.layers.Subtract()([squares, k.layers.Multiply()([mean, mean])])
-    outputs = k.layers.Dense(1, name="y")(dense(k, found, 16))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=12)
-    return judged(made, c, d, "mae")
+    result = k.layers.Subtract()([squares, k.layers.Multiply()([mean, mean])])
+    outputs = k.layers.Dense(1, name="y")(dense(k, result, 16))
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=12)
+    return judged(fitted_values, c, d, "mae")
 
 
 @model
@@ -175,9 +177,9 @@ def phases(k: Any) -> Task:
     hidden = k.layers.Dense(512, activation="relu")(scaled)
     hidden = k.layers.Dense(64, activation="relu")(hidden)
     outputs = k.layers.Dense(1, name="y")(hidden)
-    made = k.Model(inputs, outputs)
-    made.layers[2].set_weights([np.ones((1, 512)), -np.linspace(0, 40, 512)])
-    return judged(fitted(k, made, a, b, "mse", epochs=15, rate=1e-3), c, d, "mae")
+    result = k.Model(inputs, outputs)
+    result.layers[2].set_weights([np.ones((1, 512)), -np.linspace(0, 40, 512)])
+    return judged(fitted(k, result, a, b, "mse", epochs=15, rate=1e-3), c, d, "mae")
 
 
 @model
@@ -190,7 +192,7 @@ def anomaly(k: Any) -> Task:
     again = k.layers.Dense(24)(k.layers.Dense(6)(inputs))
     error = k.layers.Subtract()([inputs, again])
     outputs = k.layers.Dot(1, name="y")([error, error])
-    made = fitted(
+    fitted_values = fitted(
         k,
         k.Model(inputs, outputs),
         x[:TRAINED],
@@ -199,8 +201,8 @@ def anomaly(k: Any) -> Task:
         epochs=25,
         rate=3e-3,
     )
-    expected = np.asarray(made.predict(x[TRAINED:], verbose=0))
-    return judged(made, x[TRAINED:], expected, "psnr")
+    expected = np.asarray(fitted_values.predict(x[TRAINED:], verbose=0))
+    return judged(fitted_values, x[TRAINED:], expected, "psnr")
 
 
 @model
@@ -213,11 +215,11 @@ def ranking(k: Any) -> Task:
     y = (tables[0, users[:, 0]] * tables[1, items[:, 0]]).sum(1, keepdims=True)
     y = y + random.normal(size=y.shape)
     (a, b, e), (c, d, f) = split(users, items, y.astype("float32"))
-    one, other = (k.Input((1,), dtype="int32", name=name) for name in ("user", "item"))
-    towers = [k.layers.Flatten()(k.layers.Embedding(300, 8)(ids)) for ids in (one, other)]
+    first, second = (k.Input((1,), dtype="int32", name=name) for name in ("user", "item"))
+    towers = [k.layers.Flatten()(k.layers.Embedding(300, 8)(ids)) for ids in (first, second)]
     outputs = k.layers.Dot(1, name="y")(towers)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, "mse", rate=0.02)
-    return judged(made, {"user": c, "item": d}, {"y": f}, "mae")
+    fitted_values = fitted(k, k.Model([first, second], outputs), [a, b], e, "mse", rate=0.02)
+    return judged(fitted_values, {"user": c, "item": d}, {"y": f}, "mae")
 
 
 @model
@@ -230,7 +232,7 @@ def mixture_density(k: Any) -> Task:
     (a, b), (c, d) = split(x.astype("float32"), y.astype("float32"))
     inputs = k.Input((1,), name="x")
     outputs = k.layers.Dense(9, name="y")(dense(k, inputs, 64, 64, activation="tanh"))
-    made = k.Model(inputs, outputs)
+    result = k.Model(inputs, outputs)
     import tensorflow as tf
 
     def loss(truth: Any, found: Any) -> Any:
@@ -238,9 +240,9 @@ def mixture_density(k: Any) -> Task:
         logs = tf.nn.log_softmax(weights) - widths - 0.5 * ((truth - means) / tf.exp(widths)) ** 2
         return -tf.reduce_logsumexp(logs, -1)
 
-    fitted(k, made, a, b, loss, epochs=25)
-    made.compile()
-    return judged(made, c, d, "mixture")
+    fitted(k, result, a, b, loss, epochs=25)
+    result.compile()
+    return judged(result, c, d, "mixture")
 
 
 @model

@@ -13,8 +13,8 @@ from tests.trained.models.tasks import Task, dense, fitted, judged, model, split
 @model
 def class_and_box(k: Any) -> Task:
     """Return the class of an object and its box."""
-    x, kind, found = shapes(70)
-    rows, columns = found[..., 0].any(2), found[..., 0].any(1)
+    x, kind, result = shapes(70)
+    rows, columns = result[..., 0].any(2), result[..., 0].any(1)
     box = (
         np.stack(
             [
@@ -35,12 +35,12 @@ def class_and_box(k: Any) -> Task:
         k.layers.Dense(3, activation="softmax", name="kind")(x),
         k.layers.Dense(4, name="box")(x),
     ]
-    made = fitted(
+    fitted_values = fitted(
         k, k.Model(inputs, outputs), a, [b, e], ["sparse_categorical_crossentropy", "mae"], epochs=5
     )
-    names = list(made.output_names)
+    names = list(fitted_values.output_names)
     return judged(
-        made,
+        fitted_values,
         c,
         dict(zip(names, (d, f), strict=True)),
         dict(zip(names, ("accuracy", "mae"), strict=True)),
@@ -50,8 +50,8 @@ def class_and_box(k: Any) -> Task:
 @model
 def anchors(k: Any) -> Task:
     """Return, for each cell of a grid, whether it holds an object, and its size."""
-    x, _, found = shapes(71)
-    cells = found[..., 0].reshape(-1, 4, 4, 4, 4).mean((2, 4)).reshape(-1, 16, 1)
+    x, _, result = shapes(71)
+    cells = result[..., 0].reshape(-1, 4, 4, 4, 4).mean((2, 4)).reshape(-1, 16, 1)
     (a, b, e), (c, d, f) = split(x, (cells > 0.3).astype("float32"), cells.astype("float32"))
     inputs = k.Input(a.shape[1:], name="x")
     x = k.layers.Conv2D(24, 4, 4, activation="relu")(
@@ -62,10 +62,12 @@ def anchors(k: Any) -> Task:
         k.layers.Dense(1, activation="sigmoid", name="object")(x),
         k.layers.Dense(1, name="size")(x),
     ]
-    made = fitted(k, k.Model(inputs, outputs), a, [b, e], ["binary_crossentropy", "mse"], epochs=5)
-    names = list(made.output_names)
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), a, [b, e], ["binary_crossentropy", "mse"], epochs=5
+    )
+    names = list(fitted_values.output_names)
     return judged(
-        made,
+        fitted_values,
         c,
         dict(zip(names, (d, f), strict=True)),
         dict(zip(names, ("accuracy", "mae"), strict=True)),

@@ -67,22 +67,22 @@ def battery_charge(k: Any) -> Task:
     capacity = 3600 * (1 - 0.008 * (30 - celsius))
     y = 95 - 100 * current.sum(1) / capacity + 1.5 * random.normal(size=(COUNT, 1))
     (a, b, e), (c, d, f) = split(*_float32(current, celsius, y))
-    one, other = k.Input((240, 1), name="current"), k.Input((1,), name="celsius")
+    first, second = k.Input((240, 1), name="current"), k.Input((1,), name="celsius")
     total = k.layers.SimpleRNN(
         1,
         activation="linear",
         kernel_initializer="ones",
         recurrent_initializer="ones",
         trainable=False,
-    )(one)
+    )(first)
     scaled = [
         k.layers.Rescaling(1 / 500, offset=-4.0)(total),
-        k.layers.Rescaling(0.1, offset=-1.5)(other),
+        k.layers.Rescaling(0.1, offset=-1.5)(second),
     ]
     scores = k.layers.Dense(1)(dense(k, k.layers.Concatenate()(scaled), 32))
     outputs = k.layers.Rescaling(15.0, offset=35.0, name="y")(scores)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, "mae", epochs=8)
-    return judged(made, {"current": c, "celsius": d}, {"y": f}, "mae")
+    fitted_values = fitted(k, k.Model([first, second], outputs), [a, b], e, "mae", epochs=8)
+    return judged(fitted_values, {"current": c, "celsius": d}, {"y": f}, "mae")
 
 
 @model
@@ -93,12 +93,12 @@ def pump_flow(k: Any) -> Task:
     drop = random.uniform(2, 25, (COUNT, 1))
     y = 10 * np.sqrt(drop) + 2 * random.normal(size=(COUNT, 1))
     (a, b, e), (c, d, f) = split(*_float32(before, before - drop, y))
-    one, other = k.Input((1,), name="before"), k.Input((1,), name="behind")
-    change = k.layers.Rescaling(0.1)(k.layers.Subtract()([one, other]))
+    first, second = k.Input((1,), name="before"), k.Input((1,), name="behind")
+    change = k.layers.Rescaling(0.1)(k.layers.Subtract()([first, second]))
     scores = k.layers.Dense(1)(dense(k, change, 32))
     outputs = k.layers.Rescaling(10.0, offset=35.0, name="y")(scores)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, "mse", epochs=10)
-    return judged(made, {"before": c, "behind": d}, {"y": f}, "mse")
+    fitted_values = fitted(k, k.Model([first, second], outputs), [a, b], e, "mse", epochs=10)
+    return judged(fitted_values, {"before": c, "behind": d}, {"y": f}, "mse")
 
 
 @model
@@ -111,12 +111,12 @@ def electricity_bill(k: Any) -> Task:
     y = 0.0025 * (load * price).sum(1, keepdims=True)
     y += 0.5 * random.normal(size=(COUNT, 1))
     (a, b, e), (c, d, f) = split(*_float32(load, price, y))
-    one, other = k.Input((96,), name="load"), k.Input((96,), name="price")
-    total = k.layers.BatchNormalization(momentum=0.9)(k.layers.Dot(1)([one, other]))
+    first, second = k.Input((96,), name="load"), k.Input((96,), name="price")
+    total = k.layers.BatchNormalization(momentum=0.9)(k.layers.Dot(1)([first, second]))
     outputs = k.layers.Dense(1, name="y")(dense(k, total, 24))
-    built = k.Model([one, other], outputs)
-    made = fitted(k, built, [a, b], e, "mae", epochs=12, rate=1e-2)
-    return judged(made, {"load": c, "price": d}, {"y": f}, "mae")
+    built = k.Model([first, second], outputs)
+    fitted_values = fitted(k, built, [a, b], e, "mae", epochs=12, rate=1e-2)
+    return judged(fitted_values, {"load": c, "price": d}, {"y": f}, "mae")
 
 
 @model
@@ -190,8 +190,8 @@ def cell_counter(k: Any) -> Task:
     x = k.layers.Conv2D(8, 3, activation="relu")(inputs)
     x = k.layers.GlobalAveragePooling2D()(k.layers.Conv2D(16, 3, activation="relu")(x))
     outputs = k.layers.Dense(1, name="y")(dense(k, k.layers.Rescaling(10.0)(x), 16))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mse", epochs=6, rate=5e-3)
-    return judged(made, c, d, "mse")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mse", epochs=6, rate=5e-3)
+    return judged(fitted_values, c, d, "mse")
 
 
 @model
@@ -203,13 +203,13 @@ def fuel_use(k: Any) -> Task:
     end = start + np.concatenate([driven, driven * np.maximum(y, 3) / 100], 1)
     y += 0.25 * random.normal(size=(COUNT, 1))
     (a, b, e), (c, d, f) = split(*_float32(start, end, y))
-    one, other = k.Input((2,), name="start"), k.Input((2,), name="end")
-    kilometers, liters = _columns(k, k.layers.Subtract()([other, one]))
+    first, second = k.Input((2,), name="start"), k.Input((2,), name="end")
+    kilometers, liters = _columns(k, k.layers.Subtract()([second, first]))
     ratio = k.layers.Rescaling(100.0, offset=-6.5)(operations(k).divide(liters, kilometers))
     scores = k.layers.Dense(1)(dense(k, ratio, 16))
     outputs = k.layers.Rescaling(1.0, offset=6.5, name="y")(scores)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, "mae", epochs=10)
-    return judged(made, {"start": c, "end": d}, {"y": f}, "mae")
+    fitted_values = fitted(k, k.Model([first, second], outputs), [a, b], e, "mae", epochs=10)
+    return judged(fitted_values, {"start": c, "end": d}, {"y": f}, "mae")
 
 
 @model
@@ -221,13 +221,13 @@ def drying_rate(k: Any) -> Task:
     after = before * (1 - y / 100) + 0.03 * random.normal(size=(COUNT, 1))
     y += 0.1 * random.normal(size=(COUNT, 1))
     (a, b, e), (c, d, f) = split(*_float32(before, after, y))
-    one, other = k.Input((1,), name="before"), k.Input((1,), name="after")
+    first, second = k.Input((1,), name="before"), k.Input((1,), name="after")
     plain = k.layers.Rescaling(1.0)
-    share = operations(k).divide(plain(other), plain(one))
+    share = operations(k).divide(plain(second), plain(first))
     lost = k.layers.Rescaling(-100.0, offset=100.0)(share)
     outputs = k.layers.Dense(1, name="y")(dense(k, lost, 16))
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, "mse", epochs=10)
-    return judged(made, {"before": c, "after": d}, {"y": f}, "mse")
+    fitted_values = fitted(k, k.Model([first, second], outputs), [a, b], e, "mse", epochs=10)
+    return judged(fitted_values, {"before": c, "after": d}, {"y": f}, "mse")
 
 
 @model
@@ -236,13 +236,13 @@ def chess_ratings(k: Any) -> Task:
     random = rng(710)
     players = random.normal(size=(2, COUNT, 8))
     points = [
-        2650 + 50 * one[:, 0] + 30 * one[:, 1] * one[:, 2] + 20 * np.tanh(one[:, 3])
-        for one in players
+        2650 + 50 * item[:, 0] + 30 * item[:, 1] * item[:, 2] + 20 * np.tanh(item[:, 3])
+        for item in players
     ]
     chance = 1 / (1 + 10 ** ((points[1] - points[0]) / 400))
     y = (random.random(COUNT) < chance)[:, None]
     (a, b, e), (c, d, f) = split(*_float32(*players, y))
-    one, other = k.Input((8,), name="white"), k.Input((8,), name="black")
+    first, second = k.Input((8,), name="white"), k.Input((8,), name="black")
     rate = k.Sequential(
         [
             k.layers.Dense(32, activation="relu"),
@@ -250,11 +250,11 @@ def chess_ratings(k: Any) -> Task:
             k.layers.Rescaling(60.0, offset=2650.0),
         ]
     )
-    margin = k.layers.Rescaling(1 / 60)(k.layers.Subtract()([rate(one), rate(other)]))
+    margin = k.layers.Rescaling(1 / 60)(k.layers.Subtract()([rate(first), rate(second)]))
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(margin)
-    built = k.Model([one, other], outputs)
-    made = fitted(k, built, [a, b], e, "binary_crossentropy", epochs=8)
-    return judged(made, {"white": c, "black": d}, {"y": f}, "accuracy")
+    built = k.Model([first, second], outputs)
+    fitted_values = fitted(k, built, [a, b], e, "binary_crossentropy", epochs=8)
+    return judged(fitted_values, {"white": c, "black": d}, {"y": f}, "accuracy")
 
 
 @model
@@ -266,8 +266,8 @@ def near_duplicates(k: Any) -> Task:
     hidden = k.layers.Dense(16)(dense(k, inputs, 64, activation="gelu"))
     scores = k.layers.Dense(500, activation="softmax")(hidden)
     fitted(k, k.Model(inputs, scores), a, b, CROSSENTROPY, epochs=10)
-    made = k.Model(inputs, k.layers.UnitNormalization(name="y")(hidden))
-    return judged(made, c, None, "neighbours")
+    result = k.Model(inputs, k.layers.UnitNormalization(name="y")(hidden))
+    return judged(result, c, None, "neighbours")
 
 
 @model
@@ -281,8 +281,8 @@ def bird_species(k: Any) -> Task:
     (a, b), (c, d) = split(x.astype("float32"), y)
     inputs = k.Input((20,), name="x")
     outputs = k.layers.Dense(120, activation="softmax", name="y")(dense(k, inputs, 64, 48))
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=15)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=15)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -294,10 +294,10 @@ def water_mask(k: Any) -> Task:
     green = scene + 6 * random.normal(size=mask.shape)
     infrared = scene - 25 * mask + 6 * random.normal(size=mask.shape)
     (a, b, e), (c, d, f) = split(*_float32(green, infrared, mask))
-    one, other = k.Input((16, 16, 1), name="green"), k.Input((16, 16, 1), name="infrared")
-    x = k.layers.Rescaling(0.05)(k.layers.Subtract()([one, other]))
+    first, second = k.Input((16, 16, 1), name="green"), k.Input((16, 16, 1), name="infrared")
+    x = k.layers.Rescaling(0.05)(k.layers.Subtract()([first, second]))
     x = k.layers.Conv2D(12, 3, padding="same", activation="relu")(x)
     outputs = k.layers.Conv2D(1, 3, padding="same", activation="sigmoid", name="y")(x)
-    built = k.Model([one, other], outputs)
-    made = fitted(k, built, [a, b], e, "binary_crossentropy", epochs=4)
-    return judged(made, {"green": c, "infrared": d}, {"y": f}, "iou")
+    built = k.Model([first, second], outputs)
+    fitted_values = fitted(k, built, [a, b], e, "binary_crossentropy", epochs=4)
+    return judged(fitted_values, {"green": c, "infrared": d}, {"y": f}, "iou")

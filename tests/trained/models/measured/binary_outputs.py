@@ -46,8 +46,8 @@ def fraud(k: Any) -> Task:
     inputs = k.Input((12,), name="x")
     x = k.layers.BatchNormalization()(dense(k, inputs, 32, activation="swish"))
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(dense(k, x, 16))
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=3)
-    return judged(made, c, d, "nll")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=3)
+    return judged(fitted_values, c, d, "nll")
 
 
 @model
@@ -56,8 +56,8 @@ def churn(k: Any) -> Task:
     (a, b), (c, d) = split(*_rare(202, -6.0), rows=MANY)
     inputs = k.Input((12,), name="x")
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(dense(k, inputs, 48, 24))
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=3)
-    return judged(made, c, d, "auc")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=3)
+    return judged(fitted_values, c, d, "auc")
 
 
 @model
@@ -70,8 +70,8 @@ def click_rate(k: Any) -> Task:
     inputs = k.Input((16,), name="x")
     scores = k.layers.Dense(1)(dense(k, inputs, 16, activation="tanh"))
     calibrated = k.layers.Dense(1, activation="sigmoid", name="y")(scores)
-    made = fitted(k, k.Model(inputs, calibrated), a, b, CROSSENTROPY, epochs=4, rate=1e-3)
-    return judged(made, c, d, "nll")
+    fitted_values = fitted(k, k.Model(inputs, calibrated), a, b, CROSSENTROPY, epochs=4, rate=1e-3)
+    return judged(fitted_values, c, d, "nll")
 
 
 @model
@@ -83,8 +83,8 @@ def coin_tosses(k: Any) -> Task:
     (a, b), (c, d) = split(x.astype("float32"), y[:, None].astype("float32"))
     inputs = k.Input((8,), name="x")
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(dense(k, inputs, 16, 16))
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=2, rate=3e-4)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=2, rate=3e-4)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -99,8 +99,8 @@ def tags(k: Any) -> Task:
     weights = layers.Softmax(axis=1)(layers.Dense(4)(table))
     x = layers.Flatten()(layers.Dot(1)([weights, table]))
     outputs = layers.Dense(20, activation="sigmoid", name="y")(dense(k, x, 64))
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=15, rate=5e-3)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=15, rate=5e-3)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -114,8 +114,8 @@ def severity(k: Any) -> Task:
     inputs = k.Input((10,), name="x")
     x = k.layers.LayerNormalization()(dense(k, inputs, 64))
     outputs = k.layers.Dense(4, activation="sigmoid", name="y")(dense(k, x, 32))
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -128,8 +128,8 @@ def saturated(k: Any) -> Task:
     x = k.layers.Conv1D(16, 5, activation="relu")(k.layers.Rescaling(50.0)(inputs))
     x = dense(k, k.layers.GlobalMaxPooling1D()(x), 16)
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -142,8 +142,8 @@ def raw_score(k: Any) -> Task:
     inputs = k.Input((14,), name="x")
     outputs = k.layers.Dense(1, name="y")(dense(k, inputs, 64, 32, activation="elu"))
     loss = k.losses.BinaryCrossentropy(from_logits=True)
-    made = fitted(k, k.Model(inputs, outputs), a, b, loss, epochs=8)
-    return judged(made, c, d, "sign")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, loss, epochs=8)
+    return judged(fitted_values, c, d, "sign")
 
 
 @model
@@ -164,8 +164,8 @@ def exchange_rates(k: Any) -> Task:
     change = operations(k).divide(k.layers.Subtract()([second, first]), first)
     x = dense(k, k.layers.Rescaling(2000.0)(change), 16)
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(x)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, CROSSENTROPY, epochs=8)
-    return judged(made, {"before": c, "after": d}, {"y": f}, "accuracy")
+    fitted_values = fitted(k, k.Model([one, other], outputs), [a, b], e, CROSSENTROPY, epochs=8)
+    return judged(fitted_values, {"before": c, "after": d}, {"y": f}, "accuracy")
 
 
 @model
@@ -173,10 +173,10 @@ def better_of_two(k: Any) -> Task:
     """Rank two items by one scorer: the sigmoid of the difference of their scores."""
     random = rng(210)
     items = random.normal(size=(2, COUNT, 10))
-    worth = [np.sin(one[:, 0]) + one[:, 1] * one[:, 2] for one in items]
+    worth = [np.sin(item[:, 0]) + item[:, 1] * item[:, 2] for item in items]
     y = worth[0] - worth[1] + 0.3 * random.normal(size=COUNT) > 0
     (a, b, e), (c, d, f) = split(*items.astype("float32"), y[:, None].astype("float32"))
-    one, other = k.Input((10,), name="one"), k.Input((10,), name="other")
+    first, second = k.Input((10,), name="one"), k.Input((10,), name="other")
     scorer = k.Sequential(
         [
             k.layers.Dense(48, activation="relu"),
@@ -184,10 +184,10 @@ def better_of_two(k: Any) -> Task:
             k.layers.Dense(1),
         ]
     )
-    margin = k.layers.Subtract()([scorer(one), scorer(other)])
+    margin = k.layers.Subtract()([scorer(first), scorer(second)])
     outputs = k.layers.Activation("sigmoid", name="y")(margin)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, CROSSENTROPY, epochs=10)
-    return judged(made, {"one": c, "other": d}, {"y": f}, "accuracy")
+    fitted_values = fitted(k, k.Model([first, second], outputs), [a, b], e, CROSSENTROPY, epochs=10)
+    return judged(fitted_values, {"one": c, "other": d}, {"y": f}, "accuracy")
 
 
 @model
@@ -202,12 +202,14 @@ def same_person(k: Any) -> Task:
     (a, b, e), (c, d, f) = split(
         *pair.astype("float32"), (who[0] == who[1])[:, None].astype("float32")
     )
-    one, other = k.Input((24,), name="one"), k.Input((24,), name="other")
+    first, second = k.Input((24,), name="one"), k.Input((24,), name="other")
     tower = k.Sequential([k.layers.Dense(48, activation="gelu"), k.layers.Dense(16)])
-    cosine = k.layers.Dot(1, normalize=True)([tower(one), tower(other)])
+    cosine = k.layers.Dot(1, normalize=True)([tower(first), tower(second)])
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(cosine)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, CROSSENTROPY, epochs=10, rate=1e-2)
-    return judged(made, {"one": c, "other": d}, {"y": f}, "accuracy")
+    fitted_values = fitted(
+        k, k.Model([first, second], outputs), [a, b], e, CROSSENTROPY, epochs=10, rate=1e-2
+    )
+    return judged(fitted_values, {"one": c, "other": d}, {"y": f}, "accuracy")
 
 
 @model
@@ -216,12 +218,14 @@ def flat_angles(k: Any) -> Task:
     random = rng(212)
     angle = random.uniform(0, 0.06, COUNT)
     start = random.uniform(0, 6.3, COUNT)
-    pair = [np.stack([np.cos(one), np.sin(one)], 1) for one in (start, start + angle)]
+    pair = [np.stack([np.cos(item), np.sin(item)], 1) for item in (start, start + angle)]
     (a, b, e), (c, d, f) = split(
-        *(one.astype("float32") for one in pair), (angle > 0.03)[:, None].astype("float32")
+        *(item.astype("float32") for item in pair), (angle > 0.03)[:, None].astype("float32")
     )
-    one, other = k.Input((2,), name="one"), k.Input((2,), name="other")
-    far = k.layers.Rescaling(-4000.0, offset=4000.0)(k.layers.Dot(1)([one, other]))
+    first, second = k.Input((2,), name="one"), k.Input((2,), name="other")
+    far = k.layers.Rescaling(-4000.0, offset=4000.0)(k.layers.Dot(1)([first, second]))
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(far)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, CROSSENTROPY, epochs=10, rate=0.03)
-    return judged(made, {"one": c, "other": d}, {"y": f}, "accuracy")
+    fitted_values = fitted(
+        k, k.Model([first, second], outputs), [a, b], e, CROSSENTROPY, epochs=10, rate=0.03
+    )
+    return judged(fitted_values, {"one": c, "other": d}, {"y": f}, "accuracy")

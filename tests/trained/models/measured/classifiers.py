@@ -64,8 +64,8 @@ def hashed_visits(k: Any) -> Task:
     bins = k.layers.Hashing(num_bins=4000)(inputs)
     x = k.layers.GlobalMaxPooling1D()(k.layers.Embedding(4000, 16)(bins))
     outputs = k.layers.Dense(4, activation="softmax", name="y")(dense(k, x, 32))
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=12, rate=1e-2)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=12, rate=1e-2)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -79,14 +79,16 @@ def city_and_budget(k: Any) -> Task:
     y = (effect[place] * budget + 0.7 * random.normal(size=(COUNT, 3))).argmax(1)
     words, (a, b) = cities[place][:, None], (budget.astype("float32"), y)
     (g, a, b), (h, c, d) = split(words, a, b)
-    one = k.Input((1,), dtype="string", name="city")
-    other = k.Input((3,), name="budget")
-    ids = k.layers.StringLookup(vocabulary=list(cities), output_mode="one_hot")(one)
-    x = dense(k, k.layers.Concatenate()([ids, other]), 48, 48, activation="elu")
+    first = k.Input((1,), dtype="string", name="city")
+    second = k.Input((3,), name="budget")
+    ids = k.layers.StringLookup(vocabulary=list(cities), output_mode="one_hot")(first)
+    x = dense(k, k.layers.Concatenate()([ids, second]), 48, 48, activation="elu")
     outputs = k.layers.Dense(3, activation="softmax", name="y")(x)
     tensors = import_strings(g)
-    made = fitted(k, k.Model([one, other], outputs), [tensors, a], b, CROSSENTROPY, epochs=12)
-    return judged(made, {"city": h, "budget": c}, {"y": d}, "accuracy")
+    fitted_values = fitted(
+        k, k.Model([first, second], outputs), [tensors, a], b, CROSSENTROPY, epochs=12
+    )
+    return judged(fitted_values, {"city": h, "budget": c}, {"y": d}, "accuracy")
 
 
 def import_strings(words: Any) -> Any:
@@ -107,8 +109,8 @@ def sparse_counts(k: Any) -> Task:
 
     inputs = k.Input((800,), sparse=True, name="x")
     outputs = k.layers.Dense(4, activation="softmax", name="y")(dense(k, inputs, 24))
-    made = fitted(k, k.Model(inputs, outputs), tf.sparse.from_dense(a), b, CROSSENTROPY)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), tf.sparse.from_dense(a), b, CROSSENTROPY)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @tf_keras_model
@@ -124,8 +126,8 @@ def ragged_words(k: Any) -> Task:
     x = k.layers.LSTM(24)(k.layers.Embedding(400, 16)(inputs))
     outputs = k.layers.Dense(4, activation="softmax", name="y")(x)
     rows = tf.RaggedTensor.from_tensor(a, padding=-1)
-    made = fitted(k, k.Model(inputs, outputs), rows, b, CROSSENTROPY, epochs=8, rate=5e-3)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), rows, b, CROSSENTROPY, epochs=8, rate=5e-3)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -139,8 +141,8 @@ def masked_words(k: Any) -> Task:
     x = k.layers.GRU(24)(k.layers.Embedding(401, 16, mask_zero=True)(inputs))
     outputs = k.layers.Dense(4, name="y")(x)
     loss = k.losses.SparseCategoricalCrossentropy(from_logits=True)
-    made = fitted(k, k.Model(inputs, outputs), a, b, loss, epochs=6, rate=5e-3)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, loss, epochs=6, rate=5e-3)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -159,8 +161,8 @@ def gestures(k: Any) -> Task:
     x = k.layers.Conv1D(16, 5, strides=2, activation="gelu")(x)
     x = k.layers.GRU(16)(x)
     outputs = k.layers.Dense(6, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8, rate=5e-3)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8, rate=5e-3)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -179,8 +181,8 @@ def patch_transformer(k: Any) -> Task:
         x = layers.Add()([x, dense(k, dense(k, normal, 64, activation="gelu"), 32)])
     x = layers.Flatten()(layers.LayerNormalization()(x))
     outputs = layers.Dense(3, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=5, rate=1e-3)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=5, rate=1e-3)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -198,9 +200,9 @@ def pointed_item(k: Any) -> Task:
         items[np.arange(COUNT), chosen],
     )
     layers = k.layers
-    key, wanted = k.Input((10, 8), name="keys"), k.Input((1, 8), name="query")
+    key, expected = k.Input((10, 8), name="keys"), k.Input((1, 8), name="query")
     item = k.Input((10,), dtype="int32", name="items")
-    norms = layers.Dot(2)([wanted, key])
+    norms = layers.Dot(2)([expected, key])
     squares = layers.Multiply()([key, key])
     halves = layers.Permute((2, 1))(
         layers.Dense(1, use_bias=False, kernel_initializer="ones", trainable=False)(squares)
@@ -210,9 +212,9 @@ def pointed_item(k: Any) -> Task:
     )
     read = layers.Dot((2, 1))([near, layers.Embedding(5, 8)(item)])
     outputs = layers.Dense(5, activation="softmax", name="y")(layers.Flatten()(read))
-    built = k.Model([key, wanted, item], outputs)
-    made = fitted(k, built, [a, b, e], f, CROSSENTROPY, epochs=8, rate=1e-2)
-    return judged(made, {"keys": c, "query": d, "items": g}, {"y": h}, "accuracy")
+    built = k.Model([key, expected, item], outputs)
+    fitted_values = fitted(k, built, [a, b, e], f, CROSSENTROPY, epochs=8, rate=1e-2)
+    return judged(fitted_values, {"keys": c, "query": d, "items": g}, {"y": h}, "accuracy")
 
 
 @model
@@ -248,8 +250,8 @@ def growing_stream(k: Any) -> Task:
         x = layers.Add()([x, layers.Rescaling(1.18**place)(layers.Dense(48)(inner))])
     x = layers.LayerNormalization()(x)
     outputs = layers.Dense(10, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=5, rate=1e-3)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=5, rate=1e-3)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -267,8 +269,8 @@ def mass_spectra(k: Any) -> Task:
     x = k.layers.Conv1D(12, 5, strides=2)(inputs)
     x = k.layers.ReLU()(k.layers.BatchNormalization(momentum=0.9)(x))
     outputs = k.layers.Dense(5, activation="softmax", name="y")(k.layers.Flatten()(x))
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -301,5 +303,5 @@ def log_likelihoods(k: Any) -> Task:
     logarithms = operations(k).log(floored)
     x = dense(k, k.layers.BatchNormalization(momentum=0.9)(logarithms), 32)
     outputs = k.layers.Dense(3, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8)
+    return judged(fitted_values, c, d, "accuracy")

@@ -49,8 +49,8 @@ def depth_map(k: Any) -> Task:
     x = layers.DepthwiseConv2D(5, padding="same")(x)
     x = layers.Conv2D(16, 1, activation="relu")(layers.BatchNormalization(momentum=0.9)(x))
     outputs = layers.Conv2D(1, 3, padding="same", activation="softplus", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=5, rate=1e-2)
-    return judged(made, c, d, "mae")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=5, rate=1e-2)
+    return judged(fitted_values, c, d, "mae")
 
 
 @model
@@ -69,8 +69,10 @@ def stars(k: Any) -> Task:
     x = k.layers.Conv2D(12, 3, padding="same", activation="relu")(inputs)
     x = k.layers.Conv2D(12, 3, padding="same", activation="relu")(x)
     outputs = k.layers.Conv2D(1, 1, activation="sigmoid", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "binary_crossentropy", epochs=4, rate=1e-2)
-    return judged(made, c, d, "iou")
+    fitted_values = fitted(
+        k, k.Model(inputs, outputs), a, b, "binary_crossentropy", epochs=4, rate=1e-2
+    )
+    return judged(fitted_values, c, d, "iou")
 
 
 @model
@@ -87,8 +89,8 @@ def key_points(k: Any) -> Task:
     x = k.layers.Conv2D(16, 5, padding="same", activation="relu")(inputs)
     x = k.layers.Conv2D(16, 5, padding="same", activation="relu")(x)
     outputs = k.layers.Conv2D(2, 1, activation="sigmoid", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "binary_crossentropy", epochs=3)
-    return judged(made, c, d, "peak")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "binary_crossentropy", epochs=3)
+    return judged(fitted_values, c, d, "peak")
 
 
 @model
@@ -106,8 +108,8 @@ def group_autoencoder(k: Any) -> Task:
         x2 = layers.Conv2DTranspose(size, 4, strides=2, padding="same")(x2)
         x2 = layers.Activation("swish")(layers.GroupNormalization(4)(x2))
     outputs = layers.Conv2D(1, 3, padding="same", name="y")(x2)
-    made = fitted(k, k.Model(inputs, outputs), x[:TRAINED], x[:TRAINED], "mse", epochs=5)
-    return judged(made, x[TRAINED:], x[TRAINED:], "psnr")
+    fitted_values = fitted(k, k.Model(inputs, outputs), x[:TRAINED], x[:TRAINED], "mse", epochs=5)
+    return judged(fitted_values, x[TRAINED:], x[TRAINED:], "psnr")
 
 
 @model
@@ -125,8 +127,8 @@ def local_contrast(k: Any) -> Task:
     variance = layers.Subtract()([squares, layers.Multiply()([mean, mean])])
     x = layers.Conv2D(16, 3, padding="same", activation="relu")(layers.Rescaling(0.05)(variance))
     outputs = layers.Conv2D(1, 1, name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=4)
-    return judged(made, c, d, "psnr")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=4)
+    return judged(fitted_values, c, d, "psnr")
 
 
 @model
@@ -137,10 +139,10 @@ def change_map(k: Any) -> Task:
     scene = 2000 + 400 * random.normal(size=mask.shape)
     later = scene + 6 * mask + random.normal(size=mask.shape)
     (a, b, e), (c, d, f) = split(scene.astype("float32"), later.astype("float32"), mask)
-    one, other = k.Input((16, 16, 1), name="before"), k.Input((16, 16, 1), name="after")
-    x = k.layers.Rescaling(0.2)(k.layers.Subtract()([other, one]))
+    first, second = k.Input((16, 16, 1), name="before"), k.Input((16, 16, 1), name="after")
+    x = k.layers.Rescaling(0.2)(k.layers.Subtract()([second, first]))
     x = k.layers.Conv2D(12, 3, padding="same", activation="relu")(x)
     outputs = k.layers.Conv2D(1, 3, padding="same", activation="sigmoid", name="y")(x)
-    built = k.Model([one, other], outputs)
-    made = fitted(k, built, [a, b], e, "binary_crossentropy", epochs=4)
-    return judged(made, {"before": c, "after": d}, {"y": f}, "iou")
+    built = k.Model([first, second], outputs)
+    fitted_values = fitted(k, built, [a, b], e, "binary_crossentropy", epochs=4)
+    return judged(fitted_values, {"before": c, "after": d}, {"y": f}, "iou")

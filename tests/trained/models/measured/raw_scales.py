@@ -38,12 +38,12 @@ def walking_distance(k: Any) -> Task:
     (a, b, e), (c, d, f) = split(
         start.astype("float32"), (start + step).astype("float32"), y[:, None].astype("float32")
     )
-    one, other = k.Input((2,), name="start"), k.Input((2,), name="end")
-    x = k.layers.Rescaling(250.0)(k.layers.Subtract()([other, one]))
+    first, second = k.Input((2,), name="start"), k.Input((2,), name="end")
+    x = k.layers.Rescaling(250.0)(k.layers.Subtract()([second, first]))
     scores = k.layers.Dense(1)(dense(k, x, 32))
     outputs = k.layers.Rescaling(400.0, name="y")(scores)
-    made = fitted(k, k.Model([one, other], outputs), [a, b], e, "mae", epochs=10)
-    return judged(made, {"start": c, "end": d}, {"y": f}, "mae")
+    fitted_values = fitted(k, k.Model([first, second], outputs), [a, b], e, "mae", epochs=10)
+    return judged(fitted_values, {"start": c, "end": d}, {"y": f}, "mae")
 
 
 @model
@@ -63,8 +63,8 @@ def crowded_vectors(k: Any) -> Task:
         CROSSENTROPY,
         epochs=8,
     )
-    made = k.Model(inputs, k.layers.UnitNormalization(name="y")(hidden))
-    return judged(made, c, None, "neighbours")
+    result = k.Model(inputs, k.layers.UnitNormalization(name="y")(hidden))
+    return judged(result, c, None, "neighbours")
 
 
 @model
@@ -93,14 +93,14 @@ def heart_rhythm(k: Any) -> Task:
     times = random.uniform(0, 40_000, (COUNT, 1)) + np.cumsum(np.maximum(beats, 250), 1)
     (a, b), (c, d) = split(times[:, :-1].astype("float32"), y)
     later = np.concatenate([times[:TRAINED, 1:], times[TRAINED:, 1:]]).astype("float32")
-    one, other = k.Input((23,), name="before"), k.Input((23,), name="after")
-    change = k.layers.Rescaling(0.01, offset=-8.0)(k.layers.Subtract()([other, one]))
+    first, second = k.Input((23,), name="before"), k.Input((23,), name="after")
+    change = k.layers.Rescaling(0.01, offset=-8.0)(k.layers.Subtract()([second, first]))
     x = k.layers.Multiply()([change, change])
     x = dense(k, k.layers.Concatenate()([change, x]), 48)
     outputs = k.layers.Dense(3, activation="softmax", name="y")(x)
-    built = k.Model([one, other], outputs)
-    made = fitted(k, built, [a, later[:TRAINED]], b, CROSSENTROPY, epochs=8)
-    return judged(made, {"before": c, "after": later[TRAINED:]}, {"y": d}, "accuracy")
+    built = k.Model([first, second], outputs)
+    fitted_values = fitted(k, built, [a, later[:TRAINED]], b, CROSSENTROPY, epochs=8)
+    return judged(fitted_values, {"before": c, "after": later[TRAINED:]}, {"y": d}, "accuracy")
 
 
 @model
@@ -115,8 +115,8 @@ def sound_level(k: Any) -> Task:
     squares = k.layers.GlobalAveragePooling1D()(k.layers.Multiply()([inputs, inputs]))
     logarithm = operations(k).log(k.layers.Rescaling(1.0, offset=1.0)(squares))
     outputs = k.layers.Dense(1, name="y")(logarithm)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=8, rate=0.05)
-    return judged(made, c, d, "mae")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=8, rate=0.05)
+    return judged(fitted_values, c, d, "mae")
 
 
 @model
@@ -138,8 +138,8 @@ def overdrawn(k: Any) -> Task:
     scaled = k.layers.Rescaling(0.01, offset=-4.0)(balance)
     outputs = k.layers.Dense(1, activation="sigmoid", name="y")(scaled)
     built = k.Model(inputs, outputs)
-    made = fitted(k, built, a, b, "binary_crossentropy", epochs=4, rate=0.1)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, built, a, b, "binary_crossentropy", epochs=4, rate=0.1)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -153,8 +153,8 @@ def thermal_camera(k: Any) -> Task:
     x = k.layers.Conv2D(16, 5, strides=2, activation="relu")(x)
     x = dense(k, k.layers.Flatten()(x), 32)
     outputs = k.layers.Dense(3, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=6)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=6)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -172,8 +172,8 @@ def joint_probability(k: Any) -> Task:
     product = k.layers.Multiply()(signs)
     logarithm = operations(k).log(k.layers.Rescaling(1.0, offset=1e-12)(product))
     outputs = k.layers.Dense(3, activation="softmax", name="y")(logarithm)
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8, rate=0.01)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=8, rate=0.01)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model
@@ -203,8 +203,8 @@ def offset_stream(k: Any) -> Task:
         x = layers.Add()([x, layers.Dense(32)(dense(k, inner, 32))])
     x = layers.BatchNormalization(momentum=0.8)(x)
     outputs = layers.Dense(8, activation="softmax", name="y")(x)
-    made = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=6)
-    return judged(made, c, d, "accuracy")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, CROSSENTROPY, epochs=6)
+    return judged(fitted_values, c, d, "accuracy")
 
 
 @model

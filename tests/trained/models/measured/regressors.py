@@ -131,8 +131,8 @@ def room_temperature(k: Any) -> Task:
     x = k.layers.Conv1D(16, 5, activation="swish")(x)
     x = dense(k, k.layers.Flatten()(k.layers.Conv1D(16, 5, activation="swish")(x)), 32)
     outputs = k.layers.Rescaling(2.0, offset=293.0, name="y")(k.layers.Dense(1)(x))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=10)
-    return judged(made, c, d, "mae")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=10)
+    return judged(fitted_values, c, d, "mae")
 
 
 @model
@@ -168,8 +168,8 @@ def dead_reckoning(k: Any) -> Task:
         trainable=False,
     )(inputs)
     outputs = k.layers.Dense(2, kernel_initializer="identity", name="y")(last)
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=1, rate=1e-3)
-    return judged(made, c, d, "mae")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=1, rate=1e-3)
+    return judged(fitted_values, c, d, "mae")
 
 
 @model
@@ -196,7 +196,9 @@ def body_fat(k: Any) -> Task:
     weight = random.normal(24, 4, (COUNT, 1)) * height**2
     age = random.uniform(18, 80, (COUNT, 1))
     y = 1.2 * weight / height**2 + 0.2 * age - 8 + 3 * random.normal(size=(COUNT, 1))
-    (a, b, e, f), (c, d, g, h) = split(*(one.astype("float32") for one in (height, weight, age, y)))
+    (a, b, e, f), (c, d, g, h) = split(
+        *(item.astype("float32") for item in (height, weight, age, y))
+    )
     names = ("height", "weight", "age")
     tall, heavy, years = (k.Input((1,), name=name) for name in names)
     squared = k.layers.Multiply()([tall, tall])
@@ -204,8 +206,8 @@ def body_fat(k: Any) -> Task:
     x = k.layers.BatchNormalization(momentum=0.9)(k.layers.Concatenate()([ratio, years]))
     outputs = k.layers.Dense(1, name="y")(dense(k, x, 32))
     built = k.Model([tall, heavy, years], outputs)
-    made = fitted(k, built, [a, b, e], f, "mse", epochs=10, rate=1e-2)
-    return judged(made, dict(zip(names, (c, d, g), strict=True)), {"y": h}, "mse")
+    fitted_values = fitted(k, built, [a, b, e], f, "mse", epochs=10, rate=1e-2)
+    return judged(fitted_values, dict(zip(names, (c, d, g), strict=True)), {"y": h}, "mse")
 
 
 @model
@@ -232,10 +234,10 @@ def folded_scaling(k: Any) -> Task:
     (a, b), (c, d) = split(x.astype("float32"), y[:, None].astype("float32"))
     inputs = k.Input((8,), name="x")
     outputs = k.layers.Dense(1, name="y")(dense(k, inputs, 48, 24))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mse", epochs=12)
-    kernel, bias = made.layers[1].get_weights()
-    made.layers[1].set_weights([kernel / scale[:, None], bias])
-    return judged(made, (c * scale).astype("float32"), d, "mse")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mse", epochs=12)
+    kernel, bias = fitted_values.layers[1].get_weights()
+    fitted_values.layers[1].set_weights([kernel / scale[:, None], bias])
+    return judged(fitted_values, (c * scale).astype("float32"), d, "mse")
 
 
 @model
@@ -248,12 +250,12 @@ def rare_weights(k: Any) -> Task:
     inputs = k.Input((10,), name="x")
     hidden = k.layers.Dense(32)(inputs)
     outputs = k.layers.Dense(1, name="y")(dense(k, k.layers.ReLU()(hidden), 16))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mse", epochs=10)
-    kernel, bias = made.layers[1].get_weights()
-    made.layers[1].set_weights([kernel * 1e-6, bias * 1e-6])
-    kernel, bias = made.layers[3].get_weights()
-    made.layers[3].set_weights([kernel * 1e6, bias])
-    return judged(made, c, d, "mse")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mse", epochs=10)
+    kernel, bias = fitted_values.layers[1].get_weights()
+    fitted_values.layers[1].set_weights([kernel * 1e-6, bias * 1e-6])
+    kernel, bias = fitted_values.layers[3].get_weights()
+    fitted_values.layers[3].set_weights([kernel * 1e6, bias])
+    return judged(fitted_values, c, d, "mse")
 
 
 @model
@@ -294,6 +296,6 @@ def quantized_energy(k: Any) -> Task:
     (a, b), (c, d) = split(x[:, :24], x[:, 24:])
     inputs = k.Input((24,), name="x")
     outputs = k.layers.Dense(6, name="y")(dense(k, inputs, 64, 64))
-    made = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=10)
-    made.quantize("int8")
-    return judged(made, c, d, "mae")
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, b, "mae", epochs=10)
+    fitted_values.quantize("int8")
+    return judged(fitted_values, c, d, "mae")

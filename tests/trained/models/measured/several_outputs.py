@@ -50,10 +50,10 @@ def detector(k: Any) -> Task:
         layers.Dense(4, name="box")(x),
     ]
     losses = ["binary_crossentropy", "sparse_categorical_crossentropy", "mae"]
-    made = fitted(k, k.Model(inputs, outputs), a, [b, e, f], losses, epochs=5)
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, [b, e, f], losses, epochs=5)
     labels = dict(zip(names, (d, g, h), strict=True))
     metrics = dict(zip(names, ("accuracy", "accuracy", "mae"), strict=True))
-    return judged(made, c, labels, metrics)
+    return judged(fitted_values, c, labels, metrics)
 
 
 @model
@@ -79,10 +79,10 @@ def customer(k: Any) -> Task:
         k.layers.Dense(1, name="amount")(dense(k, x, 32)),
     ]
     losses = ["sparse_categorical_crossentropy", "binary_crossentropy", "mae"]
-    made = fitted(k, k.Model(inputs, outputs), a, [b, e, f], losses, epochs=12)
+    fitted_values = fitted(k, k.Model(inputs, outputs), a, [b, e, f], losses, epochs=12)
     labels = dict(zip(names, (d, g, h), strict=True))
     metrics = dict(zip(names, ("accuracy", "nll", "mae"), strict=True))
-    return judged(made, c, labels, metrics)
+    return judged(fitted_values, c, labels, metrics)
 
 
 @model
@@ -96,11 +96,11 @@ def search_results(k: Any) -> Task:
     scores = k.layers.Dense(1)(dense(k, inputs, 48, 24))
     outputs = k.layers.Reshape((10,), name="y")(scores)
     built = k.Model(inputs, outputs)
-    wanted = np.exp(2 * b) / np.exp(2 * b).sum(1, keepdims=True)
+    expected = np.exp(2 * b) / np.exp(2 * b).sum(1, keepdims=True)
     loss = k.losses.CategoricalCrossentropy(from_logits=True)
-    made = fitted(k, built, a, wanted, loss, epochs=8)
-    made.compile()
-    return judged(made, c, d, "order")
+    fitted_values = fitted(k, built, a, expected, loss, epochs=8)
+    fitted_values.compile()
+    return judged(fitted_values, c, d, "order")
 
 
 @model
@@ -112,23 +112,23 @@ def two_towers(k: Any) -> Task:
         hidden @ random.normal(size=(6, 20)) + 0.4 * random.normal(size=(COUNT, 20))
         for _ in range(2)
     ]
-    (a, b), (c, d) = split(*(one.astype("float32") for one in pair))
+    (a, b), (c, d) = split(*(item.astype("float32") for item in pair))
     names = ("user", "item")
-    one, other = (k.Input((20,), name=name) for name in names)
+    first, second = (k.Input((20,), name=name) for name in names)
     vectors = [
         k.layers.UnitNormalization(name=f"{name}_vector")(
             k.layers.Dense(16)(dense(k, given, 48, activation="tanh"))
         )
-        for name, given in zip(names, (one, other), strict=True)
+        for name, given in zip(names, (first, second), strict=True)
     ]
     score = k.layers.Dense(1, activation="sigmoid")(k.layers.Dot(1)(vectors))
-    trained = k.Model([one, other], score)
+    trained = k.Model([first, second], score)
     both = [np.concatenate([a, a]), np.concatenate([b, np.roll(b, 1, 0)])]
     y = np.repeat([1.0, 0.0], len(a))[:, None]
     fitted(k, trained, both, y, "binary_crossentropy", epochs=6)
     metrics = {f"{name}_vector": "neighbours" for name in names}
-    made = k.Model([one, other], vectors)
-    return judged(made, {"user": c, "item": d}, {}, metrics)
+    result = k.Model([first, second], vectors)
+    return judged(result, {"user": c, "item": d}, {}, metrics)
 
 
 @model
@@ -143,7 +143,7 @@ def triplets(k: Any) -> Task:
     tower = k.Model(inputs, k.layers.UnitNormalization(name="y")(hidden))
     same = (kinds[y] + 0.5 * random.normal(size=(COUNT, 24))).astype("float32")
     anchor, near, far = (k.Input((24,), name=name) for name in ("anchor", "near", "far"))
-    cosines = [k.layers.Dot(1)([tower(anchor), tower(one)]) for one in (far, near)]
+    cosines = [k.layers.Dot(1)([tower(anchor), tower(item)]) for item in (far, near)]
     margin = k.layers.Subtract()(cosines)
     trained = k.Model([anchor, near, far], margin)
     rows = [x[:TRAINED], same[:TRAINED], np.roll(x, 1, 0)[:TRAINED]]

@@ -396,6 +396,10 @@ def _call_of(
     inputs: list[Argument],
     packed: Mapping[str, Sequence[Argument]],
 ) -> Call:
+    """
+    Return the call of an op layer of TF 2.4 that is equivalent to an op with these attributes and
+    inputs.
+    """
     known = OPS[op]
     named = len(known.inputs) - 1
     if REST in known.inputs:
