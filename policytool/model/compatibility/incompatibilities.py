@@ -566,6 +566,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             not operation_facts(name).read_as_layer for name in evidence.traits.operations
         ),
     ),
+    _row(
+        Obstacle.KEY,
+        "json keras orbax",
+        "after keras3.12",
+        "an operation has an axis that its tensor does not have, which Keras 3.12 does not check",
+        lambda evidence: evidence.traits.exceeded_axes,
+    ),
     # layers of Keras 2 in older Keras 2
     _row(
         Obstacle.KEY,

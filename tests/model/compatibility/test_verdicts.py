@@ -87,6 +87,11 @@ NORMALIZED: Final = (
 )
 """``test_quantized.py`` has the configs."""
 
+AXES: Final = (
+    "an operation has an axis that its tensor does not have, which Keras 3.12 does not check"
+)
+"""``test_operations.py`` has the configs."""
+
 LATER: Final = "a shared layer is called on the result of a layer that is listed later"
 NUMBERS: Final = (
     "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
@@ -328,6 +333,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         NETWORK,
         NUMBERS,
         LATER,
+        AXES,
         NORMALIZED,
         INCOMPLETE,
         RANDOM,
