@@ -368,3 +368,24 @@ def test_variables_of_float8_are_first_in_hdf5(
     reason = "the variable inputs_scale of TimeDistributed steps has the shape (), but (2,)"
     assert (_reason(path) or "").startswith("" if is_first else reason)
     assert (_reason(path) is None) is is_first
+
+
+@pytest.mark.parametrize(("shape", "loads"), [((6, 1), True), ((3, 2), False)])
+def test_packed_kernel_is_compared_in_hdf5(
+    tmp_path: Path,
+    shape: tuple[int, ...],
+    loads: bool,  # noqa: FBT001
+) -> None:
+    """Keras 3.12 packs rows of int4 kernels, and Keras 3.15 columns, also in HDF5 (12 files)."""
+    model = {**sequential(INPUT, _layer("int4_from_float32")), "module": "keras"}
+    model = {**model, "registered_name": None}
+    path = h5_model(tmp_path / "model.h5", model, weights=False, keras_version="3.12.0")
+    stored = {"kernel": shape, "bias": (2,), "kernel_scale": (2,)}
+    with h5py.File(path, "r+") as file:
+        weights = file["model_weights"]
+        weights.attrs["layer_names"] = ["dense_a"]
+        for name, sizes in stored.items():
+            weights[f"dense_a/mlp/dense_a/{name}"] = np.zeros(sizes, "int8")
+        weights["dense_a"].attrs["weight_names"] = [f"mlp/dense_a/{name}" for name in stored]
+    reason = "the variable kernel of Dense dense_a has the shape (6, 1), but (3, 2) is stored"
+    assert _reason(path) == (None if loads else reason)
