@@ -286,6 +286,15 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a shared layer is called on the result of a layer that is listed later",
         lambda evidence: evidence.traits.later_calls,
     ),
+    # Keras 3.12 never returns
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0 on",
+        "a layer that was shared with a nested model is stored as a copy, without the calls of the "
+        "other model that its graph counts",
+        lambda evidence: evidence.traits.missing_calls and evidence.is_keras3,
+    ),
     # SavedModels
     _row(
         Obstacle.POLICY,
@@ -656,6 +665,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 to keras3.3",
         "TimeDistributed cannot determine the output shape of a Sequential model",
         lambda evidence: evidence.traits.distributed_models,
+    ),
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "after keras3.6",
+        "TimeDistributed cannot determine the output shape of a model with a list of outputs, as "
+        "releases before Keras 3.11 write it",
+        lambda evidence: evidence.traits.distributed_lists,
     ),
     _row(
         Obstacle.MODEL,

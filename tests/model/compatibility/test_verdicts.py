@@ -92,6 +92,16 @@ AXES: Final = (
 )
 """``test_operations.py`` has the configs."""
 
+DISTRIBUTED: Final = (
+    "TimeDistributed cannot determine the output shape of a model with a list of outputs, as "
+    "releases before Keras 3.11 write it"
+)
+COPIED: Final = (
+    "a layer that was shared with a nested model is stored as a copy, without the calls of the "
+    "other model that its graph counts"
+)
+"""``test_configs.py`` has the configs of both."""
+
 LATER: Final = "a shared layer is called on the result of a layer that is listed later"
 NUMBERS: Final = (
     "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
@@ -334,6 +344,8 @@ def test_every_row_applies_to_some_fixture() -> None:
         NUMBERS,
         LATER,
         AXES,
+        COPIED,
+        DISTRIBUTED,
         NORMALIZED,
         INCOMPLETE,
         RANDOM,
