@@ -173,6 +173,27 @@ def has_later_calls(config: Mapping[str, Json]) -> bool:
     return not _is_in_call_order(calls, _layers_with_other_counts(entries))
 
 
+def has_missing_calls(config: Mapping[str, Json]) -> bool:
+    """
+    Return whether a call uses the result of a call that a functional model of Keras 3 does not
+    have. Keras 3.0 counts the calls of a layer in all models that share it, but only archives store
+    that layers are shared; from other files, releases read a copy for each model.
+    """
+    entries = _entries(config)
+    counts = {
+        layer: max(len(nodes), 1)
+        for layer, entry in entries.items()
+        if isinstance(nodes := entry.get("inbound_nodes"), list)
+        and keras_objects.SHARED_ID not in entry
+        and not _is_model(entry)
+    }
+    return any(
+        call >= counts.get(layer, call + 1)
+        for entry in entries.values()
+        for layer, call in tensors(entry.get("inbound_nodes"))
+    )
+
+
 def describe_stuck(layers: Sequence[str]) -> str:
     """
     Return the defect of a model with these stuck layers, as part of a sentence: the first layers,
@@ -234,13 +255,13 @@ def classes_after_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
     for entry in layers:
         class_name = keras_objects.class_of(entry)
         if class_name in MODELS:
-            listed = _lists_outputs(entry)
+            listed = lists_outputs(entry)
         elif listed and layer_facts(str(class_name)).list_of_one != "kept":
             yield str(class_name)
             listed = False
 
 
-def _lists_outputs(entry: Mapping[str, Json]) -> bool:
+def lists_outputs(entry: Mapping[str, Json]) -> bool:
     """
     Return whether a functional model has a list of outputs, as all releases before Keras 3.11 write
     it, or a Sequential ends in such a model.
@@ -265,7 +286,7 @@ def _chain_lists_outputs(layers: Sequence[Json]) -> bool:
             continue
         class_name = keras_objects.class_of(entry)
         if class_name in MODELS:
-            listed = _lists_outputs(entry)
+            listed = lists_outputs(entry)
         else:
             listed &= layer_facts(str(class_name)).list_of_one == "kept"
     return listed

@@ -82,6 +82,9 @@ class ConfigTraits:
     operation_axes: set[tuple[str, str]] = field(default_factory=set)
     """Class name and axis, as JSON, of each operation that has an axis."""
 
+    exceeded_axes: bool = False
+    """Whether an operation has an axis that its tensor does not have."""
+
     operation_functions: set[tuple[str, str]] = field(default_factory=set)
     """Class name of each operation with a function as an argument, and the function's name."""
 
@@ -109,6 +112,9 @@ class ConfigTraits:
 
     distributed_models: bool = False
     """Whether a TimeDistributed wraps a Sequential."""
+
+    distributed_lists: bool = False
+    """Whether a TimeDistributed wraps a model with a list of outputs."""
 
     normalized_modes: set[str] = field(default_factory=set)
     """The quantization modes of layers in a layer that normalises their kernels."""
@@ -181,6 +187,9 @@ class ConfigTraits:
 
     later_calls: bool = False
     """Whether an input of a call is the output of a layer later in the list."""
+
+    missing_calls: bool = False
+    """Whether a call uses the result of a call that a functional model does not have."""
 
     stuck: bool = False
     """Whether a functional model has a call that cannot be built."""
@@ -262,6 +271,7 @@ def _note_operation(entry: dict[str, Json], config: dict[str, Json], traits: Con
 
     class_name = str(keras_objects.class_of(entry))
     traits.operation_uses.update(keras_operations.uses(entry))
+    traits.exceeded_axes |= keras_operations.exceeds_axes(entry)
     if config.get("axis") is not None:
         traits.operation_axes.add((class_name, json.dumps(config["axis"])))
     for function in keras_operations.functions(entry):
@@ -287,12 +297,19 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
     if "layers" in config:
         _note_model(class_name, config, traits)
     if layer_facts(class_name).wraps == "steps":
-        traits.distributed_models |= keras_objects.class_of(config.get("layer")) == "Sequential"
+        _note_distributed(config.get("layer"), traits)
     if layer_facts(class_name).wraps == "kernel":
         dtype = keras_objects.arguments_of(config.get("layer")).get("dtype")
         traits.normalized_modes.update(generations.quantization_modes(dtype))
         if isinstance(dtype, str) and _QUANTIZED in dtype:
             traits.normalized_modes.add(dtype.partition(_QUANTIZED)[0])
+
+
+def _note_distributed(layer: Json, traits: ConfigTraits) -> None:
+    name = keras_objects.class_of(layer)
+    traits.distributed_models |= name == "Sequential"
+    if isinstance(layer, dict) and name in inbound_nodes.MODELS:
+        traits.distributed_lists |= inbound_nodes.lists_outputs(layer)
 
 
 def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
@@ -397,6 +414,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
 def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.stuck |= bool(inbound_nodes.uncallable_layers(config))
     traits.later_calls |= inbound_nodes.has_later_calls(config)
+    traits.missing_calls |= inbound_nodes.has_missing_calls(config)
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     inputs, outputs = (_is_reference(config.get(key)) for key in ("input_layers", "output_layers"))
     traits.flat_outputs |= outputs

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from policytool.releases import data, keras_objects
+from policytool.releases.layer_classes import operation_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -186,6 +187,30 @@ def functions(entry: Mapping[str, Json]) -> Iterator[str]:
             pending += value
 
 
+def exceeds_axes(entry: Mapping[str, Json]) -> bool:
+    """Return whether the axis of an operation is out of the range that later releases check."""
+    bound = operation_facts(str(keras_objects.class_of(entry))).axis_bound
+    config = entry.get("config")
+    if bound is None or not isinstance(config, dict):
+        return False
+    axis = config.get("axis")
+    axes = [item for item in (axis if isinstance(axis, list) else [axis]) if type(item) is int]
+    ranks = [len(shape) + bound for shape in _first_shapes(entry.get("inbound_nodes"))]
+    return any(not -rank <= item < rank for item in axes for rank in ranks)
+
+
+def _first_shapes(nodes: Json) -> Iterator[Sequence[Json]]:
+    """Yield the shape of the first tensor of each call; nothing for calls on values."""
+    for node in nodes if isinstance(nodes, list) else ():
+        value = node.get("args") if isinstance(node, dict) else None
+        while isinstance(value, list) and value:
+            value = value[0]
+        if isinstance(value, dict) and _kind(value) == _TENSOR:
+            shape = keras_objects.arguments_of(value).get("shape")
+            if isinstance(shape, list):
+                yield shape
+
+
 def objections(loader: str, use: OperationUse) -> Iterator[OperationObjection]:
     """
     Yield the reasons why a release of Keras 3 fails to load an operation; nothing if it loads it.
@@ -283,6 +308,7 @@ def _kind(value: Json) -> str:
 _LIST: Final = "list"
 _FUNCTION: Final = "function"
 _LAMBDA: Final = "__lambda__"
+_TENSOR: Final = "__keras_tensor__"
 _KINDS: Final = {
     name: frozenset({name})
     for name in (
@@ -293,7 +319,7 @@ _KINDS: Final = {
         "string",
         _FUNCTION,
         "__ellipsis__",
-        "__keras_tensor__",
+        _TENSOR,
         _LAMBDA,
         "__numpy__",
         "__slice__",

@@ -260,6 +260,7 @@ class OperationFacts:
     """The facts of a class of operations; the schema of the data describes the fields."""
 
     module: str | None = None
+    axis_bound: int | None = None
     half_kernels: bool = True
     joins: Literal["axis", "new_axis"] | None = None
     promotes: bool = True

@@ -31,6 +31,7 @@ _FIRST: Final = frozenset({"kernel", "bias", "embeddings"})
 """The variables that archives store before those of quantization."""
 
 LORA_VARIABLES: Final = 2
+_KERNEL: Final = "kernel"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +186,9 @@ def hdf5_reason(
     """Return the reason why a layer cannot be restored from its group in HDF5, or None."""
     if variables.count is None:
         missing = variables.expected and not stored_tensors
-        return _count_reason(site, len(variables.expected), 0) if missing else None
+        if missing:
+            return _count_reason(site, len(variables.expected), 0)
+        return _kernel_reason(site, variables, stored_tensors)
     if variables.count != len(stored_tensors):
         return _count_reason(site, variables.count, len(stored_tensors))
     if variables.more:
@@ -201,6 +204,20 @@ def hdf5_reason(
     if not variables.is_ordered and not _cannot_match(variables, stored_tensors, keras2):
         return None
     return _different(site, *different)
+
+
+def _kernel_reason(site: Site, variables: LayerVariables, found: Sequence[Tensor]) -> str | None:
+    """
+    Return the reason why no stored kernel of a layer, whose other variables are unknown, has the
+    shape in which the release packs integers, or None.
+    """
+    for item in variables.expected:
+        named = [tensor for tensor in found if tensor.path[-1] == _KERNEL]
+        if item.name != _KERNEL or not named:
+            continue
+        if not any(item.accepts(tensor, keras2=False) for tensor in named):
+            return _different(site, item, named[0])
+    return None
 
 
 def _agrees(pairs: Iterable[tuple[ExpectedVariable, Tensor]], *, keras2: bool) -> bool:

@@ -286,6 +286,15 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a shared layer is called on the result of a layer that is listed later",
         lambda evidence: evidence.traits.later_calls,
     ),
+    # Keras 3.12 never returns
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0 on",
+        "a layer that was shared with a nested model is stored as a copy, without the calls of the "
+        "other model that its graph counts",
+        lambda evidence: evidence.traits.missing_calls and evidence.is_keras3,
+    ),
     # SavedModels
     _row(
         Obstacle.POLICY,
@@ -566,6 +575,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             not operation_facts(name).read_as_layer for name in evidence.traits.operations
         ),
     ),
+    _row(
+        Obstacle.KEY,
+        "json keras orbax",
+        "after keras3.12",
+        "an operation has an axis that its tensor does not have, which Keras 3.12 does not check",
+        lambda evidence: evidence.traits.exceeded_axes,
+    ),
     # layers of Keras 2 in older Keras 2
     _row(
         Obstacle.KEY,
@@ -649,6 +665,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 to keras3.3",
         "TimeDistributed cannot determine the output shape of a Sequential model",
         lambda evidence: evidence.traits.distributed_models,
+    ),
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "after keras3.6",
+        "TimeDistributed cannot determine the output shape of a model with a list of outputs, as "
+        "releases before Keras 3.11 write it",
+        lambda evidence: evidence.traits.distributed_lists,
     ),
     _row(
         Obstacle.MODEL,

@@ -90,7 +90,7 @@ def of(
         *_op_layers(origins, sites),
         *_calibration(evidence.traits),
         *_behind_models(evidence),
-        *_shared_layers(evidence.traits, sites),
+        *_shared_layers(evidence, sites),
         *_variable_order(evidence, sites),
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
@@ -231,9 +231,12 @@ def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_LISTING)
 
 
-def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doubt]:
-    """Yield a doubt about layers that a model shares with a model nested in it."""
-    if not traits.nested_models:
+def _shared_layers(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
+    """
+    Yield a doubt about layers that a model shares with a model nested in it. Files of Keras 3 store
+    the identity of shared layers, or a copy for each model; others show only equal names.
+    """
+    if not evidence.traits.nested_models:
         return
     places = group_pairs(
         ((site.name, site.class_name), site)
@@ -244,7 +247,8 @@ def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doub
         and site.class_name != INPUT_CLASS
     )
     for (name, _), occurrences in places.items():
-        if len({site.parent for site in occurrences}) > 1 or any(
+        is_repeated = len({site.parent for site in occurrences}) > 1
+        if (is_repeated and not evidence.is_keras3) or any(
             names[:-1] != site.names[:-1] for site in occurrences for names in site.also_at
         ):
             layers = tuple(path_of(site.names) for site in occurrences)

@@ -293,10 +293,12 @@ def _float8_first(variables: LayerVariables | None) -> LayerVariables | None:
 def _with_lora(variables: LayerVariables, rank: Json, *, trainable: bool) -> LayerVariables:
     """
     Return the variables of a layer in HDF5 with the two factors of LoRA, which make the kernel
-    untrainable; unchanged if quantization adds variables (measured in Keras 3.6 and 3.15).
+    untrainable; unchanged if quantization to integers adds variables (measured in Keras 3.3, 3.6
+    and 3.15).
     """
     kernel = next(iter(variables.expected), None)
-    if variables.more != LORA_VARIABLES or kernel is None or not kernel.shape:
+    float8 = len(variables.added) if len(variables.added) == len(_FLOAT8_VARIABLES) else 0
+    if variables.more != LORA_VARIABLES + float8 or kernel is None or not kernel.shape:
         return variables
     size = rank if isinstance(rank, int) else None
     shapes = {"a": (*kernel.shape[:-1], size), "b": (size, kernel.shape[-1])}
@@ -308,7 +310,7 @@ def _with_lora(variables: LayerVariables, rank: Json, *, trainable: bool) -> Lay
         ),
     )
     whole = (*others, replace(kernel, trainable=False)) if trainable else (kernel, *others)
-    return replace(variables, expected=whole, more=0)
+    return replace(variables, expected=whole, more=float8)
 
 
 def _added_shapes(
@@ -595,9 +597,10 @@ class _Comparison:
         if site.also_at and any(names[:-1] != site.names[:-1] for names in site.also_at):
             return None
         trainable = trainable and (site.config or {}).get("trainable") is not False
-        own = LayerVariables(expected=()) if site.is_model else _float8_first(self.own(index))
+        own = LayerVariables(expected=()) if site.is_model else self.own(index)
         if own is not None and self._is_lora(index):
             own = _with_lora(own, (site.config or {}).get(_LORA), trainable=trainable)
+        own = _float8_first(own)
         if own is None or (site.is_model and custom_classes.is_opaque(site)):
             return None
         if trainable and not self.stored.placed.children[index]:

@@ -753,6 +753,24 @@ class TestLookups:
         config = converted_config(keras3(input3("x", 3), lookup), K2)
         assert len(config["config"]["layers"]) == 2
 
+    @pytest.mark.parametrize(
+        ("mode", "shape", "is_flat"),
+        [
+            ("one_hot", (1,), True),
+            ("one_hot", (3,), False),
+            ("multi_hot", (3,), True),
+            ("count", (3, 1), False),
+            ("int", (3, 2), True),
+        ],
+    )
+    def test_keras2_encodes_only_vectors(
+        self, mode: str, shape: tuple[int, ...], *, is_flat: bool
+    ) -> None:
+        """Of 70 models of lookups, CategoryEncoding and Hashing, tf_keras 2.21 built the same."""
+        lookup = layer3("IntegerLookup", "lookup", tensor("x"), vocabulary=[1, 2], output_mode=mode)
+        words = refusals(keras3(input3("x", *shape), lookup), K2)
+        assert ("only for results with two axes" in str(words)) is not is_flat
+
 
 class TestConvLSTM:
     """A ConvLSTM can be built in Keras 3 only for images of a fixed size."""

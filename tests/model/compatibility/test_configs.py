@@ -7,6 +7,7 @@ layer classes, with other arguments than the fixtures have.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -601,3 +602,95 @@ def test_masks_in_a_list_fail_in_the_newest_keras(tmp_path: Path) -> None:
         if any("a list of masks" in cause.reason for cause in verdict.causes)
     }
     assert failing == {"keras3.15"}
+
+
+def _input(name: str, *shape: int) -> Config:
+    return {
+        "module": "keras.layers",
+        "class_name": "InputLayer",
+        "config": {"batch_shape": [None, *shape], "dtype": "float32", "name": name},
+        "registered_name": None,
+        "name": name,
+        "inbound_nodes": [],
+    }
+
+
+def _called(entry: Config, *references: list[object]) -> Config:
+    tensors = [
+        {"class_name": "__keras_tensor__", "config": {"shape": [None, 2], "keras_history": history}}
+        for history in references
+    ]
+    nodes = [{"args": [tensor], "kwargs": {}} for tensor in tensors]
+    named = {"name": entry["config"]["name"], "inbound_nodes": nodes}
+    return {"module": "keras.layers", "registered_name": None, **entry, **named}
+
+
+def _functional(name: str, *layers: Config, outputs: object) -> Config:
+    first = layers[0]["config"]["name"]
+    config = {"name": name, "trainable": True, "layers": list(layers)}
+    return {
+        "module": "keras",
+        "class_name": "Functional",
+        "config": {**config, "input_layers": [[first, 0, 0]], "output_layers": outputs},
+        "registered_name": "Functional",
+    }
+
+
+def _json_reasons(model: Config, path: Path) -> dict[str, str]:
+    path.write_text(json.dumps(model), encoding="utf-8")
+    verdicts = policytool.inspect(path).releases
+    return {loader: str(verdict.reason) for loader, verdict in verdicts.items()}
+
+
+@pytest.mark.parametrize(
+    ("outputs", "failing"),
+    [([["dense_a", 0, 0]], {"keras3.15"}), (["dense_a", 0, 0], set())],
+)
+def test_distributed_model_has_one_output(
+    tmp_path: Path, outputs: list[object], failing: set[str]
+) -> None:
+    """
+    Keras 3.12 and 3.15 do not accept a list of outputs in a TimeDistributed (108 files of Keras 3.0
+    to 3.6 each), and Keras 3.0 to 3.6 do not read another form.
+    """
+    inner = _functional("inner", _input("a", 2), _called(dense(), ["a", 0, 0]), outputs=outputs)
+    steps = {
+        "class_name": "TimeDistributed",
+        "config": {"name": "steps", "trainable": True, "dtype": "float32", "layer": inner},
+    }
+    model = _functional(
+        "outer", _input("x", 3, 2), _called(steps, ["x", 0, 0]), outputs=[["steps", 0, 0]]
+    )
+    reasons = _json_reasons(model, tmp_path / "model.json")
+    text = "TimeDistributed cannot determine the output shape of a model with a list of outputs"
+    assert {loader for loader, reason in reasons.items() if text in reason} == failing
+
+
+@pytest.mark.parametrize(("count", "fails"), [(0, False), (1, True)])
+def test_copy_of_a_shared_layer_has_only_its_own_calls(
+    tmp_path: Path, count: int, *, fails: bool
+) -> None:
+    """
+    Keras 3.0 counts calls of a shared layer in all models, but JSON has a copy for each. Keras 3.0,
+    3.3, 3.6 and 3.15 fail to load such a file, and Keras 3.12 never returns. Equal names alone do
+    not matter.
+    """
+    inner = _functional(
+        "inner",
+        _input("a", 2),
+        _called(dense(), ["a", 0, 0]),
+        outputs=[["dense_a", 0, 0]],
+    )
+    model = _functional(
+        "outer",
+        _input("x", 2),
+        _called(dense(), ["x", 0, 0]),
+        _called(inner, ["dense_a", count, 0]),
+        outputs=[["inner", 0, 0]],
+    )
+    reasons = _json_reasons(model, tmp_path / "model.json")
+    text = "a layer that was shared with a nested model is stored as a copy"
+    assert (text in reasons["keras3.0"]) is fails
+    assert (text in reasons["keras3.15"]) is fails
+    verdict = policytool.inspect(tmp_path / "model.json").releases["keras3.6"]
+    assert (verdict.outcome is Outcome.LOADS) is not fails

@@ -229,3 +229,30 @@ def test_measured_releases_accept_their_signatures() -> None:
                 )
                 objections = keras_operations.objections(loader, use)
                 assert not [one for one in objections if "a number" not in one.reason], name
+
+
+@pytest.mark.parametrize(
+    ("class_name", "axis", "fails"),
+    [
+        ("Flip", 2, False),
+        ("Flip", [1, 3], True),
+        ("Flip", -4, True),
+        ("Stack", 3, False),
+        ("Stack", 4, True),
+        ("Nancumsum", 9, False),
+    ],
+)
+def test_axis_of_the_tensor_is_checked_by_the_newest_release(
+    tmp_path: Path,
+    class_name: str,
+    axis: object,
+    fails: bool,  # noqa: FBT001
+) -> None:
+    """
+    Keras 3.15 fails to load an operation whose axis its tensor does not have. Keras 3.0 to 3.12
+    wrote 92 such models of 18 operations.
+    """
+    entry = operation(class_name, [X, X] if class_name == "Stack" else X, config={"axis": axis})
+    reasons = {loader: str(verdict.reason) for loader, verdict in verdicts(tmp_path, entry).items()}
+    assert ("has an axis that its tensor does not have" in reasons[NEWEST]) is fails
+    assert "has an axis" not in reasons["keras3.6"]

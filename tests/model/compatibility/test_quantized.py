@@ -328,3 +328,64 @@ def test_normalized_kernel_with_lora_is_no_variable(
     path = keras_zip(tmp_path / "model.keras", members)
     reason = "SpectralNormalization norm has 1 variable, but 2 are stored"
     assert _reason(path) == (None if loads else reason)
+
+
+_FIRST: Final = tuple(
+    f"{tensor}_{name}"
+    for tensor in ("inputs", "kernel", "outputs_grad")
+    for name in ("scale", "amax_history")
+)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_variables_of_float8_are_first_in_hdf5(
+    tmp_path: Path,
+    is_first: bool,  # noqa: FBT001
+) -> None:
+    """
+    A layer that is loaded with float8 and LoRA has the variables of float8 before its own. A layer
+    that was quantized later stored them in another order (Keras 3.6, loaded in 3.6 to 3.15).
+    """
+    layer = _layer("float8_from_float32", lora_rank=3)
+    outer = {
+        **_normalized(layer),
+        "class_name": "TimeDistributed",
+        "config": {"name": "steps", "trainable": True, "dtype": "float32", "layer": layer},
+    }
+    inputs = {**INPUT, "config": {**INPUT["config"], "batch_shape": [None, 5, 6]}}
+    model = {**sequential(inputs, outer), "module": "keras", "registered_name": None}
+    path = h5_model(tmp_path / "model.h5", model, weights=False, keras_version="3.6.0")
+    float8 = {name: (1024,) if "amax" in name else () for name in _FIRST}
+    own = {"bias": (2,), "lora_kernel_a": (6, 3), "lora_kernel_b": (3, 2)}
+    stored = {**float8, **own} if is_first else {**own, **float8}
+    with h5py.File(path, "r+") as file:
+        weights = file["model_weights"]
+        weights.attrs["layer_names"] = ["steps"]
+        for name, sizes in {**stored, "kernel": (6, 2)}.items():
+            weights[f"steps/dense_a/{name}"] = np.zeros(sizes, "float32")
+        names = [f"dense_a/{name}" for name in (*stored, "kernel")]
+        weights["steps"].attrs["weight_names"] = names
+    reason = "the variable inputs_scale of TimeDistributed steps has the shape (), but (2,)"
+    assert (_reason(path) or "").startswith("" if is_first else reason)
+    assert (_reason(path) is None) is is_first
+
+
+@pytest.mark.parametrize(("shape", "loads"), [((6, 1), True), ((3, 2), False)])
+def test_packed_kernel_is_compared_in_hdf5(
+    tmp_path: Path,
+    shape: tuple[int, ...],
+    loads: bool,  # noqa: FBT001
+) -> None:
+    """Keras 3.12 packs rows of int4 kernels, and Keras 3.15 columns, also in HDF5 (12 files)."""
+    model = {**sequential(INPUT, _layer("int4_from_float32")), "module": "keras"}
+    model = {**model, "registered_name": None}
+    path = h5_model(tmp_path / "model.h5", model, weights=False, keras_version="3.12.0")
+    stored = {"kernel": shape, "bias": (2,), "kernel_scale": (2,)}
+    with h5py.File(path, "r+") as file:
+        weights = file["model_weights"]
+        weights.attrs["layer_names"] = ["dense_a"]
+        for name, sizes in stored.items():
+            weights[f"dense_a/mlp/dense_a/{name}"] = np.zeros(sizes, "int8")
+        weights["dense_a"].attrs["weight_names"] = [f"mlp/dense_a/{name}" for name in stored]
+    reason = "the variable kernel of Dense dense_a has the shape (6, 1), but (3, 2) is stored"
+    assert _reason(path) == (None if loads else reason)

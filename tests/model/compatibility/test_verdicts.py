@@ -87,6 +87,21 @@ NORMALIZED: Final = (
 )
 """``test_quantized.py`` has the configs."""
 
+AXES: Final = (
+    "an operation has an axis that its tensor does not have, which Keras 3.12 does not check"
+)
+"""``test_operations.py`` has the configs."""
+
+DISTRIBUTED: Final = (
+    "TimeDistributed cannot determine the output shape of a model with a list of outputs, as "
+    "releases before Keras 3.11 write it"
+)
+COPIED: Final = (
+    "a layer that was shared with a nested model is stored as a copy, without the calls of the "
+    "other model that its graph counts"
+)
+"""``test_configs.py`` has the configs of both."""
+
 LATER: Final = "a shared layer is called on the result of a layer that is listed later"
 NUMBERS: Final = (
     "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
@@ -328,6 +343,9 @@ def test_every_row_applies_to_some_fixture() -> None:
         NETWORK,
         NUMBERS,
         LATER,
+        AXES,
+        COPIED,
+        DISTRIBUTED,
         NORMALIZED,
         INCOMPLETE,
         RANDOM,

@@ -38,6 +38,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     shapes.einsum,
     shapes.convlstm,
     shapes.cropping,
+    preprocessing.encodings,
     layers.spectral,
     masks.masks,
     policies.policies,

@@ -18,6 +18,7 @@ from policytool.migration.convert.rewrites._base import (
     splice,
 )
 from policytool.migration.convert.target import display_value
+from policytool.migration.convert.tensor_facts import input_shape
 from policytool.model.calls import tensors
 from policytool.model.tree import INPUT_CLASS, LAYERS
 from policytool.releases import dtypes, generations
@@ -350,6 +351,10 @@ number words differently with ``invert``; TF 2.5 splits only at white space.
 """
 
 _COUNTS: Final = frozenset({"one_hot", "multi_hot", "count"})
+_ENCODED: Final = frozenset({*_COUNTS, "tf_idf"})
+_FLAT: Final = 2
+"""The number of axes of a batch of vectors."""
+
 _IMAGES: Final = frozenset({"Resizing", "CenterCrop"})
 _DEFAULT_SALT: Final[Value] = [956888297470, 956888297470]
 """
@@ -402,6 +407,36 @@ def preprocessing(root: Unit, context: ConversionContext) -> Unit:
 
     changed = map_units(root, change)
     return splice(changed, _with_floats) if context.crosses and context.to_keras3 else changed
+
+
+@rewrite(
+    after=("inputs",),  # has the shapes of inputs where Keras 2 has them
+    applies=lambda context: context.crosses and not context.to_keras3,
+)
+def encodings(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Reports layers whose encoded categories have more than two axes, which only Keras 3 supports
+    (``encode_categorical_inputs`` in tf_keras/src/layers/preprocessing/preprocessing_utils.py).
+    """
+    for model in walk(root):
+        network = model.network
+        for unit in network.units if network is not None else ():
+            if network is None or unit.custom or not layer_facts(unit.class_name).makes_ids:
+                continue
+            mode, shape = unit.config.get("output_mode"), input_shape(unit, network)
+            if mode not in _ENCODED or not isinstance(shape, list):
+                continue
+            facts, split = layer_facts(unit.class_name), unit.config.get("split")
+            adds_axis = mode == "one_hot" or (facts.splits_texts and split is not None)
+            adds_axis = adds_axis and shape[-1] != 1
+            if len(shape) + adds_axis > _FLAT:
+                context.log.refuse(
+                    "argument",
+                    unit,
+                    f"{unit.path} ({unit.class_name}) has the output mode {mode}, which "
+                    f"{context.target.name} supports only for results with two axes",
+                )
+    return root
 
 
 def _with_floats(unit: Unit) -> Split | None:
