@@ -347,12 +347,14 @@ def _no_policies(document: Document, layers: Iterable[Layer]) -> Observation:
     """Return the observation that a file has no policies, with the dtypes of its variables."""
     dtypes = sorted({variable.dtype for layer in layers for variable in layer.variables})
     variables = (
-        f"its variables are stored as {', '.join(dtypes)}" if dtypes else "it contains no variables"
+        f"the variables are stored as {', '.join(dtypes)}" if dtypes else "it contains no variables"
     )
     file = (
-        "a weights file" if document.format == "weights" else "a SavedModel without Keras metadata"
+        "weights without a config contain"
+        if document.format == "weights"
+        else "a SavedModel without Keras metadata contains"
     )
-    return Observation(code="no-policy", message=f"{file} contains no policies; {variables}")
+    return Observation(code="no-policy", message=f"{file} no policies; {variables}")
 
 
 def _about_others(count: int) -> Iterator[Observation]:

@@ -97,7 +97,7 @@ FORMAT: Final = Format(
     reader=f"{__name__}.read:read",
     values_opener=f"{__name__}.read:open_values",
     document_format="weights",
-    title="a weights file",
+    title="weights without a config",
     recognise=recognise,
     whole=whole,
 )
