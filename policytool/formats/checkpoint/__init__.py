@@ -97,7 +97,7 @@ FORMAT: Final = Format(
     reader=f"{__name__}.read:read",
     values_opener=f"{__name__}.read:open_values",
     document_format="weights",
-    title="weights without a config",
+    title="a weights file",
     recognise=recognise,
     whole=whole,
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.inspect import SuggestedFix
-from policytool.formats import TITLES
+from policytool.formats import TITLES, orbax
 from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.model import Effect, Source
 from policytool.releases import dtypes
@@ -329,7 +329,8 @@ def origin(model: Model) -> list[str]:
         )
         if version
     ]
-    facts = [TITLES.get(model.format, model.format)]
+    is_orbax = any(entry.code == orbax.WITHOUT_CONFIG for entry in model.observations)
+    facts = ["Orbax checkpoint" if is_orbax else TITLES.get(model.format, model.format)]
     if model.generation is not None:
         facts.append(f"config of {generation_words(model.generation)}")
     if written:
