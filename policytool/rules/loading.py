@@ -8,6 +8,7 @@ from policytool.formats.tfjs import INCOMPLETE
 from policytool.migration import planning
 from policytool.model import tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
+from policytool.model.hazards import LAMBDA
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import known_arguments
 from policytool.releases.releases import (
@@ -251,6 +252,10 @@ def _check_advice(loader: str, doubt: Cause) -> str:
     """Return advice on a doubt that migrate cannot remove by a conversion."""
     if doubt.kind is Obstacle.CONTAINER:
         return "load the model with tf.saved_model.load and use its signatures"
+    if doubt.class_name == LAMBDA:
+        return (
+            f"to check, load the model in {release_name(loader)}, but only if you trust its author"
+        )
     return f"to check, load the model in {release_name(loader)} with the code of its classes"
 
 
