@@ -132,17 +132,21 @@ def with_commands(
 
     commands = tuple(model_command.plan_commands(case, path, audited.findings, options))
     findings = tuple(
-        replace(finding, advice=None) if _is_replaced(finding, commands) else finding
+        replace(finding, advice=None) if _is_replaced(finding, commands, options) else finding
         for finding in audited.findings
     )
     return replace(audited, findings=findings, commands=commands)
 
 
-def _is_replaced(finding: Finding, commands: Sequence[ModelCommand]) -> bool:
-    """Return whether the advice is for a model that no command converts, but one does."""
-    if finding.rule not in rules.CONVERSION_RULES:
+def _is_replaced(finding: Finding, commands: Sequence[ModelCommand], options: AuditOptions) -> bool:
+    """Return whether the advice is for a model that no command fixes, but one does."""
+    if finding.rule not in rules.CONVERSION_RULES and not fails(finding, options.fail_on):
         return False
-    working = [command for command in commands if command.arguments is not None]
+    working = [
+        command
+        for command in commands
+        if command.arguments is not None and finding.rule not in command.leaves
+    ]
     loaders = loaders_of([command.target for command in working if command.target is not None])
     return len(working) == len(commands) or finding.detail.partition(" ")[0] in loaders
 
@@ -201,12 +205,13 @@ def _with_values(case: RuleInput, path: AnyPath, options: AuditOptions) -> RuleI
     from policytool.rules import stored_values  # imports NumPy, and h5py for most files
 
     libraries = libraries_of(case.loaded.loader, options.targets) if case.loaded is not None else ()
-    counts, unread = stored_values.count_values(
+    stored = stored_values.read_values(
         path,
         case.document,
+        case.loaded,
         rounded_weights.narrower_dtypes(case.loaded, libraries) if case.loaded is not None else {},
     )
-    return replace(case, counts=counts, unread=unread)
+    return replace(case, counts=stored.counts, unread=stored.unread, damaged=stored.damaged)
 
 
 def collect(results: Iterable[Audited | Failure | None]) -> Audit:

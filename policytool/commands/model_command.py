@@ -18,6 +18,7 @@ from policytool.commands.batch.isolation import cause
 from policytool.commands.destinations import Destination, default_name, target_of
 from policytool.formats import creating
 from policytool.formats.discovery import display_path
+from policytool.migration import planning
 from policytool.migration.plan import CUSTOM_CODE, WEIGHT_REWRITE, WRAPPER_POLICY, apply_edits
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model import reading
@@ -28,7 +29,7 @@ from policytool.releases.releases import (
     running_release,
     target_and_containers,
 )
-from policytool.rules import Needs, RuleInput, loading, safety
+from policytool.rules import Needs, RuleInput, fixes, loading, safety
 from policytool.rules.base import Finding, Fix, ModelCommand, Remedy, Severity, fails
 from policytool.support.errors import (
     ModelFileError,
@@ -365,6 +366,10 @@ class _Planner:
         """
         loaded = self._case.loaded
         options = attempt.options()
+        if fixes.is_unloadable(self._case):
+            refusal = next(planning.unloadable(self._case.model.loaders), None)
+            reason = refusal.message if refusal is not None else _DAMAGED_VALUES
+            return _Outcome(attempt=attempt, reason=reason)
         try:
             migration_preview.check_migratable(
                 self._case.document, converts=options.target is not None
@@ -426,6 +431,12 @@ class _Planner:
             )
         )
         return (*remaining, *is_unresolved)
+
+
+_DAMAGED_VALUES: Final = (
+    "the model cannot be loaded: stored values are missing or damaged; save the model again, or "
+    "copy the file again"
+)
 
 
 def _is_unplanned(finding: Finding) -> bool:

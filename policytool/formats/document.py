@@ -390,6 +390,10 @@ class ValuesError(PolicytoolError):
     """Values that cannot be read; the message is a reason that follows ``not compared:``."""
 
 
+class DamagedValuesError(ValuesError):
+    """Values that no release restores, because their checksum differs or the file is truncated."""
+
+
 class Values(Protocol):
     """The values of the variables in one file."""
 

@@ -16,8 +16,9 @@ import os
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -35,10 +36,11 @@ from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
+from policytool.support.files.remote_path import RemotePath
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
     from policytool.formats.casting import Counts
@@ -67,6 +69,9 @@ _STRING: Final = "string"
 QUANTIZED: Final = "tfjs-quantized"
 """The code of the observation about quantized tensors."""
 
+INCOMPLETE: Final = "tfjs-incomplete"
+"""The code of the observation that shards are missing or too short."""
+
 
 def recognise(probe: Probe) -> bool:
     """Return whether the file begins like a ``model.json``."""
@@ -91,7 +96,10 @@ class TensorLocation:
 def read(probe: Probe) -> Document:
     """Return the document of a model, without reading the shards."""
     observations: list[Observation] = []
-    return _document(probe, _object(probe, observations), observations)
+    model = _object(probe, observations)
+    document = _document(probe, model, observations)
+    about_shards = _about_shards(probe, _groups(probe, model), document.tensors or ())
+    return replace(document, observations=(*document.observations, *about_shards))
 
 
 def _document(
@@ -334,6 +342,40 @@ def _about_storage(
             ),
             where=MANIFEST,
         )
+
+
+def _about_shards(
+    probe: Probe, groups: Sequence[dict[str, Json]], tensors: Iterable[Tensor]
+) -> Iterator[Observation]:
+    """
+    Yield an observation if shards are missing or contain fewer bytes than the tensors. At a URL,
+    the shards are not looked up; text has an unknown length.
+    """
+    if isinstance(probe.path, RemotePath):
+        return
+    remaining = iter(tensors)
+    for group in groups:
+        own = list(islice(remaining, len(_list_at(probe, group, "weights"))))
+        paths = [path for path in _list_at(probe, group, "paths") if isinstance(path, str)]
+        files = [probe.path.parent / path for path in paths if not escapes(path)]
+        if not own or len(files) < len(paths) or any(map(probe.leads_out, files)):
+            continue
+        lost = next((file.name for file in files if not opening.is_file(file)), None)
+        size = sum(map(opening.file_size, files)) if lost is None else 0
+        needed = sum(
+            dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ()) for tensor in own
+        )
+        if lost is not None or size < needed:
+            defect = (
+                f"{lost} is missing"
+                if lost is not None
+                else f"the shards have {size} bytes, but the manifest declares {needed}"
+            )
+            yield Observation(
+                code=INCOMPLETE,
+                message=f"{defect}, so TensorFlow.js cannot load the model",
+                where=MANIFEST,
+            )
 
 
 def open_values(probe: Probe, _document: Document, _stack: ExitStack) -> Values:

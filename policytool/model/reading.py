@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import format_detection
+from policytool.formats import format_detection, orbax
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
 from policytool.model import compatibility, optimizer_config, traced_dtypes, tree, writer_version
 from policytool.model.layer_policies import Resolver, floatx
@@ -350,9 +350,10 @@ def _no_policies(document: Document, layers: Iterable[Layer]) -> Observation:
     variables = (
         f"its variables are stored as {', '.join(dtypes)}" if dtypes else "it contains no variables"
     )
-    file = (
-        "a weights file" if document.format == "weights" else "a SavedModel without Keras metadata"
-    )
+    file = "a SavedModel without Keras metadata"
+    if document.format == "weights":
+        is_orbax = any(item.code == orbax.WITHOUT_CONFIG for item in document.observations)
+        file = "an Orbax checkpoint with only weights" if is_orbax else "a weights file"
     return Observation(code="no-policy", message=f"{file} contains no policies; {variables}")
 
 

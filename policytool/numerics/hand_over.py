@@ -45,6 +45,7 @@ from policytool.formats.checkpoint import whole as whole_checkpoint
 from policytool.formats.document import UNKNOWN_DTYPES, Layout
 from policytool.formats.edits import WriteOptions
 from policytool.formats.keras_archive import NPZ_SUFFIX, WEIGHTS_SUFFIX
+from policytool.formats.orbax import NEEDS_PACKAGE
 from policytool.formats.sharded_weights import SUFFIX as SHARD_MAP_SUFFIX
 from policytool.migration.planning.options import options_from_arguments
 from policytool.model import reading, untrusted_code
@@ -78,8 +79,8 @@ NOT_RUN: Final = {
         "is a TensorFlow.js model, which Keras cannot run; convert it with migrate --target keras3"
     ),
     "orbax": (
-        "is an Orbax checkpoint, of which Keras silently restores only some variables; convert it "
-        "first with policytool migrate --target keras3 -o NAME.keras"
+        f"cannot be run: Keras loads {NEEDS_PACKAGE}; convert it first with policytool migrate "
+        "--target keras3 -o NAME.keras"
     ),
 }
 """Document formats that no library can run, with the reason."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.formats.document import Layout
+from policytool.formats.orbax import NEEDS_PACKAGE
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.behaviour import measured_releases
 from policytool.releases.releases import (
@@ -131,7 +132,7 @@ def weights_obstacle(document: Document) -> str | None:
 def format_obstacle(*formats: str | None) -> str | None:
     """Return why Keras cannot predict with one of these formats; None if it can with all."""
     if "orbax" in formats:
-        return "Keras silently restores only some variables of an Orbax checkpoint"
+        return f"Keras loads {NEEDS_PACKAGE}"
     return "Keras cannot run TensorFlow.js models" if TFJS in formats else None
 
 

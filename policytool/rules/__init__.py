@@ -7,6 +7,7 @@ reuse ids of removed rules.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from policytool.rules import consistency, fixes, formats, loading, numerics, safety, training
@@ -54,6 +55,10 @@ CONVERSION_RULES: Final = frozenset(
 """The ids of the rules whose advice applies if no command converts the model."""
 
 
+_ADVISING: Final = frozenset({loading.mismatched_variables, *FAMILIES["PT6"][2]})
+"""The rules whose advice applies to a damaged file."""
+
+
 def is_met(need: Needs, options: AuditOptions) -> bool:
     """Return whether the option that a rule needs is set."""
     match need:
@@ -81,10 +86,15 @@ def chosen_rules(options: AuditOptions) -> tuple[Rule, ...]:
 
 
 def findings(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
-    """Yield the findings of the selected rules in a model, in the order of the rules."""
+    """
+    Yield the findings of the selected rules in a model, in the order of the rules. If no release
+    loads a damaged file, only the advice of the rule about the damage and of safety rules applies.
+    """
     for rule in chosen_rules(options):
         for finding in rule.check(case, options):
-            yield fixes.with_possible_remedy(case, finding)
+            possible = fixes.with_possible_remedy(case, finding)
+            is_moot = rule not in _ADVISING and fixes.is_unloadable(case)
+            yield replace(possible, advice=None) if is_moot else possible
 
 
 __all__ = [

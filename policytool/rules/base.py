@@ -324,6 +324,12 @@ class RuleInput:
     unread: Mapping[tuple[str, ...], str] = field(default_factory=lambda: MappingProxyType({}))
     """The reason why values could not be read, by the path of the stored tensor."""
 
+    damaged: Mapping[tuple[str, ...], str] = field(default_factory=lambda: MappingProxyType({}))
+    """
+    The reason why no release restores the values of a stored tensor, by its path. Only ``audit
+    --weights`` reads them.
+    """
+
     is_planned: bool = False
     """Whether the model is the result of a plan; no conversion is planned for such a model."""
 

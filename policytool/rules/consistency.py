@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.tfjs import QUANTIZED
 from policytool.migration.planning import notes
 from policytool.model.model import Source
 from policytool.releases import dtype_support, dtypes
@@ -42,12 +43,16 @@ def stored_dtype_differs(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
     is in the file. It accounts for layers that keep their variables in a different dtype, such as
     BatchNormalization under the Keras 2 float16 policy. It accepts bfloat16 variables stored as
     float32 if no release can read bfloat16 from the file format (PT403). The rule skips quantized
-    layers, integer variables, and TensorFlow.js models, which store only float32.
+    layers and integer variables. For TensorFlow.js models, which store only float32 or quantized
+    values, the finding is a note.
 
     Sources: the variables of every layer class under every policy in tf_keras 2.21 and Keras 3.15
     (policytool/releases/data/layer_dtypes.json). When tf_keras 2.21 loaded a TF 2.15 file with
     float16 or float64 values instead of float32, it silently created float32 variables.
     """
+    yield from stored_dtype_differs.observation_findings(
+        case, QUANTIZED, severities={QUANTIZED: Severity.NOTE}
+    )
     if case.loaded is None or not notes.stores_dtypes(case.loaded):
         return
     for layer in case.model.layers:
@@ -66,9 +71,8 @@ def stored_dtype_differs(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
                 f"variables, but stores {', '.join(stored)}"
             )
             advice = (
-                f"releases cast the stored values to {layer.variable_dtype} when they load "
-                "the file; set another policy with migrate --set, or load and save the "
-                "model again"
+                "load the model and save it again, because releases cast the stored values to "
+                f"{layer.variable_dtype} when they load the file"
             )
             yield stored_dtype_differs.finding(
                 message, path=layer.path, address=layer.address, advice=advice

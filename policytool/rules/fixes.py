@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import EditKind
+from policytool.formats.tfjs import INCOMPLETE
 from policytool.migration import planning
 from policytool.migration.plan import WEIGHT_REWRITE, WRAPPER_POLICY, NoteSeverity
 from policytool.migration.planning import notes
@@ -278,6 +279,23 @@ def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> 
     )
 
 
+def is_unloadable(case: RuleInput) -> bool:
+    """
+    Return whether no release loads a file because of its stored variables, and ``migrate`` does not
+    resolve that, as it does for quantized attention layers.
+    """
+    if case.damaged or any(case.observations(INCOMPLETE)):
+        return True
+    if stored_variables.damage(case.model.loaders) is None:
+        return False
+    return case.loaded is None or _stays_unloadable(case.loaded)
+
+
+@once_per_model
+def _stays_unloadable(loaded: LoadedModel) -> bool:
+    return stored_variables.damage(planning.plan(loaded, Options()).loaders_after) is not None
+
+
 def with_possible_remedy(case: RuleInput, finding: Finding) -> Finding:
     """
     Return a finding, without its remedy if no edit is a fix: no release loads the file because of
@@ -285,7 +303,7 @@ def with_possible_remedy(case: RuleInput, finding: Finding) -> Finding:
     """
     if finding.remedy is None:
         return finding
-    if stored_variables.damage(case.model.loaders) is not None:
+    if is_unloadable(case):
         return replace(finding, remedy=None)
     if case.loaded is None or finding.remedy.fix is Fix.UNSAFE:
         return finding

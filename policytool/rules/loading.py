@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.tfjs import INCOMPLETE
 from policytool.migration import planning
 from policytool.model import tfjs_objections
-from policytool.model.compatibility import serialized_objects
+from policytool.model.compatibility import serialized_objects, stored_variables
+from policytool.model.hazards import LAMBDA
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import known_arguments
 from policytool.releases.releases import (
@@ -23,7 +25,7 @@ from policytool.rules import fixes
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from policytool.formats.document import Address
     from policytool.model.model import Verdict
@@ -144,7 +146,8 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
 
     The target release does not support a class, op, config key or file format that the model uses,
     has no kernel for a dtype, or requires a config key that the file does not contain. Each cause
-    is a separate finding. The PT1 rules report incompatible policy formats. If ``migrate`` without
+    is a separate finding. The PT1 rules report incompatible policy formats. No release of Keras
+    loads a model of TensorFlow.js. If ``migrate`` without
     ``--target`` fixes the model, the finding contains that command. If ``migrate --target`` can
     convert the model to a new file, the finding contains that command; otherwise, it states the
     reason. ``audit`` uses the same plan as ``migrate``, but ``--fix`` never converts a model. The
@@ -154,6 +157,16 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
     (fixtures/layer_dtypes.py) in every release, and the results of loading the fixtures in every
     release (fixtures/loads.py; docs/reference/compatibility.md).
     """
+    for name in options.names if case.document.format == TFJS else ():
+        loader, _ = target_and_containers(name)
+        if name != TFJS:
+            yield incompatible_with_target.finding(
+                f"fails to load in {release_name(loader)}: Keras loads no TensorFlow.js models",
+                detail=f"{loader} {Obstacle.CONTAINER}",
+                advice=fixes.conversion_advice(
+                    case, name, "use the Keras model from which it was converted"
+                ),
+            )
     for verdict in _target_verdicts(case, options):
         causes = [cause for cause in verdict.causes if cause.kind not in _REPORTED_ELSEWHERE]
         remedy = _edit_remedy(case, verdict) if causes else None
@@ -240,6 +253,10 @@ def _check_advice(loader: str, doubt: Cause) -> str:
     """Return advice on a doubt that migrate cannot remove by a conversion."""
     if doubt.kind is Obstacle.CONTAINER:
         return "load the model with tf.saved_model.load and use its signatures"
+    if doubt.class_name == LAMBDA:
+        return (
+            f"to check, load the model in {release_name(loader)}, but only if you trust its author"
+        )
     return f"to check, load the model in {release_name(loader)} with the code of its classes"
 
 
@@ -249,14 +266,15 @@ def _check_advice(loader: str, doubt: Cause) -> str:
     fix=Fix.SAFE,
     example="an HDF5 file whose variables are stored as bfloat16",
 )
-def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+def no_compatible_release(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Model fails to load in every checked release.
 
     The checked releases include the release that wrote the file, or the releases directly before
     and after it. The cause is therefore one of the following: the file was already unreadable when
     it was written, it was damaged or edited later, or no other release can read its format.
-    ``migrate --target`` can often convert the file for a release of the same library.
+    ``migrate --target`` can often convert the file for a release of the same library. The finding
+    is a note for a file with only weights, which ``load_weights`` reads.
 
     Sources: docs/reference/compatibility.md. Among the fixtures, the causes are bfloat16 variables
     in HDF5, subclassed models in HDF5, models with Keras 3 operations in HDF5, and archives with an
@@ -264,7 +282,15 @@ def no_compatible_release(case: RuleInput, _options: AuditOptions) -> Iterator[F
     """
     # The cause is that of the release whose library wrote the file.
     verdicts = case.model.loaders
-    if not verdicts or case.loaded is None or any(verdict.reason is None for verdict in verdicts):
+    if not verdicts or any(verdict.reason is None for verdict in verdicts):
+        return
+    if case.document.format == "weights" and not options.targets:  # PT501 reports targets
+        yield no_compatible_release.finding(
+            "contains only weights, so load_model fails in every release",
+            severity=Severity.NOTE,
+            advice=_WITHOUT_CONFIG["weights"],
+        )
+    if case.loaded is None:
         return
     own_verdict = next(verdict for verdict in verdicts if verdict.loader == case.loaded.loader)
     if any(cause.kind is Obstacle.VARIABLES for cause in own_verdict.causes):
@@ -413,7 +439,8 @@ def mismatched_variables(case: RuleInput, options: AuditOptions) -> Iterator[Fin
     in its graph, including those of optimizers. TensorFlow restores them by their paths, and fails
     if its checkpoint is damaged, lacks a variable, or stores another shape or dtype. The usual
     causes are a save that was interrupted, an incomplete copy, and weights of another model.
-    ``audit`` compares the number and the shapes of the variables without reading their values. It
+    ``audit`` compares the number and the shapes of the variables without reading their values. With
+    ``--weights``, it also verifies the checksums of all values in a checkpoint or in HDF5. It
     does not compare the variables of custom layers in other formats, and sizes that do not follow
     from the config. ``migrate`` does not write such a model. Save the model again, or copy the file
     again.
@@ -421,21 +448,41 @@ def mismatched_variables(case: RuleInput, options: AuditOptions) -> Iterator[Fin
     Sources: the variables of every layer class in every release (fixtures/layer_variables.py), and
     damaged files loaded in Keras 3.15 and tf_keras 2.21 (tests/compat/test_stored_variables.py).
     """
-    verdicts = list(_target_verdicts(case, options)) if options.targets else case.model.loaders
-    loader_by_cause = {
-        cause: verdict.loader
-        for verdict in verdicts
-        for cause in verdict.causes
-        if cause.kind is Obstacle.VARIABLES
-    }
+    every = case.model.loaders
+    loader_by_cause = _variable_causes(
+        list(_target_verdicts(case, options)) if options.targets else every
+    )
+    if not loader_by_cause and stored_variables.damage(every) is not None:
+        loader_by_cause = _variable_causes(every)  # the targets fail for other reasons too
     for cause, loader in loader_by_cause.items():
         yield mismatched_variables.finding(
             f"fails to load in {release_name(loader)}: {cause.reason}{_further_layers(cause)}",
             path=cause.layers[0] if cause.layers else None,
             address=_cause_address(case, cause),
             detail=cause.reason,
-            advice="save the model again, or copy the file again",
+            advice=_COPY_AGAIN,
         )
+    yield from mismatched_variables.observation_findings(case, INCOMPLETE, advice=_COPY_AGAIN)
+    reasons = {reason.partition(";")[0]: path for path, reason in case.damaged.items()}
+    for reason, path in reasons.items() if not loader_by_cause else ():
+        yield mismatched_variables.finding(
+            f"fails to load in every release: {reason}",
+            detail="/".join(path),
+            advice=_COPY_AGAIN,
+        )
+
+
+_COPY_AGAIN: Final = "save the model again, or copy the file again"
+
+
+def _variable_causes(verdicts: Iterable[Verdict]) -> dict[Cause, str]:
+    """Return the causes about stored variables, each with the last release that it prevents."""
+    return {
+        cause: verdict.loader
+        for verdict in verdicts
+        for cause in verdict.causes
+        if cause.kind is Obstacle.VARIABLES
+    }
 
 
 @rule(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.format_detection import AMBIGUOUS
 from policytool.model import custom_classes, hazards
 from policytool.model.compatibility import training_incompatibilities, training_verdicts
-from policytool.model.hazards import Harm
+from policytool.model.hazards import LAMBDA_ADVICE, Harm
 from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Rule, Severity, rule
 from policytool.support.errors import short
@@ -41,9 +41,7 @@ def _hazard_findings(
             )
 
 
-_CODE_ADVICE: Final = (
-    "move the computation into a layer class, or load the model only if you trust its author"
-)
+_CODE_ADVICE: Final = f"{LAMBDA_ADVICE}, or load the model only if you trust its author"
 
 
 @rule(

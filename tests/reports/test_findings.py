@@ -18,6 +18,7 @@ from markdown_it import MarkdownIt
 
 from policytool.commands import audit as auditing
 from policytool.commands.audit import Audit
+from policytool.commands.inspect import Failure
 from policytool.formats import discovery
 from policytool.reports import View, layout
 from policytool.reports.findings import FINDING_REPORTERS, sarif
@@ -461,6 +462,19 @@ def test_every_annotation_is_one_command(audit: Audit) -> None:
         audited.path for audited in audit.audited for _ in audited.findings
     ]
     assert sorted(found) == sorted(map(clean, expected))
+
+
+def test_annotations_have_subjects() -> None:
+    """A message without a subject starts with the path of the file, or with the layer."""
+    failure = Failure(path="m.h5", code="foreign", message="has an unrecognized file format")
+    finding = replace(
+        example_audits.SPELLED.finding("fails to load in Keras 3.15"), path="net/lstm"
+    )
+    audited = Audited(path="n.h5", format="h5", generation=None, layers=1, findings=(finding,))
+    audit = Audit(audited=(audited,), failures=(failure,), rules=example_audits.RULES)
+    first, second = rendered("github", audit).splitlines()
+    assert first.endswith("::m.h5 has an unrecognized file format")
+    assert second.endswith("::net/lstm fails to load in Keras 3.15.")
 
 
 def test_the_worst_annotations_come_first() -> None:

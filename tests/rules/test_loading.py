@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from random import Random
 from typing import TYPE_CHECKING
+
+import pytest
 
 import policytool
 from policytool.commands import audit as auditing
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
-from policytool.rules import AuditOptions
+from policytool.rules import AuditOptions, stored_values
 from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers.damaged_variables import damaged_copy
@@ -18,8 +21,6 @@ from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from policytool.migration.convert.architecture import Unit
     from policytool.model.loaded_model import LoadedModel
@@ -86,3 +87,54 @@ def test_migrate_writes_no_copy_with_damaged_variables(tmp_path: Path) -> None:
     assert done.code == 3
     assert "the variable bias of Dense dense_b has the shape (3,), but (5,) is stored" in done.out
     assert not (tmp_path / "copy.keras").exists()
+
+
+@pytest.mark.parametrize("target", [None, "keras3"])
+@pytest.mark.parametrize(
+    "name", ["tf2.15/global_mixed_float16", "keras3.15/default_float32.export"]
+)
+def test_incomplete_savedmodel_is_copied_again(
+    tmp_path: Path, name: str, target: str | None
+) -> None:
+    """Nothing else is advised: no edit, no other release and no signature."""
+    model = tmp_path / "model"
+    shutil.copytree(FIXTURES / name, model, ignore=shutil.ignore_patterns("*.index"))
+    audited = policytool.audit(model, target=target)
+    advice = {finding.advice for finding in audited.findings} - {None}
+    assert advice == {"save the model again, or copy the file again"}
+    assert not any(finding.fix_safety for finding in audited.findings)
+    (command,) = audited.commands
+    assert command.reason is not None
+    assert command.reason.startswith("no release loads the file: part of its checkpoint is missing")
+    assert "TF Serving" not in run("inspect", model).out
+
+
+@pytest.mark.parametrize(
+    "name", ["tf2.15/global_mixed_float16", "keras3.15/default_float32.export"]
+)
+def test_values_that_do_not_match_their_checksum_fail_to_load(tmp_path: Path, name: str) -> None:
+    """Only ``--weights`` reads the values. TF 2.15 raises DataLossError for such a file."""
+    model = tmp_path / "model"
+    shutil.copytree(FIXTURES / name, model)
+    values = model / "variables/variables.data-00000-of-00001"
+    data = bytearray(values.read_bytes())
+    data[7] ^= 64
+    values.write_bytes(data)
+    assert "PT506" not in {finding.rule for finding in policytool.audit(model).findings}
+    audited = policytool.audit(model, weights=True)
+    (finding,) = [finding for finding in audited.findings if finding.rule == "PT506"]
+    assert "do not match their checksum" in finding.message
+    assert not any(finding.fix_safety for finding in audited.findings)
+    assert [command.arguments for command in audited.commands] == [None]
+
+
+def test_values_of_a_savedmodel_are_counted() -> None:
+    """The values of its layers are read, as in other formats."""
+    audited = auditing.read_model(Input(path=FIXTURES / "tf2.15/global_mixed_float16", exact=True))
+    assert audited.loaded is not None
+    stored = stored_values.read_values(
+        FIXTURES / "tf2.15/global_mixed_float16", audited.document, audited.loaded, {}
+    )
+    assert len(stored.counts) == 6
+    assert not stored.unread
+    assert not stored.damaged

@@ -16,7 +16,7 @@ import pytest
 import policytool
 from policytool.formats import format_detection
 from policytool.numerics.workers import Interpreter, Worker
-from policytool.rules.stored_values import count_values
+from policytool.rules.stored_values import read_values
 from policytool.support import limits
 from policytool.support.errors import UsageError, WorkerError
 from policytool.support.limits import LIMITS
@@ -662,7 +662,7 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
                 )
     document = format_detection.document(path, path.name)
     says = "stored bytes would expand to" if kind == "one" else "all datasets together would expand"
-    _, unread = count_values(path, document, {})
+    unread = read_values(path, document, None, {}).unread
     assert set(unread) == {
         tensor.path
         for tensor in document.tensors or ()
@@ -673,9 +673,9 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
     assert result is not None
     assert result[1] == "h5-ratio"
     with limits.override({"h5-ratio": int(result[2].partition("=")[2])}):
-        counts, unread = count_values(path, document, {})
-    assert not unread
-    assert set(counts) == {tensor.path for tensor in document.tensors or ()}
+        stored = read_values(path, document, None, {})
+    assert not stored.unread
+    assert set(stored.counts) == {tensor.path for tensor in document.tensors or ()}
     if kind == "one":
         ended = run(
             "migrate", path, "--to", "float16", "--set", "mlp/d0=float16", "-o", tmp_path / "b.h5"

@@ -29,7 +29,15 @@ from policytool.formats.checkpoint.bundle import (
     check_limit,
     open_bundle,
 )
-from policytool.formats.document import Document, Layout, Observation, Tensor, Values, ValuesError
+from policytool.formats.document import (
+    DamagedValuesError,
+    Document,
+    Layout,
+    Observation,
+    Tensor,
+    Values,
+    ValuesError,
+)
 from policytool.support import limits, steps
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
@@ -316,7 +324,8 @@ class CheckpointValues(Values):
             else:
                 yield from arrays_of_chunks(self._bundle.chunks(entry), numpy_dtype(entry.dtype))
         except BundleError as error:
-            raise ValuesError(error.message) from error
+            kind = DamagedValuesError if error.code in _DAMAGED else ValuesError
+            raise kind(error.message) from error
         except OSError as error:
             raise ValuesError(
                 f"the checkpoint cannot be read: {error.strerror or error}"
@@ -329,6 +338,10 @@ class CheckpointValues(Values):
     @cached_property
     def _bundle(self) -> Bundle:
         return open_bundle(self._path)
+
+
+_DAMAGED: Final = frozenset({"checkpoint-damaged", "truncated"})
+"""The codes of errors about values that TensorFlow does not restore."""
 
 
 def _entry(bundle: Bundle, key: str | None, tensor: Tensor) -> Entry:

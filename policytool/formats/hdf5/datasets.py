@@ -16,7 +16,7 @@ import numpy as np
 from h5py import h5, h5d, h5g, h5l, h5o, h5p, h5s, h5t
 
 from policytool.formats import casting
-from policytool.formats.document import BLOCK, Values, ValuesError, by_number
+from policytool.formats.document import BLOCK, DamagedValuesError, Values, ValuesError, by_number
 from policytool.formats.hdf5 import library
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.read import WEIGHTS
@@ -141,7 +141,7 @@ def dataset_blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> 
         for slab in slabs(dataset):
             yield read_slab(dataset, slab, tensor.dtype).reshape(-1)
     except _hdf5.DAMAGE as error:
-        raise ValuesError(f"its values cannot be read ({_hdf5.reason(error)})") from error
+        raise DamagedValuesError(f"its values cannot be read ({_hdf5.reason(error)})") from error
 
 
 def has_dataset(root: h5g.GroupID, path: tuple[str, ...]) -> bool:

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from policytool.formats.base import Probe
     from policytool.support.files.remote_path import AnyPath
 
+NEEDS_PACKAGE: Final = "an Orbax checkpoint only with the package orbax-checkpoint"
+"""The end of a sentence: what Keras loads, which policytool does not run."""
+
+WITHOUT_CONFIG: Final = "orbax-weights"
+"""The code of the observation that a checkpoint contains only weights."""
+
 STEP_METADATA: Final = "_CHECKPOINT_METADATA"
 TREE_METADATA: Final = "_METADATA"
 SHARDING: Final = "_sharding"

@@ -143,6 +143,12 @@ def read(probe: Probe) -> Document:
         )
         for names in (_WEIGHTS, {_STATE})
     )
+    if config is None:
+        observations.append(
+            Observation(
+                code=orbax.WITHOUT_CONFIG, message="the Orbax checkpoint contains only weights"
+            )
+        )
     return Document(
         path=probe.shown,
         format="weights" if config is None else "orbax",

@@ -27,6 +27,9 @@ CHECKPOINT: Final = ("variables", "variables")
 DAMAGE: Final = "damaged-checkpoint"
 """The code of the observation about a checkpoint that no release can read."""
 
+MISSING: Final = "missing-shard"
+"""The code of the observation that the checkpoint is incomplete."""
+
 _OWN_FILES: Final = frozenset({GRAPH, KERAS, TEXT_GRAPH, "fingerprint.pb"})
 _OWN_DIRECTORIES: Final = frozenset({CHECKPOINT[0], ASSETS, "assets.extra"})
 _DEEPEST: Final = 2

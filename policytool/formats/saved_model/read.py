@@ -23,7 +23,14 @@ from policytool.formats.document import (
     Tensor,
     Writer,
 )
-from policytool.formats.saved_model import CHECKPOINT, GRAPH, KERAS, KERAS_PREFIX, is_without_graph
+from policytool.formats.saved_model import (
+    CHECKPOINT,
+    GRAPH,
+    KERAS,
+    KERAS_PREFIX,
+    MISSING,
+    is_without_graph,
+)
 from policytool.formats.saved_model import graph as _graph
 from policytool.formats.saved_model.graph_bodies import TableReader, text
 from policytool.releases import dtypes, keras_objects
@@ -39,9 +46,6 @@ if TYPE_CHECKING:
 
 ARCHITECTURE: Final = "assets/saved_model.json"
 """The file in which ``export_saved_model`` of TF 1.13 to 2.0 stores the model's ``to_json()``."""
-
-MISSING: Final = "missing-shard"
-"""The code of the observation that the checkpoint is incomplete."""
 
 SERVE: Final = b"serve"
 """The tag of the graph that releases load (tensorflow/python/saved_model/tag_constants.py)."""

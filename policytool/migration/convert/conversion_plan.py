@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import REWRITTEN, TITLES
 from policytool.formats.edits import Content, EditKind
-from policytool.formats.tfjs import QUANTIZED
+from policytool.formats.tfjs import INCOMPLETE, QUANTIZED
 from policytool.migration import planning
 from policytool.migration.convert import decoding, encoding, ordering
 from policytool.migration.convert.architecture import Role, count_calls, walk
@@ -428,6 +428,9 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
             f"contains no weights ({TITLES[source_format]}), but {TITLES[target.container]} "
             "requires them; use -o NAME.json, or convert a model with weights"
         )
+    lost = (entry.message for entry in loaded.document.observations if entry.code == INCOMPLETE)
+    if (defect := next(lost, None)) is not None:
+        return f"has no values for its variables: {defect}; copy the files again"
     if source_format == TFJS and any(
         entry.code == QUANTIZED for entry in loaded.document.observations
     ):
@@ -435,14 +438,7 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
             "contains quantized weights, which migrate does not convert; convert the model with "
             "tensorflowjs_converter --input_format=tfjs_layers_model --output_format=keras"
         )
-    if source_format != "savedmodel":
-        return None
-    from policytool.formats.saved_model.read import MISSING  # the reader of graphs
-
-    missing_messages = (
-        entry.message for entry in loaded.document.observations if entry.code == MISSING
-    )
-    return next(missing_messages, None)
+    return None
 
 
 def _attempt(

@@ -866,7 +866,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: evidence.traits.bfloat16_policies,
     ),
     _row(
-        Obstacle.STORAGE,
+        Obstacle.VARIABLES,
         "savedmodel",
         "tf1.15 on",
         "part of its checkpoint is missing",

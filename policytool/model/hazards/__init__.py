@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
-from policytool.model.hazards._judging import LAMBDA, Harm, Hazard, find
+from policytool.model.hazards._judging import LAMBDA, LAMBDA_ADVICE, Harm, Hazard, find
 from policytool.releases import keras_objects
 from policytool.releases.symbols import (
     PRINTING,
@@ -182,6 +182,7 @@ def _dicts(
 
 __all__ = [
     "LAMBDA",
+    "LAMBDA_ADVICE",
     "OUTSIDE",
     "PRINTING",
     "Harm",

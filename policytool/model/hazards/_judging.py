@@ -192,6 +192,7 @@ def _find_call(name: str, *, harmful: bool) -> Iterator[HazardParts]:
 
 
 LAMBDA: Final = "Lambda"
+LAMBDA_ADVICE: Final = "replace it with layers in the source and save the model again"
 _CHECKPOINT: Final = "ckpt_to_load_from"
 """The argument of a feature column that names a checkpoint."""
 

@@ -109,6 +109,22 @@ def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
     return sorted(finding_groups, key=lambda group: group.severity.rank)
 
 
+def annotation(audited: Audited, finding: Finding) -> str:
+    """Return sentences about a finding and its fix, for reports that show it alone."""
+    fixes = fix_sentences(audited, finding)
+    return f"{whole_message(finding)}. {fixes}" if fixes else f"{whole_message(finding)}."
+
+
+def whole_message(finding: Finding) -> str:
+    """Return the message of a finding with its subject."""
+    message, subject = finding.message, finding.path
+    if subject is not None and subject in message:
+        return message
+    if message.startswith("fails to "):
+        return f"{subject or 'the model'} {message}"
+    return f"{subject}: {message}" if subject is not None else message
+
+
 def layer_message(finding: Finding) -> str:
     """
     Return the message about a layer for display next to the path of the layer: without the path at

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings._page import fix_sentences, rules_of
+from policytool.reports.findings._page import annotation, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.rules.base import Severity
@@ -31,7 +31,7 @@ def pieces(audit: Audit, _view: View) -> Iterator[str]:
     Yield one command per line: files that could not be read, then findings, the most severe first.
     """
     for failure in audit.failures:
-        yield _command("error", failure.path, failure.code, failure.message)
+        yield _command("error", failure.path, failure.code, f"{failure.path} {failure.message}")
     rules = rules_of(audit)
     for severity in sorted(Severity, key=lambda level: level.rank):
         for audited in audit.audited:
@@ -41,9 +41,7 @@ def pieces(audit: Audit, _view: View) -> Iterator[str]:
                         _COMMANDS[severity],
                         audited.path,
                         f"{finding.rule} {rules[finding.rule].name}",
-                        " ".join(
-                            filter(None, (f"{finding.message}.", fix_sentences(audited, finding)))
-                        ),
+                        annotation(audited, finding),
                     )
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from policytool.reports.findings._page import fix_sentences, rules_of
+from policytool.reports.findings._page import fix_sentences, rules_of, whole_message
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.reports.topics import plain
@@ -77,19 +77,21 @@ def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> 
     for finding in audited.findings:
         case = _case(suite, finding, name_counts)
         text = (
-            f"{finding.message}.",
+            f"{whole_message(finding)}.",
             plain(rules[finding.rule].summary),
             fix_sentences(audited, finding),
         )
         if finding.severity is Severity.NOTE:
             _child(case, "system-out", *text)
         else:
-            _child(case, "failure", *text, type=finding.severity.value, message=finding.message)
+            _child(
+                case, "failure", *text, type=finding.severity.value, message=whole_message(finding)
+            )
     for suppressed_finding in audited.suppressed if suppressed else ():
         _child(
             _case(suite, suppressed_finding.finding, name_counts),
             "skipped",
-            f"{suppressed_finding.finding.message}.",
+            f"{whole_message(suppressed_finding.finding)}.",
             type=suppressed_finding.by,
             message=suppressed_finding.reason,
         )
@@ -104,7 +106,7 @@ def _unread(failure: Failure) -> ET.Element:
         _child(suite, "testcase", classname=failure.path, name="readable"),
         "error",
         type=failure.code,
-        message=failure.message,
+        message=f"{failure.path} {failure.message}",
     )
     return suite
 

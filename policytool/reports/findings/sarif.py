@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from policytool.reports import topics
 from policytool.reports.fields import JsonItems, json_pieces
-from policytool.reports.findings._page import fix_sentences, with_fingerprints
+from policytool.reports.findings._page import annotation, with_fingerprints
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.support import project
@@ -134,9 +134,7 @@ def _result(
         "ruleId": finding.rule,
         "ruleIndex": positions[finding.rule],
         "level": finding.severity.value,
-        "message": _message(
-            clean(" ".join(filter(None, (f"{finding.message}.", fix_sentences(audited, finding)))))
-        ),
+        "message": _message(clean(annotation(audited, finding))),
         "locations": [_location(_file(audited), finding.path)],
         # GitHub compares the first; where it is missing, the upload action hashes a line of the
         # file, the same for all that is found in it.

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.inspect import SuggestedFix
-from policytool.formats import TITLES
+from policytool.formats import TITLES, orbax
+from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.model import Effect, Source
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
@@ -263,6 +264,8 @@ def _verdict(model: Model) -> Verdict:
     if serving:
         parts.append(Sentence(text=serving, tone=Tone.GOOD))
     if not current:
+        if (defect := _defect(model)) is not None:
+            parts.append(Sentence(text=defect, tone=Tone.BAD))
         parts = parts or [Sentence(text=totals(model)[0])]
         return Verdict(parts=tuple(parts), subject=model.path)
     loading = [verdict.loader for verdict in model.loaders if verdict.loads]
@@ -297,9 +300,10 @@ _SERVING: Final = "serving_default"
 
 def _serving(model: Model) -> str:
     """
-    Return a signature of a SavedModel, and the programs that run it; nothing for other models.
+    Return a signature of a SavedModel, and the programs that run it; nothing for other models, and
+    for damaged ones.
     """
-    if not model.signatures:
+    if not model.signatures or _defect(model) is not None:
         return ""
     first = min(model.signatures, key=lambda signature: signature.name != _SERVING)
     further_count = len(model.signatures) - 1
@@ -308,6 +312,12 @@ def _serving(model: Model) -> str:
         f"{'signatures' if further_count else 'signature'} {signature_words(first)}{others} for "
         "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
     )
+
+
+def _defect(model: Model) -> str | None:
+    """Return why the values of a SavedModel cannot be restored; None if they can."""
+    defects = (entry.message for entry in model.observations if entry.code in {DAMAGE, MISSING})
+    return next(defects, None)
 
 
 def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
@@ -338,7 +348,8 @@ def origin(model: Model) -> list[str]:
         )
         if version
     ]
-    facts = [TITLES.get(model.format, model.format)]
+    is_orbax = any(entry.code == orbax.WITHOUT_CONFIG for entry in model.observations)
+    facts = ["Orbax checkpoint" if is_orbax else TITLES.get(model.format, model.format)]
     if model.generation is not None:
         facts.append(f"config of {generation_words(model.generation)}")
     if written:

@@ -27,6 +27,7 @@ from policytool.migration.plan import CUSTOM_CODE
 from policytool.migration.planning.notes import custom_code_words
 from policytool.model.calls import Call, Reference
 from policytool.model.compatibility.incompatibilities import KEYS_OF_OPTIMIZED_LAYERS
+from policytool.model.hazards import LAMBDA_ADVICE
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 
@@ -371,8 +372,7 @@ def code(root: Unit, context: ConversionContext) -> Unit:
             context.log.refuse(
                 "lambda",
                 unit,
-                f"{unit.path} (Lambda) {reason}; replace it with layers in the source and "
-                "save the model again",
+                f"{unit.path} (Lambda) {reason}; {LAMBDA_ADVICE}",
             )
         elif unit.class_name in _FEATURES and context.to_keras3:
             context.log.refuse(
