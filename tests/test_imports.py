@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
@@ -114,7 +115,6 @@ def test_inspect_imports_only_the_libraries_of_the_format(
     [
         ("keras3.15/mha.keras", PLANNER),
         ("keras3.15/default_float32.export", PLANNER),
-        ("tf2.15/weights_only.weights.h5", PLANNER),
         ("tf2.15/global_mixed_float16.h5", CONVERSION | NUMERICS),
         ("tf2.4/wrappers_mixed.json", NUMERICS | {"numpy", "h5py"}),
     ],
@@ -126,6 +126,16 @@ def test_inspect_imports_the_planner_only_for_a_fix(name: str, unneeded: set[str
     modules = imported("inspect", FIXTURES / name)
     assert READING in modules
     assert not among(modules, NEVER | unneeded)
+
+
+def test_inspect_of_weights_imports_the_planner_only_for_an_architecture(tmp_path: Path) -> None:
+    """Weights next to files that they do not fit need no conversion."""
+    weights = tmp_path / "weights_only.weights.h5"
+    shutil.copy(FIXTURES / "tf2.15" / weights.name, weights)
+    shutil.copy(FIXTURES / "tf2.15" / "policies.json", tmp_path)
+    modules = imported("inspect", weights)
+    assert READING in modules
+    assert not among(modules, NEVER | PLANNER)
 
 
 @pytest.mark.parametrize(

@@ -458,7 +458,10 @@ def _finish(run: _Run, tally: AuditTally, skipped: int, failure: Exit | None) ->
     :param failure: the exit code of failed reads or writes; None if there are none
     """
     terminal, verbose = run.terminal, run.terminal.verbose
-    messages.notes(_stderr_notes(tally, skipped, verbose=bool(verbose)), verbose=verbose)
+    if skipped:
+        messages.notes([left_out(skipped, run.fleet.inputs)], verbose=verbose)
+    if verbose:
+        messages.notes(_stderr_notes(tally), verbose=verbose)
     hidden = hidden_finding_notes(tally, run.question)
     warnings = (*_expired_notes(tally.passing), *_unmatched(tally), *hidden)
     messages.warnings(warnings, verbose=verbose)
@@ -526,20 +529,17 @@ def _unfixed_notes(audit: Audit) -> Iterator[str]:
             )
 
 
-def _stderr_notes(tally: AuditTally, skipped: int, *, verbose: bool) -> Iterator[str]:
-    """Yield the notes that are printed on stderr in addition to the report."""
-    if skipped:
-        yield left_out(skipped)
-    if verbose:
-        for suppression in tally.idle():
-            yield f"the suppression of {suppression} matches no finding ({suppression.reason})"
-        if outdated_count := tally.outdated_count(baselines.exists):
-            findings = "finding" if outdated_count == 1 else "findings"
-            verb = "occurs" if outdated_count == 1 else "occur"
-            yield (
-                f"{outdated_count} {findings} in the baseline no longer {verb}; update the "
-                "baseline with --write-baseline"
-            )
+def _stderr_notes(tally: AuditTally) -> Iterator[str]:
+    """Yield the notes that ``-v`` prints on stderr in addition to the report."""
+    for suppression in tally.idle():
+        yield f"the suppression of {suppression} matches no finding ({suppression.reason})"
+    if outdated_count := tally.outdated_count(baselines.exists):
+        findings = "finding" if outdated_count == 1 else "findings"
+        verb = "occurs" if outdated_count == 1 else "occur"
+        yield (
+            f"{outdated_count} {findings} in the baseline no longer {verb}; update the "
+            "baseline with --write-baseline"
+        )
 
 
 def _expired_notes(passing: Suppressions) -> Iterator[str]:

@@ -184,7 +184,7 @@ def _finish(
 ) -> int:
     """Print the notes below a report, and return the exit code."""
     verbose = fleet.terminal.verbose
-    messages.notes([left_out(skipped)] if skipped else (), verbose=verbose)
+    messages.notes([left_out(skipped, fleet.inputs)] if skipped else (), verbose=verbose)
     fleet.print_notes()
     if verbose:
         failures = len(failure_codes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -138,12 +139,25 @@ def steps(*, verbose: bool | None) -> Callable[[str], None]:
     return show
 
 
-def left_out(count: int, *, weights: bool = False) -> str:
+def left_out(count: int, inputs: Iterable[object], *, weights: bool = False) -> str:
     """
-    Return a sentence with the number of files that were skipped because they are not models.
+    Return a sentence with the number of files that were skipped because they are not models, and
+    the number of models of other libraries among them.
 
+    :param inputs: the inputs of the run
     :param weights: whether files that contain only weights were skipped as well
     """
+    from policytool.formats import other_models  # only if files were skipped
+    from policytool.formats.discovery import Input
+
     files = "file that is not a model" if count == 1 else "files that are not models"
     only = "contains only weights" if count == 1 else "contain only weights"
-    return f"skipped {count:,} {files}{f' or {only}' if weights else ''}"
+    counts = other_models.counts_by_format(
+        entry.path
+        for entry in inputs
+        if isinstance(entry, Input) and not entry.exact and isinstance(entry.path, Path)
+    )
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    kinds = ", ".join(f"{number:,} {name}" for name, number in ordered)
+    others = f" ({kinds})" if kinds else ""
+    return f"skipped {count:,} {files}{f' or {only}' if weights else ''}{others}"

@@ -118,7 +118,7 @@ def command(
             verify = AUTO if arguments.verify is None else str(arguments.verify)
             return _print_lines(work, [work.plans, planned, destination, verify], terminal)
         migrations, skipped = _collect(work.results)
-    code = _report(migrations, terminal, skipped=skipped)
+    code = _report(migrations, terminal, work.every, skipped=skipped)
     return fleets.no_model(work.every, terminal.shard) if code == Exit.NO_MODEL else code
 
 
@@ -264,7 +264,7 @@ def _print_lines(work: _Work, request: Sequence[object], terminal: MigrateComman
         options.print_errors((), unwritten)
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}
-        _print_summary(statuses, counts["failures"], counts["skipped"], terminal)
+        _print_summary(statuses, counts["failures"], counts["skipped"], work.every, terminal)
         code: int = _code(statuses, lines.failure_codes, unwritten)
         if code == Exit.NO_MODEL:
             code = fleets.no_model(work.every, terminal.shard)
@@ -285,14 +285,16 @@ def _migrations(result: Result) -> Migrations:
     )
 
 
-def _report(migrations: Migrations, terminal: MigrateCommandLine, *, skipped: int) -> int:
+def _report(
+    migrations: Migrations, terminal: MigrateCommandLine, every: Sequence[object], *, skipped: int
+) -> int:
     """Print the reports and messages, and return the exit code."""
     unwritten = options.publish(terminal, PLAN_REPORTERS, migrations)
     _print_errors(migrations, refusals=terminal.stdout_format != TABLE)
     _print_notes(migrations.migrations, quiet=terminal.verbose is False)
     counts = Counter(migration.status for migration in migrations.migrations)
     statuses = {status: counts[status] for status in Status}
-    _print_summary(statuses, len(migrations.failures), skipped, terminal)
+    _print_summary(statuses, len(migrations.failures), skipped, every, terminal)
     codes = [failure.code for failure in migrations.failures]
     return _code(statuses, codes, unwritten)
 
@@ -330,12 +332,16 @@ def _print_notes(migrations: Iterable[Migration], *, quiet: bool) -> None:
 
 
 def _print_summary(
-    statuses: Mapping[Status, int], failures: int, skipped: int, terminal: MigrateCommandLine
+    statuses: Mapping[Status, int],
+    failures: int,
+    skipped: int,
+    every: Sequence[object],
+    terminal: MigrateCommandLine,
 ) -> None:
     if terminal.verbose is False:
         return
     if skipped:
-        messages.note(left_out(skipped, weights=True))
+        messages.note(left_out(skipped, every, weights=True))
     several = sum(statuses.values()) + failures + skipped > 1
     if terminal.verbose or several:
         summary = ", ".join(

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands.destinations import Destination
 from policytool.commands.inspect import FittingArchitectures
-from policytool.commands.migration_preview import plan_migration
 from policytool.formats import format_detection
 from policytool.formats.discovery import display_path
-from policytool.migration.planning.options import options_from_arguments
 from policytool.model import separate_weights
 from policytool.releases.releases import KERAS3
 from policytool.support import steps
@@ -92,6 +89,10 @@ def _architecture(candidate: Path, weights: Document) -> Document | None:
 
 def _can_join(loaded: LoadedModel) -> bool:
     """Return whether ``migrate`` writes the model of an architecture and its weights."""
+    from policytool.commands.destinations import Destination  # plans, which few weights need
+    from policytool.commands.migration_preview import plan_migration
+    from policytool.migration.planning.options import options_from_arguments
+
     options = options_from_arguments(None, (), target=KERAS3)
     try:
         plan = plan_migration(loaded, options, Destination())

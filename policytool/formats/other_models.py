@@ -14,9 +14,11 @@ import re
 import struct
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.dtypes import OF_TENSORFLOW_ENUM
+from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import RemotePath
 from policytool.support.steps import spend
@@ -24,6 +26,7 @@ from policytool.support.text import jsontext, protobuf_splice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from policytool.formats.base import Probe
     from policytool.support.text.protobuf_splice import Span
@@ -41,8 +44,11 @@ class _UnknownHeaderError(ValueError):
 class OtherModel:
     """A format of models that is recognized and not read."""
 
+    name: str
+    """The name of the format."""
+
     title: str
-    """Its name, with the article."""
+    """What a file of the format is, with the article."""
 
     tool: str
     """What shows its contents."""
@@ -63,6 +69,34 @@ def describe(probe: Probe) -> str | None:
             f"is {model.title}{_tensors(model, content)}, which has no layers with policies; if it "
             f"was exported from a Keras model, inspect that one; {model.tool} shows its contents"
         )
+
+
+_SUFFIXES: Final = frozenset(
+    {".engine", ".gguf", ".lite", ".mlmodel", ".onnx", ".pb", ".plan", ".safetensors"}
+    | {".tflite", ".trt", ".xml"}
+)
+_MOST_FILES: Final = 10_000
+
+
+def counts_by_format(paths: Iterable[Path]) -> Counter[str]:
+    """
+    Return the number of models of other libraries among local files, by the names of the formats.
+    Only files with usual suffixes are opened, and only the first 10,000 of them.
+    """
+    named = (path for path in paths if path.suffix.lower() in _SUFFIXES)
+    names = map(_format_name, islice(named, _MOST_FILES))
+    return Counter(name for name in names if name is not None)
+
+
+def _format_name(path: Path) -> str | None:
+    """Return the name of the format of a model of another library; None for another file."""
+    try:
+        with opening.regular_stream(path) as stream:
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            with mapped, memoryview(mapped) as content:
+                return next((row.name for row in MODELS if _is(row, content)), None)
+    except (OSError, ValueError, ModelFileError):  # a file without bytes cannot be mapped
+        return None
 
 
 @contextlib.contextmanager
@@ -334,33 +368,40 @@ _NETRON: Final = "Netron"
 
 MODELS: Final = (
     OtherModel(
+        name="TensorFlow Lite",
         title="a TensorFlow Lite model",
         tool="the LiteRT analyzer (tf.lite.experimental.Analyzer)",
         recognise=_starts(b"TFL3", offset=4),
         dtypes=_tflite_dtypes,
     ),
     OtherModel(
+        name="safetensors",
         title="a safetensors file",
         tool="safetensors.safe_open",
         recognise=_starts(b'{"', offset=8),
         dtypes=_safetensors_dtypes,
     ),
-    OtherModel(title="a GGUF model", tool="gguf-dump", recognise=_starts(b"GGUF")),
+    OtherModel(name="GGUF", title="a GGUF model", tool="gguf-dump", recognise=_starts(b"GGUF")),
     OtherModel(
+        name="TensorRT",
         title="a TensorRT engine",
         tool="trtexec",
         # lutzroeder/netron, source/tensorrt.js
         recognise=_starts(b"ptrt", b"ftrt"),
     ),
     OtherModel(
+        name="OpenVINO",
         title="an OpenVINO model",
         tool=_NETRON,
         recognise=_is_openvino,
         dtypes=_openvino_dtypes,
     ),
-    OtherModel(title="an ONNX model", tool=_NETRON, recognise=_is_onnx, dtypes=_onnx_dtypes),
-    OtherModel(title="a Core ML model", tool=_NETRON, recognise=_is_core_ml),
     OtherModel(
+        name="ONNX", title="an ONNX model", tool=_NETRON, recognise=_is_onnx, dtypes=_onnx_dtypes
+    ),
+    OtherModel(name="Core ML", title="a Core ML model", tool=_NETRON, recognise=_is_core_ml),
+    OtherModel(
+        name="frozen TensorFlow graph",
         title="a frozen TensorFlow graph",
         tool=_NETRON,
         recognise=_is_graph_def,

@@ -39,6 +39,27 @@ def test_the_sentence_has_the_title_and_the_dtypes_of_the_library(name: str) -> 
     assert "[foreign]" in result.err
 
 
+@pytest.mark.parametrize("command", ["inspect", "audit", "migrate"])
+def test_skipped_files_are_counted_by_format(command: str, tmp_path: Path) -> None:
+    """A directory may be a package of another library, with files that are not models at all."""
+    data = tmp_path / "model.mlpackage" / "Data"
+    data.mkdir(parents=True)
+    shutil.copy(FOLDER / "model.mlmodel", data)
+    (data / "weight.bin").write_bytes(b"weights")
+    for name in ("a.onnx", "b.ONNX"):
+        shutil.copy(FOLDER / "model.onnx", tmp_path / name)
+    (tmp_path / "empty.onnx").touch()
+    (tmp_path / "other.xml").write_text("<note/>", encoding="utf-8")
+    (tmp_path / "net.engine").write_bytes(b"ftrt" + bytes(20))
+    arguments = ("--to", "float16") if command == "migrate" else ()
+    ended = run(command, str(tmp_path / "**"), *arguments)
+    assert ended.code == 4
+    assert "Skipped 7 files that are not models" in ended.err
+    assert "(2 ONNX, 1 Core ML, 1 TensorRT)." in ended.err
+    alone = run("inspect", tmp_path / "model.mlpackage")
+    assert (alone.code, "(1 Core ML)." in alone.err) == (4, True)
+
+
 @pytest.mark.parametrize("name", TRUTH)
 def test_the_suffix_does_not_matter(name: str, tmp_path: Path) -> None:
     """Formats are recognized by their content."""
