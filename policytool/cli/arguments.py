@@ -32,7 +32,7 @@ def bound_jobs(
     Return the number of processes: at most that of the processors if an automatically found
     settings file sets it.
     """
-    if not isinstance(value, int) or settings.found_source("jobs") is None:
+    if not isinstance(value, int) or settings.automatic_source("jobs") is None:
         return value
     from policytool.commands.batch import parallel  # only for such a file
 

@@ -142,7 +142,7 @@ _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "bas
 def hidden_finding_notes(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
     """Yield a sentence with the file and its keys, if they hide findings."""
     hidden = [*_suppressed_counts(tally), *_skipped_rules(question), *_exit_code_changes(tally)]
-    file = settings.found_file()
+    file = settings.automatic_file()
     if hidden and file is not None:
         yield (
             f"{file.display_path} hides findings: {'; '.join(hidden)}. To ignore this file, "
@@ -155,7 +155,7 @@ def _suppressed_counts(tally: AuditTally) -> Iterator[str]:
     settings_counts = {
         key: count
         for key, count in sorted(counts.items())
-        if settings.found_source(key.replace("-", "_"))
+        if settings.automatic_source(key.replace("-", "_"))
     }
     if settings_counts:
         yield f"{', '.join(f'{count} by {key!r}' for key, count in settings_counts.items())}"
@@ -165,7 +165,7 @@ def _skipped_rules(question: AuditOptions) -> Iterator[str]:
     """Yield the number of rules that are not checked because of the settings file."""
     selectors_by_key: dict[str, tuple[selection.Selector, ...]] = {
         key: ()
-        if settings.found_source(key)
+        if settings.automatic_source(key)
         else selection.selectors(click.get_current_context().params[key], f"--{key}")
         for key in ("select", "ignore")
     }
@@ -176,7 +176,7 @@ def _skipped_rules(question: AuditOptions) -> Iterator[str]:
     if skipped := len(rules.chosen_rules(options_without_settings)) - len(
         rules.chosen_rules(question)
     ):
-        keys = [repr(key) for key in selectors_by_key if settings.found_source(key)]
+        keys = [repr(key) for key in selectors_by_key if settings.automatic_source(key)]
         yield (
             f"{skipped} rule{'s' if skipped > 1 else ''} not checked because of "
             f"{' and '.join(keys)}"
@@ -187,7 +187,11 @@ def _exit_code_changes(tally: AuditTally) -> Iterator[str]:
     """Yield a note if the exit code would differ without the settings file."""
     fail_on = click.get_current_context().params["fail_on"]
     worst = tally.worst
-    if worst is None or not settings.found_source("fail_on") or worst.rank > Severity.WARNING.rank:
+    if (
+        worst is None
+        or not settings.automatic_source("fail_on")
+        or worst.rank > Severity.WARNING.rank
+    ):
         return
     if fail_on not in set(Severity) or worst.rank > Severity(fail_on).rank:
         yield f"'fail-on' is {fail_on!r}, so the reported findings do not affect the exit code"

@@ -96,7 +96,7 @@ def command(
     request = replace(request, exponents="html" in terminal.formats)
     with Worker(tensorflow.interpreter(arguments), steps(verbose=terminal.verbose)) as worker:
         # A found settings file must not turn a check into a list, which ends with exit code 0.
-        if arguments.device == _LIST and settings.found_source("device") is None:
+        if arguments.device == _LIST and settings.automatic_source("device") is None:
             return _devices(worker)
         paths = _paths(model, other, request.candidate)
         if not paths:

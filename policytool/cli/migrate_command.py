@@ -209,9 +209,9 @@ def _work_of_plans(
 def _no_verify_reason(*, verify: bool | None) -> str | None:
     """Return the reason why the default comparison of predictions is off; None if it is on."""
     if verify is False:
-        file = settings.found_source("verify")
+        file = settings.automatic_source("verify")
         return "--no-verify" if file is None else f"verify = false in {file.display_path}"
-    file = settings.found_source("target") if verify is None else None
+    file = settings.automatic_source("target") if verify is None else None
     if file is None:
         return None
     return (

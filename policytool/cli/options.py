@@ -213,7 +213,7 @@ def attributes(
     return {
         "format": {
             "type": FormatType(formats, directories, names),
-            "callback": _each_once,
+            "callback": _without_duplicates,
             "help": text,
         }
     }
@@ -427,7 +427,7 @@ def _write_pieces(option: str, path: Path, pieces: Iterable[str | bytes]) -> lis
     return []
 
 
-def _each_once(
+def _without_duplicates(
     _context: click.Context, _parameter: click.Parameter, reports: tuple[str | ReportFile, ...]
 ) -> tuple[str | ReportFile, ...]:
     """

@@ -92,7 +92,7 @@ def nearest(directory: Path) -> SettingsFile | None:
     """
     for folder in (directory, *directory.parents):
         own, shared = folder / FILE, folder / _PYPROJECT
-        data, shared_data = _found_bytes(own), _found_bytes(shared)
+        data, shared_data = _automatic_bytes(own), _automatic_bytes(shared)
         table = _tool_table(shared, shared_data) if shared_data is not None else None
         if data is not None and table is not None:
             raise UsageError(
@@ -105,7 +105,7 @@ def nearest(directory: Path) -> SettingsFile | None:
     return None
 
 
-def _found_bytes(path: Path) -> bytes | None:
+def _automatic_bytes(path: Path) -> bytes | None:
     """
     Return the content of a settings file that the user did not name, None if there is none. Pipes
     and devices are not read.
@@ -269,7 +269,7 @@ def structured_values(context: click.Context, kind: type[Arguments]) -> dict[str
     }
 
 
-def found_file() -> SettingsFile | None:
+def automatic_file() -> SettingsFile | None:
     """
     Return the automatically found settings file, if it sets an option of the running command.
     """
@@ -279,13 +279,13 @@ def found_file() -> SettingsFile | None:
             file
             for kind in getattr(context.command, "classes", ())
             for declared in kind.options()
-            if (file := found_source(declared.name)) is not None
+            if (file := automatic_source(declared.name)) is not None
         ),
         None,
     )
 
 
-def found_source(name: str) -> SettingsFile | None:
+def automatic_source(name: str) -> SettingsFile | None:
     """
     Return the automatically found settings file, if it sets this key in the running command; None
     if the value has another source.

@@ -261,9 +261,9 @@ class LayerShapes:
         if facts.category is Category.INPUT:
             return (first,)
         if facts.wraps == "steps":
-            return (self._given_in_steps(index, first, depth), None)
+            return (self._time_distributed_outputs(index, first, depth), None)
         if facts.wraps == "directions":
-            return self._given_in_directions(index, first, depth)
+            return self._bidirectional_outputs(index, first, depth)
         self._call_inner(index, first, depth)
         if facts.wraps == "kernel":
             layer = next(iter(self.placed.children[index]), None)
@@ -281,7 +281,9 @@ class LayerShapes:
                 if layer_facts(site.class_name).wraps == "cells" and shape is not None:
                     shape = (shape[0], _size((self.sites[inner].config or {}).get("units")))
 
-    def _given_in_steps(self, index: int, shape: Shape | None, depth: int) -> Shape | None:
+    def _time_distributed_outputs(
+        self, index: int, shape: Shape | None, depth: int
+    ) -> Shape | None:
         """Return the output shape of a TimeDistributed, whose layer receives a step at a time."""
         if shape is None or len(shape) < 2 or len(self.placed.children[index]) != 1:  # noqa: PLR2004
             return None
@@ -289,7 +291,7 @@ class LayerShapes:
         step_shape = self._call(self.placed.children[index][0], [(INPUT, step)], depth)[0]
         return None if step_shape is None else (step_shape[0], shape[1], *step_shape[1:])
 
-    def _given_in_directions(
+    def _bidirectional_outputs(
         self, index: int, shape: Shape | None, depth: int
     ) -> Sequence[Shape | None]:
         """Return the output shapes of a Bidirectional, which merges both directions."""

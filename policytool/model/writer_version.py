@@ -232,7 +232,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
         traits.root_keys = frozenset(config)
         traits.root_class = str(keras_objects.class_of(config))
         traits.graph_network = config.get("is_graph_network") is True
-        traits.shape_in_layer = _says_shape(config)
+        traits.shape_in_layer = _declares_shape(config)
         traits.shaped = _class_names(config) if traits.shape_in_layer else ()
     pending: list[Json] = [config, training]
     while pending:
@@ -344,7 +344,7 @@ def _exceeds_one(value: Json) -> bool:
     return any(isinstance(number, int) and number > 1 for number in values)
 
 
-def _says_shape(root: dict[str, Json]) -> bool:
+def _declares_shape(root: dict[str, Json]) -> bool:
     """
     Return whether the first layer of a Sequential declares an input shape without an input layer.
     """

@@ -105,7 +105,7 @@ def machine_memory() -> int | None:
     return min(machine, int(cgroup_limit)) if cgroup_limit.isdigit() else machine
 
 
-def shown_size(count: int) -> str:
+def gibibytes_text(count: int) -> str:
     """Return a number of bytes in GiB, for messages."""
     return f"{count / GIBIBYTE:.1f} GiB"
 
@@ -374,7 +374,7 @@ class Worker:
         if (limit := self._interpreter.memory_limit) is not None:
             return f" (memory limit {TENSORFLOW_BYTES.amount(limit)}; {_raise_memory(limit)})"
         if self._bound is not None:
-            return f" (memory limit {shown_size(self._bound)}; {_raise_memory(self._bound)})"
+            return f" (memory limit {gibibytes_text(self._bound)}; {_raise_memory(self._bound)})"
         return ""
 
 

@@ -243,7 +243,7 @@ def _pooled(config: Config, inputs: Inputs) -> Shape | None:
     return None if counted is None else _image(config, inputs, *counted)
 
 
-def _pooled_whole(config: Config, inputs: Inputs) -> Shape | None:
+def _pooled_globally(config: Config, inputs: Inputs) -> Shape | None:
     split, shape = split_image(config, inputs[0]), inputs[0]
     if split is None or shape is None:
         return None
@@ -415,7 +415,7 @@ _SEVERAL_SIZES: Final[Mapping[str, Callable[[Config, Inputs], Sizes | None]]] = 
         "padded": partial(_extended, key="padding", sign=1),
         "permuted": _permuted,
         "pooled": _pooled,
-        "pooled_whole": _pooled_whole,
+        "pooled_whole": _pooled_globally,
         "projected": _projected,
         "recurrent": _recurrent,
         "repeated": _repeated,

@@ -276,7 +276,7 @@ def policy_from_name(name: str, loss_scale: LossScale | None = None) -> Policy:
         )
     if match := _QUANTIZED.fullmatch(name):
         return quantized_policy(match["mode"], match["source"])
-    raise PolicyNameError(_no_such_name(name))
+    raise PolicyNameError(_unknown_name_message(name))
 
 
 def quantized_policy(mode: str, source: str, *, amax_history_length: int | None = None) -> Policy:
@@ -298,7 +298,7 @@ def quantized_policy(mode: str, source: str, *, amax_history_length: int | None 
         or source in _LIVES
         or source.endswith(WITH_VARS)
     ):
-        raise PolicyNameError(_no_such_name(name))
+        raise PolicyNameError(_unknown_name_message(name))
     base = policy_from_name(source)
     return Policy(
         name=name,
@@ -336,7 +336,7 @@ def is_removed(policy: Policy) -> bool:
 
 
 @lru_cache(maxsize=256)  # a name is read by the rules of one release after the other
-def _no_such_name(name: str) -> str:
+def _unknown_name_message(name: str) -> str:
     """Return the message about an unknown name of a policy, with the valid names."""
     valid = "any dtype (float32, float16, bfloat16, float64, ...), mixed_float16, mixed_bfloat16"
     quantised = (

@@ -111,7 +111,7 @@ class DeviceRun:
         ):  # a class may make its layers in its first call
             self.fed = fed.feed_model(first, self.reference, self.job["inputs"])
         if (
-            sides.made_up
+            sides.has_random_weights
         ):  # after the inputs: a model that does not say which it takes has no weights yet
             self._share_weights()
         step("tracing both models")

@@ -151,7 +151,7 @@ def match_signature(
     ) from failed
 
 
-def signature_over(library: Library, model: Any, nested: Any, matched: Matched) -> Any:
+def signature_of_model(library: Library, model: Any, nested: Any, matched: Matched) -> Any:
     """
     Return the signature of another model, with the same names, shapes and input dtypes, in the
     order of the model's inputs.

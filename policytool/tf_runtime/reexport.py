@@ -50,7 +50,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     )
     step("tracing and saving")
     exported = {
-        match.name: model_calls.signature_over(library, model, nested, match) for match in matched
+        match.name: model_calls.signature_of_model(library, model, nested, match)
+        for match in matched
     }
     _save(library, model, exported if job["traces"] else None, job["draft"])
     step("loading the result")

@@ -94,4 +94,4 @@ def test_layer_without_an_op_in_its_dtype_is_marked(
 ) -> None:
     """The layer has a note if ops were traced and none has the declared dtype."""
     layer = next(layer for layer in traced_in(*dtypes).layers if layer.name == "dense_a")
-    assert fields.is_traced_otherwise(layer) is marked
+    assert fields.has_other_traced_dtype(layer) is marked

@@ -129,7 +129,7 @@ def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> 
     loading = {verdict.loader for verdict in verdicts if verdict.reason is None}
     loaded = [
         name
-        for name in _unchanged_around(releases, releases.index(release), changes)
+        for name in _equal_releases_around(releases, releases.index(release), changes)
         if target_and_containers(name)[0] in loading
     ]
     return tuple(_with_equal_masks(root, release, loaded))
@@ -149,7 +149,7 @@ def _changes(root: Unit, family: str) -> frozenset[str] | None:
     return frozenset(releases)
 
 
-def _unchanged_around(
+def _equal_releases_around(
     releases: Sequence[str], place: int, changes: Collection[str]
 ) -> Sequence[str]:
     """Return the consecutive releases around a place in the list with the same results."""
@@ -225,7 +225,7 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
             f"{' or '.join(options.containers)}"
         )
     edited = _edit_plan(loaded, options, target) if not elsewhere else None
-    if edited is not None and not _is_left_open(edited, loaded, target):
+    if edited is not None and not _may_fail_to_load(edited, loaded, target):
         return edited
     converted = _conversion_plan(
         loaded,
@@ -264,7 +264,7 @@ def _is_unread(loaded: LoadedModel, options: Options) -> bool:
     )
 
 
-def _is_left_open(edited: Plan, loaded: LoadedModel, target: str) -> bool:
+def _may_fail_to_load(edited: Plan, loaded: LoadedModel, target: str) -> bool:
     """
     Return whether the target may fail to load the edited file, although a conversion would
     certainly load.

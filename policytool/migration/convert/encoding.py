@@ -234,7 +234,7 @@ class _Writer:
             only in archives
         """
         class_name = self._class_name(unit)
-        config: dict[str, Json] = {"name": unit.name} if self._takes_name(unit) else {}
+        config: dict[str, Json] = {"name": unit.name} if self._contains_name(unit) else {}
         for key, value in unit.config.items():
             config[key] = self._value(unit, value) if key != "dtype" else self._dtype(unit, value)
         if unit.network is not None:
@@ -251,7 +251,7 @@ class _Writer:
             entry["inbound_nodes"] = self._nodes(unit, network)
         return entry
 
-    def _takes_name(self, unit: Unit) -> bool:
+    def _contains_name(self, unit: Unit) -> bool:
         """
         Return whether the config contains the name: operations of older Keras 3 releases do not
         accept it.
@@ -284,7 +284,7 @@ class _Writer:
         stores them.
         """
         modules = self._target.container == "keras" or (
-            self._target.says_modules and (not member or self._target.container == "json")
+            self._target.writes_modules and (not member or self._target.container == "json")
         )
         if unit.role is Role.OPERATION:
             return keras_objects.full(unit.module, class_name, config, class_name)
@@ -409,7 +409,7 @@ class _Writer:
         )
         if thing.registered_name is not None:
             return self._registered_object(thing.class_name, thing.registered_name, config)
-        if not self._target.says_modules:
+        if not self._target.writes_modules:
             return keras_objects.short(thing.class_name, config)
         registered = keras_objects.FUNCTION if thing.kind is ObjectKind.FUNCTION else None
         module = thing.module or _MODULES.get(thing.kind, "keras")
@@ -484,7 +484,7 @@ class _Judge:
             kind,
             class_name,
             {key: _json(value) for key, value in config.items()},
-            module=target.says_modules,
+            module=target.writes_modules,
         )
         if objection is None:
             return accepted_config

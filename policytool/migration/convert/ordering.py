@@ -160,7 +160,7 @@ class _Reading:
             edges += [Edge(parent, 1) for parent in (*cast, *entering)]
         if (
             not entering
-            and (_takes_one_mask(unit) or unit.role is Role.MODEL)
+            and (_has_single_mask_argument(unit) or unit.role is Role.MODEL)
             and len(parents) == len(list(tensors(call.args[:1])))
             and "mask" not in call.kwargs
         ):
@@ -259,7 +259,7 @@ def _masked(nodes: Iterable[Node], masks: TensorValues[_Mask]) -> list[Node]:
     return [(name, call) for name, call in nodes if masks.of(Reference(layer=name, call=call))]
 
 
-def _takes_one_mask(unit: Unit) -> bool:
+def _has_single_mask_argument(unit: Unit) -> bool:
     """Return whether the call of a layer has an argument for the mask of its single input."""
     facts = layer_facts(unit.class_name)
     return facts.takes_mask and facts.category is not Category.ATTENTION

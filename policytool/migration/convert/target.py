@@ -122,7 +122,7 @@ class Target:
         return get(self.loader).formats == ARCHIVES
 
     @property
-    def says_modules(self) -> bool:
+    def writes_modules(self) -> bool:
         """
         Whether serialized objects have ``module`` and ``registered_name``: in archives of all
         releases, and in all files of TF 2.13 and later. TensorFlow.js does not support them.

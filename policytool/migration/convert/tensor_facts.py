@@ -171,7 +171,7 @@ def config_shape(unit: Unit) -> Value:
     return next((unit.config[key] for key in _SHAPES if key in unit.config), None)
 
 
-def says_all_sizes(root: Unit) -> bool:
+def has_fixed_sizes(root: Unit) -> bool:
     """
     Return whether all inputs of a model and of its nested models have fixed sizes, except for the
     batch.

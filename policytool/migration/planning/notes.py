@@ -18,7 +18,7 @@ from policytool.formats.edits import Cast, EditKind
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.migration.plan import CUSTOM_CODE, WRAPPER_POLICY, Note, NoteSeverity
 from policytool.migration.planning.keep import layers_to_keep
-from policytool.migration.planning.policy_formats import policies_elsewhere
+from policytool.migration.planning.policy_formats import policies_under_other_keys
 from policytool.model import custom_classes
 from policytool.model.rounded_weights import CASTABLE
 from policytool.model.tree import MODEL_CLASSES
@@ -166,7 +166,7 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
     Yield the notes on a plan: policies that it keeps, and, if it changes policies, facts that it
     could not determine.
     """
-    yield from _about_elsewhere(loaded)
+    yield from _about_other_keys(loaded)
     yield from _about_storage(loaded, decisions)
     if options.to is None:
         return
@@ -184,7 +184,7 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
             path=loaded.layers[0].path,
         )
     yield from _about_sub_layers(loaded, decisions)
-    yield from _about_unsaid(loaded)
+    yield from _about_missing_policies(loaded)
 
 
 def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]:
@@ -330,7 +330,7 @@ def _about_inputs(
         )
 
 
-def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
+def _about_missing_policies(loaded: LoadedModel) -> Iterator[Note]:
     layers = [
         (index, layer)
         for index, layer in enumerate(loaded.layers)
@@ -353,13 +353,13 @@ def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
         )
 
 
-def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
+def _about_other_keys(loaded: LoadedModel) -> Iterator[Note]:
     """
     Yield a note for each Keras 2 policy that a custom class stores under a key that Keras does not
     define; only the code of the class defines the meaning of the key.
     """
     for root, config in loaded.configs:
-        for steps in policies_elsewhere(config):
+        for steps in policies_under_other_keys(config):
             place = Address.below(root, *steps).pointer
             policy_place = f"{root.part} {place}" if loaded.is_saved_object else place
             yield Note(

@@ -184,7 +184,7 @@ def _policy_differs(
     return current_name(name) != new_policy.name
 
 
-def policies_elsewhere(config: Json) -> Iterator[tuple[str | int, ...]]:
+def policies_under_other_keys(config: Json) -> Iterator[tuple[str | int, ...]]:
     """Yield the steps to each Keras 2 policy dict under a key other than ``dtype``."""
     for steps, value in jsontext.containers(config):
         if (

@@ -72,7 +72,7 @@ def node_def_edits(
     (old_dtype,), (new_dtype,) = old, new
     for name in _INPUT_TYPES:
         if node_def_type(config, name) == ENUMS.get(old_dtype):
-            if config.get("constants") and not _are_whole(config["constants"]):
+            if config.get("constants") and not _are_integers(config["constants"]):
                 path = loaded.layers[node.site].path if node.site is not None else node.name
                 decisions.refusals.append(
                     Refusal(
@@ -114,7 +114,7 @@ def _configs(loaded: LoadedModel, node: GraphNode) -> list[Address]:
     ]
 
 
-def _are_whole(constants: Json) -> bool:
+def _are_integers(constants: Json) -> bool:
     """
     Return whether all constants are integers: axes and indices, whose dtype does not change with
     the op's.

@@ -191,10 +191,10 @@ class Search:
                 self.uses_validation = True
                 ending = self._find()
         except ExhaustedError as error:
-            return Ending.MINIMAL if self._is_shown_minimal() else error.ending
+            return Ending.MINIMAL if self._is_proven_minimal() else error.ending
         return ending
 
-    def _is_shown_minimal(self) -> bool:
+    def _is_proven_minimal(self) -> bool:
         """Return whether the removal of each layer from the best set was tried, and failed."""
         best = self.best
         if best is None or best is not self._smallest:

@@ -22,7 +22,7 @@ from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT
 from policytool.reports import layout
-from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
+from policytool.reports.inspection._layer_tree import has_only_weights, layer_table
 from policytool.reports.inspection.fields import (
     REPORT,
     ROW_COLUMNS,
@@ -333,7 +333,7 @@ def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
         yield from (Fact(label=label, text=text) for label, text in training_lines(current))
     if optimizer := _optimizer_words(model):
         yield Fact(label="optimizer", text=optimizer)
-    declared, stored_alone = declared_dtypes(model), is_stored_alone(model.layers)
+    declared, stored_alone = declared_dtypes(model), has_only_weights(model.layers)
     for signature in model.signatures:
         yield from _signature(signature, declared, ops=stored_alone)
 

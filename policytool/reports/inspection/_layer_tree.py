@@ -34,7 +34,7 @@ _PART: Final = re.compile(r"(?<![^\W_])[^\W_]++(?=[_.-])")
 """A part of a name that has parts behind it; found in a time that grows with the name alone."""
 
 
-def is_stored_alone(layers: Sequence[Layer]) -> bool:
+def has_only_weights(layers: Sequence[Layer]) -> bool:
     """
     Return whether the file contains only variables and ops of layers, as weights and graphs without
     Keras metadata do.
@@ -52,7 +52,7 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, sizes: bool, whole:
     """
     fields = (
         STORED_TABLE
-        if is_stored_alone(layers)
+        if has_only_weights(layers)
         else tuple(field for field in LAYER_TABLE if sizes or field.name not in SIZES)
     )
     nodes = _nodes(layers, fields)

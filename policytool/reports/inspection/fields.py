@@ -94,7 +94,7 @@ def _dtype_source_cell(layer: Layer) -> Cell:
     return Cell(text="" if is_plain else layer.source.value, tone=Tone.DIM)
 
 
-def is_traced_otherwise(layer: Layer) -> bool:
+def has_other_traced_dtype(layer: Layer) -> bool:
     """
     Return whether a layer has traced ops, none of which has the compute dtype of its policy. Models
     compute nothing themselves, and the ops of op layers have the dtypes of their inputs, so both
@@ -112,7 +112,7 @@ def is_traced_otherwise(layer: Layer) -> bool:
 def _traced_cell(layer: Layer) -> Cell:
     return Cell(
         text=", ".join(layer.traced_dtypes),
-        tone=Tone.CAUTION if is_traced_otherwise(layer) else Tone.PLAIN,
+        tone=Tone.CAUTION if has_other_traced_dtype(layer) else Tone.PLAIN,
     )
 
 
@@ -120,11 +120,11 @@ def _stored_cell(layer: Layer) -> Cell:
     stored = ", ".join(stored_dtypes(layer))
     return Cell(
         text=stored if stored != layer.variable_dtype else "",
-        tone=Tone.CAUTION if _is_stored_otherwise(layer) else Tone.PLAIN,
+        tone=Tone.CAUTION if _has_other_stored_dtype(layer) else Tone.PLAIN,
     )
 
 
-def _is_stored_otherwise(layer: Layer) -> bool:
+def _has_other_stored_dtype(layer: Layer) -> bool:
     """Return whether variables are stored in another dtype than the policy's variable dtype."""
     floats = {variable.dtype for variable in layer.variables if dtypes.is_float(variable.dtype)}
     return (
@@ -140,13 +140,13 @@ def stored_dtypes(layer: Layer) -> list[str]:
 
 
 def _notes_cell(layer: Layer) -> Cell:
-    tone = Tone.CAUTION if is_traced_otherwise(layer) else Tone.DIM
+    tone = Tone.CAUTION if has_other_traced_dtype(layer) else Tone.DIM
     return Cell(text="; ".join(_notes(layer)), tone=tone)
 
 
 def _notes(layer: Layer) -> Iterator[str]:
     """Yield notes on a layer in addition to its policy and dtypes."""
-    if is_traced_otherwise(layer):
+    if has_other_traced_dtype(layer):
         yield "graph differs"
     if layer.loss_scale is not None and not layer.loss_scale_default:
         yield f"loss scale {loss_scale_words(layer.loss_scale)}"

@@ -16,7 +16,7 @@ from policytool.formats import REWRITTEN, TITLES
 from policytool.formats.discovery import display_path
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
-from policytool.numerics.workers import shown_size
+from policytool.numerics.workers import gibibytes_text
 from policytool.releases.releases import library_and_version
 from policytool.reports.fields import (
     AMOUNT,
@@ -67,7 +67,7 @@ def verification_words(migration: Migration) -> list[str]:
     comparison = migration.comparison
     if comparison is not None and migration.status is Status.WRITTEN:
         limit = (
-            f" (memory limit {shown_size(migration.memory_limit)})"
+            f" (memory limit {gibibytes_text(migration.memory_limit)})"
             if migration.memory_limit is not None
             else ""
         )

@@ -95,7 +95,7 @@ class Trials:
         with self.tf.device(self.device):
             step("loading the candidate")
             _, model = self.sides.load("candidate")
-            if self.sides.made_up:
+            if self.sides.has_random_weights:
                 model.set_weights(self.reference.get_weights())
             step("running the candidate")
             function = self._trace_candidate(model)

@@ -141,7 +141,7 @@ class Sides:
         return self.job["reference"]["policy"], self.job["candidate"]["policy"]
 
     @property
-    def made_up(self) -> bool:
+    def has_random_weights(self) -> bool:
         """Whether the weights of each side are random."""
         return all(
             self.job[name]["how"] == "config" and self.job[name]["weights"] is None

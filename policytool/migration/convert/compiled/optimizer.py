@@ -331,7 +331,7 @@ def _schedule(value: Json, target: Target) -> Json:
         for key, item in settings.items()
         if key in accepted_arguments and (key != "name" or item is not None)
     }
-    if target.says_modules or target.is_keras3:
+    if target.writes_modules or target.is_keras3:
         return keras_objects.full("keras.optimizers.schedules", class_name, config)
     return keras_objects.short(class_name, config)
 

@@ -235,7 +235,7 @@ class MaskFlow:
         run = tuple(self._run.get(reference) for reference in inputs)
         has_mask_argument = layer_facts(unit.class_name).takes_mask or unit.network is not None
         if has_mask_argument and not self._is_source and not self._ignores_masks(unit, arguments):
-            run = tuple(map(self._given_when_built, built, run))
+            run = tuple(map(self._mask_from_build, built, run))
         return _InputMasks(built=built, run=run)
 
     def _ignores_masks(self, unit: Unit, arguments: Mapping[str, Argument]) -> bool:
@@ -247,7 +247,7 @@ class MaskFlow:
         has_states = is_recurrent and _has_states(arguments)
         return self._is_keras3 and has_states and arguments.get("mask") is None
 
-    def _given_when_built(self, built: Mask | None, run: Mask | None) -> Mask | None:
+    def _mask_from_build(self, built: Mask | None, run: Mask | None) -> Mask | None:
         """
         Return the mask that a layer with an argument ``mask`` gets if the file does not contain it.
 

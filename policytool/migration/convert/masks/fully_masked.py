@@ -151,7 +151,7 @@ class _Differences:
             return everything
         leaves_out = facts.takes_states or (facts.category is Category.POOLING and facts.takes_mask)
         masks = {mask for _, mask in used_masks}
-        if leaves_out and not unit.custom and not any(others) and _is_left_out(first, masks):
+        if leaves_out and not unit.custom and not any(others) and _are_masked(first, masks):
             return _NOWHERE
         return _ANYWHERE
 
@@ -202,7 +202,7 @@ class _Differences:
             return differing_queries
         return (
             differing_queries | _at_masked_rows(used_masks)
-            if _is_left_out(values, columns)
+            if _are_masked(values, columns)
             else _ANYWHERE
         )
 
@@ -246,7 +246,7 @@ def _at_masked_rows(used_masks: Used) -> Differing:
     return frozenset(mask for _, mask in _deciding_rows(used_masks)) or _ANYWHERE
 
 
-def _is_left_out(places: Differing, masks: set[Mask]) -> bool:
+def _are_masked(places: Differing, masks: set[Mask]) -> bool:
     """Return whether masks exclude all steps that differ."""
     conjunctions = [mask.parts for mask in masks if mask.op is MaskOp.BOTH]
     return places <= masks.union(*conjunctions)

@@ -239,7 +239,7 @@ def _split_activation(unit: Unit, context: ConversionContext, *, masks: bool) ->
         return None
     activation = unit.config["activation"]
     if isinstance(activation, Unit | SerializedObject) and function_name(activation) is None:
-        return _layer_apart(unit, activation, context)
+        return _with_separate_activation(unit, activation, context)
     name = function_name(activation)
     if name == _HARD and context.crosses:
         return _hard_sigmoid(unit, context, masks=masks)
@@ -248,7 +248,7 @@ def _split_activation(unit: Unit, context: ConversionContext, *, masks: bool) ->
     return _other_layer(unit, name, context, masks=masks)
 
 
-def _layer_apart(
+def _with_separate_activation(
     unit: Unit, activation: Unit | SerializedObject, context: ConversionContext
 ) -> Split | None:
     """

@@ -66,7 +66,7 @@ def _lacking_arguments(unit: Unit, context: ConversionContext) -> frozenset[str]
         known_arguments.LAYERS,
         unit.class_name,
         names,
-        module=context.target.says_modules,
+        module=context.target.writes_modules,
     )
     if objection is None:
         return frozenset()

@@ -15,7 +15,7 @@ from policytool.migration.convert.architecture import (
 )
 from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
-from policytool.migration.convert.tensor_facts import says_all_sizes
+from policytool.migration.convert.tensor_facts import has_fixed_sizes
 from policytool.model.calls import Reference
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
@@ -57,7 +57,7 @@ def directions(root: Unit, context: ConversionContext) -> Unit:
             root, lambda unit: _as_built(unit, context) if _is_bidirectional(unit) else unit
         )
 
-    rolled = _unrolled_over_any(root)
+    rolled = _unrolled_with_open_length(root)
     if has_masks(root):
         _judge_unrolled(root, rolled, context)
 
@@ -71,12 +71,12 @@ def directions(root: Unit, context: ConversionContext) -> Unit:
     return map_units(root, change)
 
 
-def _unrolled_over_any(root: Unit) -> frozenset[str]:
+def _unrolled_with_open_length(root: Unit) -> frozenset[str]:
     """
     Return the paths of layers that unroll their steps and may be built for any number of steps.
     Archives of Keras 3 contain the build shape of a layer; HDF5 and converted models do not.
     """
-    is_open = not says_all_sizes(root)
+    is_open = not has_fixed_sizes(root)
     return frozenset(unit.path for unit in walk(root) if _unrolls_any(unit, is_open=is_open))
 
 

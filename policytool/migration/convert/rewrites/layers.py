@@ -226,7 +226,7 @@ def _renamed_initializer(value: Value, target: Target) -> Value:
 def _lacks_initializer(class_name: str, target: Target) -> bool:
     is_known = known_arguments.is_known(ObjectKind.INITIALIZER, class_name)
     return not is_known or target.lacks(
-        ObjectKind.INITIALIZER, class_name, module=target.says_modules
+        ObjectKind.INITIALIZER, class_name, module=target.writes_modules
     )
 
 

@@ -478,7 +478,7 @@ def _fed_with_integers(root: Unit) -> Iterator[str]:
 
 def _encoder(unit: Unit, context: ConversionContext, vocabularies: dict[str, list[Value]]) -> Unit:
     """Return a layer that encodes categories as numbers, in the target's format."""
-    if context.target.lacks("layers", unit.class_name, module=context.target.says_modules):
+    if context.target.lacks("layers", unit.class_name, module=context.target.writes_modules):
         return unit  # the check of classes refuses it, and no other reason is needed
     modern = _in_stored_dtype(_without_dtype(_modern(unit), context), context)
     if layer_facts(unit.class_name).is_lookup:

@@ -51,7 +51,7 @@ def place_variables(
     layout = layouts.get(context.target.container, _hdf5_layout)(holder, maker)
     if context.crosses:
         for inner in walk(holder):
-            _tell_of_rounding(inner, context)
+            _log_rounding(inner, context)
     if maker.widened:
         context.log.note(
             "bfloat16-widened",
@@ -71,7 +71,7 @@ def stored_dtype(dtype: str, target: Target) -> str:
     return "bfloat16" if target.is_keras3 and target.container == "keras" else "float32"
 
 
-def _tell_of_rounding(holder: Holder, context: ConversionContext) -> None:
+def _log_rounding(holder: Holder, context: ConversionContext) -> None:
     """
     Log a layer whose variables have more bits in the source's library than its policy specifies, if
     the target's library rounds them when it loads them.

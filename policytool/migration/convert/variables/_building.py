@@ -300,7 +300,7 @@ _READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
 """Releases whose HDF5 order of quantized layers' variables differs from that of Keras 3.15."""
 
 
-def _take_over(unit: Unit, pool: Pool, context: ConversionContext) -> tuple[Stored, ...]:
+def _copied_variables(unit: Unit, pool: Pool, context: ConversionContext) -> tuple[Stored, ...]:
     """Return a layer's variables; if they cannot be placed, log a refusal and return none."""
     crosses_archives = unit.custom and _subclassed.crosses(context)
     reason = _subclassed.objection(unit, pool, context) if crosses_archives else None
@@ -333,7 +333,7 @@ def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None
     numbered = _is_numbered(pool)
     target = context.target
     holds_layers = unit.role is Role.MODEL or any(attributes for attributes, _ in pool)
-    if pool and holds_layers and not _is_laid_out_alike(context, numbered=numbered):
+    if pool and holds_layers and not _has_same_layout(context, numbered=numbered):
         return (
             "has variables of layers that are not in its config; save it again as "
             f"{_NAMES[target.container]} with the release that wrote it"
@@ -369,7 +369,7 @@ def _is_numbered(pool: Pool) -> bool:
     return all(name.isdecimal() for _, name in pool)
 
 
-def _is_laid_out_alike(context: ConversionContext, *, numbered: bool) -> bool:
+def _has_same_layout(context: ConversionContext, *, numbered: bool) -> bool:
     container = context.target.container
     if context.crosses and context.loaded.document.format.partition("-")[0] != container:
         return False
@@ -449,7 +449,7 @@ class HolderBuilder:
 
     def _below(self, unit: Unit) -> Iterator[tuple[str, bool, Unit]]:
         """Yield the attribute, whether it is a list, and the unit of each direct child layer."""
-        if self._is_read_whole(unit):
+        if self._reads_whole_archive(unit):
             return
         if unit.network is not None:
             for inner in unit.network.units:
@@ -475,7 +475,7 @@ class HolderBuilder:
             state_variables = (self._store(unit, slot, None) for slot in state_slots)
             return tuple(stored for stored in state_variables if stored is not None)
         pool: dict[Key, Tensor | Assembly] = {}
-        if self._is_read_whole(unit):
+        if self._reads_whole_archive(unit):
             pool |= self.sources.archive_tensors()
         elif unit.site is not None:
             pool |= self.sources.of(unit.site)
@@ -492,7 +492,7 @@ class HolderBuilder:
             source_by_key = {
                 key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)
             }
-            return _take_over(unit, source_by_key, self.context)
+            return _copied_variables(unit, source_by_key, self.context)
         if layer_facts(unit.class_name).wraps == "kernel" and below:
             kernels = {
                 stored.slot.key: stored.source
@@ -550,7 +550,7 @@ class HolderBuilder:
         )
         return None
 
-    def _is_read_whole(self, unit: Unit) -> bool:
+    def _reads_whole_archive(self, unit: Unit) -> bool:
         return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.context)
 
 

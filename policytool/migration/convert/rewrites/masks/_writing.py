@@ -176,9 +176,9 @@ class MaskBuilder:
         if mask.op is MaskOp.TENSOR and isinstance(first, ScopedTensor):
             return first.reference
         if mask.op is MaskOp.NONZERO and isinstance(first, ScopedTensor):
-            return self._put_nonzero(first.reference, others, user)
+            return self._add_nonzero(first.reference, others, user)
         if mask.op is MaskOp.ONES and isinstance(first, ScopedTensor):
-            return self._put_ones(first.reference, user)
+            return self._add_ones(first.reference, user)
         if mask.op is MaskOp.LAYER:
             return None
         parts = [self.add_mask(part, user, depth) for part in mask.parts if isinstance(part, Mask)]
@@ -193,7 +193,7 @@ class MaskBuilder:
         name = "LogicalOr" if mask.op is MaskOp.EITHER else "LogicalAnd"
         return self._fold(name, user, known)
 
-    def _put_nonzero(
+    def _add_nonzero(
         self, tensor: Reference, others: list[Mask | ScopedTensor | str | float | None], user: Unit
     ) -> Reference:
         """Add the comparison of a tensor with the value that marks masked steps."""
@@ -204,7 +204,7 @@ class MaskBuilder:
         compared = int(number) if number.is_integer() else number
         return self.operation("NotEqual", user, (tensor, compared))
 
-    def _put_ones(self, tensor: Reference, user: Unit) -> Reference:
+    def _add_ones(self, tensor: Reference, user: Unit) -> Reference:
         """
         Add a mask without masked steps, of the length of a tensor: each element equals 0 or differs
         from 0.
@@ -359,7 +359,7 @@ def _entering_call(
         if place in missing & inputs.keys() and dtype not in (None, builder.dtype(inputs[place]))
     }
     if missing and not casts:
-        return _given_call(unit, call, needed, builder)
+        return _call_with_mask_argument(unit, call, needed, builder)
     changed = Call(
         args=tuple(
             replace_references(argument, lambda reference: casts.get(reference, reference))
@@ -370,7 +370,7 @@ def _entering_call(
     return _copy_tensors(unit, changed, {inputs[place] for place in unwanted}, builder)
 
 
-def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> Call:
+def _call_with_mask_argument(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> Call:
     """
     Return a call of a nested model with the masks that it needs as an argument, on copies of its
     inputs, because the original tensors would keep their masks.

@@ -130,7 +130,7 @@ def _network(network: Network, context: ConversionContext) -> Network:
         network = replace(
             network, units=tuple(_with_known_keys(unit, context) for unit in network.units)
         )
-        _judge_left(network, context)
+        _judge_remaining(network, context)
     return network
 
 
@@ -285,7 +285,7 @@ def _judge_lambdas(network: Network, context: ConversionContext) -> None:
             )
 
 
-def _judge_left(network: Network, context: ConversionContext) -> None:
+def _judge_remaining(network: Network, context: ConversionContext) -> None:
     """Refuse remaining op layers, and operations in a container that does not support them."""
     for unit in network.units:
         if unit.class_name in _UNREAD:

@@ -121,7 +121,7 @@ _SPEC: Final = "slice_spec"
 _BOUNDS: Final = ("start", "stop", "step")
 
 
-def put_keras3_slicing(builder: OperationBuilder, call: Call) -> Reference:
+def add_keras3_slicing(builder: OperationBuilder, call: Call) -> Reference:
     """
     Add the operation that returns the same slice as a slicing layer.
 
@@ -159,7 +159,7 @@ def _index3(item: Argument) -> Argument:
     )
 
 
-def put_keras2_slicing(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
+def add_keras2_slicing(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     """
     Add the slicing layer that returns the same slice as ``GetItem``.
 

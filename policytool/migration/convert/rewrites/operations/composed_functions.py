@@ -113,7 +113,7 @@ _EUCLIDEAN: Final = 2
 _INFINITIES: Final = {float("inf"): "math.reduce_max", float("-inf"): "math.reduce_min"}
 
 
-def put_composed(
+def add_composed(
     builder: OperationBuilder, unit: Unit, first: Argument, dtype: str | None
 ) -> Reference | None:
     """
@@ -334,7 +334,7 @@ class _Term:
     letters: str
 
 
-def put_einsum(
+def add_einsum(
     builder: OperationBuilder, unit: Unit, call: Call, dtypes: TensorDtypes
 ) -> Reference:
     """

@@ -96,15 +96,15 @@ def _add_call(
 ) -> Reference:
     """Add the op layers for one call of an operation, and return the result."""
     if unit.class_name == "GetItem":
-        return _building.put_keras2_slicing(builder, call, ellipsis=loader != _NO_ELLIPSIS)
+        return _building.add_keras2_slicing(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
         raise UnsupportedOperationError(
             "swaps axes of a tensor of unknown rank; policytool does not convert this"
         )
     if unit.class_name == composed_functions.CLASS_NAME:
-        return composed_functions.put_einsum(builder, unit, call, dtypes)
+        return composed_functions.add_einsum(builder, unit, call, dtypes)
     first: Argument = next(iter((*call.args, *call.kwargs.values())), None)
-    composed = composed_functions.put_composed(builder, unit, first, dtypes.of(first))
+    composed = composed_functions.add_composed(builder, unit, first, dtypes.of(first))
     if composed is not None:
         return composed
     row = called_class(unit).row

@@ -320,7 +320,7 @@ def add_operations(
     :raises UnsupportedOperationError: if no operations compute it
     """
     if unit.class_name == SLICING:
-        return _building.put_keras3_slicing(builder, call)
+        return _building.add_keras3_slicing(builder, call)
     function = str(unit.config.get("function"))
     compose = COMPOSED.get(function)
     if compose is not None:
