@@ -98,7 +98,8 @@ class LoadedModel:
 
     def _executed_code(self) -> tuple[str, ...]:
         """
-        Return a clause for each layer with code in the file that runs when the model is loaded.
+        Return a clause for each layer with code in the file that runs when the model is loaded, or
+        with a reference to a harmful function.
 
         The search is slow. It runs only if a verdict is unknown, because such code always makes one
         unknown.
@@ -110,7 +111,7 @@ class LoadedModel:
         return tuple(
             f"{self.layers[hazard.site].path} {hazard.what}"
             for hazard in self.hazards
-            if hazard.harm is Harm.CODE and hazard.site is not None
+            if hazard.harm in {Harm.CODE, Harm.NAMED} and hazard.site is not None
         )
 
     @cached_property

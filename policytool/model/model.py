@@ -335,7 +335,10 @@ class Model:
     """The verdict of each release on the file."""
 
     executed_code: tuple[str, ...] = ()
-    """A clause for each layer with code in the file that runs when the model is loaded."""
+    """
+    A clause for each layer with code in the file that runs when the model is loaded, or with a
+    reference to a harmful function.
+    """
 
     @property
     def summary(self) -> Summary:

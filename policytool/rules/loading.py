@@ -204,10 +204,17 @@ def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Findin
             )
 
 
+def _runs_code(case: RuleInput) -> bool:
+    """Return whether the model runs code from the file when it is loaded."""
+    return bool(case.model.executed_code) or any(case.observations("pickled-weights"))
+
+
 def _fallback_advice(case: RuleInput, cause: Cause) -> str:
     """Return advice on a failure that migrate cannot fix by a conversion."""
     if case.loaded is None:
         return _WITHOUT_CONFIG.get(case.document.format, _REBUILD)
+    if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
+        return f"if you trust its author, {_REBUILD}"
     return _OBSTACLE_ADVICE.get(cause.kind, _REBUILD)
 
 

@@ -95,6 +95,16 @@ def check_effect(text: str) -> None:
     assert not ("verified: " in plain and "no measurement covers" in plain), plain
 
 
+def check_advice(text: str) -> None:
+    """Make sure that the advice of findings and the printed commands do not contradict."""
+    plain = re.sub(r"\s+", " ", text)
+    has_fix = re.search(r" fix(?: for [^(]*)? \(", plain) is not None
+    assert not (has_fix and "copy the file again" in plain), plain
+    assert not ("fixable with --fix" in plain and "copy the file again" in plain), plain
+    if "PT601 error" in plain:
+        assert not re.search(r"(?<!trust its author, )load the model in the release", plain), plain
+
+
 def check_values(values: Any, verdicts: Iterable[Verdict]) -> None:  # JSON
     """Make sure that JSON has the outcome and the reason of each verdict."""
     expected = {verdict.loader: verdict for verdict in verdicts}
@@ -172,6 +182,7 @@ def check_file(found: Input) -> None:
         check_audit(audited, model, options.targets[0])
         text = rendered(FINDING_REPORTERS, "table", Audit(audited=(audited,)))
         check_text(text)
+        check_advice(text)
         if len(audited.commands) == 1:
             check_effect(text)
     for name in (None, *TARGETS):
