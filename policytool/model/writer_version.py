@@ -110,8 +110,8 @@ class ConfigTraits:
     behind_models: set[str] = field(default_factory=set)
     """Class names of layers in a Sequential that use the output of a functional model."""
 
-    distributed_models: bool = False
-    """Whether a TimeDistributed wraps a Sequential."""
+    distributed_models: set[str] = field(default_factory=set)
+    """The classes of models that a TimeDistributed wraps."""
 
     distributed_lists: bool = False
     """Whether a TimeDistributed wraps a model with a list of outputs."""
@@ -307,8 +307,8 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
 
 def _note_distributed(layer: Json, traits: ConfigTraits) -> None:
     name = keras_objects.class_of(layer)
-    traits.distributed_models |= name == "Sequential"
     if isinstance(layer, dict) and name in inbound_nodes.MODELS:
+        traits.distributed_models.add(name)
         traits.distributed_lists |= inbound_nodes.lists_outputs(layer)
 
 

@@ -664,7 +664,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "json keras",
         "keras3.0 to keras3.3",
         "TimeDistributed cannot determine the output shape of a Sequential model",
-        lambda evidence: evidence.traits.distributed_models,
+        lambda evidence: (
+            "Sequential" in evidence.traits.distributed_models and not evidence.is_keras3
+        ),
+    ),
+    # Measured in Keras 3.0 and 3.3, which write such a model only in a Sequential, and load that
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.3",
+        "TimeDistributed cannot determine the output shape of a model",
+        lambda evidence: (
+            bool(evidence.traits.distributed_models)
+            and evidence.is_keras3
+            and not evidence.is_written_in("keras3.0 to keras3.3")
+        ),
     ),
     _row(
         Obstacle.MODEL,
