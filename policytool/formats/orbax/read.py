@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,7 @@ from policytool.formats.document import (
 )
 from policytool.formats.orbax import values
 from policytool.support import limits, steps
+from policytool.support.errors import short
 from policytool.support.files import opening
 from policytool.support.files.remote_path import RemotePath
 from policytool.support.text import jsontext
@@ -330,7 +332,7 @@ def _entries(step: Step, metadata: dict[str, Json]) -> Iterator[_Entry]:
         if keys[0] not in _COLLECTIONS:
             raise probe.failure(
                 "orbax-not-keras",
-                f"is an Orbax checkpoint of another program: its tree contains {keys[0]!r}; "
+                f"is an Orbax checkpoint of another program: its tree contains {short(keys[0])!r}; "
                 "expected a checkpoint of keras.callbacks.OrbaxCheckpoint",
             )
         keys_met.add(keys)
@@ -350,11 +352,20 @@ def _keys(entry: Json) -> tuple[tuple[str, ...], bool]:
     keys = [
         key
         for item in listed
-        if isinstance(item, dict) and isinstance(key := item.get("key"), str) and key
+        if isinstance(item, dict) and isinstance(key := item.get("key"), str) and _is_name(key)
     ]
     if len(keys) != len(listed):
         return (), False
     return tuple(keys), described.get("skip_deserialize") is not True
+
+
+def _is_name(key: str) -> bool:
+    """Return whether a key is not empty, and can be written in UTF-8, as TensorStore needs it."""
+    return bool(key) and _SURROGATE.search(key) is None
+
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""A character that JSON can contain and UTF-8 cannot."""
 
 
 def _shape(probe: Probe, entry: Json) -> tuple[int, ...] | None:

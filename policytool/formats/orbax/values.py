@@ -23,7 +23,7 @@ from policytool.formats.document import BLOCK, ValuesError
 from policytool.releases import dtypes
 from policytool.releases.keras_objects import USUAL_VARIABLES
 from policytool.support import limits, steps
-from policytool.support.errors import ModelFileError
+from policytool.support.errors import ModelFileError, short
 from policytool.support.files.remote_path import RemotePath
 from policytool.support.processes import pool
 
@@ -156,7 +156,7 @@ class ArrayReader:
         """
         answer = self._ask({"method": "read", "name": name, "start": start, "stop": stop})
         if "error" in answer:
-            raise StoreError(f"its values cannot be read ({answer['error']})")
+            raise StoreError(f"its values cannot be read ({short(answer['error'])})")
         return base64.b64decode(answer["values"])
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -178,12 +178,12 @@ class ArrayReader:
 
 def _description(name: str, answer: dict[str, Any]) -> ArrayDescription:
     if "error" in answer:
-        raise StoreError(f"{name} cannot be opened ({answer['error']})")
+        raise StoreError(f"{short(name)} cannot be opened ({short(answer['error'])})")
     description = ArrayDescription(
         dtype=answer["dtype"], shape=tuple(answer["shape"]), chunk=tuple(answer["chunk"])
     )
     if description.dtype not in dtypes.NAMES:
-        raise StoreError(f"{name} has the unknown dtype {description.dtype}")
+        raise StoreError(f"{short(name)} has the unknown dtype {description.dtype}")
     return description
 
 

@@ -293,6 +293,24 @@ HOSTILE: Final[dict[str, tuple[str, Callable[[Path], object]]]] = {
             ),
         ),
     ),
+    "a name that is not UTF-8": (
+        METADATA,
+        lambda path: edited(
+            path,
+            lambda value: value["tree_metadata"].update(x=_entry("trainable_variables/\udcff")),
+        ),
+    ),
+    "a name of many parts": (
+        METADATA,
+        lambda path: edited(
+            path,
+            lambda value: value["tree_metadata"].update(
+                x=_entry("trainable_variables" + "/a" * 100_000)
+            ),
+        ),
+    ),
+    "a step of another directory": ("1", _replace_with_link),
+    "an unfinished newest step": ("2", lambda path: path.mkdir()),
     "a variable twice": (
         METADATA,
         lambda path: edited(
@@ -341,8 +359,19 @@ def test_damaged_checkpoints_are_errors_with_a_sentence(what: str, whole: Path) 
     ended = run("inspect", whole)
     assert ended.code == 3, ended.out
     assert len(ended.err.splitlines()) <= 4
+    assert len(ended.err) < 2_000
     assert "Traceback" not in ended.err
     assert "TensorStore was terminated" not in ended.err
+
+
+@needs_tensorstore
+@pytest.mark.parametrize("number", ["9" * 60, "9" * 200])
+def test_steps_have_numbers_of_any_size(number: str, whole: Path) -> None:
+    """The largest number is the newest step."""
+    shutil.copytree(whole / "1", whole / number)
+    ended = run("inspect", whole, "--format", "json")
+    assert ended.code == 0, ended.err
+    assert number in ended.out
 
 
 @needs_tensorstore
