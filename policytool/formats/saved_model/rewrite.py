@@ -182,10 +182,10 @@ def _texts(data: memoryview, file: str) -> Mapping[str, str]:
 
 def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
     """Return the splices that replace the edited metadata in a file."""
-    places = _places(data, file)
+    place_by_part = _places(data, file)
     new = edit_texts(_texts(data, file), edits)
     changes = protobuf_splice.splices(
-        {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
+        {place_by_part[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
     )
     if excess := limits.PROTO_BYTES.exceeded_message(
         len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)

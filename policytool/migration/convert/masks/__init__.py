@@ -389,8 +389,8 @@ def input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Referen
     """Return the tensors of a call whose masks may affect it."""
     facts = layer_facts(unit.class_name)
     if facts.makes_projections and not unit.custom:
-        named = [arguments.get(name) for name in ATTENTION_INPUTS]
-        return [tensor for tensor in named if isinstance(tensor, Reference)]
+        operands = [arguments.get(name) for name in ATTENTION_INPUTS]
+        return [tensor for tensor in operands if isinstance(tensor, Reference)]
     first_tensors = list(tensors(next(iter(arguments.values()), None)))
     return first_tensors[:1] if facts.takes_states and not unit.custom else first_tensors
 

@@ -321,8 +321,8 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
     )
     if not has_mask_argument or None in mask_by_place.values():
         unwanted = [place for place, _ in present - needed] if needed < present else []
-        places = [int(place) for place in unwanted if int(place) < len(inputs)]
-        return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
+        positions = [int(place) for place in unwanted if int(place) < len(inputs)]
+        return _copy_tensors(unit, call, {inputs[place] for place in positions}, builder)
     tensors_with_masks = None if layer_facts(unit.class_name).takes_states else first
     return _with_mask(call, mask_by_place, tensors_with_masks)
 
