@@ -372,7 +372,7 @@ def _move_elements(
         return _padded(first, _by_axis(layer, layer.padding, entry["rank"] - 2, first.ndim))
     if move_name == "cut":
         return _cropped(first, _by_axis(layer, layer.cropping, entry["rank"] - 2, first.ndim))
-    return first  # of another shape where this is not so
+    return first  # unchanged; the caller rejects it if the output has another shape
 
 
 def _by_axis(layer: Any, ends: Any, dimensions: int, rank: int) -> list[tuple[int, int]]:

@@ -266,7 +266,10 @@ class MaskOperations:
         return self._table.mask(MaskOp.NONZERO, self.tensor(source), value, *cast)
 
     def _ones(self, reference: Reference) -> Mask | None:
-        """Return ones for ``x == 0 or x != 0``, which :class:`MaskBuilder` writes."""
+        """
+        Return a mask without masked steps if an operation computes ``x == 0 or x != 0``, which is
+        how :class:`MaskBuilder` writes such a mask; otherwise None.
+        """
         unit = self._operation(reference.layer)
         comparisons = [
             self._operation(operand.layer)

@@ -196,7 +196,11 @@ class MaskBuilder:
     def _add_nonzero(
         self, tensor: Reference, others: list[Mask | ScopedTensor | str | float | None], user: Unit
     ) -> Reference:
-        """Add the comparison of a tensor with the value that marks masked steps."""
+        """
+        Add the comparison of a tensor with the value that marks masked steps.
+
+        :param others: the value, 0 if it is not a float, and the dtype of a preceding cast, if any
+        """
         value, *dtype = others
         if dtype:
             tensor = self.operation(CAST, user, (tensor,), _CORE, dtype=str(dtype[0]))
