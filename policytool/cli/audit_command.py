@@ -312,9 +312,9 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
         notes.append("--fix and --diff read all models, so --cache has no effect")
         cache = None
     messages.notes(notes, verbose=terminal.verbose)
-    kept = fleets.open_cache(cache)
+    cached_results = fleets.open_cache(cache)
     return _Run(
-        fleet=Fleet(command="audit", terminal=terminal, every=every, cache=kept),
+        fleet=Fleet(command="audit", terminal=terminal, every=every, cache=cached_results),
         terminal=terminal,
         question=question,
         baseline=baseline,
@@ -340,8 +340,8 @@ def _inputs(terminal: AuditCommandLine, paths: tuple[str, ...]) -> list[Input]:
     every = options.expand_inputs(paths, remote=not (terminal.fix or terminal.diff))
     baseline, written = terminal.baseline, terminal.write_baseline
     if written is not None:
-        named = options.named_files(every)
-        options.check_place(f"--write-baseline {written}", written, named)
+        named_files = options.named_files(every)
+        options.check_place(f"--write-baseline {written}", written, named_files)
     files = [file for file in (baseline, written) if file is not None]
     options.check(terminal.report_files, every, files)
     if terminal.skip_unrecognized:  # named files count as those found in directories
@@ -410,8 +410,8 @@ def _print_lines(run: _Run) -> int:
     ) as lines:
         results = run.fleet.results(auditing.TASK, run.question)
         stream = print_results(lines, results, run.question, known, tally)
-        kept = auditing.collect(result for result in stream if files)
-        audit, shows_suppressed = _with_question(kept, run.question), bool(terminal.verbose)
+        collected = auditing.collect(result for result in stream if files)
+        audit, shows_suppressed = _with_question(collected, run.question), bool(terminal.verbose)
         unwritten = options.write_reports(files, _REPORTERS, audit, suppressed=shows_suppressed)
         options.print_errors((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)

@@ -130,8 +130,8 @@ def _check_files(
     files = (request.inputs, arguments.labels, arguments.compare_to, request.weights)
     needed = [path for path in files if isinstance(path, Path)]
     if request.save_inputs is not None:
-        named = options.named_files(paths)
-        options.check_place("--save-inputs", request.save_inputs, [*named, *needed])
+        named_files = options.named_files(paths)
+        options.check_place("--save-inputs", request.save_inputs, [*named_files, *needed])
         needed.append(request.save_inputs)
     options.check(terminal.report_files, paths, needed)
 
@@ -141,8 +141,8 @@ def _paths(model: str | None, other: str | None, planned: Options) -> list[Input
     Return the model, and the second model if there is one. A directory stands for the only model in
     it; without a path, the working directory is used.
     """
-    named = [[path] for path in (model, other) if path is not None] or [[]]
-    groups = [only_model(list(discovery.inputs(paths)), planned) for paths in named]
+    path_lists = [[path] for path in (model, other) if path is not None] or [[]]
+    groups = [only_model(list(discovery.inputs(paths)), planned) for paths in path_lists]
     return [source for sources in groups for source in sources] if all(groups) else []
 
 

@@ -163,8 +163,8 @@ def _print_lines(
 
     names = task.names(fleet.every)
     with LinesReport("inspect", names, codec.encode(selection), terminal.shard) as lines:
-        kept = inspection.collect(result for result in printed(lines) if terminal.report_files)
-        selected = inspection.select(kept, selection)
+        collected = inspection.collect(result for result in printed(lines) if terminal.report_files)
+        selected = inspection.select(collected, selection)
         unwritten = options.write_reports(
             terminal.report_files, _REPORTERS, selected, variables=terminal.variables
         )

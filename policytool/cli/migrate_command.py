@@ -179,8 +179,8 @@ def _work_of_models(
         several=len(every) > 1,
         weights=as_path(arguments.weights),
     )
-    shown = track(results, len(part), "migrate", verbose=terminal.verbose)
-    return _Work(every, task.names(every), shown)
+    tracked_results = track(results, len(part), "migrate", verbose=terminal.verbose)
+    return _Work(every, task.names(every), tracked_results)
 
 
 def _work_of_plans(
@@ -259,8 +259,8 @@ def _print_lines(work: _Work, request: Sequence[object], terminal: MigrateComman
             yield result
 
     with lines:
-        kept, _ = _collect(result for result in write_and_print() if terminal.report_files)
-        unwritten = options.write_reports(terminal.report_files, PLAN_REPORTERS, kept)
+        collected, _ = _collect(result for result in write_and_print() if terminal.report_files)
+        unwritten = options.write_reports(terminal.report_files, PLAN_REPORTERS, collected)
         options.print_errors((), unwritten)
         counts = lines.counts
         statuses = {status: counts[_count_name(status)] for status in Status}

@@ -256,10 +256,10 @@ def _check_directory(option: str, path: Path, needed: Sequence[Path]) -> None:
     :raises ReportError: if it is a file, or if its parent directory does not exist.
     """
     real = os.path.realpath(path)
-    places = [os.path.realpath(other) for other in needed]
-    if _is_model(path) or real in places:
+    needed_paths = [os.path.realpath(other) for other in needed]
+    if _is_model(path) or real in needed_paths:
         raise UsageError(f"{option} would write into a model; specify another directory")
-    if any(os.path.dirname(place) == real and _PAGE.search(place) for place in places):  # noqa: PTH120  # of texts
+    if any(os.path.dirname(place) == real and _PAGE.search(place) for place in needed_paths):  # noqa: PTH120  # of texts
         raise UsageError(
             f"{option} would replace a file that this command reads or writes; specify another "
             "directory"

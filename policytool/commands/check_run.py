@@ -120,9 +120,11 @@ def _metric_job(task_metric: MetricOptions) -> dict[str, Any]:
 
 def _module_path(options: CheckOptions, tools: TensorFlowTools) -> list[str]:
     """Return the directories in which the child finds the user's modules."""
-    named = [options.inputs, options.metric.metric if options.metric is not None else None]
+    functions = [options.inputs, options.metric.metric if options.metric is not None else None]
     directories = (
-        [str(Path.cwd())] if any(isinstance(candidate, UserFunction) for candidate in named) else []
+        [str(Path.cwd())]
+        if any(isinstance(candidate, UserFunction) for candidate in functions)
+        else []
     )
     return [*dict.fromkeys([*tools.path, *directories])]
 

@@ -170,7 +170,7 @@ def touched_paths(
     if not destination.write:
         return frozenset()
     resolved = _real(source)
-    places: set[AnyPath] = set()
+    paths: set[AnyPath] = set()
     for container in (None, *CONTAINERS):  # the container is known only after the file is read
         target = _target_or_none(source, suffix, destination, several=several, container=container)
         if target is not None:
@@ -183,8 +183,8 @@ def touched_paths(
                 if place.parent != resolved.parent
                 else set()
             )
-            places |= {resolved, place, backup_place, *shards}
-    return frozenset(places)
+            paths |= {resolved, place, backup_place, *shards}
+    return frozenset(paths)
 
 
 def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Destination) -> None:

@@ -398,17 +398,17 @@ class _Planner:
         output = target_of(
             self._source, attempt.suffix, destination, several=False, container=container
         )
-        named: tuple[str, ...] = ()
+        output_arguments: tuple[str, ...] = ()
         if self._is_read_only and attempt.output is None:
             output = Path(output.name)
-            named = ("-o", output.name)
+            output_arguments = ("-o", output.name)
         return _Outcome(
             attempt=attempt,
             effect=attempt.effect(preview.plan),
             left=self._remaining_findings(preview, attempt),
             required=self._required,
             exists=opening.is_taken(output),
-            output=named,
+            output=output_arguments,
         )
 
     def _remaining_findings(self, preview: Preview, attempt: _Attempt) -> tuple[Finding, ...]:

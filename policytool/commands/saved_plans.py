@@ -174,14 +174,14 @@ def plans_with_paths(plans: tuple[Plan, ...], paths: tuple[str, ...]) -> list[Sa
         return [SavedPlan(plan=plan, path=remote_path.from_text(plan.path)) for plan in plans]
     if len(plans) == 1 and len(paths) == 1:
         return [SavedPlan(plan=plans[0], path=remote_path.from_text(paths[0]))]
-    named = {plan.path: plan for plan in plans}
-    missing = [path for path in paths if path not in named]
+    plan_by_path = {plan.path: plan for plan in plans}
+    missing = [path for path in paths if path not in plan_by_path]
     if missing:
         raise UsageError(
             f"the saved plan does not cover {missing[0]}; it covers "
-            f"{', '.join(list(named)[:5]) or 'no file'}"
+            f"{', '.join(list(plan_by_path)[:5]) or 'no file'}"
         )
-    return [SavedPlan(plan=named[path], path=remote_path.from_text(path)) for path in paths]
+    return [SavedPlan(plan=plan_by_path[path], path=remote_path.from_text(path)) for path in paths]
 
 
 def _check(document: Document, plan: Plan) -> None:

@@ -357,7 +357,7 @@ class _ModelComparison:
         reason = self._no_variables() or (
             None if listed else "the other file does not list this layer"
         )
-        path, named = compared.layer.path, _named_variables(compared) if listed else []
+        path, own_variables = compared.layer.path, _named_variables(compared) if listed else []
         is_in_a = side is Presence.A
         return LayerPair(
             a=path if is_in_a else None,
@@ -365,7 +365,7 @@ class _ModelComparison:
             class_name=compared.layer.class_name,
             listed=listed,
             variables=variables.one_sided(
-                named if is_in_a else (), () if is_in_a else named, reason
+                own_variables if is_in_a else (), () if is_in_a else own_variables, reason
             ),
         )
 
@@ -432,11 +432,11 @@ class _ModelComparison:
             ]
             indices_b = sorted(self._pairs.of_a[index] for index in indices_a)
             rank = {index: place for place, index in enumerate(indices_b)}
-            places = [rank[self._pairs.of_a[index]] for index in indices_a]
+            positions_in_b = [rank[self._pairs.of_a[index]] for index in indices_a]
             moved_positions.update(
                 {
-                    indices_a[position]: (position + 1, places[position] + 1)
-                    for position in out_of_order(places)
+                    indices_a[position]: (position + 1, positions_in_b[position] + 1)
+                    for position in out_of_order(positions_in_b)
                 }
             )
         return moved_positions

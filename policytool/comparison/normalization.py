@@ -377,17 +377,17 @@ def _initialiser(class_name: str, config: Json) -> tuple[str, Json]:
     if class_name != "VarianceScaling":
         return class_name, other_entries
     scaling = tuple(other_entries.get(key) for key in ("scale", "mode", "distribution"))
-    named = next((name for known, name in _SCALINGS.items() if known == scaling), None)
+    name = next((name for known, name in _SCALINGS.items() if known == scaling), None)
     return (
         (
-            named,
+            name,
             {
                 key: item
                 for key, item in other_entries.items()
                 if key not in {"scale", "mode", "distribution"}
             },
         )
-        if named
+        if name
         else (class_name, other_entries)
     )
 

@@ -227,7 +227,7 @@ class _Pairing:
         return subject.layers[index].layer.name, self._kind(subject, index)
 
 
-def out_of_order(places: Sequence[int]) -> frozenset[int]:
+def out_of_order(positions: Sequence[int]) -> frozenset[int]:
     """
     Return the positions of a permutation whose elements moved: the elements that are not part of
     all longest increasing subsequences.
@@ -236,23 +236,23 @@ def out_of_order(places: Sequence[int]) -> frozenset[int]:
     permutation.
     """
     ahead, behind = (
-        _increasing_lengths(places),
-        _increasing_lengths([-place for place in reversed(places)])[::-1],
+        _increasing_lengths(positions),
+        _increasing_lengths([-place for place in reversed(positions)])[::-1],
     )
     longest = max(ahead, default=0)
     unmoved = [
         position
-        for position in range(len(places))
+        for position in range(len(positions))
         if ahead[position] + behind[position] == longest + 1
     ]
     at_length: dict[int, int] = defaultdict(int)
     for position in unmoved:
         at_length[ahead[position]] += 1
-    kept = {position for position in unmoved if at_length[ahead[position]] == 1}
-    return frozenset(range(len(places))) - kept
+    in_order = {position for position in unmoved if at_length[ahead[position]] == 1}
+    return frozenset(range(len(positions))) - in_order
 
 
-def _increasing_lengths(places: Sequence[int]) -> list[int]:
+def _increasing_lengths(positions: Sequence[int]) -> list[int]:
     """
     Return, for each element, the length of the longest increasing subsequence that ends with it.
     """
@@ -260,7 +260,7 @@ def _increasing_lengths(places: Sequence[int]) -> list[int]:
 
     ends: list[int] = []
     lengths = []
-    for place in places:
+    for place in positions:
         position = bisect_left(ends, place)
         ends[position : position + 1] = [place]
         lengths.append(position + 1)

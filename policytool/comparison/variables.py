@@ -170,13 +170,14 @@ def _match_variables(
     ]
 
 
-def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[Named]:
+def _in_layer_order(variables: Sequence[Named], values: Stored | None) -> Sequence[Named]:
     """Return variables in the order in which their layer created them, if the file stores it."""
     if values is None:
-        return named
-    by_tensor = group_pairs((variable[1], variable) for variable in named)
+        return variables
+    by_tensor = group_pairs((variable[1], variable) for variable in variables)
     return [
-        by_tensor[tensor].pop(0) for tensor in values.in_order(tuple(tensor for _, tensor in named))
+        by_tensor[tensor].pop(0)
+        for tensor in values.in_order(tuple(tensor for _, tensor in variables))
     ]
 
 

@@ -202,7 +202,7 @@ def _has_directory(read: PositionedRead, end: int, record: bytes) -> bool:
     size of the directory, or from its stored offset.
     """
     _, length, offset, _ = _END.unpack(record)
-    places = [end - length, offset]
+    offsets = [end - length, offset]
     locator = read(_END64_LOCATOR.size, max(0, end - _END64_LOCATOR.size))
     if locator.startswith(_END64_LOCATOR_SIGNATURE):
         before = end - _END64_LOCATOR.size - _END64.size
@@ -210,10 +210,10 @@ def _has_directory(read: PositionedRead, end: int, record: bytes) -> bool:
             record64 = read(_END64.size, place) if 0 <= place < end else b""
             if len(record64) == _END64.size and record64.startswith(_END64_SIGNATURE):
                 _, length64, offset64 = _END64.unpack(record64)
-                places += [place - length64, offset64]
+                offsets += [place - length64, offset64]
     return any(
         read(len(_ENTRY_SIGNATURE), place) == _ENTRY_SIGNATURE
-        for place in places
+        for place in offsets
         if 0 <= place < end
     )
 

@@ -422,17 +422,17 @@ def check_output(source: Path, target: Path, display_path: str, *, overwrite: bo
 
 def _free_backup(place: OutputPlace, options: WriteOptions) -> Path:
     """Return the path of the backup."""
-    kept = place.target.with_name(place.target.name + atomic.ASIDE)
+    backup = place.target.with_name(place.target.name + atomic.ASIDE)
     if (
-        opening.find_status(kept) is not None
+        opening.find_status(backup) is not None
         and not options.overwrite
-        and not atomic.same_file(kept, place.target)
+        and not atomic.same_file(backup, place.target)
     ):  # the backup of an interrupted run is the original
         raise WriteError(
             "target-exists",
-            f"its backup {kept.name} already exists; remove it, or keep no backup",
+            f"its backup {backup.name} already exists; remove it, or keep no backup",
         )
-    return kept
+    return backup
 
 
 def _check_target(place: OutputPlace, *, overwrite: bool, directory: bool) -> None:

@@ -65,9 +65,9 @@ def custom_names(config: Mapping[str, object]) -> Iterator[str]:
                 if name not in _built_in()["activations"] and name not in builtin_classes()
             )
         elif known_arguments.kind_of(key) is not None:
-            named = keras_objects.class_of(value) if isinstance(value, dict) else value
-            if isinstance(named, str) and not _is_built_in_object(named):
-                yield named
+            name = keras_objects.class_of(value) if isinstance(value, dict) else value
+            if isinstance(name, str) and not _is_built_in_object(name):
+                yield name
 
 
 def first_built() -> dict[str, str]:

@@ -294,19 +294,19 @@ def _frozen_sites(sites: Sequence[Site]) -> frozenset[int]:
     return frozenset(frozen)
 
 
-def _trainable_tensors(site: Site, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
+def _trainable_tensors(site: Site, named_tensors: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
     """Return the trainable tensors of one layer."""
     config = site.config or {}
     facts = layer_facts(site.class_name)
-    if facts.keeps_moving_statistics and all(name.isdigit() for name, _ in named):
-        return [tensor for _, tensor in named][
+    if facts.keeps_moving_statistics and all(name.isdigit() for name, _ in named_tensors):
+        return [tensor for _, tensor in named_tensors][
             : (config.get("scale") is not False) + (config.get("center") is not False)
         ]
     if facts.untrained:
         return []
     return [
         tensor
-        for name, tensor in named
+        for name, tensor in named_tensors
         if name not in _STATISTICS and _SEED not in tensor.path and dtypes.is_float(tensor.dtype)
     ]
 

@@ -128,12 +128,12 @@ def layer_tallies(
     names = _Names(placed.sites)
     for trace in document.traces:
         known = _owners_of_scopes(trace, lines)
-        places: dict[Scope, int] = {}
+        index_by_scope: dict[Scope, int] = {}
         tallies: dict[int, Tally] = defaultdict(Tally)
         for op, count in trace.ops:
-            if op.scope not in places:
-                places[op.scope] = names.site(op.scope, known)
-            tallies[places[op.scope]].add(op, count)
+            if op.scope not in index_by_scope:
+                index_by_scope[op.scope] = names.site(op.scope, known)
+            tallies[index_by_scope[op.scope]].add(op, count)
         for index, tally in tallies.items():
             own_tallies[index].merge_entry_point(tally)
     for index, tally in own_tallies.items():

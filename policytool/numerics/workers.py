@@ -391,7 +391,7 @@ def child_environment(scratch: str) -> dict[str, str]:
 
 def environment(own_environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a child, selected from those of this process."""
-    kept = {
+    inherited = {
         name: value
         for name, value in own_environment.items()
         if name in _KEPT or name.startswith(_KEPT_PREFIXES)
@@ -399,12 +399,12 @@ def environment(own_environment: Mapping[str, str]) -> dict[str, str]:
     if own_environment.get(
         "PYTHONPATH"
     ):  # absolute, because the child has a different working directory
-        kept["PYTHONPATH"] = os.pathsep.join(
+        inherited["PYTHONPATH"] = os.pathsep.join(
             str(Path(entry).absolute())
             for entry in own_environment["PYTHONPATH"].split(os.pathsep)
             if entry
         )
-    return {**_QUIET, **kept}
+    return {**_QUIET, **inherited}
 
 
 def interpreter_path(python: str) -> str:

@@ -278,8 +278,8 @@ def call_objections(loader: str, use: OperationUse) -> Iterator[OperationObjecti
 def _argument_names(use: OperationUse, arguments: Iterable[str]) -> set[str]:
     """Return the names of arguments; for arguments by position, the name that some release has."""
     names = max((entry["call"] for entry in _entries(use.module, use.class_name)), key=len)
-    places = {f"#{number}": name for number, name in enumerate(names, 1)}
-    return {places.get(argument, argument) for argument in arguments}
+    name_by_place = {f"#{number}": name for number, name in enumerate(names, 1)}
+    return {name_by_place.get(argument, argument) for argument in arguments}
 
 
 def _objection(use: OperationUse, words: str, names: set[str]) -> OperationObjection:

@@ -355,8 +355,10 @@ def arguments(loader: str, kind: str, class_name: str) -> frozenset[str] | None:
 
 
 def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
-    named = data.read("training_names")[kind]
-    classes: Mapping[str, Mapping[str, str]] = named if kind == SCHEDULES else named["classes"]
+    training_names = data.read("training_names")[kind]
+    classes: Mapping[str, Mapping[str, str]] = (
+        training_names if kind == SCHEDULES else training_names["classes"]
+    )
     return classes
 
 

@@ -238,11 +238,11 @@ class Report(Record[Source]):
 
 def definitions(*types: Type) -> Schema:
     """Return the schemas of the named types within types, by name."""
-    named: dict[str, Type] = {}
+    type_by_name: dict[str, Type] = {}
     for part in _parts(types):
-        if part.name and named.setdefault(part.name, part) is not part:
+        if part.name and type_by_name.setdefault(part.name, part) is not part:
             raise ValueError(f"two types have the name {part.name}")
-    return {name: part.schema() for name, part in named.items()}
+    return {name: part.schema() for name, part in type_by_name.items()}
 
 
 def _parts(types: Iterable[Type]) -> Iterator[Type]:

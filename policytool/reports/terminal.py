@@ -80,14 +80,18 @@ def table_lines(table: Table, view: View) -> list[str]:
         for index, column in enumerate(table.columns)
     ]
     minimum_widths[0] = min(natural[0], max(minimum_widths[0], int(view.width * _LABEL_SHARE)))
-    kept = _fitting_columns(table.columns, order, minimum_widths, view.width - _INDENT)
-    gap = _gap([minimum_widths[index] for index in kept], view.width - _INDENT)
-    room = view.width - _INDENT - gap * (len(kept) - 1)
+    shown_columns = _fitting_columns(table.columns, order, minimum_widths, view.width - _INDENT)
+    gap = _gap([minimum_widths[index] for index in shown_columns], view.width - _INDENT)
+    room = view.width - _INDENT - gap * (len(shown_columns) - 1)
     widths = _fit(
-        [natural[index] for index in kept], [minimum_widths[index] for index in kept], room
+        [natural[index] for index in shown_columns],
+        [minimum_widths[index] for index in shown_columns],
+        room,
     )
-    left_out = [index for index in order if index not in kept and table.columns[index].is_beneath]
-    return _table_lines(table, lines, kept, widths, gap, left_out, view)
+    left_out = [
+        index for index in order if index not in shown_columns and table.columns[index].is_beneath
+    ]
+    return _table_lines(table, lines, shown_columns, widths, gap, left_out, view)
 
 
 def _lines(table: Table, view: View) -> Iterator[_Line]:
@@ -151,13 +155,15 @@ def _fitting_columns(
     columns: Sequence[Column], order: Sequence[int], minimum_widths: Sequence[int], room: int
 ) -> list[int]:
     """Return the displayed columns: the least important are left out until the others fit."""
-    kept = list(order)
+    shown_columns = list(order)
     while True:
-        needed = sum(minimum_widths[index] for index in kept) + _GAPS[0] * (len(kept) - 1)
-        optional = [index for index in kept if columns[index].priority]
+        needed = sum(minimum_widths[index] for index in shown_columns) + _GAPS[0] * (
+            len(shown_columns) - 1
+        )
+        optional = [index for index in shown_columns if columns[index].priority]
         if needed <= room or not optional:
-            return kept
-        kept.remove(
+            return shown_columns
+        shown_columns.remove(
             max(  # what moves below its row is not lost
                 optional,
                 key=lambda index: (columns[index].is_beneath, columns[index].priority, index),
@@ -186,17 +192,17 @@ def _fit(natural: Sequence[int], minimum_widths: Sequence[int], room: int) -> li
 def _table_lines(  # noqa: PLR0917  # what was decided above, step by step
     table: Table,
     lines: Sequence[_Line],
-    kept: Sequence[int],
+    shown_columns: Sequence[int],
     widths: Sequence[int],
     gap: int,
     left_out: Sequence[int],
     view: View,
 ) -> list[str]:
     margin = " " * _INDENT
-    titles = [(view.printable(table.columns[index].title), Tone.TITLE) for index in kept]
+    titles = [(view.printable(table.columns[index].title), Tone.TITLE) for index in shown_columns]
     if _has_marks(table):
         titles[0] = (_MARKS[1] + titles[0][0], Tone.TITLE)
-    rule = view.rule * min(view.width - _INDENT, sum(widths) + gap * (len(kept) - 1))
+    rule = view.rule * min(view.width - _INDENT, sum(widths) + gap * (len(shown_columns) - 1))
     printed_lines = [
         margin + _join_cells(titles, widths, gap, view),
         margin + view.paint(rule, Tone.DIM),
@@ -209,7 +215,7 @@ def _table_lines(  # noqa: PLR0917  # what was decided above, step by step
             printed_lines.append(margin + line.prefix + text)
             continue
         cells = [(label or "", line.tones[0])]
-        for index, width in zip(kept[1:], widths[1:], strict=True):
+        for index, width in zip(shown_columns[1:], widths[1:], strict=True):
             middle = table.columns[index].is_name
             text = shorten(line.texts[index], width, view, middle=middle)
             cells.append((text, line.tones[index]))

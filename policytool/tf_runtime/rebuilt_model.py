@@ -289,13 +289,13 @@ class Lookups:
         Return the vocabulary of a lookup as config entries: its asset file, or its list of words;
         nothing if the config contains the words.
         """
-        layer, named = self.layers[config["name"]], config["vocabulary"]
-        if isinstance(named, str):
-            asset = os.path.join(self.assets, os.path.basename(named))
+        layer, vocabulary = self.layers[config["name"]], config["vocabulary"]
+        if isinstance(vocabulary, str):
+            asset = os.path.join(self.assets, os.path.basename(vocabulary))
             if os.path.isfile(asset) and not os.path.islink(asset):
-                self.files[config["name"]] = named
+                self.files[config["name"]] = vocabulary
                 return {"vocabulary": asset}
-        elif named is not None:
+        elif vocabulary is not None:
             return {}
         words = _vocabulary(layer, config)
         entries: dict[str, Any] = {"vocabulary": words or None}

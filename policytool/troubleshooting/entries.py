@@ -365,14 +365,14 @@ def explain_text(text: str) -> Explanation:
         raise UsageError("the error message is empty; paste a message or a whole traceback")
     all_messages = messages(lines)
     full_text = "\n".join(lines)
-    places = [
+    weighted_messages = [
         _Place(message=message, texts=message.joined_lines(), weight=weight)
         for message, weight in zip(all_messages, _weights(all_messages), strict=True)
     ]
     best = [
         match
         for entry in entries()
-        if (match := _best_match(entry, places, full_text, lines)) is not None
+        if (match := _best_match(entry, weighted_messages, full_text, lines)) is not None
     ]
     best.sort(key=lambda match: (-match.confidence, -match.line))
     return Explanation(matches=tuple(_worth_showing(best))[:MOST])
@@ -401,14 +401,14 @@ def _weights(messages: Sequence[Message]) -> list[float]:
 
 
 def _best_match(
-    entry: Entry, places: Sequence[_Place], full_text: str, lines: Sequence[str]
+    entry: Entry, weighted_messages: Sequence[_Place], full_text: str, lines: Sequence[str]
 ) -> Match | None:
     """Return the match of an entry with the highest confidence; the last of equal matches."""
     best: tuple[float, int] | None = None
     for pattern in entry.patterns:
         hits = [
             (round(pattern.specificity.value * place.weight, 2), line)
-            for place in places
+            for place in weighted_messages
             if (line := _first_line(pattern, place)) is not None
         ]
         if hits and re.search(pattern.needs, full_text):

@@ -14,7 +14,7 @@ from policytool.rules import RULES
 from policytool.support.limits import LIMITS
 from tests.conftest import run
 
-SAID: Final = {
+SENTENCES: Final = {
     "float32": "computes in float32 and stores variables in float32",
     "mixed_float16": "losses are scaled dynamically",
     "mixed_bfloat16": "and casts them before use",
@@ -32,19 +32,19 @@ def test_explain_policies_lists_every_policy() -> None:
     assert set(policy.LISTED) <= set(rows)
 
 
-@pytest.mark.parametrize("name", SAID)
-def test_one_is_explained_with_every_policy_format(name: str) -> None:
-    """A generation that cannot write it says so."""
+@pytest.mark.parametrize("name", SENTENCES)
+def test_a_policy_is_explained_in_the_format_of_each_generation(name: str) -> None:
+    """The text describes the policy and names each generation of Keras."""
     ended = run("explain", name)
     assert ended.code == 0
     text = " ".join(ended.out.split())
-    assert SAID[name] in text
+    assert SENTENCES[name] in text
     assert all(generation.title in text for generation in GENERATIONS)
 
 
-@pytest.mark.parametrize("name", [None, *SAID])
-def test_json_has_the_same(name: str | None) -> None:
-    """Policy formats are shown beside a policy that was named."""
+@pytest.mark.parametrize("name", [None, *SENTENCES])
+def test_json_lists_the_policies(name: str | None) -> None:
+    """The JSON report lists the named policy, or all policies."""
     ended = run("explain", name or "policies", "--format", "json")
     assert ended.code == 0
     result = json.loads(ended.out)["policies"]

@@ -172,8 +172,12 @@ def lacking(tf: Any, concrete: Any, call: Any) -> dict[str, Any]:
     try:
         call()
     except tf.errors.OpError as error:
-        return {"told": result, "none": "No OpKernel" in str(error), "error": str(error)[:300]}
-    return {"told": result, "none": False, "error": None}
+        return {
+            "reported": result,
+            "is_missing": "No OpKernel" in str(error),
+            "error": str(error)[:300],
+        }
+    return {"reported": result, "is_missing": False, "error": None}
 
 
 def graphs(_: None) -> dict[str, Any]:
@@ -263,9 +267,11 @@ def registry(_: None) -> dict[str, Any]:
             answer = lacking(
                 tf, concrete, lambda concrete=concrete, arguments=arguments: concrete(*arguments)
             )
-            if bool(answer["told"]) != answer["none"] or (answer["error"] and not answer["none"]):
+            if bool(answer["reported"]) != answer["is_missing"] or (
+                answer["error"] and not answer["is_missing"]
+            ):
                 differing.append([name, dtype.name, answer])
-            counts["both" if answer["none"] else "neither"] += 1
+            counts["both" if answer["is_missing"] else "neither"] += 1
     return {"counts": counts, "differing": differing}
 
 

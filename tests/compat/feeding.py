@@ -6,7 +6,7 @@ FAMILY is ``keras2`` or ``keras3``. JOBS is a JSON list of ``[model, wanted]``: 
 of a file, or the name of one of MODELS, which are built here alike under both libraries; ``wanted``
 is what a check asks for. RESULTS gets for each a JSON object: ``loaded`` is false where the library
 does not load the file, ``refused`` has the code and the message of a refusal; else there is what
-was told, the specs, and whether every value that was fed is finite.
+was fed, the specs, and whether every value that was fed is finite.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class Child:
         ]
         return {
             "loaded": True,
-            "told": fed.report,
+            "report": fed.report,
             "batch_size": fed.batch_size,
             "specs": [spec.shape.as_list() for spec in nest.flatten(fed.specs)],
             "batches": [

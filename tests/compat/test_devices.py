@@ -161,24 +161,26 @@ def test_missing_kernel_is_detected_in_every_part_of_a_graph(
     compiles.
     """
     result = tried("graphs", None)
-    assert {name for name, one in result.items() if one["none"]} == {
-        name for name, one in result.items() if one["told"]
+    assert {name for name, one in result.items() if one["is_missing"]} == {
+        name for name, one in result.items() if one["reported"]
     }
-    assert {name for name, one in result.items() if not one["told"]} == {"compiled", "wide"}
-    assert all(one["error"] is None for name, one in result.items() if not one["told"])
-    for told in (
-        codec.read(checks.MissingKernel, told) for item in result.values() for told in item["told"]
+    assert {name for name, one in result.items() if not one["reported"]} == {"compiled", "wide"}
+    assert all(one["error"] is None for name, one in result.items() if not one["reported"])
+    for kernel in (
+        codec.read(checks.MissingKernel, kernel)
+        for item in result.values()
+        for kernel in item["reported"]
     ):
-        assert (told.type, told.dtype, told.elsewhere, told.in_float32) == (
+        assert (kernel.type, kernel.dtype, kernel.elsewhere, kernel.in_float32) == (
             "MaxPool3D",
             "float16",
             False,
             True,
         )
-        assert told.layer is not None
-        assert told.op.startswith(told.layer.removeprefix("at "))
-    assert result["loop"]["told"][0]["layer"] == "at while"
-    assert len(result["nested"]["told"]) == 2
+        assert kernel.layer is not None
+        assert kernel.op.startswith(kernel.layer.removeprefix("at "))
+    assert result["loop"]["reported"][0]["layer"] == "at while"
+    assert len(result["nested"]["reported"]) == 2
 
 
 def test_ops_that_fall_back_to_the_cpu_are_reported_separately(
@@ -213,8 +215,8 @@ def test_pooling_layers_run_without_reported_kernels(
     """Reports on live layers agree with their runs, and with the table of kernels in policytool."""
     library = "tf_keras2.21" if family == "keras2" else "keras3.15"
     for name, policy, answer in tried("pools", family):
-        types = tuple(item["type"] for item in answer["told"])
-        assert bool(types) == answer["none"], (name, policy, answer)
+        types = tuple(item["type"] for item in answer["reported"])
+        assert bool(types) == answer["is_missing"], (name, policy, answer)
         assert types == missing(library, name, None, policy, "cpu")
 
 
@@ -241,6 +243,7 @@ def test_models_run_without_reported_kernels(
     wrong = [
         item
         for item in asked
-        if bool(item["told"]) != item["none"] or (item["error"] and not item["none"])
+        if bool(item["reported"]) != item["is_missing"]
+        or (item["error"] and not item["is_missing"])
     ]
     assert not wrong, wrong

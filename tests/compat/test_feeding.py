@@ -114,10 +114,10 @@ WRONG: Final[dict[str, tuple[dict[str, Any], str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What one library made of every job."""
+    """The results of one library for each job."""
 
-    told: Mapping[tuple[str, str], Mapping[str, Any]]
-    """By model, and by what it was asked."""
+    results: Mapping[tuple[str, str], Mapping[str, Any]]
+    """By model, and by the name of the request."""
 
     folder: Path
 
@@ -186,7 +186,7 @@ def asked(
             )
             assert done.returncode == 0, done.stderr.decode()[-3000:]
             actual = dict(zip(jobs, json.loads(results.read_text(encoding="utf-8")), strict=True))
-            found[family] = Answers(told=actual, folder=folder)
+            found[family] = Answers(results=actual, folder=folder)
         return found[family]
 
     return ask
@@ -197,7 +197,7 @@ def test_every_fixture_that_loads_is_fed_and_called(
     asked: Callable[[str], Answers], family: str, count: Callable[..., None]
 ) -> None:
     """All inputs are finite and within range; a call on a CPU fails for ids out of range."""
-    result = asked(family).told
+    result = asked(family).results
     loaded = [path for path in FILES if result[path, "drawn"]["loaded"]]
     wrong = {
         path: result[path, "drawn"].get("refused", "not finite")
@@ -226,8 +226,8 @@ def test_saved_inputs_are_the_same_check(asked: Callable[[str], Answers], family
     answers = asked(family)
     fed = [
         model
-        for (model, what), told in answers.told.items()
-        if what == "drawn" and told.get("finite")
+        for (model, what), result in answers.results.items()
+        if what == "drawn" and result.get("finite")
     ]
     for model in fed:
         first, again = answers.saved(model, "drawn"), answers.saved(model, "again")
@@ -236,11 +236,11 @@ def test_saved_inputs_are_the_same_check(asked: Callable[[str], Answers], family
             first[name].dtype == again[name].dtype and np.array_equal(first[name], again[name])
             for name in first
         ), model
-        one, other = (answers.told[model, what] for what in ("drawn", "again"))
-        assert one["specs"] == other["specs"], model
-        assert other["told"]["kind"] == "given"
-        assert other["told"]["seed"] is None
-        assert one["told"]["batches"] == other["told"]["batches"] == BATCHES
+        drawn_result, repeated = (answers.results[model, what] for what in ("drawn", "again"))
+        assert drawn_result["specs"] == repeated["specs"], model
+        assert repeated["report"]["kind"] == "given"
+        assert repeated["report"]["seed"] is None
+        assert drawn_result["report"]["batches"] == repeated["report"]["batches"] == BATCHES
     assert "half" in fed
 
 
@@ -253,7 +253,7 @@ def test_both_libraries_are_fed_the_same(asked: Callable[[str], Answers], model:
     first, second = (asked(family).saved(model, "drawn") for family in FAMILIES)
     assert sorted(first) == sorted(second)
     assert all(np.array_equal(first[name], second[name]) for name in first)
-    actual = [asked(family).told[model, "drawn"]["told"]["inputs"] for family in FAMILIES]
+    actual = [asked(family).results[model, "drawn"]["report"]["inputs"] for family in FAMILIES]
     assert [{**entry, "how": None} for entry in actual[0]] == [
         {**entry, "how": None} for entry in actual[1]
     ]
@@ -274,7 +274,7 @@ def test_ids_stay_below_the_vocabulary_size_of_each_input(
     assert largest["tokens"] > 2 * 20  # and are not those of the smallest table
     how = {
         entry["name"]: entry["how"]
-        for entry in answers.told["operations", "drawn"]["told"]["inputs"]
+        for entry in answers.results["operations", "drawn"]["report"]["inputs"]
     }
     assert how["whole"] == "IDs below 7, for cast"
     assert all(
@@ -289,7 +289,7 @@ def test_ids_pass_through_floats(asked: Callable[[str], Answers], family: str) -
     fed = answers.saved("scaled", "drawn")
     how = {
         input_value["name"]: input_value["how"]
-        for input_value in answers.told["scaled", "drawn"]["told"]["inputs"]
+        for input_value in answers.results["scaled", "drawn"]["report"]["inputs"]
     }
     assert how["same"] == "IDs below 40, for same_words"
     assert how["through"] == "IDs below 60, for through_words"
@@ -313,7 +313,7 @@ def test_values_have_the_statistics_of_their_normalization_layers(
     fed = answers.saved("learnt", "drawn")
     how = {
         input_value["name"]: input_value["how"]
-        for input_value in answers.told["learnt", "drawn"]["told"]["inputs"]
+        for input_value in answers.results["learnt", "drawn"]["report"]["inputs"]
     }
     text = "normally distributed values with the mean and variance of {}"
     layers = {
@@ -362,7 +362,7 @@ def test_masks_are_recognized_by_the_layer_argument(
     assert len(set(fed["values"].ravel().tolist())) > 9
     ranges = {
         input_value["name"]: input_value["range"]
-        for input_value in answers.told["masked", "drawn"]["told"]["inputs"]
+        for input_value in answers.results["masked", "drawn"]["report"]["inputs"]
     }
     assert ranges == {"values": [-3.0, 3.0], "keep": [0.0, 1.0], "square": [0.0, 1.0]}
 
@@ -411,9 +411,9 @@ def test_open_dimensions_get_the_smallest_size_that_works(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """An image of unknown size has 32 x 32 pixels, and a series has 8 steps."""
-    result = asked(family).told
+    result = asked(family).results
     assert result["wide", "drawn"]["specs"] == [[8, 32, 32, 3]]
-    assert result["nested", "drawn"]["told"]["inputs"][1] == {
+    assert result["nested", "drawn"]["report"]["inputs"][1] == {
         "name": "series",
         "shape": [8, 8, 4],
         "dtype": "float32",
@@ -427,10 +427,10 @@ def test_a_model_with_a_fixed_batch_size_gets_batches_of_this_size(
     asked: Callable[[str], Answers], family: str
 ) -> None:
     """A note names another requested size; a file with an incomplete batch is an error."""
-    result = asked(family).told
+    result = asked(family).results
     assert result["stateful", "drawn"]["batch_size"] == 4
-    assert result["stateful", "drawn"]["told"]["notes"] == []
-    assert result["stateful", "asked"]["told"]["notes"] == [
+    assert result["stateful", "drawn"]["report"]["notes"] == []
+    assert result["stateful", "asked"]["report"]["notes"] == [
         "the model accepts only batch size 4, not 6"
     ]
     assert result["stateful", "six"]["refused"] == [
@@ -445,11 +445,11 @@ def test_given_rows_are_all_fed(asked: Callable[[str], Answers], family: str) ->
     A short batch is the last one, and floats are cast.
     """
     answers = asked(family)
-    result = answers.told["nested", "given"]
+    result = answers.results["nested", "given"]
     assert result["batches"] == [8, 8, 4]
     assert result["specs"] == [[None, 12], [None, 5, 4], [None, 12]]
-    assert result["told"]["notes"] == []
-    assert [entry["how"] for entry in result["told"]["inputs"]] == [
+    assert result["report"]["notes"] == []
+    assert [entry["how"] for entry in result["report"]["inputs"]] == [
         "given, cast from int64",
         "given, cast from float64",
         "given, cast from int64",
@@ -464,7 +464,7 @@ def test_arrays_of_the_user_that_do_not_fit_are_rejected(
     asked: Callable[[str], Answers], family: str, name: str
 ) -> None:
     """The error contains the expected and the actual shape, and the name of the input."""
-    code, message = asked(family).told["nested", name]["refused"]
+    code, message = asked(family).results["nested", name]["refused"]
     assert code == "inputs-file"
     assert WRONG[name][1] in message
 
@@ -479,7 +479,7 @@ def test_inputs_of_subclassed_models_follow_from_built_layers(
     assert fed["ids"].max() < 5
     assert fed["values"].dtype == np.float32
     assert not np.array_equal(fed["values"], np.round(fed["values"]))
-    assert answers.told["unsaid", "drawn"]["refused"][0] == "no-inputs"
+    assert answers.results["unsaid", "drawn"]["refused"][0] == "no-inputs"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -102,8 +102,8 @@ def cause(error: Exception) -> str:
         case RecursionError():
             return "its contents are nested too deeply"
         case OSError():
-            named = f" ({os.fsdecode(error.filename)})" if error.filename is not None else ""
-            return f"{error.strerror or type(error).__name__}{named}"
+            file_words = f" ({os.fsdecode(error.filename)})" if error.filename is not None else ""
+            return f"{error.strerror or type(error).__name__}{file_words}"
     return str(error)
 
 

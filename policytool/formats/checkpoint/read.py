@@ -208,9 +208,9 @@ def _names_from_objects(
     Return the weights in the object graph, under the names of their variables if a name contains a
     layer and is unique; otherwise under their object paths.
     """
-    places = _places(graph)
+    place_by_node = _places(graph)
     attributes_by_key: dict[str, tuple[int, Attribute]] = {}
-    for number in places:
+    for number in place_by_node:
         attributes_by_key.update(
             (attribute.key, (number, attribute))
             for attribute in graph.nodes[number].attributes
@@ -220,19 +220,21 @@ def _names_from_objects(
     return {
         key: tuple(attribute.full_name.split("/"))
         if name_counts[attribute.full_name] == 1 and "/" in attribute.full_name
-        else _path(places, number, attribute)
+        else _path(place_by_node, number, attribute)
         for key, (number, attribute) in attributes_by_key.items()
     }
 
 
-def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tuple[str, ...]:
+def _path(
+    place_by_node: Mapping[int, _Place], number: int, attribute: Attribute
+) -> tuple[str, ...]:
     """
     Return the names on the path to an object, and to an attribute other than its value, such as the
     keys of a lookup table.
     """
     names = [] if attribute.name == VALUE else [attribute.name]
     while number != _ROOT:
-        number, name = places[number]
+        number, name = place_by_node[number]
         names[:0] = name
         check_limit(limits.OBJECT_DEPTH, len(names), "nests objects to a depth of", counting=True)
     return tuple(names) or (attribute.name,)
@@ -249,14 +251,14 @@ def _places(graph: ObjectGraph) -> dict[int, _Place]:
     is_optimizer = [_is_optimizer(node) for node in graph.nodes]
     passed: set[int] = set()
     """Visited objects that are not layers; the weights below them are already queued."""
-    places: dict[int, _Place] = {}
+    place_by_node: dict[int, _Place] = {}
     pending: deque[tuple[int, _Place]] = deque([(_ROOT, (_ROOT, ()))])
     last: deque[tuple[int, _Place]] = deque()
     while pending or last:
         number, place = (pending or last).popleft()
-        if number in places:
+        if number in place_by_node:
             continue
-        places[number] = place
+        place_by_node[number] = place
         steps.spend(1 + len(graph.nodes[number].children), walk="edges of objects")
         for name, child in graph.nodes[number].children:
             if name not in _NOT_LAYERS and not is_optimizer[child]:
@@ -268,7 +270,7 @@ def _places(graph: ObjectGraph) -> dict[int, _Place]:
                     for child_number, inner in graph.nodes[child].children
                     if child_number == _TRAINED
                 )
-    return places
+    return place_by_node
 
 
 def _is_optimizer(node: Trackable) -> bool:

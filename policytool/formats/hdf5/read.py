@@ -115,10 +115,12 @@ def _weight_lists(
     }
     missing: list[str] = []
     for name, path in paths.items():
-        named = [(*path, *text.split("/")) for text in contents.orders.get((*prefix, *path), ())]
-        variables |= set(named)
-        missing += ["/".join(variable) for variable in named if variable not in stored]
-        if not named and path not in single and not _hdf5.has_group(weights, name):
+        weight_paths = [
+            (*path, *text.split("/")) for text in contents.orders.get((*prefix, *path), ())
+        ]
+        variables |= set(weight_paths)
+        missing += ["/".join(variable) for variable in weight_paths if variable not in stored]
+        if not weight_paths and path not in single and not _hdf5.has_group(weights, name):
             missing.append(name)
     return _WeightLists(layers=layers, variables=frozenset(variables), missing=tuple(missing))
 
@@ -162,11 +164,15 @@ def _names(paths: Sequence[str]) -> str:
 
 def stored_state(contents: Contents) -> tuple[Tensor, ...]:
     """Return the optimizer's variables in the order in which Keras restores them."""
-    places = {name: place for place, name in enumerate(contents.orders.get((OPTIMIZER,), ()))}
+    position_by_name = {
+        name: place for place, name in enumerate(contents.orders.get((OPTIMIZER,), ()))
+    }
     return tuple(
         sorted(
             (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER),
-            key=lambda tensor: places.get("/".join(tensor.path[1:]), len(places)),
+            key=lambda tensor: position_by_name.get(
+                "/".join(tensor.path[1:]), len(position_by_name)
+            ),
         )
     )
 

@@ -295,9 +295,9 @@ def _same_chunks_after_user_block(old: h5d.DatasetID, new: h5d.DatasetID) -> boo
     Return whether chunks after a user block are equal, without using their offsets, which HDF5 1.14
     and 2.0 count from different ends of the user block.
     """
-    places = _chunks(old).keys()
-    return places == _chunks(new).keys() and all(
-        old.read_direct_chunk(place) == new.read_direct_chunk(place) for place in places
+    chunk_offsets = _chunks(old).keys()
+    return chunk_offsets == _chunks(new).keys() and all(
+        old.read_direct_chunk(place) == new.read_direct_chunk(place) for place in chunk_offsets
     )
 
 

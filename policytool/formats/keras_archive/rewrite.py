@@ -127,12 +127,12 @@ def plain_extra(info: zipfile.ZipInfo) -> bytes:
     """
     Return a member's extra fields without the sizes of large members, which depend on its offset.
     """
-    kept, remaining = b"", info.extra
+    plain_fields, remaining = b"", info.extra
     while len(remaining) >= _EXTRA.size:
         kind, length = _EXTRA.unpack_from(remaining)
         field, remaining = remaining[: _EXTRA.size + length], remaining[_EXTRA.size + length :]
-        kept += b"" if kind == _ZIP64 else field
-    return kept + remaining
+        plain_fields += b"" if kind == _ZIP64 else field
+    return plain_fields + remaining
 
 
 def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:

@@ -91,17 +91,19 @@ def read(probe: Probe) -> Document:
     probe.check_limit(limits.GRAPHS, len(saved.meta_graphs), "proto-limit", "has")
     observations: list[Observation] = []
     graph = _serving_graph(saved.meta_graphs, observations)
-    parts, places = _metadata(probe, graph.object_graph, observations)
+    parts, part_by_node = _metadata(probe, graph.object_graph, observations)
     definition = _definition(probe, graph)
-    has_keras = any(keras_objects.class_of(parts[place]) is not None for place in places.values())
-    config_part = places.get(0, next(iter(places.values()))) if has_keras else None
+    has_keras = any(
+        keras_objects.class_of(parts[place]) is not None for place in part_by_node.values()
+    )
+    config_part = part_by_node.get(0, next(iter(part_by_node.values()))) if has_keras else None
     if not has_keras and (architecture := _architecture(probe, observations)) is not None:
         parts, config_part = (
             {**parts, ARCHITECTURE: architecture},
             ARCHITECTURE,
         )  # Keras may read the other parts as its own, whatever they contain
     tensors = () if has_keras else tuple(_scoped_tensors(probe, graph, definition, observations))
-    nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
+    nodes = _nodes(graph.object_graph, parts, part_by_node) if has_keras else {}
     restored = (
         _restored_values(probe, graph.object_graph, observations)
         if tensors or any(node.variable for node in nodes.values())
@@ -118,7 +120,7 @@ def read(probe: Probe) -> Document:
         layout=Layout.GRAPH if has_keras else Layout.SCOPES,
         tensors=tensors,
         vocabularies=TableReader(
-            probe, graph, definition, frozenset(_inverting(parts, places))
+            probe, graph, definition, frozenset(_inverting(parts, part_by_node))
         ).vocabularies()
         if has_keras
         else {},
@@ -157,9 +159,9 @@ def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
     return graphs[chosen]
 
 
-def _inverting(parts: Mapping[str, Json], places: Mapping[int, str]) -> Iterator[int]:
+def _inverting(parts: Mapping[str, Json], part_by_node: Mapping[int, str]) -> Iterator[int]:
     """Yield the nodes of lookup layers that map numbers to words."""
-    for index, place in places.items():
+    for index, place in part_by_node.items():
         if keras_objects.arguments_of(parts[place]).get("invert") is True:
             yield index
 
@@ -304,14 +306,14 @@ def _metadata(
     texts = {**in_graph, **in_file}
     size = sum(len(text) for text in texts.values())
     probe.check_limit(limits.JSON_BYTES, size, "json-limit", "has JSON metadata of")
-    places = {index: f"{KERAS if index in in_file else GRAPH}#{index}" for index in texts}
+    part_by_node = {index: f"{KERAS if index in in_file else GRAPH}#{index}" for index in texts}
     parts = {
-        places[index]: parse_json(probe, text, places[index], observations)
+        part_by_node[index]: parse_json(probe, text, part_by_node[index], observations)
         for index, text in texts.items()
     }
     for index, metadata in in_file.items():
         if index in in_graph:
-            keras, place = parts[places[index]], f"{GRAPH}#{index}"
+            keras, place = parts[part_by_node[index]], f"{GRAPH}#{index}"
             if in_graph[index] == metadata:
                 parts[place] = keras
                 continue
@@ -320,7 +322,7 @@ def _metadata(
                 observations.append(_different_metadata(index))
     count = len(graph.nodes)
     observations += [_stray_metadata(index) for index in texts if not 0 <= index < count]
-    return parts, {index: place for index, place in places.items() if 0 <= index < count}
+    return parts, {index: place for index, place in part_by_node.items() if 0 <= index < count}
 
 
 def _different_metadata(index: int) -> Observation:
@@ -352,7 +354,7 @@ def _without_numbers(value: Json) -> Json:
 
 
 def _nodes(
-    graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]
+    graph: Any, parts: Mapping[str, Json], part_by_node: Mapping[int, str]
 ) -> dict[int, ObjectNode]:
     """Return the objects of a graph by number."""
     return {
@@ -364,9 +366,9 @@ def _nodes(
                 for edge in node.children
                 if 0 <= edge.node_id < len(graph.nodes)
             ),
-            part=places.get(index),
+            part=part_by_node.get(index),
             other_part=other
-            if (other := f"{GRAPH}#{index}") in parts and other != places.get(index)
+            if (other := f"{GRAPH}#{index}") in parts and other != part_by_node.get(index)
             else None,
             variable=_variable(index, node.variable) if node.HasField("variable") else None,
         )

@@ -182,10 +182,10 @@ def _texts(data: memoryview, file: str) -> Mapping[str, str]:
 
 def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
     """Return the splices that replace the edited metadata in a file."""
-    places = _places(data, file)
+    place_by_part = _places(data, file)
     new = edit_texts(_texts(data, file), edits)
     changes = protobuf_splice.splices(
-        {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
+        {place_by_part[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
     )
     if excess := limits.PROTO_BYTES.exceeded_message(
         len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
@@ -197,15 +197,18 @@ def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]
 def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
     """Return, for each part, the spans of its metadata and of the fields around it."""
     try:
-        return dict(_in_graph(data) if file == GRAPH else _in_metadata(data))
+        return dict(_spans_in_graph(data) if file == GRAPH else _spans_in_metadata(data))
     except protobuf_splice.WireError as error:
         raise WriteError(
             "not-rewritable", f"{file} is not a protobuf message that can be edited: {error}"
         ) from error
 
 
-def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
-    """Yield the metadata of each object of the first graph, the only graph that Keras reads."""
+def _spans_in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """
+    Yield, for each Keras object of the first graph, its part and the spans of its metadata and of
+    the fields around it. Keras reads only the first graph.
+    """
     graph = next(protobuf_splice.spans(data, _META_GRAPHS), None)
     objects = protobuf_splice.single_span(data, _OBJECT_GRAPH, graph) if graph is not None else None
     if graph is None or objects is None:
@@ -219,8 +222,11 @@ def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
             yield f"{GRAPH}#{index}", (graph, objects, node, user, metadata)
 
 
-def _in_metadata(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
-    """Yield the metadata of each object in ``keras_metadata.pb``."""
+def _spans_in_metadata(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """
+    Yield, for each object in ``keras_metadata.pb``, its part and the spans of its node and of its
+    metadata.
+    """
     numbers = set[int]()
     for node in protobuf_splice.spans(data, _NODES):
         number = 0

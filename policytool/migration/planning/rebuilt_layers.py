@@ -411,8 +411,8 @@ def _initializers(loaded: LoadedModel, index: int, target: Policy) -> Iterator[R
     for key, value in loaded.config(index).items():
         if not _INITIALIZER.fullmatch(key):
             continue
-        named = keras_objects.class_of(value) if isinstance(value, dict) else value
-        initializer = _ALIASES.get(str(named).lower(), str(named))
+        name = keras_objects.class_of(value) if isinstance(value, dict) else value
+        initializer = _ALIASES.get(str(name).lower(), str(name))
         if (
             dtype_support.initializer_failure(
                 loaded.loader, initializer, target.variable_dtype or ""

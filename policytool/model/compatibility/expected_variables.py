@@ -124,7 +124,7 @@ def archive_reason(
     site: Site, variables: LayerVariables, stored_by_path: Mapping[str, Tensor], *, is_lora: bool
 ) -> str | None:
     """Return the reason why a layer cannot be restored from its groups in an archive, or None."""
-    places = group_pairs((place.rpartition("/")[0], place) for place in stored_by_path)
+    paths_by_directory = group_pairs((place.rpartition("/")[0], place) for place in stored_by_path)
     for item in variables.expected:
         tensor = stored_by_path.get(item.place)
         if tensor is None:
@@ -140,7 +140,7 @@ def archive_reason(
     if variables.more == 0 and not _agrees(pairs, keras2=False):
         return _disagreement(site)
     expected_groups = {item.place.rpartition("/")[0] for item in variables.expected}
-    stored = sum(len(places[group]) for group in expected_groups)
+    stored = sum(len(paths_by_directory[group]) for group in expected_groups)
     needed = len(variables.expected) + (variables.more or 0) - (LORA_VARIABLES if is_lora else 0)
     if variables.more is not None and not is_lora and stored != needed:
         return _count_reason(site, needed, stored)

@@ -359,8 +359,9 @@ def _untried_release(origins: Sequence[Release]) -> Iterator[Doubt]:
 
 def _about_bytecode(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
     """
-    Yield the doubts about a Lambda: releases with safe mode load it only without (measured with
-    HDF5 files in Keras 3.0 to 3.15 and tf_keras 2.21, and with archives).
+    Yield the doubts about a Lambda. A release that checks the format for bytecode needs
+    ``safe_mode=False`` to load it (measured with HDF5 files in Keras 3.0 to 3.15 and tf_keras 2.21,
+    and with archives).
     """
     function = group.config.get("function")
     is_name = isinstance(function, str) and group.config.get("function_type") != "lambda"

@@ -549,12 +549,12 @@ class _Comparison:
             variables = whole[index]
             if variables is None:
                 continue
-            found = groups.get(name, [])
+            stored_tensors = groups.get(name, [])
             inner = (index, *self.stored.placed.children[index])
             if keras2 and variables.count and any(self._sites[site].is_model for site in inner):
                 # Keras 2 converts the variables that a model, or a wrapped one, needs
-                found = found[: variables.count]
-            reason = hdf5_reason(self._sites[index], variables, found, keras2=keras2)
+                stored_tensors = stored_tensors[: variables.count]
+            reason = hdf5_reason(self._sites[index], variables, stored_tensors, keras2=keras2)
             if reason is not None:
                 yield _Mismatch(site=self._sites[index], reason=reason)
 

@@ -166,7 +166,7 @@ def with_shared_places(
     :raises LimitError: if the number of paths or their total length exceeds a limit.
     """
     result: list[Site] = []
-    places = characters = 0
+    place_count = characters = 0
     for index, first in enumerate(sites):
         site = (
             replace(first, also_at=tuple(also_at[index]), copies=tuple(copies.get(index, ())))
@@ -174,12 +174,12 @@ def with_shared_places(
             else first
         )
         above = result[site.parent].also_at if site.parent is not None else ()
-        places += 1 + len(site.also_at) + len(above)
+        place_count += 1 + len(site.also_at) + len(above)
         characters += (1 + len(site.also_at) + len(above)) * (
             len(site.names) + sum(map(len, site.names))
         )
         if excess := limits.LAYERS.exceeded_message(
-            places, counting=True
+            place_count, counting=True
         ) or limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
             raise LimitError(f"if every use of a layer is counted, the model has {excess}")
         inherited = tuple((*names, site.name) for names in above)

@@ -363,14 +363,14 @@ def _by_paths(
 ) -> Owned:
     """Assign variables in ``.keras``: to the site with the longest path that is a prefix."""
     owned: Owned = defaultdict(list)
-    places = _storage_paths(document, sites, children)
+    index_by_path = _storage_paths(document, sites, children)
     for tensor in document.tensors or ():
         if tensor.path[0] in NOT_WEIGHTS:
             continue
         end = len(tensor.path)
-        while end and tensor.path[:end] not in places:
+        while end and tensor.path[:end] not in index_by_path:
             end -= 1
-        index = places.get(tensor.path[:end], 0)
+        index = index_by_path.get(tensor.path[:end], 0)
         name = "/".join(part for part in tensor.path[end:] if part != VARS)
         owned[index].append((_variable(tensor, name), tensor))
     return owned
@@ -381,11 +381,11 @@ def _storage_paths(
 ) -> dict[tuple[str, ...], int]:
     """Return the layer of each place in a ``.keras`` archive at which variables can be stored."""
     stored = _stored_names(document)
-    places: dict[tuple[str, ...], int] = {}
+    index_by_path: dict[tuple[str, ...], int] = {}
     pending: list[tuple[int, tuple[str, ...]]] = [(0, ())] if sites else []
     while pending:
         index, path = pending.pop()
-        places[path] = index
+        index_by_path[path] = index
         listed: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for child in children.get(index, ()):
             site = sites[child]
@@ -400,7 +400,7 @@ def _storage_paths(
         for attribute, by_class in listed.items():
             for container in _CONTAINERS if attribute == LAYERS else (attribute,):
                 pending += _members((*path, container), by_class, stored)
-    return places
+    return index_by_path
 
 
 def _stored_names(document: Document) -> dict[tuple[str, ...], set[str]]:

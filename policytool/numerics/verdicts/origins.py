@@ -80,13 +80,15 @@ def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
     """
     if all(call.trace is not None for call in run.calls):
         return run
-    places = {call.place: number for number, call in enumerate(diagnosis.calls)}
-    calls = [call for call in run.calls if call.place in places]
-    number_in_run = {places[call.place]: number for number, call in enumerate(calls)}
+    position_by_place = {call.place: number for number, call in enumerate(diagnosis.calls)}
+    calls = [call for call in run.calls if call.place in position_by_place]
+    number_in_run = {position_by_place[call.place]: number for number, call in enumerate(calls)}
     return replace(
         run,
         calls=tuple(
-            replace(call, trace=_renumbered_trace(diagnosis, call, places, number_in_run))
+            replace(
+                call, trace=_renumbered_trace(diagnosis, call, position_by_place, number_in_run)
+            )
             for call in calls
         ),
     )
@@ -95,11 +97,11 @@ def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
 def _renumbered_trace(
     diagnosis: CheckRun,
     call: LayerCall,
-    places: Mapping[str, int],
+    position_by_place: Mapping[str, int],
     number_in_run: Mapping[int, int],
 ) -> CallTrace | None:
     """Return the trace of a call from a diagnosis, with the numbers of the calls in this run."""
-    trace = diagnosis.calls[places[call.place]].trace
+    trace = diagnosis.calls[position_by_place[call.place]].trace
     if trace is None:
         return None
     return replace(

@@ -341,7 +341,7 @@ def rewrite(changes: GraphRewrite) -> str:
     if changes.unchanged is not None:
         return f"{changes.said}; {changes.unchanged}"
     types = sorted(changes.by_type.items(), key=lambda item: (-item[1], item[0]))
-    named = join_first([f"{count:,} {kind}" for kind, count in types], _TYPES)
+    op_counts_text = join_first([f"{count:,} {kind}" for kind, count in types], _TYPES)
     before = (
         (
             f"; {many(changes.narrow_before, 'op')} used 16 bits before, so the original graph is "
@@ -352,7 +352,7 @@ def rewrite(changes: GraphRewrite) -> str:
     )
     return (
         f"{changes.said}: {changes.ops:,} of {many(changes.total, 'op')} now use 16 bits "
-        f"({named}), {many(changes.casts, 'cast')} added{before}"
+        f"({op_counts_text}), {many(changes.casts, 'cast')} added{before}"
     )
 
 

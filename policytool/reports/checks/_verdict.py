@@ -242,15 +242,15 @@ def unfit_sentence(check: Check) -> str:
     if search is None or not search.is_unfit:
         return ""
     if search.layers:
-        kept = (
+        conclusion = (
             f"in the smallest set found, {len(search.layers):,} of {many(search.choices, 'layer')} "
             f"{'stays' if len(search.layers) == 1 else 'stay'} in float32"
         )
     else:
-        kept = f"no set of float32 layers {'was found' if search.exhausted else 'is enough'}"
+        conclusion = f"no set of float32 layers {'was found' if search.exhausted else 'is enough'}"
     suggestion = f"; {search.policy} does" if search.policy is not None else ""
     policy = check.candidate.policy or "the policy"
-    return f"{policy} does not suit this model ({kept}){suggestion}"
+    return f"{policy} does not suit this model ({conclusion}){suggestion}"
 
 
 def advice(check: Check) -> Iterator[str]:

@@ -297,7 +297,7 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
         follows_policy = change.aspect in {Aspect.COMPUTE, Aspect.VARIABLE} and has_policy
         if everything or not (change.is_format_only or follows_policy):
             aspect_words = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
-            named = (
+            change_name = (
                 f"{aspect_words} {change.key}".strip()
                 if change.key and change.aspect is not Aspect.POLICY
                 else aspect_words
@@ -316,7 +316,7 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
                     for value in (change.a, change.b)
                 )
             yield (
-                Cell(text=f"{FORMAT_ONLY_MARK if change.is_format_only else ''}{named}"),
+                Cell(text=f"{FORMAT_ONLY_MARK if change.is_format_only else ''}{change_name}"),
                 Cell(text=a, is_code=_is_json(a), tone=Tone.DIM),
                 Cell(text=b, is_code=_is_json(b), tone=tone),
             )

@@ -455,9 +455,9 @@ def _layers(model: Model) -> str:
         return f"{layers}, no policy" if total else layers
     if len(counts) == 1:
         return f"{layers}, {counts[0][0]}"
-    named = ", ".join(f"{count} {policy}" for policy, count in counts[:_SHOWN])
+    policy_counts_text = ", ".join(f"{count} {policy}" for policy, count in counts[:_SHOWN])
     further_count = len(counts) - _SHOWN
-    return f"{layers}: {named}" + (
+    return f"{layers}: {policy_counts_text}" + (
         f" and {further_count} more policies" if further_count > 0 else ""
     )
 

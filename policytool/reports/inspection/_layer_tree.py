@@ -189,7 +189,10 @@ def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_TreeEntry]
 
 
 def _block_rows(block: Sequence[_Node], level: int) -> Iterator[_TreeEntry]:
-    """Yield the rows of a block that is shown; its inner blocks may also equal earlier ones."""
+    """
+    Yield the rows of a block that equals no earlier one. Blocks inside it may equal earlier blocks,
+    and then have one row.
+    """
     if len(block) == 1:
         yield _TreeEntry(node=block[0])
     elif _is_run(block):

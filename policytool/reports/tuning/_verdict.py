@@ -169,15 +169,19 @@ def _tolerance_words(tolerances: Tolerances) -> str:
     default_values = [
         tolerance.value for tolerance in tolerances.given if tolerance.pattern is None
     ]
-    named = [tolerance for tolerance in tolerances.given if tolerance.pattern is not None]
-    if not named:
+    tolerances_of_outputs = [
+        tolerance for tolerance in tolerances.given if tolerance.pattern is not None
+    ]
+    if not tolerances_of_outputs:
         allowed = (
             f"at most {figure(default_values[-1])}"
             if default_values
             else "within the default tolerance"
         )
         return f"relative error of each output {allowed}"
-    parts = [f"{figure(tolerance.value)} for {tolerance.pattern}" for tolerance in named]
+    parts = [
+        f"{figure(tolerance.value)} for {tolerance.pattern}" for tolerance in tolerances_of_outputs
+    ]
     others = figure(default_values[-1]) if default_values else "the default tolerance"
     return f"relative error at most {', '.join(parts)}, and {others} for the other outputs"
 

@@ -442,11 +442,11 @@ def _crash(child: Child) -> Crash:
     """Return the failure of a worker that ended."""
     if excess := limits.ANSWER_BYTES.exceeded_message(child.longest_line, counting=True):
         return Crash(code="worker-limit", how=f"returned {excess}")
-    how = child.how_it_ended()
+    ending = child.how_it_ended()
     code = child.process.returncode
     crash = (
         crash_guard.crash(-code)
         if code is not None and code < 0
-        else Crash(code="worker-crashed", how=how)
+        else Crash(code="worker-crashed", how=ending)
     )
     return replace(crash, details=child.messages)

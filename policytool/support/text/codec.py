@@ -58,8 +58,8 @@ def encode(value: object, *, ascii_only: bool = True, nan: bool = True) -> str:
     except ValueError:  # the value contains NaN or an infinity, which is rare
         if nan:
             raise
-    named = _with_names(json.loads(json.dumps(value, default=form)))
-    return json.dumps(named, ensure_ascii=ascii_only, allow_nan=False)
+    strict_value = _with_names(json.loads(json.dumps(value, default=form)))
+    return json.dumps(strict_value, ensure_ascii=ascii_only, allow_nan=False)
 
 
 @cache

@@ -416,8 +416,8 @@ def _product_depth(shapes: list[list[int]], first: bool, second: bool) -> int:  
     Return the size of the dimension that a product reduces, from the operand with a known shape: in
     a loop of TF 1, one has none.
     """
-    places = (-2 if first else -1, -1 if second else -2)
-    return max([shape[place] for shape, place in zip(shapes, places) if shape], default=1)
+    axes = (-2 if first else -1, -1 if second else -2)
+    return max([shape[place] for shape, place in zip(shapes, axes) if shape], default=1)
 
 
 def _along(operation: Any) -> int:

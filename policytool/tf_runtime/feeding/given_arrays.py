@@ -397,9 +397,11 @@ def by_output(labels: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     labels = with_names(labels, names)
     unknown = sorted(set(labels) - set(names))
     if unknown or not labels:
-        named = ", ".join(name or "an array without a name" for name in unknown[:_SHOWN])
+        unknown_names = ", ".join(name or "an array without a name" for name in unknown[:_SHOWN])
         text = "the labels contain {}, but the model has the outputs {}"
-        raise Refused(LABELS_CODE, text.format(named or "no array", ", ".join(names[:_SHOWN])))
+        raise Refused(
+            LABELS_CODE, text.format(unknown_names or "no array", ", ".join(names[:_SHOWN]))
+        )
     flat = [name for name in names if name in labels and not labels[name].shape]
     if flat:
         raise Refused(LABELS_CODE, "the labels of output {} have no rows".format(flat[0]))

@@ -376,9 +376,11 @@ def _symbol(layer: Any) -> str:
 
 def _depth(layer: Any, node: Any) -> int | None:
     """Return the number of classes of a one-hot operation."""
-    arguments, named = call_arguments(node)
+    arguments, keyword_arguments = call_arguments(node)
     depth = getattr(
-        layer, "num_classes", named.get("depth", arguments[1] if len(arguments) > 1 else None)
+        layer,
+        "num_classes",
+        keyword_arguments.get("depth", arguments[1] if len(arguments) > 1 else None),
     )
     return depth if isinstance(depth, int) and depth > 0 else None
 
@@ -412,13 +414,13 @@ def input_statistics(slot: Slot, reached: Sequence[ReachedLayer]) -> Statistics 
             continue
         own_mean, own_spread, elements = statistics
         is_present = elements.ravel() >= 0
-        places, sources = elements.ravel()[is_present], np.flatnonzero(is_present)
-        new = ~known.flat[places]
+        positions, sources = elements.ravel()[is_present], np.flatnonzero(is_present)
+        new = ~known.flat[positions]
         if not new.any():
             continue
-        mean.flat[places[new]] = own_mean.flat[sources[new]]
-        deviations.flat[places[new]] = own_spread.flat[sources[new]]
-        known.flat[places] = True
+        mean.flat[positions[new]] = own_mean.flat[sources[new]]
+        deviations.flat[positions[new]] = own_spread.flat[sources[new]]
+        known.flat[positions] = True
         names.append(str(reached_layer.layer.name))
     return Statistics(mean, deviations, tuple(names)) if names else None
 

@@ -96,8 +96,8 @@ def model_inputs(library: Library, model: Any) -> NestedSlots:
         nested = _slots_of_build(model)
     if isinstance(nested, (list, tuple)) and len(nested) == 1:
         nested = nested[0]  # every Keras takes the tensor itself in its place
-    named = [(path, leaf) for path, leaf in _leaves(nested, ())]
-    slots = [_slot(path, leaf, alone=len(named) == 1) for path, leaf in named]
+    leaves = [(path, leaf) for path, leaf in _leaves(nested, ())]
+    slots = [_slot(path, leaf, alone=len(leaves) == 1) for path, leaf in leaves]
     for position, slot in enumerate(slots):
         if any(slot.name == other.name for other in slots[:position]):
             slot.name = "{}_{}".format(slot.name, position)
@@ -302,8 +302,10 @@ def call_arguments(node: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments of a call, in both generations of Keras."""
     arguments = getattr(node, "arguments", None)
     values = getattr(arguments, "args", None) or getattr(node, "call_args", None) or ()
-    named = getattr(arguments, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
-    return list(values), dict(named)
+    keyword_arguments = (
+        getattr(arguments, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
+    )
+    return list(values), dict(keyword_arguments)
 
 
 def open_as_one(shape: Any) -> tuple[int, ...] | None:
@@ -370,7 +372,7 @@ def _move_elements(
         return _padded(first, _by_axis(layer, layer.padding, entry["rank"] - 2, first.ndim))
     if move_name == "cut":
         return _cropped(first, _by_axis(layer, layer.cropping, entry["rank"] - 2, first.ndim))
-    return first  # of another shape where this is not so
+    return first  # unchanged; the caller rejects it if the output has another shape
 
 
 def _by_axis(layer: Any, ends: Any, dimensions: int, rank: int) -> list[tuple[int, int]]:
@@ -403,8 +405,10 @@ def _key(node: Any) -> tuple[Any, ...]:
 
     :raises TypeError: for an index of the batch, or one that is not a constant.
     """
-    values, named = call_arguments(node)
-    key = named.get("slice_spec", named.get("key", values[1] if len(values) > 1 else None))
+    values, keyword_arguments = call_arguments(node)
+    key = keyword_arguments.get(
+        "slice_spec", keyword_arguments.get("key", values[1] if len(values) > 1 else None)
+    )
     parts = list(key) if isinstance(key, (list, tuple)) else [key]
     index = tuple(
         slice(part.get("start"), part.get("stop"), part.get("step"))

@@ -284,7 +284,7 @@ class TrainingStep:
             id(getattr(variable.raw, "_variable", variable.raw)) for variable in self.variables
         }
         graph = traced.get_concrete_function(*arguments).graph
-        kept = [
+        original_values = [
             (variable, self.library.tf.identity(variable))
             for variable in graph.variables
             if id(variable) not in own_ids
@@ -292,7 +292,7 @@ class TrainingStep:
         try:
             return traced(*arguments)
         finally:
-            for variable, value in kept:
+            for variable, value in original_values:
                 variable.assign(value)
 
     def _outputs(self, inputs: Any) -> Any:

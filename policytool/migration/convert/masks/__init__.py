@@ -266,7 +266,10 @@ class MaskOperations:
         return self._table.mask(MaskOp.NONZERO, self.tensor(source), value, *cast)
 
     def _ones(self, reference: Reference) -> Mask | None:
-        """Return ones for ``x == 0 or x != 0``, which :class:`MaskBuilder` writes."""
+        """
+        Return a mask without masked steps if an operation computes ``x == 0 or x != 0``, which is
+        how :class:`MaskBuilder` writes such a mask; otherwise None.
+        """
         unit = self._operation(reference.layer)
         comparisons = [
             self._operation(operand.layer)
@@ -389,8 +392,8 @@ def input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Referen
     """Return the tensors of a call whose masks may affect it."""
     facts = layer_facts(unit.class_name)
     if facts.makes_projections and not unit.custom:
-        named = [arguments.get(name) for name in ATTENTION_INPUTS]
-        return [tensor for tensor in named if isinstance(tensor, Reference)]
+        operands = [arguments.get(name) for name in ATTENTION_INPUTS]
+        return [tensor for tensor in operands if isinstance(tensor, Reference)]
     first_tensors = list(tensors(next(iter(arguments.values()), None)))
     return first_tensors[:1] if facts.takes_states and not unit.custom else first_tensors
 

@@ -137,13 +137,15 @@ class _Differences:
             return _NOWHERE
         if unit.role is Role.OPERATION and unit.class_name == "Where":
             arguments = self._without_selected(list(arguments.values()))
-        places = {name: _differing_places(value, known) for name, value in arguments.items()}
-        first, *others = places.values() or (_NOWHERE,)
+        differing_by_argument = {
+            name: _differing_places(value, known) for name, value in arguments.items()
+        }
+        first, *others = differing_by_argument.values() or (_NOWHERE,)
         everything = first.union(*others)
         if not everything:
             return _NOWHERE
         if is_attention(unit):
-            return self._attention_outcome(places, used_masks)
+            return self._attention_outcome(differing_by_argument, used_masks)
         facts = layer_facts(unit.class_name)
         if facts.stepwise and not unit.custom:
             return everything
@@ -188,16 +190,24 @@ class _Differences:
         arguments = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
         return unit, next(tensors(arguments), None)
 
-    def _attention_outcome(self, places: Mapping[str, Differing], used_masks: Used) -> Differing:
+    def _attention_outcome(
+        self, differing_by_argument: Mapping[str, Differing], used_masks: Used
+    ) -> Differing:
         """
         Return the steps at which the output of an attention differs: those of its query, or any
         step if it attends to values that differ.
         """
-        values = places.get("value", _NOWHERE) | places.get("key", _NOWHERE)
-        if any(places.get(name) for name in places if name not in {"query", "value", "key"}):
+        values = differing_by_argument.get("value", _NOWHERE) | differing_by_argument.get(
+            "key", _NOWHERE
+        )
+        if any(
+            differing_by_argument.get(name)
+            for name in differing_by_argument
+            if name not in {"query", "value", "key"}
+        ):
             return _ANYWHERE
         columns = {mask for place, mask in used_masks if place == "columns"}
-        differing_queries = places.get("query", _NOWHERE)
+        differing_queries = differing_by_argument.get("query", _NOWHERE)
         if not values:
             return differing_queries
         return (
@@ -246,7 +256,7 @@ def _at_masked_rows(used_masks: Used) -> Differing:
     return frozenset(mask for _, mask in _deciding_rows(used_masks)) or _ANYWHERE
 
 
-def _are_masked(places: Differing, masks: set[Mask]) -> bool:
+def _are_masked(differing: Differing, masks: set[Mask]) -> bool:
     """Return whether masks exclude all steps that differ."""
     conjunctions = [mask.parts for mask in masks if mask.op is MaskOp.BOTH]
-    return places <= masks.union(*conjunctions)
+    return differing <= masks.union(*conjunctions)

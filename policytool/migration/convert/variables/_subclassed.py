@@ -117,15 +117,15 @@ def list_layers(pool: Pool, names: Mapping[str, str], release: str) -> Listing:
     by_class = group_pairs(
         (base, layer) for layer in layers if (base := _class_of(layer, layers, release)) is not None
     )
-    places: dict[Within, Within] = {}
+    place_by_path: dict[Within, Within] = {}
     assumed: list[str] = []
     for base, members in by_class.items():
         ordered = _in_order(members, names)
         if len(ordered) > 1 or base not in _builtin():
             assumed += [member.name for member in ordered]
         for number, member in enumerate(ordered):
-            places[member.path] = (LAYERS, f"{base}_{number}" if number else base)
-    return Listing(places=places, assumed=tuple(assumed))
+            place_by_path[member.path] = (LAYERS, f"{base}_{number}" if number else base)
+    return Listing(places=place_by_path, assumed=tuple(assumed))
 
 
 def _layers(pool: Pool, names: Mapping[str, str]) -> Iterator[_StoredLayer]:

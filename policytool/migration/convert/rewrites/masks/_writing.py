@@ -196,7 +196,11 @@ class MaskBuilder:
     def _add_nonzero(
         self, tensor: Reference, others: list[Mask | ScopedTensor | str | float | None], user: Unit
     ) -> Reference:
-        """Add the comparison of a tensor with the value that marks masked steps."""
+        """
+        Add the comparison of a tensor with the value that marks masked steps.
+
+        :param others: the value, 0 if it is not a float, and the dtype of a preceding cast, if any
+        """
         value, *dtype = others
         if dtype:
             tensor = self.operation(CAST, user, (tensor,), _CORE, dtype=str(dtype[0]))
@@ -321,8 +325,8 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
     )
     if not has_mask_argument or None in mask_by_place.values():
         unwanted = [place for place, _ in present - needed] if needed < present else []
-        places = [int(place) for place in unwanted if int(place) < len(inputs)]
-        return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
+        positions = [int(place) for place in unwanted if int(place) < len(inputs)]
+        return _copy_tensors(unit, call, {inputs[place] for place in positions}, builder)
     tensors_with_masks = None if layer_facts(unit.class_name).takes_states else first
     return _with_mask(call, mask_by_place, tensors_with_masks)
 

@@ -401,9 +401,9 @@ def _call_of(
     inputs.
     """
     known = OPS[op]
-    named = len(known.inputs) - 1
+    fixed_inputs = len(known.inputs) - 1
     if REST in known.inputs:
-        inputs = [inputs[: len(inputs) - named], *inputs[len(inputs) - named :]]
+        inputs = [inputs[: len(inputs) - fixed_inputs], *inputs[len(inputs) - fixed_inputs :]]
     if len(inputs) != len(known.inputs):
         raise UnsupportedOperationError(
             f"calls the op {op} with {len(inputs)} inputs instead of {len(known.inputs)}"

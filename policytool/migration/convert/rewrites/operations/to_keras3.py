@@ -431,7 +431,7 @@ def shape(value: Argument) -> Value:
 
 def _cuts(sizes: list[Argument]) -> Value:
     """Return the positions at which a tensor is split into parts of these sizes."""
-    places: list[Value] = []
+    positions: list[Value] = []
     total = 0
     for size in sizes[:-1]:
         if not isinstance(size, int) or size < 0:
@@ -439,8 +439,8 @@ def _cuts(sizes: list[Argument]) -> Value:
                 "splits by sizes that include -1, which Keras 3 does not support"
             )
         total += size
-        places.append(total)
-    return places
+        positions.append(total)
+    return positions
 
 
 def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -> Argument:
