@@ -80,11 +80,12 @@ def command(
     if terminal.summary:
         return print_summary(fleet, terminal)
     fixes: dict[str, inspection.SuggestedFix] = {}
-    results = inspection.check_selection(_models(fleet, terminal, fixes), selection)
+    exports: dict[str, tuple[inspection.ExportSummary, ...]] = {}
+    results = inspection.check_selection(_models(fleet, terminal, fixes, exports), selection)
     if terminal.stdout_format == json_lines.FORMAT:
         return _print_lines(fleet, terminal, results, selection)
     inspected = inspection.collect(results)
-    selected = replace(inspection.select(inspected, selection), fixes=fixes)
+    selected = replace(inspection.select(inspected, selection), fixes=fixes, exports=exports)
     failures = inspected.failures
     unwritten = options.publish(
         terminal, _REPORTERS, selected, failures, variables=terminal.variables
@@ -119,12 +120,16 @@ def print_summary(fleet: Fleet[Input], terminal: InspectCommandLine) -> int:
 
 
 def _models(
-    fleet: Fleet[Input], terminal: InspectCommandLine, fixes: dict[str, inspection.SuggestedFix]
+    fleet: Fleet[Input],
+    terminal: InspectCommandLine,
+    fixes: dict[str, inspection.SuggestedFix],
+    exports: dict[str, tuple[inspection.ExportSummary, ...]],
 ) -> Iterator[Model | Failure | None]:
     """
     Return the models as they are read.
 
     :param fixes: where the command that converts a model is added, if a report prints it
+    :param exports: where the formats to which Keras exports a model are added
     """
     inputs = fleet.inputs
     with_fix = (
@@ -136,7 +141,7 @@ def _models(
     with_sizes = has_sizes(view) or bool(terminal.formats - _WITHOUT_SIZES)
     if with_fix:
         results = fleet.results(suggested_conversion.TASK, with_sizes)
-        return suggested_conversion.models(results, fixes)
+        return suggested_conversion.models(results, fixes, exports)
     return fleet.results(inspection.TASK, with_sizes)
 
 

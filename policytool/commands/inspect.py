@@ -272,6 +272,21 @@ class SuggestedFix:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExportSummary:
+    """Whether Keras exports a model to a format."""
+
+    exporter: str
+    failing: str | None = None
+    """The class that fails first; None if none does."""
+
+    unmeasured: str | None = None
+    """The class or operation that was not measured; None if all were."""
+
+    weights: tuple[str, ...] = ()
+    """The dtypes of the weights in the exported file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SelectedInspection:
     """An inspection, and for each of its models the layers to show."""
 
@@ -279,6 +294,9 @@ class SelectedInspection:
     selection: Selection = Selection()
     fixes: Mapping[str, SuggestedFix] = field(default_factory=dict)
     """The fixes for models that the newest Keras fails to load, by the path of the model."""
+
+    exports: Mapping[str, tuple[ExportSummary, ...]] = field(default_factory=dict)
+    """The formats to which Keras exports models, by the path of the model."""
 
     @property
     def is_selection(self) -> bool:

@@ -26,6 +26,7 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
     KERAS3,
     TFJS,
+    conversion_target,
     family_of,
     loaders_of,
     running_release,
@@ -315,7 +316,8 @@ class _Planner:
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
         if fixed and edits:
             yield _Attempt(remedies=fixed)
-        converted = _Attempt(target=target or self._own_target(), remedies=setting)
+        written = conversion_target(target) if target else self._own_target()
+        converted = _Attempt(target=written, remedies=setting)
         yield from self._with_remedies(converted)
         if set(self._outcome(converted).refusals) == {WEIGHT_REWRITE}:
             yield from self._with_remedies(replace(converted, allow_weight_rewrite=True))

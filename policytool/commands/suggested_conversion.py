@@ -1,6 +1,6 @@
 """
 Reads the only model of ``inspect``. If the newest Keras fails to load it, also plans the command
-that ``audit`` prints.
+that ``audit`` prints. Otherwise, also looks up which exporters of Keras support it.
 
 Rules and plans are imported only if a command must be planned, because their import takes as long
 as ``inspect`` does.
@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.batch.task import Task
-from policytool.commands.inspect import CACHING, Failure, SuggestedFix, failure_of
+from policytool.commands.inspect import (
+    CACHING,
+    ExportSummary,
+    Failure,
+    SuggestedFix,
+    failure_of,
+)
 from policytool.formats import CONVERTED, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
@@ -36,6 +42,9 @@ class InspectedModel:
     fix: SuggestedFix | None = None
     """None if the newest Keras loads the model, or if no command is known to help."""
 
+    exports: tuple[ExportSummary, ...] = ()
+    """Empty if the newest Keras fails to load the model."""
+
 
 def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure | None:  # noqa: FBT001, FBT002
     """
@@ -57,7 +66,7 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
     if not any(
         verdict.loader == newest_keras and verdict.reason is not None for verdict in model.loaders
     ):
-        return InspectedModel(model=model)
+        return InspectedModel(model=model, exports=_exports(loaded))
     fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
     if isinstance(fix, Failure):
         fix = SuggestedFix(obstacle=fix.message)
@@ -71,16 +80,33 @@ TASK: Final = Task(
 
 
 def models(
-    results: Iterable[InspectedModel | Failure | None], fixes: dict[str, SuggestedFix]
+    results: Iterable[InspectedModel | Failure | None],
+    fixes: dict[str, SuggestedFix],
+    exports: dict[str, tuple[ExportSummary, ...]],
 ) -> Iterator[Model | Failure | None]:
-    """Yield the models of results, and add their fixes by the models' paths."""
+    """Yield the models of results, and add their fixes and exports by the models' paths."""
     for result in results:
         if isinstance(result, InspectedModel):
             if result.fix is not None:
                 fixes[result.model.path] = result.fix
+            exports[result.model.path] = result.exports
             yield result.model
         else:
             yield result
+
+
+def _exports(loaded: LoadedModel) -> tuple[ExportSummary, ...]:
+    from policytool.model import exports  # only for models that the newest Keras loads
+
+    return tuple(
+        ExportSummary(
+            exporter=verdict.exporter,
+            failing=next((one.class_name for one in verdict.failing), None),
+            unmeasured=next((one.class_name for one in verdict.unmeasured), None),
+            weights=verdict.weights,
+        )
+        for verdict in exports.export_verdicts(loaded)
+    )
 
 
 def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:
