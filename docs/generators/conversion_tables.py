@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from random_tables import random_models
 
 from policytool.migration.convert.rewrites import REWRITES
-from policytool.releases import behaviour
-from policytool.releases.releases import KERAS2, KERAS3, LOADERS, descriptions, newest
+from policytool.releases import behaviour, exports
+from policytool.releases.releases import EXPORTERS, KERAS2, KERAS3, LOADERS, descriptions, newest
 from policytool.reports import topics
 from policytool.reports.markdown import code, prose, row
 from policytool.reports.words import generation_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policytool.migration.convert.rewrites import Rewrite
 
@@ -61,6 +61,32 @@ def _targets() -> Iterator[str]:
     yield row(("---", "---"))
     for name, words in descriptions():
         yield row((code(name), prose(words)))
+
+
+def _exports() -> Iterator[str]:
+    """Yield how many layers each exporter exports, by policy, and which fail in float32."""
+    yield row(("policy", *EXPORTERS.values()))
+    yield row(("---", *("---" for _ in EXPORTERS)))
+    for policy in exports.policies(next(iter(EXPORTERS))):
+        cells = [_export_cell(exports.policies(exporter)[policy]) for exporter in EXPORTERS]
+        yield row((code(policy), *cells))
+    yield ""
+    for exporter, title in EXPORTERS.items():
+        rows = exports.policies(exporter)["float32"]
+        failing = sorted({case for one in rows if "fails" in one for case in one["cases"]})
+        yield f"- {title}, in float32: {', '.join(map(code, failing))} fail."
+    packages = ", ".join(f"{name} {version}" for name, version in exports.versions().items())
+    yield ""
+    yield f"Measured with {packages}."
+
+
+def _export_cell(rows: Sequence[Mapping[str, Any]]) -> str:
+    works = [one for one in rows if "fails" not in one]
+    count = sum(len(one["cases"]) for one in works)
+    weights = Counter(" and ".join(one["weights"]) for one in works for _ in one["cases"])
+    words = ", ".join(code(name) for name, _ in weights.most_common() if name)
+    total = sum(len(one["cases"]) for one in rows)
+    return f"{count} of {total}" + (f"; weights {words}" if words else "")
 
 
 def _rewrites() -> Iterator[str]:
@@ -156,6 +182,7 @@ def _kinds() -> dict[str, str]:
 
 _PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "targets": _targets,
+    "exports": _exports,
     "rewrites": _rewrites,
     "random models": random_models,
     "conversions": _conversions,

@@ -78,13 +78,12 @@ def command(
     fleet = Fleet(command="inspect", terminal=terminal, every=every, cache=cache)
     if terminal.summary:
         return print_summary(fleet, terminal)
-    fixes: dict[str, inspection.SuggestedFix] = {}
-    fits: dict[str, inspection.FittingArchitectures] = {}
-    results = inspection.check_selection(_models(fleet, terminal, fixes, fits), selection)
+    extras: dict[str, inspection.ModelExtras] = {}
+    results = inspection.check_selection(_models(fleet, terminal, extras), selection)
     if terminal.stdout_format == json_lines.FORMAT:
         return _print_lines(fleet, terminal, results, selection)
     inspected = inspection.collect(results)
-    selected = replace(inspection.select(inspected, selection), fixes=fixes, fits=fits)
+    selected = replace(inspection.select(inspected, selection), extras=extras)
     failures = inspected.failures
     unwritten = options.publish(
         terminal, _REPORTERS, selected, failures, variables=terminal.variables
@@ -121,14 +120,12 @@ def print_summary(fleet: Fleet[Input], terminal: InspectCommandLine) -> int:
 def _models(
     fleet: Fleet[Input],
     terminal: InspectCommandLine,
-    fixes: dict[str, inspection.SuggestedFix],
-    fits: dict[str, inspection.FittingArchitectures],
+    extras: dict[str, inspection.ModelExtras],
 ) -> Iterator[Model | Failure | None]:
     """
     Return the models as they are read.
 
-    :param fixes: where the command that converts a model is added, if a report prints it
-    :param fits: where the architectures that weights fit are added, if a report prints them
+    :param extras: where everything else that reports show of a model is added, by its path
     """
     inputs = fleet.inputs
     with_fix = (
@@ -140,7 +137,7 @@ def _models(
     with_sizes = has_sizes(view) or bool(terminal.formats - _WITHOUT_SIZES)
     if with_fix:
         results = fleet.results(suggested_conversion.TASK, with_sizes)
-        return suggested_conversion.models(results, fixes, fits)
+        return suggested_conversion.models(results, extras)
     return fleet.results(inspection.TASK, with_sizes)
 
 

@@ -282,16 +282,42 @@ class FittingArchitectures:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExportSummary:
+    """Whether Keras exports a model to a format."""
+
+    exporter: str
+    failing: str | None = None
+    """The class that fails first; None if none does."""
+
+    unmeasured: str | None = None
+    """The class or operation that was not measured; None if all were."""
+
+    weights: tuple[str, ...] = ()
+    """The dtypes of the weights in the exported file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelExtras:
+    """What reports show in addition to a model, which is read from more than its config."""
+
+    fix: SuggestedFix | None = None
+    """None if the newest Keras loads the model, or if no command is known to help."""
+
+    fits: FittingArchitectures | None = None
+    """The architectures next to a file of weights that they fit; None if there are none."""
+
+    exports: tuple[ExportSummary, ...] = ()
+    """Empty if the newest Keras fails to load the model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SelectedInspection:
     """An inspection, and for each of its models the layers to show."""
 
     inspection: Inspection
     selection: Selection = Selection()
-    fixes: Mapping[str, SuggestedFix] = field(default_factory=dict)
-    """The fixes for models that the newest Keras fails to load, by the path of the model."""
-
-    fits: Mapping[str, FittingArchitectures] = field(default_factory=dict)
-    """The architectures next to weights that they fit, by the path of the weights."""
+    extras: Mapping[str, ModelExtras] = field(default_factory=dict)
+    """What reports show in addition to a model, by its path."""
 
     @property
     def is_selection(self) -> bool:

@@ -25,6 +25,7 @@ from policytool.model import reading
 from policytool.model.model import Effect
 from policytool.releases.releases import (
     TFJS,
+    conversion_target,
     loaders_of,
     running_release,
     target_and_containers,
@@ -317,7 +318,8 @@ class _Planner:
         fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
         if fixed and keeps_format:
             yield _Attempt(remedies=fixed)
-        converted = _Attempt(target=target or self._own_target(), remedies=setting)
+        written = conversion_target(target) if target else self._own_target()
+        converted = _Attempt(target=written, remedies=setting)
         yield from self._with_remedies(converted)
         if set(self._outcome(converted).refusals) == {WEIGHT_REWRITE}:
             yield from self._with_remedies(replace(converted, allow_weight_rewrite=True))

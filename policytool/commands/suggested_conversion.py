@@ -1,6 +1,7 @@
 """
 Reads the only model of ``inspect``. If the newest Keras fails to load it, also plans the command
-that ``audit`` prints. For weights, also finds the architectures that they fit.
+that ``audit`` prints; otherwise, also looks up which exporters of Keras support it. For weights,
+also finds the architectures that they fit.
 
 Rules and plans are imported only if a command must be planned, because their import takes as long
 as ``inspect`` does.
@@ -16,8 +17,10 @@ from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.batch.task import Task
 from policytool.commands.inspect import (
     CACHING,
+    ExportSummary,
     Failure,
     FittingArchitectures,
+    ModelExtras,
     SuggestedFix,
     failure_of,
 )
@@ -38,14 +41,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InspectedModel:
-    """A model, and the command that fixes it."""
+    """A model, and what the report shows in addition."""
 
     model: Model
-    fix: SuggestedFix | None = None
-    """None if the newest Keras loads the model, or if no command is known to help."""
-
-    fits: FittingArchitectures | None = None
-    """The architectures next to a file of weights that they fit; None if there are none."""
+    extras: ModelExtras
 
 
 def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure | None:  # noqa: FBT001, FBT002
@@ -59,9 +58,8 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
         with steps.budget(source.display_path):
             document = format_detection.document(source.path, source.display_path)
             if document.config_part is None or document.format not in CONVERTED:
-                return InspectedModel(
-                    model=reading.model_of(document), fits=_fits(document, source)
-                )
+                extras = ModelExtras(fits=_fits(document, source))
+                return InspectedModel(model=reading.model_of(document), extras=extras)
             loaded = reading.load_model(document)
             model = loaded.sized_model if with_sizes else loaded.model
     except ModelFileError as error:
@@ -70,11 +68,11 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
     if not any(
         verdict.loader == newest_keras and verdict.reason is not None for verdict in model.loaders
     ):
-        return InspectedModel(model=model)
+        return InspectedModel(model=model, extras=ModelExtras(exports=_exports(loaded)))
     fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
     if isinstance(fix, Failure):
         fix = SuggestedFix(obstacle=fix.message)
-    return InspectedModel(model=model, fix=fix)
+    return InspectedModel(model=model, extras=ModelExtras(fix=fix))
 
 
 TASK: Final = Task(
@@ -84,17 +82,12 @@ TASK: Final = Task(
 
 
 def models(
-    results: Iterable[InspectedModel | Failure | None],
-    fixes: dict[str, SuggestedFix],
-    fits: dict[str, FittingArchitectures],
+    results: Iterable[InspectedModel | Failure | None], extras: dict[str, ModelExtras]
 ) -> Iterator[Model | Failure | None]:
-    """Yield the models of results, and add their fixes and architectures by the models' paths."""
+    """Yield the models of results, and add what reports show in addition by the models' paths."""
     for result in results:
         if isinstance(result, InspectedModel):
-            if result.fix is not None:
-                fixes[result.model.path] = result.fix
-            if result.fits is not None:
-                fits[result.model.path] = result.fits
+            extras[result.model.path] = result.extras
             yield result.model
         else:
             yield result
@@ -109,6 +102,21 @@ def _fits(document: Document, source: Input) -> FittingArchitectures | None:
     path = source.path
     found = run_isolated(source.display_path, lambda: fitting_architectures(document, path))
     return None if isinstance(found, Failure) else found
+
+
+def _exports(loaded: LoadedModel) -> tuple[ExportSummary, ...]:
+    """Return which exporters of Keras support the model."""
+    from policytool.model import exports  # only for models that the newest Keras loads
+
+    return tuple(
+        ExportSummary(
+            exporter=verdict.exporter,
+            failing=next((layer.class_name for layer in verdict.failing), None),
+            unmeasured=next((layer.class_name for layer in verdict.unmeasured), None),
+            weights=verdict.weights,
+        )
+        for verdict in exports.export_verdicts(loaded)
+    )
 
 
 def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:

@@ -163,6 +163,16 @@ TensorFlow.js 4.22, which is no release of Keras: it loads configs of Keras 2, a
 models of its own.
 """
 
+EXPORTERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "onnx": "ONNX",
+        "litert": "LiteRT",
+        "openvino": "OpenVINO",
+        "tf_saved_model": "SavedModel",
+    }
+)
+"""The formats of Keras' ``Model.export``, which are targets of ``audit`` only, and their titles."""
+
 _LIBRARIES: Final = (
     (TFJS, "TensorFlow.js 4.22"),
     ("tf_keras", "tf_keras "),
@@ -183,7 +193,9 @@ def get(name: str) -> Release:
 
 
 def release_name(name: str) -> str:
-    """Return the display name of a release: ``Keras 3.6`` for ``keras3.6``."""
+    """Return the display name of a release: ``Keras 3.6`` for ``keras3.6``; or of an exporter."""
+    if name in EXPORTERS:
+        return EXPORTERS[name]
     for library, words in _LIBRARIES:
         if name.startswith(library):
             return (words + name.removeprefix(library)).rstrip()
@@ -291,8 +303,8 @@ _READ_BARE_NAMES: Final = releases_in("tf2.5 on, keras3.0 on")
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of targets: aliases of the newest releases, then measured releases."""
-    return (*_ALIASES, TFJS, *LOADERS)
+    """Return the names of targets: aliases, exporters, then measured releases."""
+    return (*_ALIASES, TFJS, *EXPORTERS, *LOADERS)
 
 
 def without_alias(name: str) -> str:
@@ -325,8 +337,13 @@ def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
     Return the release whose files are written for a name of a target, and the containers that the
     target reads. An empty tuple means those that the release reads.
 
-    :raises UsageError: for an unknown name.
+    :raises UsageError: for an unknown name, and for an exporter.
     """
+    if name in EXPORTERS:
+        raise UsageError(
+            f"--target {name} is a target of audit only; export the model in Python with "
+            f'model.export(PATH, format="{name}")'
+        )
     if name == TFJS:
         return newest(KERAS2).id, (TFJS,)
     if name not in _BETWEEN:
@@ -337,12 +354,18 @@ def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
 
 def loaders_of(names: Iterable[str]) -> tuple[str, ...]:
     """
-    Return the releases whose verdicts answer for names of targets; none for TensorFlow.js, which is
-    not a release of Keras.
+    Return the releases whose verdicts answer for names of targets: for an exporter, the newest
+    Keras; none for TensorFlow.js, which is not a release of Keras.
 
     :raises UsageError: for an unknown name.
     """
-    return tuple(dict.fromkeys(target_and_containers(name)[0] for name in names if name != TFJS))
+    written = [conversion_target(name) for name in names if name != TFJS]
+    return tuple(dict.fromkeys(target_and_containers(name)[0] for name in written))
+
+
+def conversion_target(name: str) -> str:
+    """Return the target of ``migrate`` for a target of ``audit``: exporters are part of Keras 3."""
+    return KERAS3 if name in EXPORTERS else name
 
 
 def running_release(name: str | None) -> str | None:
@@ -380,9 +403,14 @@ def descriptions() -> tuple[tuple[str, str], ...]:
         for name, before in _BETWEEN.items()
     )
     tfjs = (TFJS, f"{release_name(TFJS)}; layers models (model.json)")
+    exporters = (
+        (name, f"the export of {release_name(newest(KERAS3).id)} to {title}; only for audit")
+        for name, title in EXPORTERS.items()
+    )
     return (
         *aliases,
         tfjs,
+        *exporters,
         *((loader, _words(get(loader))) for loader in reversed(LOADERS)),
         *unmeasured,
     )

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.tfjs import INCOMPLETE
 from policytool.migration import planning
-from policytool.model import tfjs_objections
+from policytool.model import exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
 from policytool.model.hazards import LAMBDA
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import known_arguments
 from policytool.releases.releases import (
+    EXPORTERS,
     KERAS3,
     TFJS,
+    conversion_target,
     generation_of,
     get,
     newest,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.formats.document import Address
+    from policytool.model.exports import LayerExport
     from policytool.model.model import Verdict
     from policytool.rules.base import AuditOptions, Finding, RuleInput
 
@@ -50,9 +53,8 @@ def _target_verdicts(case: RuleInput, options: AuditOptions) -> Iterator[Verdict
 
 def _target_name(options: AuditOptions, loader: str) -> str:
     """Return the user's name of a release: the first target with this release."""
-    return next(
-        (name for name in options.names if target_and_containers(name)[0] == loader), loader
-    )
+    names = map(conversion_target, options.names)
+    return next((name for name in names if target_and_containers(name)[0] == loader), loader)
 
 
 def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
@@ -531,3 +533,72 @@ def tensorflow_js_fails(case: RuleInput, options: AuditOptions) -> Iterator[Find
 _TFJS_ADVICE: Final = (
     "convert the model to a graph model: export a SavedModel, and run tensorflowjs_converter on it"
 )
+
+
+_EXPORT_STAGES: Final = {
+    "export": "Keras fails to export",
+    "run": "the runtime fails to run the exported file of",
+    "outputs": "the exported file gives different results for",
+}
+
+
+@rule(
+    id="PT508",
+    severity=Severity.ERROR,
+    fix=Fix.UNSAFE,
+    example='{"class_name": "Dense", "config": {"dtype": "mixed_bfloat16", ...}}, audited with '
+    "--target onnx",
+    needs=Needs.TARGET,
+)
+def export_fails(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Model cannot be exported with its policies.
+
+    ``model.export(PATH, format="onnx")`` of Keras 3 writes ONNX; ``litert``, ``openvino`` and
+    ``tf_saved_model`` are other formats. The exporters check no policies. With some classes and
+    policies, the export fails, the runtime of the format does not run the file, or the file gives
+    different results. The rule checks the target of the same name, such as ``--target onnx``. A
+    note lists classes and policies that were not measured. ``migrate --to float32`` writes a model
+    that can be exported, if its layers can be exported in float32.
+
+    Sources: exports of each class with each policy, run in ONNX Runtime, LiteRT, OpenVINO and
+    TensorFlow (fixtures/exports.py).
+    """
+    if case.loaded is None or not exports.newest_keras_loads(case.model):
+        return  # PT501 reports it
+    for name in options.names:
+        if name in EXPORTERS:
+            verdict = exports.export_verdict(case.loaded, name)
+            for failing in verdict.failing:
+                yield _export_finding(case, name, failing)
+            if verdict.unmeasured:
+                first = verdict.unmeasured[0]
+                names = tuple(one.name for one in verdict.unmeasured)
+                yield export_fails.finding(
+                    f"{release_name(name)}: not measured: {_join_layers(names)}",
+                    path=first.layers[0] if first.layers else None,
+                    detail=f"{name} {first.name}",
+                    severity=Severity.NOTE,
+                    advice=f'to check, run model.export(PATH, format="{name}") and the new file',
+                )
+
+
+def _export_finding(case: RuleInput, name: str, failing: LayerExport) -> Finding:
+    stage, message = (failing.export.fails, failing.export.message) if failing.export else ("", "")
+    place = Cause(kind=Obstacle.DTYPE, reason=message, layers=failing.layers)
+    others = [
+        release_name(verdict.exporter)
+        for verdict in (exports.export_verdicts(case.loaded) if case.loaded else ())
+        if not verdict.failing and not verdict.unmeasured
+    ]
+    instead = f"export the model to {' or '.join(others)}" if others else "replace the layers"
+    return export_fails.finding(
+        f"{release_name(name)}: {_EXPORT_STAGES[str(stage)]} {failing.name}: {message}"
+        f"{_further_layers(place)}",
+        path=failing.layers[0],
+        address=_cause_address(case, place),
+        detail=f"{name} {failing.name}",
+        severity=Severity.WARNING if stage == "outputs" else None,
+        remedy=Remedy(fix=Fix.UNSAFE, to="float32") if failing.needs_float32 else None,
+        advice=None if failing.needs_float32 else instead,
+    )

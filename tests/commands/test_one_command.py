@@ -56,7 +56,7 @@ def test_a_model_that_the_newest_keras_fails_to_load_has_one_command() -> None:
         assert isinstance(read, InspectedModel)
         own, targeted = audited.commands, commands(entry.local_path, "keras3")
         compared += 1
-        inspected = None if read.fix is None else read.fix.arguments
+        inspected = None if read.extras.fix is None else read.extras.fix.arguments
         if own[0].arguments != inspected or [item.arguments for item in own] != [
             item.arguments for item in targeted
         ]:

@@ -46,7 +46,7 @@ def test_each_fixture_has_the_first_fix_of_its_audit() -> None:
     fixes = 0
     for found, read in failing_models():
         command, *_ = policytool.audit(found.local_path, target="keras3").commands
-        fix = read.fix
+        fix = read.extras.fix
         fixes += fix is not None
         planned = None if fix is None else (fix.arguments, fix.effect)
         if planned != (None if command.arguments is None else (command.arguments, command.effect)):

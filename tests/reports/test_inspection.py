@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.commands import inspect as inspection
-from policytool.commands.inspect import SelectedInspection, Selection, SuggestedFix, select
+from policytool.commands.inspect import (
+    ModelExtras,
+    SelectedInspection,
+    Selection,
+    SuggestedFix,
+    select,
+)
 from policytool.model.model import Source
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View
@@ -135,7 +141,8 @@ def test_fix_is_a_command_of_one_line() -> None:
     """The command follows the verdict."""
     selected = inspected("tf2.3/exp_mf16_fixed128.h5")
     path = selected.inspection.models[0].path
-    fixed = replace(selected, fixes={path: SuggestedFix(arguments=("--target", "keras3"))})
+    fix = SuggestedFix(arguments=("--target", "keras3"))
+    fixed = replace(selected, extras={path: ModelExtras(fix=fix)})
     assert f"  fix: policytool migrate {path} --target keras3\n" in TABLE.render(
         fixed, View(width=120)
     )

@@ -14,13 +14,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands.inspect import SuggestedFix
+from policytool.commands.inspect import ExportSummary, ModelExtras, SuggestedFix
 from policytool.formats import TITLES, orbax
 from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.model import Effect, Source
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
-from policytool.releases.releases import CURRENT
+from policytool.releases.releases import CURRENT, EXPORTERS
 from policytool.reports import layout
 from policytool.reports.inspection._layer_tree import has_only_weights, layer_table
 from policytool.reports.inspection.fields import (
@@ -210,12 +210,16 @@ def _model(
     selected: SelectedInspection, model: Model, layers: Sequence[Layer], view: View
 ) -> Iterator[Block]:
     yield _verdict(model)
-    fix = selected.fixes.get(model.path, SuggestedFix())
+    extras = selected.extras.get(model.path, ModelExtras())
+    fix = extras.fix or SuggestedFix()
     if fix.arguments is not None:
         effect = f" ({EFFECTS[fix.effect]})" if fix.effect is not Effect.UNCHANGED else ""
         yield Command(label=f"fix{effect}", words=migrate_words(model.path, fix.arguments))
-    yield from _architectures(selected.fits.get(model.path))
-    yield Facts(facts=tuple(_facts(model, every_release=selected.selection.every_release)))
+    yield from _architectures(extras.fits)
+    facts = list(_facts(model, every_release=selected.selection.every_release))
+    if exports := _export_words(extras.exports):
+        facts.append(Fact(label="exports", text=exports))
+    yield Facts(facts=tuple(facts))
     if view.is_searchable:
         yield from charts(layers)
     if layers:
@@ -365,6 +369,21 @@ def _optimizer_words(model: Model) -> str | None:
         return None
     scale = loss_scale_words(model.optimizer.loss_scale)
     return model.optimizer.class_name + (f", loss scale {scale}" if scale else ", no loss scaling")
+
+
+def _export_words(exports: Iterable[ExportSummary]) -> str:
+    """Return the formats to which Keras exports a model, with the dtypes of weights in them."""
+    titles = group_pairs((_export_pattern(entry), EXPORTERS[entry.exporter]) for entry in exports)
+    return "; ".join(pattern.format(", ".join(names)) for pattern, names in titles.items())
+
+
+def _export_pattern(entry: ExportSummary) -> str:
+    if entry.failing:
+        return f"not {{}} ({entry.failing})"
+    if entry.unmeasured:
+        return f"unknown for {{}} ({entry.unmeasured} was not measured)"
+    weights = " and ".join(entry.weights)
+    return f"{{}} with {weights} weights" if weights else "{}"
 
 
 def totals(model: Model) -> tuple[str, str]:

@@ -35,6 +35,16 @@ def _targeted(rule: str, name: str, *targets: str) -> Fault:
     )
 
 
+def _exported(name: str, *exporters: str, is_fixed: bool = False) -> Fault:
+    return Fault(
+        "PT508",
+        f"{name} for {', '.join(exporters)}",
+        lambda _: FIXTURES / name,
+        AuditOptions(targets=("keras3.15",), target_names=exporters),
+        is_fixed=is_fixed,
+    )
+
+
 def _damaged(folder: Path, name: str, kind: str) -> Path:
     """Write a copy of a fixture whose variables are damaged."""
     path = folder / f"model{(FIXTURES / name).suffix}"
@@ -75,6 +85,9 @@ FAULTS: Final = (
         _FOR_TF,
     ),
     _targeted("PT504", "keras2.2.4/rnn.h5", "tf2.15", "keras3.15"),
+    _exported("keras3.15/global_mixed_bfloat16.keras", "onnx", "openvino", is_fixed=True),
+    _exported("keras3.15/rnn.keras", "litert"),
+    _exported("keras3.15/keras_ops.keras", "onnx"),
     *(
         Fault("PT506", f"{kind} in {name}", partial(_damaged, name=name, kind=kind))
         for name, kind in (

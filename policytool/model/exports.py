@@ -1,0 +1,109 @@
+"""Whether Keras' own exporters export a model, as measured for each of its layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases import exports
+from policytool.releases.layer_classes import Category, layer_facts
+from policytool.releases.releases import EXPORTERS, KERAS3, newest
+from policytool.support.grouping import group_pairs
+
+if TYPE_CHECKING:
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Layer, Model
+    from policytool.model.tree import Site
+    from policytool.releases.exports import Export
+
+_DEFAULT: Final = "float32"
+"""The global policy of Keras, and the policy that most exporters support."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerExport:
+    """The measured export of layers of one class and policy, or of an operation."""
+
+    name: str
+    """The class with the policy, or the operation."""
+
+    class_name: str
+    export: Export | None
+    """None if it was not measured."""
+
+    needs_float32: bool = False
+    """Whether the policy is the reason of the failure: the class works in float32."""
+
+    layers: tuple[str, ...] = ()
+    """The paths of the layers; empty for an operation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportVerdict:
+    """What an exporter does with the layers of a model."""
+
+    exporter: str
+    exports: tuple[LayerExport, ...]
+
+    @property
+    def failing(self) -> tuple[LayerExport, ...]:
+        """The layers that fail."""
+        return tuple(one for one in self.exports if one.export and one.export.fails)
+
+    @property
+    def unmeasured(self) -> tuple[LayerExport, ...]:
+        """The layers and operations that were not measured."""
+        return tuple(one for one in self.exports if one.export is None)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The dtypes of the weights in the exported file."""
+        every = [name for one in self.exports if one.export for name in one.export.weights]
+        return tuple(sorted(set(every)))
+
+
+def newest_keras_loads(model: Model) -> bool:
+    """Return whether the release that exports a model does not fail to load it."""
+    return any(
+        verdict.loader == newest(KERAS3).id and verdict.reason is None for verdict in model.loaders
+    )
+
+
+def export_verdicts(loaded: LoadedModel) -> tuple[ExportVerdict, ...]:
+    """Return the verdict of each exporter; empty if the newest Keras fails to load the model."""
+    verdicts = [export_verdict(loaded, exporter) for exporter in EXPORTERS]
+    return tuple(verdicts) if verdicts[0].exports and newest_keras_loads(loaded.model) else ()
+
+
+def export_verdict(loaded: LoadedModel, exporter: str) -> ExportVerdict:
+    """Return the verdict of an exporter on the layers and the operations of a model."""
+    groups = group_pairs(
+        (_layer_export(exporter, site, layer), layer.path)
+        for site, layer in zip(loaded.sites, loaded.layers, strict=True)
+        if layer.class_name is not None and not _is_part(layer.class_name)
+    )
+    operations = [
+        LayerExport(name=f"the operation {name}", class_name=name, export=None)
+        for name in sorted(loaded.traits.operations)
+    ]
+    layers = [replace(one, layers=tuple(paths)) for one, paths in groups.items()]
+    return ExportVerdict(exporter=exporter, exports=(*layers, *operations))
+
+
+def _layer_export(exporter: str, site: Site, layer: Layer) -> LayerExport:
+    """Return the export of a layer, whose policy is the default if no file says it."""
+    class_name, policy = str(layer.class_name), layer.policy or _DEFAULT
+    config = site.config or {}
+    in_float32 = exports.export(exporter, _DEFAULT, class_name, config)
+    return LayerExport(
+        name=f"{class_name} with policy {policy}",
+        class_name=class_name,
+        export=None if layer.opaque else exports.export(exporter, policy, class_name, config),
+        needs_float32=policy != _DEFAULT and in_float32 is not None and not in_float32.fails,
+    )
+
+
+def _is_part(class_name: str) -> bool:
+    """Return whether a class is a model, an input, or the cell of a layer that was measured."""
+    facts = layer_facts(class_name)
+    return facts.is_model or facts.category in {Category.CELL, Category.INPUT}

@@ -1,0 +1,78 @@
+"""
+What Keras' own exporters do with layers: ``data/exports.json``, which ``fixtures/exports.py``
+measures with the exporters of the newest Keras and the runtimes of their files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from policytool.releases import data
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Export:
+    """The outcome of exporting a layer."""
+
+    fails: str | None
+    """The stage that fails: ``export``, ``run`` or ``outputs``; None if none does."""
+
+    message: str
+    """The error, or the difference of the outputs."""
+
+    weights: tuple[str, ...]
+    """The dtypes of the constants in the exported file; empty if it fails before."""
+
+
+def export(
+    exporter: str, policy: str, class_name: str, config: Mapping[str, object]
+) -> Export | None:
+    """
+    Return what an exporter does with a layer; None if its class, its policy, or the case that fits
+    its arguments was not measured.
+    """
+    names = [
+        case
+        for case, arguments in data.read("exports")["arguments"].items()
+        if case.partition("[")[0] == class_name
+        and all(_is_alike(config.get(key), value) for key, value in arguments.items())
+    ]
+    found = [_index(exporter, policy).get(name) for name in names or [class_name]]
+    return next((one for one in found if one is None or one.fails), found[0])
+
+
+def _is_alike(value: object, measured: object) -> bool:
+    """Return whether an argument is the measured one; numbers above 1 stand for each other."""
+    is_number = isinstance(value, int) and type(value) is type(measured) is int
+    return value == measured or (is_number and value != 1)
+
+
+def versions() -> Mapping[str, str]:
+    """Return the versions of the packages that were measured."""
+    found: Mapping[str, str] = data.read("exports")["versions"]
+    return found
+
+
+def policies(exporter: str) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return the outcomes of an exporter by policy, as the data has them."""
+    found: Mapping[str, Sequence[Mapping[str, Any]]] = data.read("exports")["exports"][exporter]
+    return found
+
+
+@cache
+def _index(exporter: str, policy: str) -> Mapping[str, Export]:
+    """Return the outcomes by case. Look-ups must be fast, because files name the classes."""
+    return {
+        case: Export(
+            fails=row.get("fails"),
+            message=row.get("message", ""),
+            weights=tuple(row.get("weights", ())),
+        )
+        for row in policies(exporter).get(policy, ())
+        for case in row["cases"]
+    }

@@ -1,0 +1,126 @@
+"""Whether Keras exports models, according to the measured table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+import policytool
+from policytool.formats import format_detection
+from policytool.model import reading
+from policytool.model.exports import ExportVerdict, export_verdict, export_verdicts
+from policytool.releases import exports
+from policytool.releases.layer_classes import known_classes
+from policytool.releases.releases import EXPORTERS, conversion_target, loaders_of
+from policytool.support.errors import UsageError
+from tests.conftest import run
+from tests.helpers.paths import FIXTURES
+
+KERAS3: Final = FIXTURES / "keras3.15"
+
+
+def _verdict(name: str, exporter: str) -> ExportVerdict:
+    path = KERAS3 / name
+    return export_verdict(reading.load_model(format_detection.document(path, str(path))), exporter)
+
+
+def test_every_exporter_is_measured_with_the_policies() -> None:
+    """The names of targets are those of the table."""
+    for exporter in EXPORTERS:
+        policies = exports.policies(exporter)
+        assert {"float32", "mixed_float16", "mixed_bfloat16", "float16"} <= {*policies}
+        assert len({case for row in policies["float32"] for case in row["cases"]}) > 60
+
+
+def test_a_case_has_one_outcome_and_a_known_class() -> None:
+    """No case is listed twice, and each stands for a class that files name."""
+    for exporter in EXPORTERS:
+        for rows in exports.policies(exporter).values():
+            cases = [case for row in rows for case in row["cases"]]
+            assert len(cases) == len({*cases})
+            assert {case.partition("[")[0] for case in cases} <= {*known_classes()}
+
+
+def test_mixed_float16_has_float16_weights_in_onnx() -> None:
+    """The exporter of ONNX folds the casts of weights; TensorFlow keeps the variables."""
+    onnx, saved = (
+        exports.export(exporter, "mixed_float16", "Dense", {})
+        for exporter in ("onnx", "tf_saved_model")
+    )
+    assert onnx is not None
+    assert saved is not None
+    assert (onnx.fails, onnx.weights) == (None, ("float16",))
+    assert (saved.fails, saved.weights) == (None, ("float32",))
+
+
+def test_bfloat16_does_not_run_in_onnx_runtime() -> None:
+    """The export succeeds, but the file mixes float16 and bfloat16."""
+    dense = exports.export("onnx", "mixed_bfloat16", "Dense", {})
+    assert dense is not None
+    assert dense.fails == "run"
+
+
+def test_arguments_choose_the_measured_case() -> None:
+    """LiteRT runs an LSTM only if it is unrolled; a class without a case is not measured."""
+    rolled = exports.export("litert", "float32", "LSTM", {"unroll": False})
+    unrolled = exports.export("litert", "float32", "LSTM", {"unroll": True})
+    assert rolled is not None
+    assert rolled.fails == "run"
+    assert unrolled is not None
+    assert unrolled.fails is None
+    assert exports.export("litert", "float32", "MyLayer", {}) is None
+
+
+def test_verdict_names_layers_and_weights() -> None:
+    """The verdict has the first failing layers, and the dtypes in the file."""
+    failing = _verdict("global_mixed_bfloat16.keras", "onnx").failing
+    assert [one.class_name for one in failing] == ["Dense"]
+    assert failing[0].needs_float32
+    working = _verdict("default_float32.keras", "onnx")
+    assert (working.failing, working.unmeasured, working.weights) == ((), (), ("float32",))
+
+
+def test_custom_layers_and_operations_are_not_measured() -> None:
+    """Nothing is claimed of code that no measurement ran."""
+    custom = _verdict("custom_layer.keras", "onnx").unmeasured
+    assert custom
+    operations = _verdict("keras_ops.keras", "onnx").unmeasured
+    assert "the operation Add" in [one.name for one in operations]
+
+
+def test_a_model_that_keras_3_fails_to_load_has_no_verdicts() -> None:
+    """The other rules of loading report it."""
+    path = FIXTURES / "tf2.15/rnn.h5"
+    loaded = reading.load_model(format_detection.document(path, str(path)))
+    assert export_verdicts(loaded) == ()
+    rules = {finding.rule for finding in policytool.audit(path, target="onnx").findings}
+    assert "PT501" in rules
+    assert "PT508" not in rules
+
+
+def test_exporters_are_targets_of_audit_only() -> None:
+    """Migrate writes no exports, and says how to do it."""
+    assert conversion_target("onnx") == "keras3"
+    assert loaders_of(["onnx"]) == loaders_of(["keras3"])
+    with pytest.raises(UsageError, match=r'model\.export\(PATH, format="onnx"\)'):
+        policytool.migrate(KERAS3 / "default_float32.keras", target="onnx")
+
+
+def test_audit_prints_the_policy_that_can_be_exported() -> None:
+    """The command of the finding is checked with the same rule, and the exit code is 1."""
+    path = KERAS3 / "global_mixed_bfloat16.keras"
+    audited = policytool.audit(path, target="onnx")
+    assert [finding.rule for finding in audited.findings] == ["PT508"]
+    assert audited.commands[0].arguments == ("--to", "float32")
+    ended = run("audit", path, "--target", "onnx")
+    assert ended.code == 1
+    assert "migrate" in ended.out
+    assert run("audit", KERAS3 / "default_float32.keras", "--target", "onnx").code == 0
+
+
+def test_inspect_shows_the_exports() -> None:
+    """One line says to which formats Keras exports the model, and the dtypes of weights in them."""
+    out = run("inspect", KERAS3 / "default_float32.keras").out
+    assert "exports  ONNX, LiteRT, OpenVINO, SavedModel with float32 weights" in out
+    assert "exports" not in run("inspect", FIXTURES / "tf2.15/rnn.h5").out
