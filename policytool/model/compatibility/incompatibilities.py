@@ -659,15 +659,6 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3.0 does not find the variables of Bidirectional layers in archives",
         _class("Bidirectional"),
     ),
-    _row(
-        Obstacle.CLASS,
-        "json keras",
-        "keras3.0 to keras3.3",
-        "TimeDistributed cannot determine the output shape of a Sequential model",
-        lambda evidence: (
-            "Sequential" in evidence.traits.distributed_models and not evidence.is_keras3
-        ),
-    ),
     # Measured in Keras 3.0 and 3.3, which write such a model only in a Sequential, and load that
     _row(
         Obstacle.MODEL,
@@ -676,7 +667,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "TimeDistributed cannot determine the output shape of a model",
         lambda evidence: (
             bool(evidence.traits.distributed_models)
-            and evidence.is_keras3
+            and (evidence.is_keras3 or evidence.document.format != "h5")
             and not evidence.is_written_in("keras3.0 to keras3.3")
         ),
     ),

@@ -12,6 +12,7 @@ from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, releases_in
 from policytool.support.grouping import group_pairs
+from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -248,7 +249,10 @@ def _shared_layers(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]
     )
     for (name, _), occurrences in places.items():
         is_repeated = len({site.parent for site in occurrences}) > 1
-        if (is_repeated and not evidence.is_keras3) or any(
+        is_copied = evidence.is_keras3 and not any(
+            _is_marked(evidence.document, site) for site in occurrences
+        )
+        if (is_repeated and not is_copied) or any(
             names[:-1] != site.names[:-1] for site in occurrences for names in site.also_at
         ):
             layers = tuple(path_of(site.names) for site in occurrences)
@@ -260,6 +264,12 @@ def _shared_layers(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]
                 cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=layers), loaders=_KERAS3
             )
             return
+
+
+def _is_marked(document: Document, site: Site) -> bool:
+    """Return whether a file of Keras 3 stores that a layer is shared."""
+    entry = site.entry and jsontext.value(document.parts[site.entry.part], site.entry.pointer)
+    return isinstance(entry, dict) and keras_objects.SHARED_ID in entry
 
 
 def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:

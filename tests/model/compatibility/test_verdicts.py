@@ -96,12 +96,7 @@ DISTRIBUTED: Final = (
     "TimeDistributed cannot determine the output shape of a model with a list of outputs, as "
     "releases before Keras 3.11 write it"
 )
-WRAPPED: Final = "TimeDistributed cannot determine the output shape of a model"
-COPIED: Final = (
-    "a layer that was shared with a nested model is stored as a copy, without the calls of the "
-    "other model that its graph counts"
-)
-"""``test_configs.py`` has the configs of the three."""
+"""``test_configs.py`` has the config."""
 
 LATER: Final = "a shared layer is called on the result of a layer that is listed later"
 NUMBERS: Final = (
@@ -345,9 +340,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         NUMBERS,
         LATER,
         AXES,
-        COPIED,
         DISTRIBUTED,
-        WRAPPED,
         NORMALIZED,
         INCOMPLETE,
         RANDOM,
