@@ -31,13 +31,43 @@ class*, *bytecode*: the target needs code that the file lacks, or that was not r
 `migrate` reports a problem and writes nothing.
 """
 
+_PAIRS: Final = """## Architectures with separate weights
+
+`fixtures/public_pairs.py` joins an architecture and its weights with `migrate --weights` and
+`--target keras3`. It loads the same files with `model_from_json` (or `model_from_yaml`) and
+`load_weights` in the first of Keras 3.15, tf_keras 2.21, TF 2.15, TF 2.4 and TF 1.15 that loads
+them, and compares the weights and the predictions for random inputs in Keras 3.15. *Same*: the
+weights are byte-identical, and predictions differ by at most 1e-5 of the largest output. *Same
+weights*: one of the models does not accept the random inputs. *Loads*: no release loads the
+original, so only the result was loaded.
+"""
+
+_CHECKPOINTS: Final = """## Orbax checkpoints
+
+No public repository was found that contains an Orbax checkpoint of Keras. Therefore
+`fixtures/orbax_examples.py` trains models with the layers of examples of keras.io on random data,
+with Keras 3.15.1 and `OrbaxCheckpoint`. It compares the variables and the predictions of the
+trained model with those of the file that `migrate --target keras3` writes. The verdict is that of
+`inspect` on `load_model` of the checkpoint itself.
+"""
+
 _KINDS: Final = {"loads": "loads", "incompatible": "fails", "unknown": "unknown"}
 
 
 def public_page() -> str:
     """Return the page."""
-    files = json.loads(RECORD.read_text(encoding="utf-8"))["files"]
-    lines = [_TITLE, *_counts(files.values()), "", *_table(files)]
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    files, pairs, checkpoints = record["files"], record["pairs"], record.get("checkpoints", {})
+    results = Counter(
+        "not joined" if pair["problem"] else pair["result"] for pair in pairs.values()
+    )
+    lines = [
+        *(_TITLE, *_counts(files.values()), "", *_table(files), "", _PAIRS),
+        *(row(("result", "pairs")), row(("---", "---"))),
+        *(row((result, str(count))) for result, count in results.most_common()),
+        *("", *_pair_table(pairs)),
+        *(("", _CHECKPOINTS, *_checkpoint_table(checkpoints)) if checkpoints else ()),
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -48,6 +78,47 @@ def _pairs(record: dict[str, Any]) -> dict[str, tuple[str, str]]:
         for key in ("verdicts", "results")
     )
     return {name: (_KINDS[verdicts[name]], results[name]) for name in LOADERS if name in verdicts}
+
+
+def _pair_table(pairs: dict[str, Any]) -> list[str]:
+    names = ("architecture", "weights", "license", "SHA-256 of both", "original loads in", "result")
+    return [row(names), row("---" for _ in names), *(_pair(*item) for item in pairs.items())]
+
+
+def _pair(name: str, record: dict[str, Any]) -> str:
+    owner, repository, path = name.split("/", 2)
+    base = f"https://github.com/{owner}/{repository}/tree/{record['commit']}/"
+    problem = record["problem"]
+    release = record["release"]
+    return row(
+        (
+            f"[{owner}/{repository}: `{path}`]({base}{quote(path)})",
+            f"[`{record['weights']}`]({base}{quote(record['weights'])})",
+            record["licence"] or "none stated",
+            ", ".join(f"`{digest[:16]}`" for digest in record["sha256"]),
+            release_name(release) if record["original"] == "ok" else record["original"],
+            f"not joined: {problem}" if problem else record["result"],
+        )
+    )
+
+
+def _checkpoint_table(checkpoints: dict[str, Any]) -> list[str]:
+    names = ("example", "policies", "variables", "`load_model`", "converted")
+    return [
+        *(row(names), row("---" for _ in names)),
+        *(
+            row(
+                (
+                    f"{name} ({record['page']})",
+                    ", ".join(record["policies"]),
+                    str(record["variables"]),
+                    _KINDS[record["loads"]],
+                    record["result"],
+                )
+            )
+            for name, record in checkpoints.items()
+        ),
+    ]
 
 
 def _counts(records: Any) -> list[str]:  # noqa: ANN401  # JSON
