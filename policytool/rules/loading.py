@@ -196,7 +196,9 @@ def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Findin
         return
     writers = {release.id for release in case.loaded.origins}
     for name in options.names:
-        if running_release(name) and "keras" not in get(name).formats and writers != {name}:
+        if name == TFJS or not running_release(name):
+            continue
+        if "keras" not in get(name).formats and writers != {name}:
             loader, _ = target_and_containers(name)
             yield incompatible_with_target.finding(
                 f"{name} fails to load the model: it reads only its own layout of .keras "

@@ -71,6 +71,13 @@ def test_any_model_has_a_finding_for_tensorflow_js() -> None:
         assert (planned.reason is None) is is_convertible
 
 
+def test_archives_are_audited_for_tensorflow_js_and_a_release() -> None:
+    """TensorFlow.js is no release with an archive layout; this was a KeyError."""
+    path = FIXTURES / "keras3.15/default_float32.keras"
+    audited = policytool.audit(path, target=["tfjs", "keras3"])
+    assert [finding.rule for finding in audited.findings] == ["PT507"]
+
+
 def test_layers_models_have_no_finding_for_another_target() -> None:
     """For a target of Keras, the user converts the model first."""
     path = FIXTURES / "tfjs4.22/from_keras3.15/model.json"
