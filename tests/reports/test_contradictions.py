@@ -21,7 +21,7 @@ from policytool.commands.migrate import MigrateRequest, Migration
 from policytool.formats import discovery
 from policytool.migration.planning.options import options_from_arguments
 from policytool.model.model import Cause, Model, Obstacle, PartVerdict, Verdict
-from policytool.releases.releases import CURRENT, LOADERS, RELEASES, release_name
+from policytool.releases.releases import CURRENT, LOADERS, RELEASES, TFJS, release_name
 from policytool.reports import View
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS, headline
@@ -146,7 +146,10 @@ def check_audit(audited: Audited, model: Model, target: str) -> None:
     }
     if any(finding.rule == "PT506" for finding in audited.findings):
         found.add("incompatible")  # its detail has no release, because no release loads the file
-    if verdict is None or not found:
+    if audited.format == TFJS:
+        assert verdict is None
+        assert found == {"incompatible"}  # TensorFlow.js models have no verdict on Keras
+    elif verdict is None or not found:
         assert not found
         assert verdict is None or verdict.outcome == "loads" or model.generation is None
     else:
