@@ -8,7 +8,7 @@ from policytool.formats.tfjs import INCOMPLETE
 from policytool.migration import planning
 from policytool.model import exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
-from policytool.model.hazards import LAMBDA
+from policytool.model.hazards import LAMBDA, Harm
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import known_arguments
 from policytool.releases.releases import (
@@ -209,8 +209,11 @@ def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Findin
 
 
 def _runs_code(case: RuleInput) -> bool:
-    """Return whether the model runs code from the file when it is loaded."""
-    return bool(case.model.executed_code) or any(case.observations("pickled-weights"))
+    """Return whether the model runs code, or names harmful functions, when it is loaded."""
+    model_hazards = case.loaded.hazards if case.loaded is not None else ()
+    return any(hazard.harm in {Harm.CODE, Harm.NAMED} for hazard in model_hazards) or any(
+        case.observations("pickled-weights")
+    )
 
 
 def _fallback_advice(case: RuleInput, cause: Cause) -> str:
