@@ -28,6 +28,9 @@ class LayerExport:
     """The class with the policy, or the operation."""
 
     class_name: str
+    policy: str | None
+    """None for an operation."""
+
     export: Export | None
     """None if it was not measured."""
 
@@ -83,7 +86,7 @@ def export_verdict(loaded: LoadedModel, exporter: str) -> ExportVerdict:
         if layer.class_name is not None and not _is_part(layer.class_name)
     )
     operations = [
-        LayerExport(name=f"the operation {name}", class_name=name, export=None)
+        LayerExport(name=f"the operation {name}", class_name=name, policy=None, export=None)
         for name in sorted(loaded.traits.operations)
     ]
     layers = [replace(one, layers=tuple(paths)) for one, paths in groups.items()]
@@ -98,8 +101,12 @@ def _layer_export(exporter: str, site: Site, layer: Layer) -> LayerExport:
     return LayerExport(
         name=f"{class_name} with policy {policy}",
         class_name=class_name,
+        policy=policy,
         export=None if layer.opaque else exports.export(exporter, policy, class_name, config),
-        needs_float32=policy != _DEFAULT and in_float32 is not None and not in_float32.fails,
+        needs_float32=policy != _DEFAULT
+        and layer.quantization is None  # migrate restores no weights
+        and in_float32 is not None
+        and not in_float32.fails,
     )
 
 

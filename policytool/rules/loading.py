@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.tfjs import INCOMPLETE
 from policytool.migration import planning
+from policytool.migration.planning import decisions
 from policytool.model import exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
 from policytool.model.hazards import LAMBDA, Harm
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Address
     from policytool.model.exports import LayerExport
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
     from policytool.rules.base import AuditOptions, Finding, RuleInput
 
@@ -575,7 +577,7 @@ def export_fails(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         if name in EXPORTERS:
             verdict = exports.export_verdict(case.loaded, name)
             for failing in verdict.failing:
-                yield _export_finding(case, name, failing)
+                yield _export_finding(case, case.loaded, name, failing)
             if verdict.unmeasured:
                 first = verdict.unmeasured[0]
                 names = tuple(one.name for one in verdict.unmeasured)
@@ -588,12 +590,14 @@ def export_fails(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                 )
 
 
-def _export_finding(case: RuleInput, name: str, failing: LayerExport) -> Finding:
+def _export_finding(
+    case: RuleInput, loaded: LoadedModel, name: str, failing: LayerExport
+) -> Finding:
     stage, message = (failing.export.fails, failing.export.message) if failing.export else ("", "")
     place = Cause(kind=Obstacle.DTYPE, reason=message, layers=failing.layers)
     others = [
         release_name(verdict.exporter)
-        for verdict in (exports.export_verdicts(case.loaded) if case.loaded else ())
+        for verdict in exports.export_verdicts(loaded)
         if not verdict.failing and not verdict.unmeasured
     ]
     instead = f"export the model to {' or '.join(others)}" if others else "replace the layers"
@@ -604,6 +608,13 @@ def _export_finding(case: RuleInput, name: str, failing: LayerExport) -> Finding
         address=_cause_address(case, place),
         detail=f"{name} {failing.name}",
         severity=Severity.WARNING if stage == "outputs" else None,
-        remedy=Remedy(fix=Fix.UNSAFE, to="float32") if failing.needs_float32 else None,
+        remedy=_export_remedy(loaded, failing) if failing.needs_float32 else None,
         advice=None if failing.needs_float32 else instead,
     )
+
+
+def _export_remedy(loaded: LoadedModel, failing: LayerExport) -> Remedy:
+    """Return the change to float32: ``--to`` changes only layers with the policy of the model."""
+    if failing.policy == decisions.base_policy(loaded):
+        return Remedy(fix=Fix.UNSAFE, to="float32")
+    return Remedy(fix=Fix.UNSAFE, assignments=tuple((path, "float32") for path in failing.layers))

@@ -56,9 +56,10 @@ def test_mixed_float16_has_float16_weights_in_onnx() -> None:
 
 def test_bfloat16_does_not_run_in_onnx_runtime() -> None:
     """The export succeeds, but the file mixes float16 and bfloat16."""
-    dense = exports.export("onnx", "mixed_bfloat16", "Dense", {})
-    assert dense is not None
-    assert dense.fails == "run"
+    for policy in ("mixed_bfloat16", "bfloat16"):
+        dense = exports.export("onnx", policy, "Dense", {})
+        assert dense is not None
+        assert dense.fails == "run"
 
 
 def test_arguments_choose_the_measured_case() -> None:
@@ -70,6 +71,16 @@ def test_arguments_choose_the_measured_case() -> None:
     assert unrolled is not None
     assert unrolled.fails is None
     assert exports.export("litert", "float32", "MyLayer", {}) is None
+    plain, grouped = (exports.export("onnx", "float32", "Conv2D", {"groups": n}) for n in (1, 3))
+    assert plain is not None
+    assert plain.fails is None
+    assert grouped is not None
+    assert grouped.fails == "run"
+
+
+def test_int4_has_the_policy_that_keras_writes() -> None:
+    """Keras adds the size of the blocks to the name of the policy."""
+    assert _verdict("int4.keras", "onnx").unmeasured == ()
 
 
 def test_verdict_names_layers_and_weights() -> None:
@@ -117,6 +128,16 @@ def test_audit_prints_the_policy_that_can_be_exported() -> None:
     assert ended.code == 1
     assert "migrate" in ended.out
     assert run("audit", KERAS3 / "default_float32.keras", "--target", "onnx").code == 0
+
+
+def test_layers_with_their_own_policies_are_set_one_by_one() -> None:
+    """``--to`` does not change exceptions; quantized layers have no fix."""
+    (command,) = policytool.audit(KERAS3 / "per_layer.keras", target="litert").commands
+    assert command.arguments is not None
+    assert "--set" in command.arguments
+    assert "mlp/dense_float64=float32" in command.arguments
+    (command,) = policytool.audit(KERAS3 / "int8.keras", target="litert").commands
+    assert command.arguments is None
 
 
 def test_inspect_shows_the_exports() -> None:
