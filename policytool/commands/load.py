@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from policytool.formats.discovery import Input
+    from policytool.formats.document import Document
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
     from policytool.numerics.hand_over import PrivateCopy
@@ -87,18 +88,22 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
     :raises MissingPackageError: if no Keras is installed.
     """
     source = discovery.named_input(path)
-    keras = installed_keras()
     with HandOver(trust=trust, custom_objects=True) as hand_over, steps.budget(path):
-        copy = _loadable_copy(source, weights, keras, hand_over)
+        document = format_detection.document(source.path, source.display_path)
+        keras = installed_keras()  # takes seconds, so files that cannot be read fail before
+        copy = _loadable_copy(document, source, weights, keras, hand_over)
         names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
         return _load_copy(copy, names, keras, trust=trust)
 
 
 def _loadable_copy(
-    source: Input, weights: str | None, keras: InstalledKeras, hand_over: HandOver
+    document: Document,
+    source: Input,
+    weights: str | None,
+    keras: InstalledKeras,
+    hand_over: HandOver,
 ) -> PrivateCopy:
     """Return a private copy of the model, which is converted if this Keras does not load it."""
-    document = format_detection.document(source.path, source.display_path)
     if weights is not None or document.format in NOT_RUN:
         loaded = load_document(document, Path(weights) if weights is not None else None)
         return _converted(loaded, local(source.path), keras, hand_over)

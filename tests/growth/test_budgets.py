@@ -79,6 +79,7 @@ FUNCTIONS: Final[dict[str, Callable[[Path], object]]] = {
     "inspect": policytool.inspect,
     "audit": policytool.audit,
     "migrate": lambda path: policytool.migrate(path, to="mixed_float16", preview=True),
+    "load": policytool.load,
     "diff": lambda path: policytool.diff(path, path),
     "check": lambda path: policytool.check(path, to="mixed_float16", python="/nonexistent"),
     "tune": lambda path: policytool.tune(path, to="mixed_float16", python="/nonexistent"),

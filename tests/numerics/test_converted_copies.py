@@ -74,7 +74,7 @@ def test_changes_to_the_checkpoint_do_not_affect_the_copy(whole: Path) -> None:
 
 def test_only_check_and_tune_run_a_converted_copy(whole: Path) -> None:
     """`migrate --verify` cannot compare a conversion with itself."""
-    with HandOver() as hand_over, pytest.raises(ModelFileError, match="restores only some"):
+    with HandOver() as hand_over, pytest.raises(ModelFileError, match="convert it first"):
         hand_over.take(whole, SHOWN)
 
 
