@@ -55,7 +55,7 @@ class DeclaredParameters(Extension):
             )
         )
         if func.docstring is not None:
-            func.docstring.value = without_roles(function.__doc__)
+            func.docstring.value = without_roles(inspect.getdoc(function) or "")
 
 
 _KINDS: Final = {
