@@ -36,7 +36,14 @@ def predictions(model: Any) -> list[Any]:  # as above
     """Return the outputs of a model as lists."""
     batches = [batch(tensor) for tensor in model.inputs]
     outputs = model(batches[0] if len(batches) == 1 else batches)
-    return [tf.cast(output, tf.float64).numpy().tolist() for output in tf.nest.flatten(outputs)]
+    return [as_numbers(output).numpy().tolist() for output in tf.nest.flatten(outputs)]
+
+
+def as_numbers(output: Any) -> Any:  # as above
+    """Return the values of an output, or hashes of strings."""
+    is_text = tf.as_dtype(output.dtype) == tf.string
+    values = tf.strings.to_hash_bucket_fast(output, 2**30) if is_text else output
+    return tf.cast(values, tf.float64)
 
 
 def main() -> None:
