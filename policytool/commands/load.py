@@ -105,6 +105,7 @@ def _loadable_copy(
 ) -> PrivateCopy:
     """Return a private copy of the model, which is converted if this Keras does not load it."""
     if weights is not None or document.format in NOT_RUN:
+        migration_preview.check_migratable(document, converts=True)
         loaded = load_document(document, Path(weights) if weights is not None else None)
         return _converted(loaded, local(source.path), keras, hand_over)
     copy = hand_over.take(local(source.path), source.display_path)
