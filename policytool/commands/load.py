@@ -20,7 +20,7 @@ from policytool.commands.migrate import MigrateRequest, Status, load_document, m
 from policytool.formats import WITHOUT_WEIGHTS, discovery, format_detection
 from policytool.migration.planning.options import options_from_arguments
 from policytool.model import untrusted_code
-from policytool.model.model import Outcome
+from policytool.model.model import Outcome, verdict_of
 from policytool.numerics.hand_over import NOT_RUN, HandOver
 from policytool.releases import releases
 from policytool.releases.releases import KERAS2, KERAS3
@@ -153,7 +153,7 @@ def _converted(
 
 
 def _verdict(loaded: LoadedModel, keras: InstalledKeras) -> Verdict | None:
-    return next((verdict for verdict in loaded.loaders if verdict.loader == keras.loader), None)
+    return verdict_of(loaded.loaders, keras.loader)
 
 
 def _custom_objects(

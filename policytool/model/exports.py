@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.model.model import verdict_of
 from policytool.releases import exports
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.releases import EXPORTERS, KERAS3, newest
@@ -67,15 +68,16 @@ class ExportVerdict:
 
 def newest_keras_loads(model: Model) -> bool:
     """Return whether the release that exports a model does not fail to load it."""
-    return any(
-        verdict.loader == newest(KERAS3).id and verdict.reason is None for verdict in model.loaders
-    )
+    verdict = verdict_of(model.loaders, newest(KERAS3).id)
+    return verdict is not None and verdict.reason is None
 
 
 def export_verdicts(loaded: LoadedModel) -> tuple[ExportVerdict, ...]:
     """Return the verdict of each exporter; empty if the newest Keras fails to load the model."""
-    verdicts = [export_verdict(loaded, exporter) for exporter in EXPORTERS]
-    return tuple(verdicts) if verdicts[0].exports and newest_keras_loads(loaded.model) else ()
+    if not newest_keras_loads(loaded.model):
+        return ()
+    verdicts = tuple(export_verdict(loaded, exporter) for exporter in EXPORTERS)
+    return verdicts if verdicts[0].exports else ()
 
 
 def export_verdict(loaded: LoadedModel, exporter: str) -> ExportVerdict:

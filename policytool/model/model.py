@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping  # noqa: TC003  # for the codec
+from collections.abc import Iterable, Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -315,6 +315,11 @@ class Verdict:
     def not_judged(self) -> str | None:
         """The reason why the outcome is unknown; None if it is known."""
         return self.doubts[0].reason if self.outcome is Outcome.UNKNOWN else None
+
+
+def verdict_of(verdicts: Iterable[Verdict], loader: str) -> Verdict | None:
+    """Return the verdict of a release; None if there is none."""
+    return next((verdict for verdict in verdicts if verdict.loader == loader), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

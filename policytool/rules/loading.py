@@ -10,7 +10,7 @@ from policytool.migration.planning import decisions
 from policytool.model import exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
 from policytool.model.hazards import LAMBDA, Harm
-from policytool.model.model import Cause, Obstacle
+from policytool.model.model import Cause, Obstacle, verdict_of
 from policytool.releases import known_arguments
 from policytool.releases.releases import (
     EXPORTERS,
@@ -69,7 +69,7 @@ def _edit_remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
         return None
     target = verdict.loader if generation_of(verdict.loader) is not None else None
     plan = planning.plan(case.loaded, planning.Options(target=target))
-    after = next((entry for entry in plan.loaders_after if entry.loader == verdict.loader), None)
+    after = verdict_of(plan.loaders_after, verdict.loader)
     has_edits = plan.edits or plan.casts
     return (
         Remedy(fix=Fix.SAFE, target=target)
@@ -425,7 +425,7 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
         or all(verdict.reason is not None for verdict in verdicts)
     ):
         return
-    verdict = next((verdict for verdict in verdicts if verdict.loader == newest(KERAS3).id), None)
+    verdict = verdict_of(verdicts, newest(KERAS3).id)
     if verdict is None or not verdict.causes or verdict.causes[0].kind is Obstacle.VARIABLES:
         return
     first, *others = verdict.causes
