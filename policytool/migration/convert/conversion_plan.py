@@ -40,7 +40,7 @@ from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.rebuilt_layers import REVIVING
 from policytool.model import reading, tfjs_objections
 from policytool.model.loaded_model import once_per_model
-from policytool.model.model import Obstacle
+from policytool.model.model import Obstacle, verdict_of
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import behaviour, layer_classes
 from policytool.releases.behaviour import Proof
@@ -272,7 +272,7 @@ def _may_fail_to_load(edited: Plan, loaded: LoadedModel, target: str) -> bool:
     A SavedModel may depend on its traces for some layers. Keras 3 stores only one of the places of
     a layer that two models share.
     """
-    verdict = _verdict(edited.loaders_after, target)
+    verdict = verdict_of(edited.loaders_after, target)
     doubts = verdict.doubts if verdict is not None and verdict.reason is None else ()
     if edited.refusals:
         return False
@@ -284,11 +284,6 @@ def _may_fail_to_load(edited: Plan, loaded: LoadedModel, target: str) -> bool:
         and may_be_misread
         and any(doubt.kind is Obstacle.MODEL and doubt.layers for doubt in doubts)
     )
-
-
-def _verdict(verdicts: Sequence[Verdict], target: str) -> Verdict | None:
-    """Return the verdict of a release; None if the release does not read this kind of file."""
-    return next((verdict for verdict in verdicts if verdict.loader == target), None)
 
 
 def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | None:
@@ -306,7 +301,7 @@ def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | Non
     edited = planning.plan(loaded, options)
     if any(refusal.code != _NEEDED for refusal in edited.refusals):
         return edited
-    verdict = _verdict(edited.loaders_after, target)
+    verdict = verdict_of(edited.loaders_after, target)
     refused = verdict.reason if verdict is not None else None
     training = verdict.training if verdict is not None else None
     untrained = training is not None and training.reason is not None
@@ -566,7 +561,7 @@ def _refused_by_tfjs(document: Document) -> Iterator[Refusal]:
 
 def _still_refused(loaders: Sequence[Verdict], target: Target) -> Iterator[Refusal]:
     """Yield the reasons why the target fails to load the converted file, as ``audit`` reports."""
-    verdict = _verdict(loaders, target.loader)
+    verdict = verdict_of(loaders, target.loader)
     if verdict is not None and verdict.reason is not None:
         yield Refusal(
             code=_NEEDED,
