@@ -61,7 +61,7 @@ def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> N
     assert names(place) == {"model.h5", "model.mixed_bfloat16.h5"}
     assert model.read_bytes() == before
     assert "mixed_bfloat16" in policies(place / "model.mixed_bfloat16.h5")
-    assert ended.out.startswith("model.mixed_bfloat16.h5: written with ")
+    assert ended.out.startswith("model.mixed_bfloat16.h5: written; ")
 
 
 def test_second_run_does_not_overwrite_the_output_of_the_first(model: Path, place: Path) -> None:
@@ -302,7 +302,7 @@ def test_single_metadata_file_is_migrated(place: Path) -> None:
     ended = run("migrate", "keras_metadata.pb", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
     assert names(place) == {"keras_metadata.pb", "keras_metadata.mixed_bfloat16.pb"}
-    assert ended.out.startswith("keras_metadata.mixed_bfloat16.pb: written with ")
+    assert ended.out.startswith("keras_metadata.mixed_bfloat16.pb: written; ")
 
 
 @THOROUGH

@@ -76,7 +76,7 @@ def converted(*more: str | Path, path: str = "model.h5") -> Ended:
 
 def last(ended: Ended) -> str:
     """Return the end of the first sentence, which may be wrapped: what was verified."""
-    sentence = " ".join(ended.out.split("\n  original ")[0].split())
+    sentence = " ".join(re.split(r"\n(?:\n|  original )", ended.out)[0].split())
     result = re.search(r"(?:not )?verified: .*", sentence)
     return result[0] if result is not None else sentence
 

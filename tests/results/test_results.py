@@ -70,9 +70,9 @@ LINES: Final = {
         "Keras 3.15>"
     ),
     "Migration": (
-        "<policytool.Migration 'fixtures/tf2.3/exp_mf16_fixed128.migrated.h5': would be written "
-        "with 2 config values changed (format); loads in TF 2.5 to 2.15, tf_keras 2.21, Keras 3.3 "
-        "to 3.15>"
+        "<policytool.Migration 'fixtures/tf2.3/exp_mf16_fixed128.migrated.h5': would be written; "
+        "policies unchanged, stored in another format; loads in TF 2.5 to 2.15, tf_keras 2.21, "
+        "Keras 3.3 to 3.15>"
     ),
     "Comparison": (
         "<policytool.Comparison 'fixtures/tf2.15/wrappers.h5' and 'fixtures/kera...wrappers.keras':"
