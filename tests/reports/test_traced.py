@@ -77,10 +77,13 @@ def test_ops_are_grouped_by_list_and_sorted_by_count() -> None:
         op("MatMul", "float32", 9, "allow"),
     )
     assert inspection.ops_words(ops) == (
-        "allow 9 MatMul float32, 2 MatMul float16; clear 7 Op7 float32, 6 Op6 float32, 5 Op5 "
-        "float32, 4 Op4 float32, 6 others"
+        "9 MatMul in float32, 2 MatMul in float16 (AMP allow list); 7 Op7 in float32, 6 Op6 in "
+        "float32, 5 Op5 in float32, 4 Op4 in float32, 6 others (AMP clear list)"
     )
-    assert inspection.ops_words((op("Odd", "float32", 1, None),)) == "unlisted 1 Odd float32"
+    assert (
+        inspection.ops_words((op("Odd", "float32", 1, None),))
+        == "1 Odd in float32 (in no AMP list)"
+    )
     assert inspection.ops_words(()) == ""
 
 

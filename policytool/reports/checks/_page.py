@@ -358,7 +358,7 @@ def rewrite(changes: GraphRewrite) -> str:
 
 def input_words(feed: CheckInputs) -> str:
     """Return a description of the inputs of both models."""
-    kind = f"synthetic (seed {feed.seed})" if feed.kind is InputKind.SYNTHETIC else "given"
+    kind = f"synthetic (seed {feed.seed})" if feed.kind is InputKind.SYNTHETIC else "your data"
     size = (
         f"{many(feed.batches, 'batch') if feed.batches == 1 else f'{feed.batches:,} batches'} "
         f"of {feed.batch_size:,}"
