@@ -68,6 +68,7 @@ GENERATED: Final = (
             "migrated",
             "behaviour",
             "conversions",
+            "random-models",
             "applications",
             "crashes",
             "attacks",
