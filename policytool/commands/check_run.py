@@ -17,6 +17,7 @@ from policytool.numerics.verdicts import answers, regressions
 from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.releases import dtypes
+from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.releases.releases import KERAS2
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
@@ -503,4 +504,4 @@ def _shown_policy(side: PreparedSide, layer: Layer) -> str:
     """Return the policy that a layer runs under, for reports."""
     if side.dequantized and layer.quantization is not None:
         return layer.quantization.source
-    return layer.policy or "(global)"
+    return layer.policy or GLOBAL_SOURCE
