@@ -174,7 +174,6 @@ def test_every_published_attack_has_files() -> None:
 
 @for_each("name", ATTACKS)
 def test_each_attack_succeeds_in_a_release_or_has_a_note(name: str) -> None:
-    """An attack that succeeds in no release has a note with the reason."""
     outcomes = ATTACKS[name]["outcomes"].values()
     assert all(
         set(RECORD["releases"])

@@ -258,7 +258,6 @@ def test_exit_codes_have_their_public_values() -> None:
 
 
 def test_layer_option_with_an_exact_path_selects_one_layer() -> None:
-    """An exact path selects only this layer."""
     assert paths("--layer", "mlp/dense_a", MIXED_H5) == ["mlp/dense_a"]
 
 

@@ -172,6 +172,5 @@ def test_a_list_of_texts_is_as_good_as_a_mapping() -> None:
 
 
 def test_defaults_of_check_and_tune_are_valid() -> None:
-    """Each declared default of check and tune is a valid value of its option."""
     for arguments in (CheckArguments(), TuneArguments(), MigrateArguments(), AuditArguments()):
         arguments.validate()

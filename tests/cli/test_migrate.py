@@ -297,7 +297,6 @@ def test_interrupted_replacement_is_reported_by_the_next_run(place: Path) -> Non
 
 
 def test_single_metadata_file_is_migrated(place: Path) -> None:
-    """The output is also a single metadata file."""
     copied(FIXTURES / "tf2.15/global_mixed_float16/keras_metadata.pb", place / "keras_metadata.pb")
     ended = run("migrate", "keras_metadata.pb", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
@@ -328,7 +327,6 @@ def test_plan_for_a_savedmodel_can_be_saved_and_applied(place: Path) -> None:
 
 
 def test_weights_files_matched_by_a_glob_are_skipped(model: Path, place: Path) -> None:
-    """Weights files are often beside models."""
     copied(FIXTURES / "tf2.3/weights_only.weights.h5", place / "model.weights.h5")
     ended = run("migrate", "*.h5")
     assert ended.code == 0, ended.err

@@ -155,7 +155,6 @@ def test_deleted_working_directory_is_a_failure(arguments: tuple[str, ...], tmp_
 
 
 def test_help_is_printed_in_a_deleted_working_directory(tmp_path: Path) -> None:
-    """The help does not need a working directory."""
     place = tmp_path / "gone"
     place.mkdir()
     done = run_shell("", "--help", before=f'export PYTHONPATH="{ROOT}"; rmdir "$PWD";', cwd=place)

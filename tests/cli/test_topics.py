@@ -44,7 +44,6 @@ def test_a_policy_is_explained_in_the_format_of_each_generation(name: str) -> No
 
 @pytest.mark.parametrize("name", [None, *SENTENCES])
 def test_json_lists_the_policies(name: str | None) -> None:
-    """The JSON report lists the named policy, or all policies."""
     ended = run("explain", name or "policies", "--format", "json")
     assert ended.code == 0
     result = json.loads(ended.out)["policies"]
@@ -95,7 +94,6 @@ def test_explain_release_lists_its_formats_and_policies(
 
 
 def test_explain_limit_equals_the_entry_in_the_list() -> None:
-    """The description of one limit equals that in the list of limits."""
     ended = run("explain", "json-bytes", "--format", "json")
     every = run("explain", "limits", "--format", "json").json["limits"]
     assert ended.json["limits"] == [limit for limit in every if limit["name"] == "json-bytes"]

@@ -105,7 +105,6 @@ def test_second_command_also_fixes_the_remaining_findings() -> None:
 
 
 def test_savedmodel_with_traced_dtypes_is_converted_to_an_archive() -> None:
-    """A SavedModel whose signatures would keep their traced dtypes is converted to an archive."""
     (command,) = commands("tf2.15/per_layer", "tf2.15")
     assert command.arguments is not None
     assert command.arguments[-2] == "-o"
@@ -123,7 +122,6 @@ def test_each_target_has_a_separate_command() -> None:
 
 
 def test_command_for_several_targets_is_listed_once() -> None:
-    """The same command for several targets is listed once, with the first target."""
     (command,) = commands("tf2.3/global_mixed_float16.h5", "keras3", "keras3.6")
     assert command.target == "keras3"
 
@@ -172,7 +170,6 @@ def test_findings_on_training_prevent_a_command_only_if_selected() -> None:
 
 
 def test_command_without_a_target_is_for_the_newest_keras() -> None:
-    """Without a target, the command is for the newest Keras, which a warning is about."""
     audited = policytool.audit(FIXTURES / "tf2.15/tf_op_layers.h5")
     assert [one.rule for one in audited.findings if one.severity == "warning"] == ["PT505"]
     (command,) = audited.commands
@@ -185,7 +182,6 @@ def test_command_without_a_target_is_for_the_newest_keras() -> None:
 def test_suppressed_findings_need_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model whose findings are suppressed has no command."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", tmp_path / "m.h5")
     for glob, count in (("*.keras", 1), ("*.h5", 0)):

@@ -158,7 +158,6 @@ def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None
 
 
 def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
-    """A plan with casts counts the values of a copy, with the counts of the local file."""
     url = put(bucket, MODEL, "model.h5")
     options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     remote, local = run("migrate", url, *options).json, run("migrate", MODEL, *options).json
@@ -450,7 +449,6 @@ def test_outputs_that_cannot_be_are_refused_before_anything_is_read(
 
 
 def test_a_saved_plan_is_applied_to_a_remote_model(bucket: Any, tmp_path: Path) -> None:
-    """A saved plan, which contains the URL, is applied to a remote model."""
     url = put(bucket, MODEL, "model.h5")
     plan = tmp_path / "plan.json"
     plan.write_text(run("migrate", url, "--preview", "--format", "json").out)
@@ -590,6 +588,5 @@ def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.Mo
 
 
 def test_a_protocol_that_writes_is_a_protocol() -> None:
-    """Each protocol for writing is also a protocol for reading."""
     for protocol in remote_migration.WRITABLE:
         assert parse(f"{protocol}://box/model.h5").protocol == protocol

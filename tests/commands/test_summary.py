@@ -209,7 +209,6 @@ def _numbers(summary: FleetSummary) -> Counter[object]:
 def test_a_summary_of_all_is_the_sum_of_the_summaries_of_parts(
     first: list[ModelRecord], second: list[ModelRecord]
 ) -> None:
-    """The summary of all models is the sum of the summaries of its parts, for any split."""
     parts = [summarize(part, REQUEST) for part in (first, second)]
     whole = summarize(first + second, REQUEST)
     assert _numbers(whole) == _numbers(parts[0]) + _numbers(parts[1])
@@ -244,7 +243,6 @@ def _record(**changed: Any) -> ModelRecord:
 
 
 def test_failures_and_skipped_files_are_counted() -> None:
-    """Failures and skipped files are counted separately from models."""
     failure = Failure(path="a.h5", code="empty", message="empty")
     summary = summarize([None, failure, _record(), None], REQUEST)
     assert (summary.models, summary.failures, summary.passed_over) == (1, (failure,), 2)

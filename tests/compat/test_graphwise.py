@@ -194,7 +194,6 @@ def test_twins_run_once(answers: Answers) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("case", RUNNING, ids=lambda case: Path(case).name)
 def test_kept_ops_compute_in_float32(answers: Answers, case: str, policy: str) -> None:
-    """The kept and the changed ops are at most all ops."""
     result = signature(answers, case, policy)
     rewrite = codec.read(checks.GraphRewrite, result["rewrite"])
     assert rewrite.dtype == policy.removeprefix("mixed_")

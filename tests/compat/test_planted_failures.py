@@ -319,6 +319,5 @@ def test_attention_mask_makes_a_layer_verdict_not_finite(
 def test_planted_paths_are_among_the_paths_that_check_reports(
     find: Find, checked: Checked, library: str, name: str, seed: int
 ) -> None:
-    """An origin can therefore name each planted path."""
     calls = {call["path"] for call in checked(library, name, seed).run["calls"]}
     assert set(find(library, name, seed).places) <= calls

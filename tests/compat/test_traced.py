@@ -83,7 +83,6 @@ def test_every_op_has_the_dtypes_of_tensorflow(path: Path, answers: dict[str, An
 def test_layers_have_the_dtypes_of_the_ops_in_their_scope(
     path: Path, answers: dict[str, Answer]
 ) -> None:
-    """The test covers every layer whose name is a scope."""
     rows: list[Any] = [row for signature in answers[str(path)].values() for row in signature]
     scopes = {scope for scope, *_ in rows}
     for layer in models()[path].layers:

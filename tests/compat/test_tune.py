@@ -202,7 +202,6 @@ def test_each_removal_of_a_kept_layer_fails(tuned: Tune, library: str, seed: int
 def test_check_fails_without_a_kept_layer(
     tools: TensorFlowTools, tuned: Tune, library: str, seed: int
 ) -> None:
-    """`check` with the options of the tuned model passes, and fails without one of its layers."""
     result = tuned(library, seed)
     model = result.directory / result.truth["model"]
     outcome = Options(to=result.truth["to"], retrace=model.is_dir())
@@ -311,7 +310,6 @@ def subsets(
 def test_set_of_a_random_model_passes_and_no_layer_can_be_removed(
     subsets: tuple[Subsets, ...],
 ) -> None:
-    """The set passes on both halves of the inputs, and no set with one layer less passes."""
     for subset in subsets:
         assert passes(subset.table[subset.kept]), subset.name
         assert subset.tuning.passed, subset.name

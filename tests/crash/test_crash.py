@@ -93,7 +93,6 @@ def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Sub
 def test_crash_without_links_and_unnamed_files_loses_nothing(
     subject: Callable[..., Subject],
 ) -> None:
-    """The file system in this test has no hard links and no files without names."""
     subject_model = subject("json: in place", WAYS[3])
     subject_model.check(faults.at_writing_calls(subject_model.own, subject_model.every, ("KILL",)))
     assert subject_model.outcome.wrong == []

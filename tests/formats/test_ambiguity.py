@@ -207,5 +207,4 @@ def test_healthy_archives_are_one_model(tmp_path: Path) -> None:
 
 @SLOW
 def test_ten_thousand_healthy_archives_are_one_model(tmp_path: Path) -> None:
-    """Ten thousand valid archives with configs of each length are one model each."""
     assert examine(10_000, 2, tmp_path / "model.keras") > 3_000

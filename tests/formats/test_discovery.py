@@ -117,7 +117,6 @@ def test_path_above_the_working_directory_is_absolute(
     ],
 )
 def test_part_of_a_savedmodel_selects_the_savedmodel(part: str) -> None:
-    """Each part of a SavedModel selects the whole SavedModel."""
     assert found([f"models/saved{part}"]) == ["models/saved"]
 
 
@@ -199,7 +198,6 @@ def test_absolute_globs_find_models(tree: Path) -> None:
 
 
 def test_existing_file_with_glob_characters_is_read_as_this_file(tree: Path) -> None:
-    """An existing file whose name contains glob characters is read as this file."""
     h5_model(tree / "model[1].h5", sequential())
     h5_model(tree / "model1.h5", sequential())
     assert found(["model[1].h5"]) == ["model[1].h5"]
@@ -211,9 +209,6 @@ def failed(ended: Ended) -> dict[str, str]:
 
 
 def test_only_files_that_the_user_names_must_be_models() -> None:
-    """
-    A file that is not a model is a failure if the user names it, and is skipped in a directory.
-    """
     named = run("inspect", "--format", "json", "models/notes.txt")
     assert (named.code, failed(named)) == (3, {"models/notes.txt": "foreign"})
     globbed = run("inspect", "--format", "json", "models/*.txt")

@@ -159,7 +159,6 @@ def test_chunks_that_are_not_stored_are_a_finding(tmp_path: Path) -> None:
 
 
 def test_values_in_small_stored_chunks_are_read(tmp_path: Path) -> None:
-    """Values in small chunks are read if all chunks are stored, even with one value per chunk."""
     values = np.arange(40 * 50, dtype="float32").reshape(40, 50)
     files = [
         _model(

@@ -232,9 +232,6 @@ def test_audit_and_diff_read_values(registry: Registry) -> None:
 def test_model_missing_from_the_registry_is_reported_as_not_found(
     registry: Registry, url: str
 ) -> None:
-    """
-    A model that the registry does not have is reported as not found, for any answer of the server.
-    """
     del registry
     ended = run("inspect", url, "--format", "json")
     assert ended.code == 3

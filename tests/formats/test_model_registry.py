@@ -138,7 +138,6 @@ def test_worker_processes_read_registered_models(server: StandInMlflow) -> None:
 
 
 def test_a_version_may_refer_to_a_run_or_a_logged_model(server: StandInMlflow) -> None:
-    """A version without its own location is read from the run or logged model that it refers to."""
     local = report(server.root / "data/model.h5")
     for location in (f"runs:/{RUN}/data", f"models:/{LOGGED}/data"):
         server.location = location
@@ -161,7 +160,6 @@ def test_a_moved_alias_is_followed(server: StandInMlflow) -> None:
 
 
 def test_little_is_transferred_of_a_large_file(server: StandInMlflow) -> None:
-    """The values of a large file are not transferred if the server supports ranges."""
     import h5py
 
     with h5py.File(server.root / "data/model.h5", "a") as file:
@@ -237,7 +235,6 @@ def test_each_failure_has_a_code(server: StandInMlflow, status: HTTPStatus, code
 
 
 def test_a_request_that_fails_once_is_repeated(server: StandInMlflow) -> None:
-    """A request that fails once is repeated, and the report is complete."""
     server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
     assert run("inspect", FILE).code == 0
 
@@ -255,7 +252,6 @@ def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
 
 
 def test_port_without_a_server_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free.getsockname()[1]}")
@@ -276,7 +272,6 @@ def test_invalid_certificate_gives_a_one_line_error(
 def test_credentials_in_the_address_of_a_server_are_sent_and_not_shown(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Credentials in the address of a server are sent, as in MLflow, and not printed."""
     address = server.url.replace("://", f"://user:{SECRET}@")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     ended = run("inspect", FILE, f"models:/{NAME}/2", "--format", "json")
@@ -288,10 +283,6 @@ def test_credentials_in_the_address_of_a_server_are_sent_and_not_shown(
 def test_credentials_are_not_sent_to_where_a_server_redirects(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Credentials are not sent to another server after a redirect, which is read without them or
-    denies access.
-    """
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
     with stand_in_mlflow(server.root) as other:
         server.redirect = other.url
@@ -370,7 +361,6 @@ def test_registered_model_is_only_on_the_server_or_in_a_bucket(
     ],
 )
 def test_listing_with_an_invalid_entry_is_rejected(server: StandInMlflow, entry: Any) -> None:
-    """A listing with an invalid entry is an error, and no request is sent for the entry."""
     server.answers[LISTING] = json.dumps({"files": [entry]}).encode()
     assert codes(MODEL) == ["remote-failed"]
     assert all(f"{ARTIFACTS}/" not in request for request in server.requests)
@@ -486,7 +476,6 @@ def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None
 
 
 def test_full_disk_gives_a_one_line_error(server: StandInMlflow) -> None:
-    """A full disk for temporary files is a one-line error."""
     server.ranges = False
     result = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
     with mock.patch("policytool.support.files.mlflow_registry.tempfile.TemporaryFile", result):
@@ -579,7 +568,6 @@ def test_parts_of_a_url(url: str, registered: str, location: str) -> None:
 
 
 def test_registered_model_has_no_parts_outside_its_directory() -> None:
-    """A registered model has no parts outside its directory."""
     path = remote_path.parse("models:/a/1")
     assert path.parent == path
     assert path.with_name("b").shown == "models:/a/1/b"
@@ -616,7 +604,6 @@ def test_a_local_path_is_no_url(path: str) -> None:
 
 
 def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_path: Path) -> None:
-    """A member of a registered archive is read like that of a local archive."""
     import zipfile
 
     with zipfile.ZipFile(server.root / "all.zip", "w") as archive:

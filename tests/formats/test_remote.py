@@ -101,7 +101,6 @@ def archive_with_names(path: Path) -> None:
 def test_a_file_on_a_web_server_is_read_as_a_local_one(
     server: RangeServer, tmp_path: Path, build: Any
 ) -> None:
-    """A file on a web server has the same report as the local file."""
     path = tmp_path / "model"
     build(path)
     assert report(f"{server.url}/model") == report(path)
@@ -161,7 +160,6 @@ def test_each_failure_has_a_code(
 
 
 def test_a_request_that_fails_once_is_repeated(server: RangeServer, tmp_path: Path) -> None:
-    """A request that fails once is repeated, and the report is complete."""
     h5_file(tmp_path / "model.h5")
     server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
     with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
@@ -180,7 +178,6 @@ def test_a_server_that_stalls_ends_at_the_limit(server: RangeServer) -> None:
 
 
 def test_port_without_a_server_gives_a_one_line_error() -> None:
-    """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/model.h5"
@@ -207,7 +204,6 @@ def test_server_without_ranges_is_rejected(server: RangeServer, tmp_path: Path) 
 
 
 def test_file_that_changes_during_reading_is_an_error(server: RangeServer, tmp_path: Path) -> None:
-    """A file that changes during reading is an error."""
     h5_file(tmp_path / "model.h5")
     server.changing = True
     ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
@@ -217,7 +213,6 @@ def test_file_that_changes_during_reading_is_an_error(server: RangeServer, tmp_p
 def test_web_address_is_read_without_requests_for_other_files(
     server: RangeServer, tmp_path: Path
 ) -> None:
-    """A web address is read without requests for other files, even if it is part of a model."""
     h5_file(tmp_path / "model.weights.h5")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "metadata.json").write_text("{}")
@@ -251,10 +246,6 @@ def test_names_in_a_large_file_are_read(server: RangeServer, tmp_path: Path, bui
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_a_directory_in_a_bucket_is_read_as_a_local_one(bucket: Any, name: str) -> None:
-    """
-    A directory in a bucket has the same report as the local directory, for all formats that are
-    directories.
-    """
     assert report(put(bucket, FIXTURES / name, f"d/{name}")) == report(FIXTURES / name)
 
 
@@ -281,7 +272,6 @@ def test_audit_and_diff_read_values_of_a_bucket(bucket: Any) -> None:
 
 
 def test_the_python_functions_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
-    """The Python functions read models in a bucket as the commands do."""
     h5_file(tmp_path / "model.h5")
     url = put(bucket, tmp_path / "model.h5", "api/model.h5")
     assert policytool.inspect(url).path == url
@@ -432,7 +422,6 @@ def test_url_that_cannot_be_read_is_rejected(url: str, said: str) -> None:
     "command", ["check --to mixed_float16", "tune --to mixed_float16", "audit --fix"]
 )
 def test_commands_that_need_a_local_file_reject_a_url(command: str) -> None:
-    """Commands that need a local file report an error for a URL, without its credentials."""
     ended = run(*command.split(), f"s3://key:{SECRET}@bucket/model.h5")
     assert ended.code == 2
     assert "is a URL" in ended.err
@@ -453,14 +442,12 @@ def test_commands_that_need_a_local_file_reject_a_url(command: str) -> None:
     ],
 )
 def test_displayed_url_has_no_user_password_or_query(url: str, shown: str) -> None:
-    """The displayed URL has no user, password or query."""
     assert remote_path.without_secrets(url) == shown
     assert remote_path.parse(url).shown == shown
     assert "u:p" not in repr(remote_path.parse(url))
 
 
 def test_paths_below_and_beside_a_url() -> None:
-    """Paths below and next to a URL are computed as for a local path."""
     path = remote_path.parse("s3://bucket/models/a.h5")
     assert (path.name, path.suffix, path.parent.name) == ("a.h5", ".h5", "models")
     assert path.with_name("b").shown == "s3://bucket/models/b"
@@ -573,7 +560,6 @@ def test_memory_for_parts_is_bounded() -> None:
 
 
 def test_changed_model_is_read_again() -> None:
-    """A model that changed between two reads is read again."""
     memory = fsspec.filesystem("memory")
     for name in ("one", "two"):
         memory.pipe("/now/model.json", json.dumps(sequential(name=name)).encode())

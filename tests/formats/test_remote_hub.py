@@ -143,7 +143,6 @@ def test_each_failure_has_a_code(hub: HubServer, url: str, code: str) -> None:
 
 
 def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
-    """Gated and private repositories are reported as denied, even if their files can be listed."""
     hub.gated.add("models/owner/name")
     assert failure_codes("hf://owner/name/model.keras") == ["remote-denied"]
     hub.gated.clear()
@@ -154,7 +153,6 @@ def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
 
 
 def test_names_in_a_listing_do_not_lead_outside_the_repository(hub: HubServer) -> None:
-    """Names in a listing cannot lead outside the repository."""
     hub.extra_names = ["..", "../../etc/passwd", "sub/../../x"]
     result = run("inspect", "hf://owner/name", "--format", "json")
     assert result.code == 0

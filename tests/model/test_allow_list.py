@@ -72,7 +72,6 @@ def reasons(path: Path) -> list[str]:
 @UNTESTED
 @given(NAMES)
 def test_class_outside_the_allow_list_is_rejected(name: str) -> None:
-    """A class that is not on the allow list is rejected regardless of its name and module."""
     if not is_pure_class(name.rpartition(">")[2]):
         assert harms({"class_name": name, "config": {}})
         assert harms(
@@ -438,7 +437,6 @@ def changed(folder: Path, name: str, change: Any) -> Path:
     sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/saved_model.pb")),
 )
 def test_savers_and_tables_of_real_models_are_accepted(name: str) -> None:
-    """Savers and tables in SavedModels of each release are accepted."""
     document = format_detection.document(FIXTURES / name, name)
     assert not [
         observation

@@ -115,7 +115,6 @@ def test_layers_of_a_circular_dependency_are_returned(name: str, spelled: Any) -
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 @pytest.mark.parametrize("name", BUILDABLE)
 def test_graph_that_can_be_built_has_no_uncallable_layers(name: str, spelled: Any) -> None:
-    """A graph that can be built has no uncallable layers, in any order of the config."""
     assert inbound_nodes.uncallable_layers(spelled(BUILDABLE[name])) == ()
 
 

@@ -126,7 +126,6 @@ def test_layer_stored_twice_is_counted_once(tmp_path: Path) -> None:
 
 
 def test_layer_in_a_shared_model_is_found_by_each_path(tmp_path: Path) -> None:
-    """A layer in a shared nested model is found by each of its paths and counted once."""
     inner = {
         "class_name": "Sequential",
         "config": {"name": "enc", "trainable": True, "layers": [dense("d")]},

@@ -337,7 +337,6 @@ class itself.
 
 @for_each("case", [case for case in CASES if case.format not in WITHOUT_VARIABLES], ids=ids)
 def test_variables_equal_those_of_the_live_layers(case: Case) -> None:
-    """The variables of each layer have the shapes and stored dtypes of the live layer."""
     layers = by_path(report(case.path))
     differences = []
     for record in case.truth["layers"]:

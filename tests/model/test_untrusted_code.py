@@ -119,11 +119,6 @@ def test_both_names_of_a_type_are_checked(tmp_path: Path) -> None:
 def test_custom_class_in_the_model_is_reported_despite_the_training_configuration(
     tmp_path: Path,
 ) -> None:
-    """
-    A class in the training configuration, which is ignored, is still reported if it is also in the
-    model.
-    """
-
     def put(config: dict[str, Any]) -> None:
         config.pop("build_config", None)
         config.update(compile_config={"loss": OWN}, build_config=OWN)

@@ -39,9 +39,6 @@ def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_p
 
 
 def test_mark_is_readable_only_by_the_library_that_writes_the_mark() -> None:
-    """
-    A sign that only one library writes is never readable by releases of the other library.
-    """
     for mark in writer_version.marks():
         assert mark.releases <= mark.readers
         assert {family_of(release) for release in mark.releases} == {

@@ -38,7 +38,6 @@ def test_budget_of_the_same_file_continues() -> None:
 
 
 def test_each_file_has_a_separate_budget() -> None:
-    """The budget of another file continues after a nested budget."""
     with steps.budget("a.h5") as first:
         steps.spend(1, walk="layers")
         with steps.budget("b.h5") as second:

@@ -238,7 +238,6 @@ def test_all_batches_may_be_left_out() -> None:
 
 
 def test_infinities_of_the_random_batches_are_the_model_s_own() -> None:
-    """A batch with no more infinities than random batches is kept."""
     fed = feeder(8, NORMAL, SLOT)
     assert len(measured(fed, 2, lambda array: True)) == 1
     assert fed.report["notes"] == []

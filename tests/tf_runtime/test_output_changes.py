@@ -75,7 +75,6 @@ def test_probabilities_are_recognised() -> None:
 
 
 def test_masks_are_compared_by_intersection_over_union() -> None:
-    """Masks are compared by intersection over union, and two empty masks are equal."""
     first = np.zeros((3, 4, 4, 1), "float32")
     second = first.copy()
     first[1, :2] = second[1, 1:3] = 0.9
@@ -86,7 +85,6 @@ def test_masks_are_compared_by_intersection_over_union() -> None:
 
 
 def test_new_nan_is_counted_by_row() -> None:
-    """New NaN values are counted by row, without rows that are not finite in the reference."""
     first, second = random(20, 3), random(20, 3)
     first[3, 0] = second[3, 1] = np.nan
     second[5, 2] = np.inf

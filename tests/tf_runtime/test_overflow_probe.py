@@ -117,7 +117,6 @@ def vectors(*overflowed: int) -> Any:
 
 
 def test_first_overflowing_layer_in_call_order_is_reported() -> None:
-    """The first layer in call order that overflows is reported."""
     rows = [row("first", 0, 1), row("second", 2, 3), row("third", 4, 5)]
     assert first_overflow(rows, vectors(0, 0, 0, 0, 0, 0)) is None
     assert first_overflow(rows, vectors(0, 0, 1, 1, 9, 9)) is rows[1]

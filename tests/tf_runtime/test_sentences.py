@@ -58,7 +58,6 @@ def test_graph_error_has_the_message_of_the_node(release: str) -> None:
 
 @pytest.mark.parametrize("release", TRACED)
 def test_layer_error_has_the_message_of_its_exception(release: str) -> None:
-    """The message has the exception of the layer without the code of AutoGraph."""
     assert sentence(TypeError(TRACED[release])) == f"TypeError: {NO_MATCH}"
 
 

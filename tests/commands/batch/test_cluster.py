@@ -120,7 +120,6 @@ class TestAnswerLines:
     """Tests of the code that runs on a worker."""
 
     def test_worker_answers_each_line(self, tmp_path: Path) -> None:
-        """A worker answers the lines in their order, including missing paths."""
         first, second = answers(line(MIXED_H5), line(tmp_path / "missing.h5"))
         assert isinstance(first, bytes)
         assert isinstance(second, bytes)
@@ -146,7 +145,6 @@ class TestAnswerLines:
     def test_worker_that_cannot_run_a_call_reports_the_reason(
         self, changes: dict[str, str], sentence: str
     ) -> None:
-        """A worker that cannot run a call ends it with an error message."""
         with pytest.raises(WorkerError, match=sentence):
             answers(line(MIXED_H5), **changes)
 
@@ -274,7 +272,6 @@ def test_a_cluster_can_have_nothing_run_in_this_process(value: object) -> None:
 
 @pytest.mark.parametrize("value", [b"answers", KeyError("x"), ImportError("x", name="y"), [1, "a"]])
 def test_answers_and_errors_of_a_cluster_are_read(value: object) -> None:
-    """Answers and errors of a cluster are read as Dask reads them."""
     from distributed.protocol.serialize import deserialize, serialize
 
     with cluster.restricted_unpickling():
@@ -299,7 +296,6 @@ def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("impatient_dask")
 def test_missing_scheduler_is_a_one_line_error() -> None:
-    """A missing scheduler is an error with its address."""
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "tcp://[::"):
         with pytest.raises(WorkerError, match="cannot connect to the Dask scheduler"):
             list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), False, address))

@@ -35,7 +35,6 @@ class TestArchitecture(FormatContract):
 def test_byte_order_mark_and_blank_lines_before_json_are_ignored(
     before: bytes, tmp_path: Path
 ) -> None:
-    """A byte order mark and blank lines before the JSON are ignored."""
     (tmp_path / "a.json").write_bytes(before + json.dumps(sequential()).encode())
     assert [layer.path for layer in policytool.inspect(tmp_path / "a.json").layers] == [
         "mlp",

@@ -141,7 +141,6 @@ def test_variables_of_any_dtype_are_written_unchanged(
 def test_values_cast_in_blocks_equal_the_cast_of_the_whole_array(
     values: Any, after: str, through: str | None, tmp_path: Path
 ) -> None:
-    """Values that are cast in blocks equal the cast of the whole array, with the same counts."""
     source = stored_in(tmp_path / "source.h5", {"v": values})
     placement = Placement(
         path=("v",), shape=values.shape, dtype=after, through=through, source=tensor("v", values)

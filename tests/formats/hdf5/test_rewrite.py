@@ -126,7 +126,6 @@ def test_changed_texts_keep_the_string_type(
 def test_changed_texts_keep_bytes_outside_ascii(
     cset: int, changes: Changes, tmp_path: Path
 ) -> None:
-    """A changed text outside ASCII keeps its bytes for each declared character set."""
     path = h5_model(tmp_path / "model.h5", sequential())
     config = json.dumps(sequential(dense(other="é ü 層")), ensure_ascii=False)
     _typed(path, b"model_config", config.encode(), _string(None, cset, h5t.STR_NULLTERM))
@@ -234,7 +233,6 @@ def test_nothing_of_an_old_text_is_left(
 def test_rewritten_files_keep_the_version_and_user_block(
     libver: Any, block: int, changes: Changes, tmp_path: Path
 ) -> None:
-    """A rewritten file keeps its format version and user block."""
     path = tmp_path / "model.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=block) as file:
         file.attrs["model_config"] = CONFIG
@@ -385,7 +383,6 @@ def test_bfloat16_is_not_written_to_hdf5_models(tmp_path: Path) -> None:
 
 
 def test_casts_in_the_optimizer_group_count_for_the_optimizer(tmp_path: Path) -> None:
-    """A cast without a layer counts for the optimizer if its tensor is in the optimizer's group."""
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
         file["optimizer_weights/m"] = np.ones(3, "float32")

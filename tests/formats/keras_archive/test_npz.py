@@ -86,7 +86,6 @@ def pickled(path: Path) -> list[str]:
 
 
 def test_plain_arrays_are_variables(tmp_path: Path) -> None:
-    """Plain arrays are variables with their stored path, shape and dtype."""
     path = model(
         tmp_path / "a.keras",
         npz(**{PATH: np.zeros((6, 2), "float32"), "layers/dense/vars/1": np.zeros(2, "float16")}),
@@ -100,7 +99,6 @@ def test_plain_arrays_are_variables(tmp_path: Path) -> None:
 
 
 def test_compressed_members_are_read(tmp_path: Path) -> None:
-    """Compressed members are read in the archive and in its weights."""
     stream = io.BytesIO()
     arrays: dict[str, Any] = {PATH: np.ones((6, 2), "float32")}
     np.savez_compressed(stream, **arrays)
@@ -247,7 +245,6 @@ for name in (path, written):
 
 @SLOW
 def test_the_newest_keras_loads_no_pickles(tmp_path: Path) -> None:
-    """Pickles, even those that Keras wrote, are reported as incompatible with the newest Keras."""
     layer = {**dense(), "build_config": {"input_shape": [None, 6]}}
     members = keras_members(
         {

@@ -57,7 +57,6 @@ def test_weights_below_a_directory_are_no_weights_of_the_model(tmp_path: Path) -
 
 
 def test_archive_without_weights_is_a_model_without_variables(tmp_path: Path) -> None:
-    """An archive without weights is a model with policies and without variables."""
     members = keras_members()
     del members["model.weights.h5"]
     model = policytool.inspect(keras_zip(tmp_path / "bare.keras", members))
@@ -97,7 +96,6 @@ def test_weights_where_an_hdf5_file_could_begin_make_no_hdf5_file(
 
 
 def test_archive_behind_other_bytes_is_read(tmp_path: Path) -> None:
-    """An archive with other bytes before it and a comment at its end is read."""
     path = keras_zip(tmp_path / "comment.keras")
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"made by hand" * 10
@@ -112,7 +110,6 @@ def test_archive_behind_other_bytes_is_read(tmp_path: Path) -> None:
 def test_window_reads_only_the_bytes_of_the_member(
     data: bytes, before: int, reads: list[tuple[int, int]]
 ) -> None:
-    """A window on a member returns only the bytes within it, for any sequence of reads."""
     if not hasattr(os, "memfd_create"):
         pytest.skip("needs a file without a name")
     descriptor = os.memfd_create("window")

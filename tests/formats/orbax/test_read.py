@@ -147,7 +147,6 @@ def test_unfinished_steps_are_named(whole: Path) -> None:
 
 
 def test_checkpoint_with_only_unfinished_steps_is_an_error(tmp_path: Path) -> None:
-    """The error names the unfinished step."""
     (tmp_path / "ckpt/0.orbax-checkpoint-tmp").mkdir(parents=True)
     ended = run("inspect", tmp_path / "ckpt")
     assert ended.code == 3

@@ -162,7 +162,6 @@ def test_mode_and_attributes_are_kept(in_place: bool, model: Path) -> None:  # n
 def test_paths_relative_to_the_working_directory(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A path without a directory refers to the working directory."""
     monkeypatch.chdir(model.parent)
     relative = model.relative_to(model.parent)
     assert (
@@ -197,7 +196,6 @@ def test_drafts_of_killed_runs_are_removed(model: Path) -> None:
 
 
 def test_missing_directory_and_unsupported_format_are_errors(model: Path, tmp_path: Path) -> None:
-    """A missing directory and an unsupported format each have an error message."""
     with pytest.raises(ModelFileError) as caught:
         write(model, tmp_path / "none" / "new.json")
     assert caught.value.code == "write-failed"
@@ -209,7 +207,6 @@ def test_missing_directory_and_unsupported_format_are_errors(model: Path, tmp_pa
 
 
 def test_write_result_contains_times_and_counts(tmp_path: Path) -> None:
-    """The result contains times and counts for the report."""
     path = h5_model(tmp_path / "model.h5", sequential())
     written = rewriting.write(path, tmp_path / "new.h5", all_changes(path), document_format="h5")
     assert written.write_seconds > 0

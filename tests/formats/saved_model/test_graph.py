@@ -158,10 +158,6 @@ def test_complete_names_in_a_loop_body_get_no_second_scope() -> None:
 
 
 def test_only_ops_that_an_output_needs_are_counted() -> None:
-    """
-    Only ops that an output of the signature needs are counted, and not ops for saving or for other
-    signatures.
-    """
     main = [
         matmul("a/MatMul", FLOAT),
         matmul("b/MatMul", HALF),

@@ -396,7 +396,6 @@ def test_two_functions_of_one_name_are_reported() -> None:
 
 
 def test_a_saver_has_no_path_of_an_assets() -> None:
-    """A saver whose path is that of an asset is reported."""
     assert observed(saver_is_asset) == ["SaveV2", "RestoreV2"]
 
 

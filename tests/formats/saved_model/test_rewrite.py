@@ -102,7 +102,6 @@ def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> N
 
 
 def test_in_place_edit_replaces_only_the_changed_file(tmp_path: Path) -> None:
-    """If one file changes in place, only this file is replaced, with its backup next to it."""
     source = copied(SAMPLES["metadata"], tmp_path)
     before = held(source)
     inodes = {name: (source / name).stat().st_ino for name in before}
@@ -231,7 +230,6 @@ def test_draft_with_a_changed_byte_is_rejected(
 
 
 def test_single_metadata_file_is_rewritten_as_in_a_savedmodel(tmp_path: Path) -> None:
-    """A metadata file without its SavedModel is rewritten identically to that in the SavedModel."""
     source = tmp_path / "metadata_of_a_model.pb"
     source.write_bytes((SAMPLES["metadata"] / KERAS).read_bytes())
     alone = rewriting.write(

@@ -86,10 +86,6 @@ def test_layer_spread_over_shards_is_one(place: Path) -> None:
 
 
 def test_shard_that_the_user_names_is_read_as_a_weights_file(place: Path) -> None:
-    """
-    A shard that the user names is read as a weights file, and a shard that is found in a directory
-    as its map.
-    """
     assert [model["path"] for model in models("m_00001.weights.h5")] == ["m_00001.weights.h5"]
     for found in (".", "*.h5", "*"):
         assert [model["path"] for model in models(found)] == ["m.weights.json"]
@@ -130,7 +126,6 @@ def test_map_may_refer_only_to_files_in_its_directory(
 
 
 def test_map_may_refer_to_a_single_shard_without_a_list(place: Path) -> None:
-    """A map can name a single shard without a list, as Keras also accepts it."""
     write(place, {"/layers/dense/vars": "m_00000.weights.h5"})
     assert models("m.weights.json")[0]["summary"]["bytes"] == 8
 

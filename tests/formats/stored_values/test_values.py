@@ -83,7 +83,6 @@ def h5(path: Path, kernel: Any, **options: Any) -> Path:
     ],
 )
 def test_hdf5_gives_values_in_the_machines_byte_order(tmp_path: Path, dtype: str) -> None:
-    """Values are returned in the native byte order for any stored byte order."""
     written = np.arange(12).reshape(6, 2).astype(dtype)
     result = one(h5(tmp_path / "model.h5", written))
     assert result.dtype == np.dtype(dtype).newbyteorder("=")
@@ -206,7 +205,6 @@ def test_text_of_any_length_is_not_read(tmp_path: Path) -> None:
 
 
 def test_damaged_chunk_makes_the_variable_unreadable_with_a_reason(tmp_path: Path) -> None:
-    """A chunk with a wrong checksum makes the variable unreadable with a reason."""
     path = h5(tmp_path / "model.h5", KERNEL, chunks=(6, 2), fletcher32=True)
     data = bytearray(path.read_bytes())
     data[data.index(KERNEL.tobytes()) + 5] ^= 1
@@ -215,7 +213,6 @@ def test_damaged_chunk_makes_the_variable_unreadable_with_a_reason(tmp_path: Pat
 
 
 def test_path_through_a_soft_link_has_no_values(tmp_path: Path) -> None:
-    """A path through a soft link has no values."""
     path = h5(tmp_path / "model.h5", KERNEL)
     with h5py.File(path, "a") as file:
         file["model_weights/link"] = h5py.SoftLink("/model_weights/dense_a")
@@ -293,7 +290,6 @@ def test_an_export_has_values() -> None:
 
 
 def test_savedmodel_without_checkpoint_files_is_an_error(tmp_path: Path) -> None:
-    """Values of a SavedModel without checkpoint files are an error with the missing file."""
     path = small_models.small_saved_model(tmp_path / "model")
     with opened(path) as (stored, _), pytest.raises(ValuesError, match="does not exist"):
         list(
@@ -438,7 +434,6 @@ def test_export_of_tf1_has_the_values_of_the_hdf5_file() -> None:
 
 @pytest.mark.parametrize("name", ["saver", "training", "listed"])
 def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
-    """The values of each key in a checkpoint equal those that TensorFlow read."""
     path = FIXTURES / "checkpoints" / f"{name}.index"
     truth = json.loads((FIXTURES / "checkpoints/tensors.json").read_text(encoding="utf-8"))[name]
     with opened(path) as (values, document):
@@ -481,7 +476,6 @@ def test_checkpoint_without_shards_is_an_error(tmp_path: Path) -> None:
 
 
 def test_weights_in_shards_have_values() -> None:
-    """Weights in shards have values through their map."""
     assert stored(FIXTURES / "keras3.15/sharded.weights.json") == stored(
         FIXTURES / "keras3.15/sharded_00000.weights.h5"
     )
@@ -491,7 +485,6 @@ def test_weights_in_shards_have_values() -> None:
     "case", ["default_float32", "global_mixed_float16", "nested_models", "sequential", "wrappers"]
 )
 def test_tensorflow_js_models_have_the_values_of_their_sources(case: str) -> None:
-    """TensorFlow.js models have the values of the models from which they were converted."""
     assert stored(FIXTURES / f"tfjs4.22/{case}/model.json") == stored(
         FIXTURES / f"tf2.15/{case}.h5"
     )

@@ -55,7 +55,6 @@ def test_weights_have_the_names_that_tensorflow_js_looks_up(tmp_path: Path) -> N
 
 
 def test_long_values_are_in_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long values are split into several shards without gaps."""
     policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "whole")
     monkeypatch.setattr(tfjs, "_SHARD_BYTES", 50)
     policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "split")

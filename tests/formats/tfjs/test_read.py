@@ -115,7 +115,6 @@ def test_graph_models_are_rejected_by_name() -> None:
 
 
 def test_quantized_tensors_have_their_stored_dtype() -> None:
-    """A quantized tensor has its stored dtype, and its layer is not reported as quantized."""
     model = policytool.inspect(TFJS / "quantized_uint8/model.json")
     stored = {
         variable.name: variable.dtype for layer in model.layers for variable in layer.variables
@@ -158,7 +157,6 @@ def test_tensorflow_js_models_have_no_verdicts_on_releases() -> None:
 
 
 def test_weights_without_a_topology_hold_no_policy(tmp_path: Path) -> None:
-    """Weights without a topology, as the converter writes them, have no policy."""
     model = policytool.inspect(
         written(
             tmp_path, {"format": "layers-model", "modelTopology": None, "weightsManifest": MANIFEST}
@@ -250,7 +248,6 @@ def _with(**changes: Any) -> dict[str, Any]:
 def test_malformed_file_raises_a_one_line_error_with_a_code(
     code: str, model: object, tmp_path: Path
 ) -> None:
-    """A malformed file is an error with a code and a one-line message, and not a traceback."""
     with pytest.raises(ModelFileError) as caught:
         policytool.inspect(written(tmp_path, model))
     assert caught.value.code == code
@@ -258,7 +255,6 @@ def test_malformed_file_raises_a_one_line_error_with_a_code(
 
 
 def test_an_architecture_of_a_custom_class_is_no_tensorflow_js(tmp_path: Path) -> None:
-    """An architecture with a custom class is not recognized as a TensorFlow.js model."""
     path = written(
         tmp_path,
         {"class_name": "Sequential", "config": {"layers": [dense()], "format": "layers-model"}},

@@ -150,7 +150,6 @@ def test_a_copy_that_could_not_be_loaded_is_not_made(
 
 
 def test_shards_of_a_linked_model_are_those_next_to_the_link(model: Path, tmp_path: Path) -> None:
-    """If the model is a link, as in a download cache, its shards are those next to the link."""
     cache = tmp_path / "cache"
     cache.mkdir()
     for name, blob in (("model.json", "1"), (SHARD, "2")):

@@ -439,7 +439,6 @@ def test_file_size_limit_is_reported_as_a_full_disk(scenario: Scenario, tmp_path
 def test_directory_without_write_permission_is_reported(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory without write permission is reported, for any user who runs the tests."""
     source = scenario.prepare(tmp_path / "models")
 
     def refuse(target: Path) -> None:

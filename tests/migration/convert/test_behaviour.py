@@ -107,7 +107,6 @@ def test_class_with_other_default_results_always_gives_an_objection() -> None:
 
 
 def test_numbers_are_described_by_kind() -> None:
-    """Numbers and lists of numbers are described by their kind, and objects by their class."""
     words = [
         behaviour.kind_of_argument(value)
         for value in (1, [1, 2.5], [None, [1]], True, {"class_name": "L2", "config": {}}, ["a", 1])

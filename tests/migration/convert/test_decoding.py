@@ -119,9 +119,6 @@ SHORT = keras_objects.short("my_package>first", {})
 def test_registered_initializer_keeps_the_registered_name(
     tmp_path: Path, loader: str, container: str, expected: object
 ) -> None:
-    """
-    A registered initializer keeps its registered name, which can differ from the name of its class.
-    """
     model = sequential(dense(batch_input_shape=[None, 3], kernel_initializer=FULL))
     root = decoding.decode(written(tmp_path / "model.json", model))
     config: Any = encoding.encode(root, Target(loader=loader, container=container), Log())

@@ -41,10 +41,6 @@ def converted_op(*layers: dict[str, Any]) -> tuple[list[Any], list[str]]:
 
 
 def test_op_becomes_an_operation_with_the_constant() -> None:
-    """
-    An op becomes an operation with its constant at the position of the input, before or after the
-    tensor.
-    """
     told, refusals = converted_op(op("tf_op_layer_sub", "Sub", ["a"], {"0": 1.0}))
     assert not refusals
     assert told[0][0] == "Subtract"

@@ -149,10 +149,6 @@ def test_only_floats_are_cast() -> None:
 
 
 def test_nested_sequential_has_the_dtype_of_its_last_layer() -> None:
-    """
-    A nested Sequential has the dtype of its last layer, and casts its input to the dtype of its
-    input layer if it has one.
-    """
     chain = Network(
         units=(start("in", "float64"), replace(layer("Dense", "d", policy="float16"), calls=()))
     )

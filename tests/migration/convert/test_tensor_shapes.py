@@ -75,9 +75,6 @@ def test_image_size_after_a_resizing_layer_is_unknown() -> None:
 
 
 def test_image_sizes_in_a_sequential_follow_from_the_first_layer() -> None:
-    """
-    The image sizes in a Sequential follow from the shape in its input layer or in its first layer.
-    """
     first = layer("Activation", "first", batch_input_shape=OPEN)
     after = layer("Activation", "after")
     sizes = image_sizes(Network(units=(first, after)), "channels_first")

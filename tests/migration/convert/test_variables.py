@@ -110,10 +110,6 @@ def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
 def test_an_archive_has_the_paths_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:
-    """
-    In an archive each variable has the path that the target release writes, for sources of any
-    format and release.
-    """
     _, placements, log = place(source, target, "keras")
     assert not log.refusals
     assert {placement.path: placement.shape for placement in placements} == stored(own)
@@ -143,10 +139,6 @@ def test_a_group_has_the_variables_that_the_release_writes(
 
 
 def test_moving_averages_come_after_trainable_variables() -> None:
-    """
-    The moving averages of a BatchNormalization come after its trainable variables, also in the
-    numbers of an archive.
-    """
     config = {"center": True, "scale": True}
     found = slots("BatchNormalization", "keras3.15", config) or ()
     assert [(slot.name, slot.index, slot.trainable) for slot in found] == [

@@ -146,7 +146,6 @@ def test_a_layers_loss_scale_is_inert() -> None:
 
 
 def test_no_loss_scale_no_note() -> None:
-    """A model whose policy has no loss scale has no note on loss scales."""
     assert not plan(
         document(
             model({"class_name": "Policy", "config": {"name": "mixed_float16"}}), keras="2.4.0"

@@ -379,10 +379,6 @@ def test_savedmodel_without_its_checkpoint_loads_in_no_release(
 
 @pytest.mark.parametrize("name", ["endless_graph.h5", "endless_graph.keras"])
 def test_model_with_a_circular_dependency_loads_in_no_release(name: str) -> None:
-    """
-    A model with a circular dependency between layers is incompatible with every release, and no
-    measured release loaded it.
-    """
     measured = json.loads((FIXTURES / "attacks.json").read_text(encoding="utf-8"))["attacks"][name][
         "outcomes"
     ]["load"]
@@ -394,7 +390,6 @@ def test_model_with_a_circular_dependency_loads_in_no_release(name: str) -> None
 
 
 def test_each_row_applies_to_a_measured_release() -> None:
-    """The range of each row contains a measured release."""
     for row in REFUSALS:
         assert row.releases.intersection(LOADERS), row.reason
 

@@ -83,7 +83,6 @@ def test_suppression_applies_if_all_its_conditions_match(
 
 
 def test_suppressions_have_priority_over_ignored_rules_and_baselines() -> None:
-    """Ignored rules of a file have priority over the baseline."""
     found = finding()
     ignored = PerFileIgnore(pattern=in_files("*.h5"), words=("PT1",), rules=frozenset({"PT101"}))
     known = {"old/a.h5": Counter(fingerprints([found]))}

@@ -273,7 +273,6 @@ def test_keys_that_prefix_compression_multiplies_are_bounded(
 
 
 def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, bounded: Bounded) -> None:
-    """The keys of empty blocks count for the limit on the size of keys."""
     bounded("checkpoint-index-bytes", 2**20)
     data = bundles.block([bundles.header()])
     handles = [(b"", bundles.varint(0) + bundles.varint(len(data) - 5))]
@@ -298,7 +297,6 @@ def test_number_of_tensors_is_bounded(tmp_path: Path, bounded: Bounded) -> None:
 
 
 def test_index_above_the_size_limit_is_not_read(tmp_path: Path) -> None:
-    """An index above the size limit is an error before it is read."""
     with (tmp_path / "made.index").open("wb") as stream:
         stream.truncate(limits.CHECKPOINT_INDEX_BYTES.value + 1)
     assert reading(tmp_path / "made") == "checkpoint-limit"
@@ -406,7 +404,6 @@ def test_object_graph_above_the_limits_is_rejected(tmp_path: Path) -> None:
 
 
 def test_missing_index_is_an_error(tmp_path: Path) -> None:
-    """A missing index is an error with its own code."""
     assert reading(tmp_path / "nothing") == "not-found"
 
 

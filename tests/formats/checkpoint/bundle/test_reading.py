@@ -236,7 +236,6 @@ def _slice(data: bytes, shape: list[int], axis: int, start: int, length: int) ->
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_ordered_code_sorts_as_numbers_do(one: int, other: int) -> None:
-    """Encoded numbers sort as the numbers do."""
     assert (ordered_code.encode_signed(one) < ordered_code.encode_signed(other)) == (one < other)
 
 
