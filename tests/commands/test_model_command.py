@@ -112,10 +112,7 @@ def test_savedmodel_with_traced_dtypes_is_converted_to_an_archive() -> None:
 
 
 def test_each_target_has_a_separate_command() -> None:
-    """
-    Each target has its own command, because a change for one target can make the model fail for
-    another.
-    """
+    """A change for one target can make the model fail for another."""
     found = commands("tf2.5/tf_op_layers.h5", "keras3", "tf2.3", "tf2.15")
     assert [command.target for command in found] == ["keras3", "tf2.3"]
     assert len({command.arguments for command in found}) == 2
@@ -157,10 +154,7 @@ def test_model_without_a_command_has_a_reason(name: str, reason: str) -> None:
 
 
 def test_findings_on_training_prevent_a_command_only_if_selected() -> None:
-    """
-    A finding on training prevents a command only if its rule is selected, because predictions are
-    correct without it.
-    """
+    """Predictions are correct without it."""
     path = FIXTURES / "tf2.3/exp_mf16_none.h5"
     (command,) = policytool.audit(path, target="keras3").commands
     assert command.arguments == ("--target", "keras3")
@@ -209,10 +203,7 @@ def test_audit_has_every_target_of_migrate(target: str, tmp_path: Path) -> None:
 
 
 def test_an_archive_is_no_model_for_tf_2_14() -> None:
-    """
-    An archive is not a suitable model for TF 2.14 unless this release wrote it, because no other
-    release uses its layout.
-    """
+    """No other release uses its layout."""
     audited = policytool.audit(FIXTURES / "tf2.12/default_float32.keras", target="tf2.14")
     (finding,) = audited.findings
     assert (finding.rule, finding.detail) == ("PT501", "tf2.14 container")

@@ -66,10 +66,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_file_is_read_and_converted_at_most_once(
     command: str, name: str, calls: Counter[str]
 ) -> None:
-    """
-    A file is read and converted at most once, for any output of the command; a model is built for
-    the file and for the result.
-    """
+    """A model is built for the file and for the result."""
     run(*COMMANDS[command], FIXTURES / name)
     assert calls["document"] == 1
     assert calls["load_model"] <= 2

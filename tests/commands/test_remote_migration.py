@@ -191,9 +191,7 @@ def test_an_existing_object_stays(bucket: Any) -> None:
 
 
 def test_a_remote_directory_is_never_replaced(bucket: Any) -> None:
-    """
-    An existing remote directory is never replaced, because its objects cannot change together.
-    """
+    """Its objects cannot change together."""
     url = put(bucket, DIRECTORY, "a/model")
     put(bucket, DIRECTORY, "b/model")
     before = contents(bucket)
@@ -284,10 +282,7 @@ def test_objects_that_cannot_be_removed_are_listed(bucket: Any) -> None:
 
 
 def test_an_interrupted_upload_of_a_directory_leaves_no_model(bucket: Any) -> None:
-    """
-    If an upload of a directory is interrupted, no model is left, because the file that makes it a
-    model is written last.
-    """
+    """The file that makes it a model is written last."""
     url = put(bucket, DIRECTORY, "in/model")
     placed: list[str] = []
 
@@ -388,10 +383,7 @@ def test_a_bucket_that_does_not_exist(bucket: Any) -> None:
 
 
 def test_a_link_is_not_followed_to_a_server(bucket: Any, tmp_path: Path) -> None:
-    """
-    A link is not followed when a model is written to a server, because a malicious model could
-    publish any local file.
-    """
+    """A malicious model could publish any local file."""
     model = tmp_path / "model"
     shutil.copytree(DIRECTORY, model)
     secret = tmp_path / "secret"

@@ -101,10 +101,7 @@ def test_a_signal_ends_a_run_in_a_slow_step(
 def test_each_signal_ends_each_command_in_a_slow_step(
     name: str, step: str, disturbed: Any, site: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """
-    Signals end each command with every set of ignored signals; a sample of all combinations is
-    tried.
-    """
+    """A sample of all combinations is tried."""
     disturb(name, disturbed, site(SLOW_STEPS[step]), tmp_path)
 
 

@@ -138,9 +138,7 @@ def test_audit_names_two_models(tmp_path: Path) -> None:
     "other", [("saved_model.pbtxt",), ("saved_model.cpb",), ("config.json", "metadata.json")]
 )
 def test_a_directory_of_two_models_is_an_error(tmp_path: Path, other: tuple[str, ...]) -> None:
-    """
-    A directory with two models is an error, because each release decides which of them it loads.
-    """
+    """Each release decides which of them it loads."""
     path = tmp_path / "saved"
     shutil.copytree(SAVED, path)
     for name in other:

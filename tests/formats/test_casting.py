@@ -57,10 +57,7 @@ def test_every_cast_rounds_once_to_even(values: list[float], before: str, after:
 
 
 def test_float64_to_bfloat16_is_not_rounded_twice() -> None:
-    """
-    A cast from float64 to bfloat16 is rounded once; rounding to float32 first would lose the
-    decisive bit.
-    """
+    """Rounding to float32 first would lose the decisive bit."""
     value = 1 + 2.0**-8 + 2.0**-40
     result, _ = cast(np.array([value, -value]), "float64", "bfloat16")
     assert result.astype(np.float64).tolist() == [1.0078125, -1.0078125]

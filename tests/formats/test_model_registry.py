@@ -201,10 +201,7 @@ def test_an_unknown_model_is_not_found(server: StandInMlflow, url: str) -> None:
 
 
 def test_a_status_of_400_for_an_alias_is_not_found(server: StandInMlflow) -> None:
-    """
-    An alias with the status 400 is reported as not found, because MLflow returns this status for
-    unknown aliases.
-    """
+    """MLflow returns this status for unknown aliases."""
     server.failures = [HTTPStatus.BAD_REQUEST] * 99
     assert codes(f"models:/{NAME}@none") == ["not-found"]
 
@@ -261,10 +258,7 @@ def test_port_without_a_server_gives_a_one_line_error(monkeypatch: pytest.Monkey
 def test_invalid_certificate_gives_a_one_line_error(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    An invalid certificate is a one-line error; the test uses a server without TLS, because both
-    fail in the handshake.
-    """
+    """The test uses a server without TLS, because both fail in the handshake."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url.replace("http://", "https://"))
     assert codes(FILE) == ["remote-tls"]
 
@@ -410,10 +404,7 @@ def test_the_bound_on_names_of_a_model(server: StandInMlflow, bounded: Bounded) 
 def test_file_with_another_size_than_announced_is_rejected(
     server: StandInMlflow, padding: int, *, ranges: bool
 ) -> None:
-    """
-    A file with another size than announced is an error: no more than that size is read, and a short
-    file is not padded.
-    """
+    """No more than that size is read, and a short file is not padded."""
     server.ranges, server.etags, server.padding = ranges, "each", padding
     assert failing_read(server, 0, 150_000) == "changed"
     assert server.sent < 15_000_000
@@ -421,10 +412,7 @@ def test_file_with_another_size_than_announced_is_rejected(
 
 @pytest.mark.parametrize("etags", ["each", "same"])
 def test_file_that_changes_during_reading_is_an_error(server: StandInMlflow, etags: str) -> None:
-    """
-    A file that changes during reading is an error: the second range has another etag, or the
-    download begins differently.
-    """
+    """The second range has another etag, or the download begins differently."""
     server.etags = etags
     server.swap = b"\1" * 200_000
     if etags == "each":
@@ -453,10 +441,7 @@ def _read_zeros(stream: BinaryIO, offsets: tuple[int, ...]) -> None:
 def test_connection_that_ends_during_a_download_gives_a_one_line_error(
     server: StandInMlflow,
 ) -> None:
-    """
-    A connection that ends during a download is a one-line error, because the rest cannot be
-    requested.
-    """
+    """The rest cannot be requested."""
     server.ranges, server.broken = False, True
     assert failing_read(server, 0) == "remote-unavailable"
 

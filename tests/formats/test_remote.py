@@ -187,10 +187,7 @@ def test_port_without_a_server_gives_a_one_line_error() -> None:
 
 
 def test_invalid_certificate_gives_a_one_line_error(server: RangeServer) -> None:
-    """
-    An invalid certificate is a one-line error; the test uses a server without TLS, because both
-    fail in the handshake.
-    """
+    """The test uses a server without TLS, because both fail in the handshake."""
     ended = run("inspect", server.url.replace("http://", "https://") + "/a.h5", "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-tls"]
 
@@ -567,10 +564,7 @@ def test_changed_model_is_read_again() -> None:
 
 
 def test_a_copy_of_a_process_closes_no_connection() -> None:
-    """
-    A forked process closes no connections, because the backend of Azure would wait forever at its
-    end.
-    """
+    """The backend of Azure would wait forever at its end."""
     code = (
         "import os, weakref; from policytool.support.files import opening;"
         "system = type('System', (), {})();"

@@ -48,10 +48,7 @@ LARGEST: Final = (
 def test_each_cluster_of_metadata_needs_about_one_request(
     tmp_path: Path, write: Any, model: LargeModel, most_requests: int, most_bytes: int
 ) -> None:
-    """
-    Each cluster of metadata needs about one request; clusters are between large arrays, and only
-    parts of some are read.
-    """
+    """Clusters are between large arrays, and only parts of some are read."""
     write(tmp_path / "model", model)
     assert (tmp_path / "model").stat().st_size > 2_000_000_000
     with range_server(tmp_path) as server:

@@ -125,10 +125,7 @@ def test_patterns_of_the_user_stay_and_match_nothing_else() -> None:
 
 
 def test_each_policy_has_separate_patterns() -> None:
-    """
-    Each policy has its own patterns; layers that are kept by default are set to the policy, as
-    ``tune`` does.
-    """
+    """Layers that are kept by default are set to the policy, as ``tune`` does."""
     loaded = reading.load_model(document(residual()))
     wanted = {f"net/blk_{number}": "float32" for number in range(BLOCKS)} | {
         f"net/add_{number}": "float16" for number in range(BLOCKS)

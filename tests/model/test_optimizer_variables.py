@@ -112,10 +112,7 @@ def test_product_of_momentums_comes_after_the_slots_from_keras_3_10(tmp_path: Pa
 def test_wrapped_optimizer_has_only_the_variables_of_training(
     class_name: str, bare: list[str]
 ) -> None:
-    """
-    The state of a wrapped optimizer contains only the variables that training uses, because Keras 3
-    does not track the others in a wrapper.
-    """
+    """Keras 3 does not track the others in a wrapper."""
     optimizer = StyledOptimizer(class_name=class_name, config={}, style=Style.KERAS3)
     kept, wrapped = (
         [item.kind for item in positions(optimizer, [(3,)], "keras3.15", is_wrapped=is_wrapped)]
@@ -126,10 +123,7 @@ def test_wrapped_optimizer_has_only_the_variables_of_training(
 
 
 def test_slot_with_the_name_of_another_weight_is_rejected(tmp_path: Path) -> None:
-    """
-    A slot whose name belongs to another weight is an error, because shapes cannot distinguish
-    layers and Keras 3.3 and later write names.
-    """
+    """Shapes cannot distinguish layers and Keras 3.3 and later write names."""
     file = extract("keras3.4/sgd.h5", tmp_path)
     with h5py.File(file, "a") as opened:
         group = opened["optimizer_weights"]

@@ -169,10 +169,7 @@ def test_additional_batches_contain_all_edge_rows(
     size: int,
     is_fixed: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
-    """
-    All edge rows are in one additional batch if they fit, and else in several; a model with a fixed
-    batch size gets full batches.
-    """
+    """A model with a fixed batch size gets full batches."""
     fed = feeder(size, NORMAL, SLOT, fixed=size if is_fixed else None)
     assert {len(batch[0]) for batch in fed.batches} == {size}
     rows_beside = size if is_fixed else min(size, 5)

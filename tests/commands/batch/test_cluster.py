@@ -316,10 +316,7 @@ class TestCluster:
         assert list(parallel.run_all(audit.TASK, actual, options, dask.address)) == local
 
     def test_a_crash_costs_one_model(self, dask: LocalDask, tmp_path: Path) -> None:
-        """
-        A crash costs one model: a library that does not return is ended with its process, and the
-        worker continues.
-        """
+        """A library that does not return is ended with its process, and the worker continues."""
         bad = endless_collection(tmp_path / "bad.h5")
         result = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
         with limits.override({"call-seconds": 1}):

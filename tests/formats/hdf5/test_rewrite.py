@@ -107,10 +107,7 @@ KINDS: Final = {
 def test_changed_texts_keep_the_string_type(
     kind: tuple[int | None, int, int], changes: Changes, tmp_path: Path
 ) -> None:
-    """
-    A changed text keeps its string type, because TF 2.3 and 2.4 call ``decode`` on the value, which
-    would fail for UTF-8.
-    """
+    """TF 2.3 and 2.4 call ``decode`` on the value, which would fail for UTF-8."""
     path = h5_model(tmp_path / "model.h5", sequential())
     _typed(path, b"model_config", CONFIG.encode(), _string(*kind))
     before = _kind(path)
@@ -361,10 +358,7 @@ def test_edits_leave_the_rest_of_the_file_in_place(tmp_path: Path) -> None:
 
 
 def test_references_are_not_moved_to_a_new_file(tmp_path: Path) -> None:
-    """
-    A file with object references is an error, because the references would be invalid in a new
-    file.
-    """
+    """The references would be invalid in a new file."""
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
         file["model_weights"].attrs["reference"] = file["model_weights"].ref

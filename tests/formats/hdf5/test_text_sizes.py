@@ -69,10 +69,7 @@ def test_a_file_in_memory_has_an_unknown_length() -> None:
 
 
 def test_names_in_a_large_file_are_read(tmp_path: Path) -> None:
-    """
-    Long names in a file larger than the limit are read, because tf_keras 2.21 and Keras 3 write
-    names of any length.
-    """
+    """tf_keras 2.21 and Keras 3 write names of any length."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["kernel"] = np.zeros(50_000)
@@ -82,10 +79,7 @@ def test_names_in_a_large_file_are_read(tmp_path: Path) -> None:
 
 
 def test_text_with_many_references_is_rejected(tmp_path: Path) -> None:
-    """
-    A small file with many references to the same text is an error, because reading it would need
-    gigabytes.
-    """
+    """Reading it would need gigabytes."""
     path, text = tmp_path / "a.h5", "x" * 900
     with h5py.File(path, "w") as file:
         file.attrs["weight_names"] = [text, *("y" for _ in range(99))]

@@ -90,10 +90,7 @@ def test_the_bound_on_objects_holds_in_batches(tmp_path: Path, most: int) -> Non
 
 @THOROUGH
 def test_a_group_is_read_before_the_next_one_is_opened(tmp_path: Path) -> None:
-    """
-    The items of a group are read before the next group is opened, so that one request reads their
-    metadata in a remote file.
-    """
+    """One request reads their metadata in a remote file."""
     path = write_groups(tmp_path / "a.h5", "earliest")
     seen: list[str] = []
     opened = h5o.open

@@ -438,10 +438,7 @@ def test_only_shards_with_cast_tensors_change(unpacked: Path) -> None:
 
 
 def test_change_of_state_in_several_shards_is_rejected(unpacked: Path) -> None:
-    """
-    A change of optimizer state in several shards is an error, because the target shard is
-    ambiguous.
-    """
+    """The target shard is ambiguous."""
     for index in range(2):
         with h5py.File(unpacked / f"model_{index:05d}.weights.h5", "w") as file:
             file["optimizer/vars/0"] = 1

@@ -116,9 +116,7 @@ def test_a_target_is_not_overwritten(model: Path) -> None:
 def test_target_created_during_the_write_is_not_overwritten(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A target that is created during the write is not overwritten, because the last step checks it.
-    """
+    """The last step checks it."""
     target = model.with_name("new.json")
     monkeypatch.setattr(atomic.Draft, "flush", lambda _: target.write_text("other"))
     with pytest.raises(ModelFileError) as caught:

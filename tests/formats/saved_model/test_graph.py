@@ -228,10 +228,7 @@ def test_dtypes_of_ops_without_attributes_are_known() -> None:
     ("mode", "dtypes"), [("FP16", ("float16",)), ("fp32", ("float32",)), ("INT8", ())]
 )
 def test_tensorrt_engine_counts_with_its_precision_mode(mode: str, dtypes: tuple[str, ...]) -> None:
-    """
-    A TensorRT engine counts with its precision mode, because its inputs, outputs and original
-    segment are float32.
-    """
+    """Its inputs, outputs and original segment are float32."""
     engine = Op(
         name="net/engine",
         op="TRTEngineOp",

@@ -373,10 +373,7 @@ def test_paths_from_placeholders_and_assets_are_not_reported() -> None:
 def test_savers_and_tables_with_a_path_from_the_file_are_reported(
     change: Callable[[Any, Any], object], op: str
 ) -> None:
-    """
-    A saver or table with a path from the file is reported; each of these graphs made TensorFlow
-    write or read a file that the model named.
-    """
+    """Each of these graphs made TensorFlow write or read a file that the model named."""
     assert observed(change)[0] == op
 
 
@@ -400,10 +397,7 @@ def test_a_saver_has_no_path_of_an_assets() -> None:
 
 
 def test_output_stream_from_a_call_is_reported() -> None:
-    """
-    An op that prints is reported if a call fills in its output stream, because the call can specify
-    a file.
-    """
+    """The call can specify a file."""
 
     def printing(_: Any, definition: Any) -> None:
         node(definition.nodes, "prints", "PrintV2", "x", output_stream=b"stderr").attributes[
@@ -509,10 +503,7 @@ def of_tensorflow1(graph: Any, name: bytes = b"words.txt") -> None:
 
 
 def test_asset_in_a_collection_of_tensorflow1_is_accepted() -> None:
-    """
-    A table of TensorFlow 1 whose asset is in a collection is accepted, because releases read it if
-    the graph lists no other assets.
-    """
+    """Releases read it if the graph lists no other assets."""
     assert observed(lambda graph, _: of_tensorflow1(graph)) == []
 
 

@@ -252,10 +252,7 @@ def test_single_metadata_file_is_rewritten_as_in_a_savedmodel(tmp_path: Path) ->
 
 
 def test_linked_file_is_verified_under_the_name_of_the_link(tmp_path: Path) -> None:
-    """
-    A linked file is verified under the name of the link, because download caches name the target
-    after its hash.
-    """
+    """Download caches name the target after its hash."""
     model, blob = tmp_path / "model", tmp_path / "blobs" / "0123abcd"
     shutil.copytree(SAMPLES["metadata"], model)
     blob.parent.mkdir()

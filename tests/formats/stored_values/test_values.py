@@ -196,9 +196,7 @@ def test_chunks_too_large_to_hold_are_not_read(
 
 
 def test_text_of_any_length_is_not_read(tmp_path: Path) -> None:
-    """
-    A variable-length text dataset is not read, because each element refers to a text of any length.
-    """
+    """Each element refers to a text of any length."""
     assert "fixed-length" in reason(
         h5(tmp_path / "model.h5", np.array(["a", "b"], dtype=h5py.string_dtype()))
     )
@@ -339,10 +337,7 @@ def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
 
 
 def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
-    """
-    Numbered variables in Keras files are sorted numerically, so that the eleventh variable comes
-    after the tenth.
-    """
+    """The eleventh variable comes after the tenth."""
     from policytool.formats.hdf5.datasets import KerasValues
 
     tensors = tuple(
@@ -377,10 +372,7 @@ def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
 
 
 def test_dtype_that_numpy_lacks_is_an_error_with_its_name() -> None:
-    """
-    A dtype that NumPy lacks, such as a quantized integer, is an error with its name; 8-bit floats
-    are returned as bytes.
-    """
+    """8-bit floats are returned as bytes."""
     assert numpy_dtype("bfloat16") == casting.DTYPES["bfloat16"]
     assert numpy_dtype("float8_e5m2") == np.dtype("u1")
     with pytest.raises(ValuesError, match="qint8"):

@@ -33,10 +33,7 @@ def stored(directory: Path) -> dict[str, np.ndarray]:
 
 
 def test_weights_have_the_names_that_tensorflow_js_looks_up(tmp_path: Path) -> None:
-    """
-    Weights have the names that TensorFlow.js looks up: nested models add no prefix, and the config
-    is a Keras 2 config.
-    """
+    """Nested models add no prefix, and the config is a Keras 2 config."""
     done = policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "web")
     assert done.status is Status.WRITTEN
     assert sorted(path.name for path in (tmp_path / "web").iterdir()) == [
@@ -149,10 +146,7 @@ def test_the_reason_why_predictions_are_not_compared_is_true(tmp_path: Path) -> 
 @pytest.mark.parametrize("target", ["keras3", "keras3.0", "tf_keras", "tf2.3", "tf1.15"])
 @pytest.mark.parametrize("name", ["sequential", "from_keras3.0"])
 def test_a_layers_model_becomes_a_keras_file(tmp_path: Path, name: str, target: str) -> None:
-    """
-    Every target converts a layers model, because no release of Keras reads it, even if the release
-    supports its config.
-    """
+    """No release of Keras reads it, even if the release supports its config."""
     source = FIXTURES / "tfjs4.22" / name / "model.json"
     result = policytool.migrate(source, target=target, output=tmp_path, verify=False, to="float32")
     assert result.status is Status.WRITTEN, result.plan.refusals

@@ -129,10 +129,7 @@ def test_quantized_tensors_have_their_stored_dtype() -> None:
 
 
 def test_policies_that_tensorflow_js_ignores_are_reported() -> None:
-    """
-    A note reports policies in a TensorFlow.js model as ignored, because the library computes in
-    float32 (measured).
-    """
+    """The library computes in float32 (measured)."""
     assert "tfjs-float32" in [item.code for item in policytool.inspect(MIXED_TFJS).observations]
     assert "tfjs-float32" not in [
         item.code for item in policytool.inspect(TFJS / "sequential/model.json").observations
@@ -149,10 +146,7 @@ def test_models_of_keras3_are_reported_as_failing_to_load() -> None:
 
 
 def test_tensorflow_js_models_have_no_verdicts_on_releases() -> None:
-    """
-    A TensorFlow.js file has no verdicts on releases, because a converter reads it and
-    ``load_model`` does not.
-    """
+    """A converter reads it and ``load_model`` does not."""
     assert not policytool.inspect(MIXED_TFJS).releases
 
 

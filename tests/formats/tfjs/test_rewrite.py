@@ -103,10 +103,7 @@ def test_another_shard_of_the_same_name_is_never_replaced(
     model: Path,
     tmp_path: Path,
 ) -> None:
-    """
-    An existing shard with the same name but other content is never replaced, because it belongs to
-    another model.
-    """
+    """It belongs to another model."""
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / SHARD).write_bytes(b"another model's")
     before = held(tmp_path)

@@ -504,9 +504,7 @@ def _ends(dataset: h5py.Dataset) -> list[int]:
 def test_source_that_changes_during_the_write_is_an_error(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, verifies: bool
 ) -> None:
-    """
-    A source that changes during the write is an error, because the new file would not match it.
-    """
+    """The new file would not match it."""
     source = scenario.prepare(tmp_path / "models")
 
     def touch(_: object) -> None:
@@ -656,10 +654,7 @@ def test_targets_that_exist(tmp_path: Path) -> None:
 
 @scenarios("created-h5-overwrite", "created-savedmodel-to-h5")
 def test_new_file_has_the_mode_of_the_source(scenario: Scenario, tmp_path: Path) -> None:
-    """
-    The new file has the mode of the source; for a directory, the mode of its files, so that it is
-    not executable.
-    """
+    """For a directory, the mode of its files, so that it is not executable."""
     source = scenario.prepare(tmp_path / "models")
     for file in [source] if source.is_file() else source.iterdir():
         if file.is_file():

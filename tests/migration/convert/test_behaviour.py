@@ -99,10 +99,7 @@ def test_arguments_that_compute_something_else_are_objected_to() -> None:
 
 
 def test_class_with_other_default_results_always_gives_an_objection() -> None:
-    """
-    If the defaults of a class give other results, an objection is returned for any arguments; its
-    measured case has only the name of the class.
-    """
+    """Its measured case has only the name of the class."""
     assert "becomes (8,)" in str(behaviour.objection("Crop", {"height": 3}, to_keras3=True))
 
 

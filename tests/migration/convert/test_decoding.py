@@ -47,10 +47,7 @@ def test_each_layer_is_decoded_with_its_site(name: str) -> None:
 
 
 def test_layers_with_equal_names_in_a_list_have_different_sites(tmp_path: Path) -> None:
-    """
-    Cells with the same name in a list have different sites, so that each is decoded from its own
-    object.
-    """
+    """Each is decoded from its own object."""
     cells = [
         {
             "class_name": "LSTMCell",
@@ -81,10 +78,7 @@ def test_layers_in_other_objects_are_no_sites(tmp_path: Path) -> None:
 
 
 def test_layers_in_a_shared_layer_have_the_sites_of_the_first_place(tmp_path: Path) -> None:
-    """
-    Layers in a shared layer have the sites of its first place, because Keras 3 writes the config of
-    a shared layer again with the same id.
-    """
+    """Keras 3 writes the config of a shared layer again with the same id."""
     shared = {
         "class_name": "TimeDistributed",
         "config": {"name": "steps", "trainable": True, "layer": dense("inner")},

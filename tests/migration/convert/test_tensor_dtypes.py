@@ -177,10 +177,7 @@ def test_each_output_of_a_nested_model_has_its_dtype() -> None:
 
 
 def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
-    """
-    A nested model with many calls is read only once, because nested models that are each called
-    twice would have too many calls to read.
-    """
+    """Nested models that are each called twice would have too many calls to read."""
     network = graph(start("x", "float32"), layer("Dense", "d", to("x"), policy="float16"))
     for _ in range(DEPTH):
         model = nested("inner", network, to("x"), to("x"))

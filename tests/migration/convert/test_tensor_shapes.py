@@ -85,10 +85,7 @@ def test_image_sizes_in_a_sequential_follow_from_the_first_layer() -> None:
 
 
 def test_models_that_are_called_again_and_again_are_read_once() -> None:
-    """
-    A nested model with many calls is read only once, because reading every call of nested models
-    would not end.
-    """
+    """Reading every call of nested models would not end."""
     x = Reference(layer="x")
     network = graph(OPEN, layer("Activation", "relu", x))
     for _ in range(DEPTH):

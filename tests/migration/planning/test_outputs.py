@@ -63,10 +63,7 @@ def called(entry: Config, *calls: list[str]) -> Config:
     ids=lambda entry: entry["class_name"],
 )
 def test_layer_before_a_shaping_output_layer_stays_in_float32(entry: Config) -> None:
-    """
-    If the last layer only shapes the output, the layer before it stays in float32 too, because
-    float32 cannot restore values that this layer rounded.
-    """
+    """float32 cannot restore values that this layer rounded."""
     found = kept(chain(dense("a"), dense("b"), entry))
     inner = {"last/inner": keep.SHAPED} if entry["class_name"] == "TimeDistributed" else {}
     assert found == {"b": keep.OUTPUT, "last": keep.SHAPED, **inner}
@@ -104,10 +101,7 @@ def test_a_layer_that_computes_the_output_ends_the_search(entry: Config) -> None
 
 
 def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
-    """
-    The search for output layers covers each output and each branch of a concatenation; a sum
-    computes the output itself.
-    """
+    """A sum computes the output itself."""
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -132,10 +126,7 @@ def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
 
 
 def test_only_the_layer_before_the_output_call_of_an_activation_is_kept() -> None:
-    """
-    If a shared activation makes the output, only the layer before its output call is kept; layers
-    before its earlier calls are not.
-    """
+    """Layers before its earlier calls are not."""
     relu = called(layer("ReLU", "relu"), ["a"], ["b"], ["c"])
     model = functional(
         source(),
@@ -152,10 +143,7 @@ def test_only_the_layer_before_the_output_call_of_an_activation_is_kept() -> Non
 
 
 def test_a_shared_layer_that_computes_the_output_is_kept() -> None:
-    """
-    A shared layer is kept in float32 if one of its calls computes the output, because all calls
-    share one policy.
-    """
+    """All calls share one policy."""
     shared = called(dense("shared"), ["x"], ["a"])
     model = functional(
         source(),

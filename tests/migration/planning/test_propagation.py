@@ -73,10 +73,7 @@ def test_layer_before_a_chain_of_ops_stays_in_float32() -> None:
 
 
 def test_layers_before_an_add_layer_change_their_policy() -> None:
-    """
-    A layer before an Add layer can be float16, because an Add layer has a policy and casts its
-    inputs, unlike an op.
-    """
+    """An Add layer has a policy and casts its inputs, unlike an op."""
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -268,10 +265,7 @@ def test_operations_of_keras3_that_have_no_16_bit_kernel(
 
 
 def test_float64_convolution_with_a_float32_constant_is_rejected() -> None:
-    """
-    float64 before a convolution with a constant float32 kernel is an error, because no edit of the
-    file can widen the kernel.
-    """
+    """No edit of the file can widen the kernel."""
     assert _of_keras3("Conv", "float64") == {"refused": "mixed-inputs"}
 
 

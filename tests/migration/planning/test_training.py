@@ -109,10 +109,7 @@ def current(inner: Config, initial: float, steps: int | None) -> Config:
 def test_note_on_a_dropped_loss_scale_depends_on_the_optimizer(
     policy: Config, optimizer: Config | None, severity: NoteSeverity, says: str
 ) -> None:
-    """
-    The note on a dropped loss scale depends on whether the optimizer has a scale and whether a
-    current ``compile()`` adds it; if neither does, the note says what to write.
-    """
+    """If neither does, the note says what to write."""
     made = plan(
         document(model(policy), training=compiled(optimizer) if optimizer else None, keras="2.4.0")
     )
@@ -254,10 +251,7 @@ def test_to_mixed_float16_gets_dynamic_loss_scaling() -> None:
 
 
 def test_conversion_from_mixed_float16_removes_the_wrapper() -> None:
-    """
-    Converting from mixed_float16 removes the loss scale wrapper, because bfloat16 and float32 need
-    no scaling.
-    """
+    """bfloat16 and float32 need no scaling."""
     found = document(model("mixed_float16"), training=compiled(current(ADAM, 32768.0, 2000)))
     assert plan(found, "mixed_bfloat16").edits[-1].after == ADAM
     assert plan(found, "float32").edits[-1].after == ADAM

@@ -118,10 +118,7 @@ def test_policy_of_a_later_release_is_named(tmp_path: Path, policy: Config, part
 
 
 def test_registered_initializer_is_a_custom_class(tmp_path: Path) -> None:
-    """
-    A registered initializer is reported as a custom class, because tf_keras 2.21 finds it in HDF5
-    only with custom_objects.
-    """
+    """tf_keras 2.21 finds it in HDF5 only with custom_objects."""
     initializer: Config = {
         "module": None,
         "class_name": "Init",

@@ -173,9 +173,7 @@ def test_verdicts_agree_with_the_measured_loads() -> None:
 
 @THOROUGH
 def test_most_verdicts_are_known() -> None:
-    """
-    Most verdicts are known, so that ``unknown`` is rare and cannot hide errors of the other tests.
-    """
+    """``unknown`` is rare and cannot hide errors of the other tests."""
     pairs = [
         verdicts(path)[loader]
         for path in FILES
@@ -298,10 +296,7 @@ def test_verdicts_agree_with_the_published_matrix() -> None:
 
 @THOROUGH
 def test_every_row_applies_to_some_fixture() -> None:
-    """
-    Each row of the compatibility table applies to at least one fixture, because a row without a
-    fixture was not measured.
-    """
+    """A row without a fixture was not measured."""
     unseen = list(REFUSALS)
     for path, migrated in [
         *((path, False) for path in MEASURED["loads"]),
