@@ -111,10 +111,7 @@ def test_migrated_remote_model_equals_the_local_one(
 
 
 def test_conversion_is_written_next_to_its_remote_source(bucket: Any, tmp_path: Path) -> None:
-    """
-    A conversion is written next to its remote source with the release in its name, and the report
-    contains no local path.
-    """
+    """The report contains no local path."""
     url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "a/model.h5")
     ended = run("migrate", url, "--target", "tf_keras", "--no-verify", "--format", "json")
     (result,) = ended.json["plans"]

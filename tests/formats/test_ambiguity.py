@@ -197,9 +197,7 @@ def examine(count: int, seed: int, path: Path) -> int:
 
 
 def test_healthy_archives_are_one_model(tmp_path: Path) -> None:
-    """
-    Valid archives are one model, also if they contain HDF5 at an offset where its library looks.
-    """
+    """Also if they contain HDF5 at an offset where its library looks."""
     assert examine(60, 1, tmp_path / "model.keras") > 20
 
 

@@ -44,10 +44,7 @@ def _rounded(value: float, dtype: str) -> float:
     st.sampled_from(list(DTYPES)),
 )
 def test_every_cast_rounds_once_to_even(values: list[float], before: str, after: str) -> None:
-    """
-    Each cast returns the nearest value by exact arithmetic, including signs of zeros and
-    infinities.
-    """
+    """By exact arithmetic, including signs of zeros and infinities."""
     source = np.array([_rounded(value, before) for value in values]).astype(DTYPES[before])
     result, counts = cast(source, before, after)
     assert result.dtype == DTYPES[after]
@@ -68,10 +65,7 @@ def test_float64_to_bfloat16_is_not_rounded_twice() -> None:
 def test_cast_to_bfloat16_equals_that_of_ml_dtypes(
     bits: np.ndarray[Any, np.dtype[np.uint32]],
 ) -> None:
-    """
-    Each bit pattern of float32 becomes the same bfloat16 bits as with ml_dtypes, except for
-    payloads of NaN, and the shape is unchanged.
-    """
+    """Except for payloads of NaN."""
     source = bits.view(np.float32)
     result, _ = cast(source, "float32", "bfloat16")
     with np.errstate(all="ignore"):
@@ -84,10 +78,7 @@ def test_cast_to_bfloat16_equals_that_of_ml_dtypes(
 
 @given(npst.arrays(np.uint16, 8))
 def test_widening_is_exact(bits: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
-    """
-    A 16-bit float that is cast to a wider dtype and back is unchanged, including payloads of quiet
-    NaNs.
-    """
+    """Including payloads of quiet NaNs."""
     for narrow in ("float16", "bfloat16"):
         source = bits.view(DTYPES[narrow])
         for wide in ("float32", "float64"):
@@ -149,10 +140,7 @@ def test_nan_payloads_are_carried() -> None:
 def test_cast_counts_overflows_and_subnormal_values(
     values: list[float], before: str, after: str, through: str | None, counts: Counts
 ) -> None:
-    """
-    A cast counts overflows, subnormal values and values flushed to zero, but not values that were
-    not finite before.
-    """
+    """Values that were not finite before do not count."""
     assert cast(np.array(values).astype(DTYPES[before]), before, after, through)[1] == counts
 
 

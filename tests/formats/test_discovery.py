@@ -89,10 +89,7 @@ def test_working_directory_that_is_a_model_is_that_model(
 def test_path_above_the_working_directory_is_absolute(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A path below the working directory is reported relative to it, and any other path as absolute,
-    regardless of its form on the command line.
-    """
+    """Regardless of its form on the command line."""
     monkeypatch.chdir(tree / "models" / "saved")
     assert found(["../b.h5"]) == [(tree / "models" / "b.h5").as_posix()]
     monkeypatch.chdir(tree)
@@ -132,10 +129,7 @@ def test_config_without_metadata_is_an_architecture(tree: Path) -> None:
 
 
 def test_the_same_model_named_twice_is_reported_once(tree: Path) -> None:
-    """
-    A model that several paths select is reported once, at its first place: repeated paths, parts of
-    a directory, links, and directories.
-    """
+    """Repeated paths, parts of a directory, links, and directories."""
     (tree / "link.h5").symlink_to(tree / "models" / "b.h5")
     parts = [
         f"models/saved/{name}"
@@ -183,9 +177,7 @@ def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree
     ],
 )
 def test_globs_find_models(pattern: str, expected: list[str]) -> None:
-    """
-    A quoted glob selects its sorted matches, and for a matching directory the models below it.
-    """
+    """A glob is quoted; a matching directory selects the models below it."""
     assert sorted(found([pattern])) == sorted(expected)
 
 

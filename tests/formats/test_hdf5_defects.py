@@ -63,9 +63,7 @@ def test_message_names_the_lowest_required_h5py_version() -> None:
 def test_defects_are_reported_with_verbose_or_for_an_old_library(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The message is printed with -v or for an old library, but not with -q or for a current library.
-    """
+    """Not with -q or for a current library."""
     monkeypatch.setattr(_hdf5, "library", lambda: "2.0.0")
     assert "HDF5" not in run(command, MIXED_H5).err
     assert (

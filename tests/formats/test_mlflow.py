@@ -179,10 +179,7 @@ def _stored(source: Path) -> str:
 
 
 def test_each_format_is_read_as_a_local_one(registry: Registry) -> None:
-    """
-    A registered model of each format has the report of the local model, by version, alias, run,
-    logged model and its id.
-    """
+    """By version, alias, run, logged model and its id."""
     roots = (f"{FIXTURES}/{version}" for version in range(1, 5))
     for root in (*roots, f"{FIXTURES}@champion", f"models:/{registry.logged}"):
         for source in MODELS:
@@ -249,10 +246,7 @@ def test_a_server_that_stalls_ends_at_the_limit(registry: Registry) -> None:
 
 
 def test_an_object_that_vanished_is_not_found(registry: Registry, bucket: str) -> None:
-    """
-    An object that was removed from storage is reported as not found, although the registry still
-    lists its version.
-    """
+    """The registry still lists its version."""
     import boto3
 
     root = f"models:/{registry.spare}"

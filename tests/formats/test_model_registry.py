@@ -81,10 +81,7 @@ def codes(*arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("model", [MODEL, f"models:/{NAME}@{ALIAS}", f"models:/{LOGGED}"])
 def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) -> None:
-    """
-    A registered model is read as a directory by version, alias and id of a logged model, and its
-    other files are not models.
-    """
+    """By version, alias and id of a logged model."""
     ended = run("inspect", model, "--format", "json")
     assert ended.code == 0
     assert [item["path"] for item in ended.json["models"]] == [f"{model}/data/model.h5"]
@@ -99,10 +96,7 @@ def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) ->
 def test_a_model_is_read_as_a_local_one(
     server: StandInMlflow, source: Path, etags: str, *, ranges: bool
 ) -> None:
-    """
-    A registered model has the report of the local model, from servers with ranges, without ranges,
-    and with a copy per range.
-    """
+    """From servers with ranges, without ranges, and with a copy per range."""
     server.ranges, server.etags = ranges, etags
     copy = shutil.copytree if source.is_dir() else shutil.copy
     copy(source, server.root / "data" / source.name)
@@ -111,10 +105,7 @@ def test_a_model_is_read_as_a_local_one(
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_audit_and_diff_read_values(server: StandInMlflow, *, ranges: bool) -> None:
-    """
-    Findings and differences of a registered model equal those of the local file, also from Python
-    functions.
-    """
+    """Also from Python functions."""
     server.ranges = ranges
     local = server.root / "data/model.h5"
     assert "byte-identical" in run("diff", FILE, local).out
@@ -125,10 +116,7 @@ def test_audit_and_diff_read_values(server: StandInMlflow, *, ranges: bool) -> N
 
 @SLOW
 def test_worker_processes_read_registered_models(server: StandInMlflow) -> None:
-    """
-    Several registered models are read by worker processes into one report, in the order of the
-    arguments.
-    """
+    """Into one report, in the order of the arguments."""
     shutil.copy(MIXED_KERAS, server.root / "data/second.keras")
     ended = run_process("inspect", MODEL, "--jobs", "2", "--format", "json")
     assert [Path(model["path"]).name for model in ended.json["models"]] == [
@@ -145,10 +133,7 @@ def test_a_version_may_refer_to_a_run_or_a_logged_model(server: StandInMlflow) -
 
 
 def test_a_moved_alias_is_followed(server: StandInMlflow) -> None:
-    """
-    An alias that was moved is read at its new version, because nothing is remembered from the
-    previous run.
-    """
+    """Nothing is remembered from the previous run."""
     path = f"models:/{NAME}@{ALIAS}"
     first = report(path)
     other = server.root / "data/other"
@@ -237,10 +222,7 @@ def test_a_request_that_fails_once_is_repeated(server: StandInMlflow) -> None:
 
 
 def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
-    """
-    A server that does not answer is an error that names the time limit, while MLflow would repeat
-    the request for minutes.
-    """
+    """MLflow would repeat the request for minutes."""
     server.stall = 3
     ended = run("inspect", FILE, "--format", "json", "--limit", "remote-seconds=1")
     (failure,) = ended.json["failures"]
@@ -289,9 +271,7 @@ def test_credentials_are_not_sent_to_where_a_server_redirects(
 def test_missing_server_address_gives_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    """
-    A missing server address is a one-line error, and no database is created, unlike in MLflow.
-    """
+    """No database is created, unlike in MLflow."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     assert codes(FILE) == ["remote-location"]

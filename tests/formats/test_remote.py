@@ -107,10 +107,7 @@ def test_a_file_on_a_web_server_is_read_as_a_local_one(
 
 
 def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_path: Path) -> None:
-    """
-    Credentials in a URL are sent to the server, and the report contains neither the query nor the
-    user.
-    """
+    """The report contains neither the query nor the user."""
     h5_file(tmp_path / "model.h5")
     address = server.url.replace("://", f"://user:{SECRET}@")
     ended = run("inspect", f"{address}/model.h5?signature={SECRET}", "--format", "json")
@@ -130,9 +127,7 @@ def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_pa
     ],
 )
 def test_errors_of_a_server_show_no_credentials(server: RangeServer, status: HTTPStatus) -> None:
-    """
-    Error messages and tracebacks contain no credentials, even if the message of the backend does.
-    """
+    """Even if the message of the backend does."""
     server.failures = [status] * 20
     ended = run("inspect", "-v", f"{server.url}/model.h5?signature={SECRET}")
     assert ended.code == 3
@@ -479,9 +474,7 @@ def test_an_input_goes_to_another_process_and_back() -> None:
 
 
 def test_the_bound_on_names_of_a_directory() -> None:
-    """
-    The number of names in a remote directory is limited, because a server may list names endlessly.
-    """
+    """A server may list names endlessly."""
     memory = fsspec.filesystem("memory")
     for name in "abc":
         memory.pipe(f"/names/{name}.json", b"{}")

@@ -70,10 +70,7 @@ def failure_codes(url: str) -> list[str]:
 
 
 def test_repository_selects_its_models(hub: HubServer) -> None:
-    """
-    A repository selects its models, over several pages of its listing, with directories as one
-    model.
-    """
+    """Over several pages of its listing, with directories as one model."""
     base = "hf://owner/name"
     names = ["model.keras", "odd #1?.keras", "sub/unpacked"]
     assert found_paths(base) == [f"{base}/{name}" for name in names]
@@ -105,10 +102,7 @@ def test_revisions_and_kinds_of_repositories(
 
 
 def test_ranges_are_read_and_the_token_stays_at_the_hub(hub: HubServer, tmp_path: Path) -> None:
-    """
-    Ranges of a large file are read from the signed URL on another server, which does not receive
-    the token.
-    """
+    """The signed URL is on another server, which does not receive the token."""
     import h5py
 
     path = tmp_path / "models/owner/name/main/large.h5"

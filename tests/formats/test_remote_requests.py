@@ -62,9 +62,7 @@ def test_each_cluster_of_metadata_needs_about_one_request(
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("model", LARGEST, ids=["150-layers", "300-layers"])
 def test_five_gigabytes_need_little(tmp_path: Path, write: Any, model: LargeModel) -> None:
-    """
-    A model of five gigabytes with 1,500 datasets needs less than 8 MB and 400 requests over S3.
-    """
+    """Less than 8 MB and 400 requests over S3 for 1,500 datasets."""
     (tmp_path / "bucket").mkdir()
     path = tmp_path / "bucket/model"
     write(path, model)

@@ -112,10 +112,7 @@ def test_layers_that_stay_in_float32_anyway_may_match() -> None:
 
 
 def test_patterns_of_the_user_stay_and_match_nothing_else() -> None:
-    """
-    A layer that a pattern of the user matches is set by its exact path, because two patterns for
-    one layer are an error.
-    """
+    """Two patterns for one layer are an error."""
     loaded = reading.load_model(document(residual()))
     asked = Options(to="mixed_bfloat16", assignments=(assignment("net/add.*=bfloat16"),))
     paths = ["net/add_3", *(f"net/blk_{number}" for number in range(BLOCKS))]

@@ -189,10 +189,7 @@ def test_call_with_only_constants_is_rejected(value: object) -> None:
     ],
 )
 def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
-    """
-    A TensorFlowOpLayer is rejected unless its op is in JSON without functions, because releases
-    parse text as protobuf.
-    """
+    """Releases parse text as protobuf."""
     assert Harm.UNKNOWN in harms(
         {
             "class_name": "TensorFlowOpLayer",
@@ -430,10 +427,7 @@ def test_savers_and_tables_of_real_models_are_accepted(name: str) -> None:
 def test_saver_with_a_constant_path_is_rejected(
     tmp_path: Path, op: str, inputs: list[str], where: str, text: bytes
 ) -> None:
-    """
-    A saver whose file path is a constant is rejected, in the graph and in a function without
-    callers.
-    """
+    """In the graph and in a function without callers."""
 
     def put(_graph: Any, definition: Any) -> None:
         body = definition if where == "graph" else definition.library.functions[0]
@@ -478,10 +472,7 @@ def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
     "name", ["../../secret.txt", "/etc/passwd", "a/../../../x", "s3://bucket/x"]
 )
 def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
-    """
-    An asset whose name leads outside the assets directory is rejected, because releases append the
-    name to the directory.
-    """
+    """Releases append the name to the directory."""
 
     def put(graph: Any, _definition: Any) -> None:
         graph.assets.add(filename=name.encode(), tensor={"name": b"asset:0"})
@@ -490,9 +481,7 @@ def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
 
 
 def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
-    """
-    An asset outside the model is also rejected in a collection, where TensorFlow 1 stores assets.
-    """
+    """TensorFlow 1 stores assets in a collection."""
 
     def put(graph: Any, _definition: Any) -> None:
         asset = protobuf_messages.parse("AssetFile", b"")
@@ -518,9 +507,7 @@ def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> No
 
 
 def test_printing_to_a_file_is_found(tmp_path: Path) -> None:
-    """
-    An op that prints to a file is rejected, and an op that prints to the terminal is accepted.
-    """
+    """An op that prints to the terminal is accepted."""
 
     def put(stream: bytes) -> Any:
         return lambda _graph, definition: definition.nodes.add(
@@ -557,10 +544,7 @@ def test_repeated_graphs_are_merged_before_the_check(tmp_path: Path) -> None:
     ],
 )
 def test_keras_module_without_layers_is_rejected(entry: dict[str, Any]) -> None:
-    """
-    An object is rejected if its module of Keras contains no layers, also for layers that wrap
-    functions of TensorFlow.
-    """
+    """Also for layers that wrap functions of TensorFlow."""
     assert harms({**entry, "module": "keras.src.utils.python_utils", "registered_name": None}) == {
         Harm.UNKNOWN
     }
@@ -656,10 +640,7 @@ def test_a_saved_model_s_own_classes_need_no_trust() -> None:
 
 @pytest.mark.parametrize("name", ["deserialize_keras_object", "get", "_private"])
 def test_a_saved_model_s_class_that_is_no_class_needs_trust(tmp_path: Path, name: str) -> None:
-    """
-    A SavedModel in which a function replaces a regularizer class needs trust, because Keras 2 calls
-    any of its functions with the config.
-    """
+    """Keras 2 calls any of its functions with the config."""
 
     def put(message: Any) -> None:
         for node in message.nodes:

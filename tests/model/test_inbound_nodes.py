@@ -219,10 +219,7 @@ def test_invalid_inbound_nodes_cause_no_error(nodes: Any, class_name: str) -> No
 @THOROUGH
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 def test_depth_of_a_graph_is_the_recursion_depth_of_a_release(spelled: Any) -> None:
-    """
-    The depth of a graph is the recursion depth of a release, which follows the first tensor first
-    and does not enter a layer twice.
-    """
+    """It follows the first tensor first and does not enter a layer twice."""
     chain = {f"l{number}": [(f"l{number - 1}" if number else "i", 0)] for number in range(1200)}
     assert inbound_nodes.depth(spelled(chain)) == 1201
     assert (

@@ -50,10 +50,7 @@ def with_weights(path: Path, *names: str) -> Path:
 
 
 def test_layer_with_a_slash_in_its_name_has_separate_variables(tmp_path: Path) -> None:
-    """
-    A layer with a slash in its name has its own variables, such as ``conv1/conv`` and ``conv1/bn``
-    in DenseNet.
-    """
+    """Such as ``conv1/conv`` and ``conv1/bn`` in DenseNet."""
     path = h5_model(
         tmp_path / "m.h5",
         sequential(dense("conv1"), dense("conv1/conv"), entry("BatchNormalization", "conv1/bn")),
@@ -98,10 +95,7 @@ def test_adapted_variables_without_a_scope_belong_to_the_only_such_layer(
 
 
 def test_layer_stored_twice_is_counted_once(tmp_path: Path) -> None:
-    """
-    A layer that is stored twice because a nested model shares it is counted once, if both places
-    have the same object id.
-    """
+    """A nested model shares it, and both places have the same object id."""
     shared = {**dense("enc"), "shared_object_id": 7}
     nested = {
         "class_name": "Sequential",

@@ -374,10 +374,7 @@ def _stored_otherwise(case: Case, record: Record) -> bool:
     ids=ids,
 )
 def test_every_number_is_counted_once(case: Case) -> None:
-    """
-    The total number of parameters equals that of the live model, in which variables of a shared
-    layer count once.
-    """
+    """In the live model, variables of a shared layer count once."""
     twice_in_legacy_h5 = (
         case.name == "shared_layer" and case.format == "h5" and not case.keras3
     )  # once per place, when shared with a nested model

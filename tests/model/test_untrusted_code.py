@@ -81,10 +81,7 @@ def test_savedmodel_with_two_graphs_is_not_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["__slice__", "__ellipsis__", "__keras_tensor__", "__tuple__"])
 def test_words_for_values_have_no_module(word: str, tmp_path: Path) -> None:
-    """
-    A value name with a foreign module is rejected, because a release that does not know the name
-    imports the module.
-    """
+    """A release that does not know the name imports the module."""
     (reason,) = found(
         {"module": "someone.layers", "class_name": word, "config": {}, "registered_name": word},
         tmp_path,
@@ -151,10 +148,7 @@ def test_function_is_needed_under_its_registered_name(tmp_path: Path) -> None:
 
 
 def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
-    """
-    TensorFlow gets an architecture without its compile configuration, because Keras 3 would compile
-    it with classes that were not checked.
-    """
+    """Keras 3 would compile it with classes that were not checked."""
     path = tmp_path / "model.json"
     layers = [
         {

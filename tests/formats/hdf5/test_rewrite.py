@@ -469,10 +469,7 @@ def test_cast_tensors_hold_the_cast_values(
 def test_tensors_of_many_blocks_are_cast_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A tensor of many blocks is cast completely if blocks end within a row, at a chunk, and at the
-    end.
-    """
+    """If blocks end within a row, at a chunk, and at the end."""
     monkeypatch.setattr("policytool.formats.hdf5.rebuild.BLOCK", 8 * 40)
     path = h5_model(tmp_path / "model.h5", sequential())
     values = np.random.default_rng(0).normal(size=(7, 11, 13)).astype("float32")
@@ -578,10 +575,7 @@ def test_a_fixture_is_the_same_twice(tmp_path: Path) -> None:
 def test_the_last_byte_counts_behind_a_user_block(
     block: int, layout: dict[str, Any], tmp_path: Path
 ) -> None:
-    """
-    The last byte of a tensor is compared, for offsets from the start of the file and from the end
-    of the user block.
-    """
+    """For offsets from the start of the file and from the end of the user block."""
     path, other = tmp_path / "model.h5", tmp_path / "other.h5"
     values = np.arange(1000, dtype="float32")
     with h5py.File(path, "w", userblock_size=block) as file:

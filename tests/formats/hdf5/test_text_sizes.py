@@ -32,10 +32,7 @@ def test_lengths_equal_those_that_the_library_reads(
     names: list[str],
     others: int,
 ) -> None:
-    """
-    The lengths equal those that the library reads, for both header versions, split headers, and
-    files with a user block.
-    """
+    """For both header versions, split headers, and files with a user block."""
     path = tmp_path_factory.mktemp("texts") / "a.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=user_block) as file:
         group = file.create_group("layer")
@@ -48,10 +45,7 @@ def test_lengths_equal_those_that_the_library_reads(
 
 
 def test_attributes_outside_of_the_header_have_an_unknown_length(tmp_path: Path) -> None:
-    """
-    The length is unknown for more than eight attributes in the newest format, which stores them in
-    a separate heap.
-    """
+    """More than eight attributes in the newest format, which stores them in a separate heap."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         for number in range(20):

@@ -60,10 +60,6 @@ def remote(path: Path) -> remote_path.RemotePath:
 def test_a_remote_file_has_the_contents_of_a_local_one(
     tmp_path: Path, libver: str, *, track_order: bool
 ) -> None:
-    """
-    The walk through a remote file has the same items and order as through a local file, for each
-    kind of index.
-    """
     path = write_groups(tmp_path / "a.h5", libver, track_order=track_order)
     local = walk(path)
     assert walk(remote(path)) == local

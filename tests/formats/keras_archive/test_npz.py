@@ -187,10 +187,7 @@ def test_each_member_of_a_name_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_pickles_beside_other_weights_are_observed(tmp_path: Path) -> None:
-    """
-    Pickles next to HDF5 weights are reported, and the report shows the HDF5 weights, which Keras
-    reads.
-    """
+    """The report shows the HDF5 weights, which Keras reads."""
     path = model(tmp_path / "a.keras", pickle.dumps(Marker(tmp_path / "ran")), h5=True)
     result = policytool.inspect(str(path))
     assert len(pickled(path)) == 1
@@ -209,9 +206,6 @@ def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:
 
 
 def test_damaged_or_overlapping_weights_are_unreadable(tmp_path: Path) -> None:
-    """
-    Weights that share bytes or are damaged are unreadable, with exit code 3 and an error message.
-    """
     damaged = model(tmp_path / "a.keras", npz(a=np.zeros(2))[:40])
     ended = run("inspect", damaged)
     assert (ended.code, "truncated or damaged" in ended.err) == (Exit.FAILURE, True)

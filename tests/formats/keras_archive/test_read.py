@@ -35,10 +35,7 @@ class TestKerasZip(FormatContract):
 
 
 def test_shards_are_one_model(tmp_path: Path) -> None:
-    """
-    Weights that are split over several members, as Keras 3.10 and later do, are read in order as
-    one model.
-    """
+    """Keras 3.10 and later split weights over several members."""
     members = keras_members()
     data = members.pop("model.weights.h5")
     path = keras_zip(
@@ -81,10 +78,7 @@ def test_member_with_extra_fields_is_found(tmp_path: Path) -> None:
 def test_weights_where_an_hdf5_file_could_begin_make_no_hdf5_file(
     offset: int, tmp_path: Path
 ) -> None:
-    """
-    An archive with uncompressed weights is not recognized as HDF5, although HDF5 could start after
-    a user block there.
-    """
+    """HDF5 could start after a user block there."""
     members = keras_members()
     missing = offset - keras_zip(tmp_path / "model.keras").read_bytes().index(b"\x89HDF")
     path = keras_zip(

@@ -168,10 +168,7 @@ def test_only_ops_that_an_output_needs_are_counted() -> None:
 
 
 def test_bound_inputs_identify_the_variables_of_the_last_arguments() -> None:
-    """
-    The bound inputs of a function identify the variables of its last arguments, regardless of their
-    names in the main graph.
-    """
+    """Regardless of their names in the main graph."""
     main = [
         Op(name="x", op="Placeholder", types={"dtype": FLOAT}),
         Op(name="out", op="StatefulPartitionedCall", inputs=["x", "k_1"], calls={"f": "call"}),

@@ -509,10 +509,7 @@ def test_asset_in_a_collection_of_tensorflow1_is_accepted() -> None:
 
 @pytest.mark.parametrize("kind", ["nodes", "bytes", "ints", "floats"])
 def test_a_collection_of_two_kinds_holds_no_assets(kind: str) -> None:
-    """
-    A collection with a second kind of values has no assets, because releases read only the last
-    kind and would fill in no paths.
-    """
+    """Releases read only the last kind of values, and would fill in no paths."""
 
     def change(graph: Any, _: Any) -> None:
         of_tensorflow1(graph)
@@ -522,10 +519,7 @@ def test_a_collection_of_two_kinds_holds_no_assets(kind: str) -> None:
 
 
 def test_bytes_that_are_no_message_are_no_asset_and_no_text() -> None:
-    """
-    Invalid protobuf bytes count neither as an asset nor as a text and cause no exception, because
-    TensorFlow cannot read such a file.
-    """
+    """TensorFlow cannot read such a file."""
 
     def change(graph: Any, definition: Any) -> None:
         of_tensorflow1(graph)

@@ -58,10 +58,7 @@ def messages(path: Path) -> list[object]:
 
 @pytest.mark.parametrize("where", SAMPLES)
 def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
-    """
-    Files without an edit are identical, and edited files differ only in the metadata, which
-    protobuf reads as planned.
-    """
+    """Protobuf reads the edited metadata as planned."""
     source, target = copied(SAMPLES[where], tmp_path), tmp_path / "new"
     (source / "assets").mkdir(exist_ok=True)  # often empty, and always there
     changes = all_changes(source)
@@ -83,10 +80,7 @@ def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_500, 2_100_000])
 def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> None:  # noqa: FBT001
-    """
-    A text whose length needs more bytes than before is written correctly, and the reverse edit
-    restores the original file.
-    """
+    """The reverse edit of a text that needs more bytes restores the file."""
     source = small_saved_model(tmp_path / "model", separate=separate)
     file = KERAS if separate else GRAPH
     there = edit(f"{file}#1", "/name", "dense_a", "n" * size)
@@ -120,10 +114,7 @@ def test_in_place_edit_replaces_only_the_changed_file(tmp_path: Path) -> None:
 
 
 def test_two_changed_files_make_a_new_directory(tmp_path: Path) -> None:
-    """
-    If two files change in place, the model becomes a new directory, and the complete original is
-    the backup.
-    """
+    """The complete original is the backup."""
     source = copied(SAMPLES["both"], tmp_path)
     before = held(source)
     written = rewriting.write(

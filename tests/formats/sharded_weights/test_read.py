@@ -71,10 +71,6 @@ def test_map_of_a_release_gives_the_layers_of_its_shards() -> None:
 
 
 def test_layer_spread_over_shards_is_one(place: Path) -> None:
-    """
-    A layer that is split between two shards is one layer with all its variables and its stored
-    name.
-    """
     (model,) = models("m.weights.json")
     (layer,) = model["layers"]
     assert (layer["name"], [variable["dtype"] for variable in layer["variables"]]) == (

@@ -90,10 +90,7 @@ def test_hdf5_gives_values_in_the_machines_byte_order(tmp_path: Path, dtype: str
 
 
 def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
-    """
-    bfloat16 is read as bfloat16 from two opaque bytes, with and without the dtype attribute of
-    Keras 3.
-    """
+    """From two opaque bytes, with and without the dtype attribute of Keras 3."""
     written = KERNEL.astype(casting.DTYPES["bfloat16"])
     for name, attribute in (("with.h5", True), ("without.h5", False)):
         path = h5(tmp_path / name, written.view("V2"))
@@ -117,10 +114,7 @@ def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
 def test_chunks_and_filters_are_read_in_order(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Values in chunks and with filters are read in C order, also if a block contains a part of the
-    tensor.
-    """
+    """Also if a block contains a part of the tensor."""
     monkeypatch.setattr(datasets, "BLOCK", 32)
     path = h5(tmp_path / "model.h5", KERNEL, **options)
     with opened(path) as (stored, document):
@@ -224,9 +218,7 @@ def test_path_through_a_soft_link_has_no_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_archives_give_the_values_of_their_weights(tmp_path: Path, compression: int) -> None:
-    """
-    The weights of an archive are read in place or, if the member is compressed, after inflating it.
-    """
+    """In place or, if the member is compressed, after inflating it."""
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = KERNEL
@@ -258,10 +250,6 @@ def test_an_unpacked_model_has_values() -> None:
 
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15"])
 def test_savedmodel_has_the_values_of_the_hdf5_file_of_the_same_release(release: str) -> None:
-    """
-    Each variable of a SavedModel has the same values as in the HDF5 file that the same release
-    wrote.
-    """
     twin = {
         array.tobytes() for array in every(FIXTURES / release / "global_mixed_float16.h5").values()
     }
@@ -279,10 +267,7 @@ def test_savedmodel_has_the_values_of_the_hdf5_file_of_the_same_release(release:
 
 
 def test_an_export_has_values() -> None:
-    """
-    A SavedModel without Keras metadata has values, found by nodes of the object graph or, for TF 1,
-    by names.
-    """
+    """Found by nodes of the object graph or, for TF 1, by names."""
     for name in ("keras3.15/default_float32.export", "tf1.15/global_mixed_float16.export"):
         assert every(FIXTURES / name)
 
@@ -415,10 +400,7 @@ def test_export_of_keras3_has_the_values_of_the_keras_archive(export: Path) -> N
 
 
 def test_export_of_tf1_has_the_values_of_the_hdf5_file() -> None:
-    """
-    The variables of an export of TF 1 are found by name, because it has no object graph, and equal
-    those of the HDF5 file.
-    """
+    """They are found by name, because it has no object graph."""
     assert stored(FIXTURES / "tf1.15/global_mixed_float16.export") == stored(
         FIXTURES / "tf1.15/global_mixed_float16.h5"
     )
@@ -450,10 +432,7 @@ def test_weights_in_a_checkpoint_equal_those_in_hdf5(release: str) -> None:
 
 
 def test_checkpoint_without_shards_is_an_error(tmp_path: Path) -> None:
-    """
-    Values of a checkpoint without shards are an error with the missing file, although the index
-    contains the shapes.
-    """
+    """Although the index contains the shapes."""
     shutil.copy(FIXTURES / "checkpoints/saver.index", tmp_path)
     with (
         opened(tmp_path / "saver.index") as (values, document),
@@ -503,10 +482,7 @@ KERNEL_ENTRY: Final = {"name": "dense/kernel", "shape": [6, 2], "dtype": "float3
 def test_tensor_in_several_shards_is_read(
     tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A tensor that is split between several shards is read correctly, for any place of the split and
-    any block size.
-    """
+    """For any place of the split and any block size."""
     monkeypatch.setattr(tfjs_format, "BLOCK", 5)
     data = bytes(7) + KERNEL.tobytes()
     (tmp_path / "a.bin").write_bytes(data[: 7 + cut])

@@ -182,10 +182,7 @@ def test_tensors_of_keras3_are_named_by_path() -> None:
     ],
 )
 def test_shards_outside_the_directory_are_reported_and_not_read(shard: str, tmp_path: Path) -> None:
-    """
-    Shards outside the model's directory are reported and not read, although TensorFlow.js would
-    read them.
-    """
+    """TensorFlow.js would read them."""
     model = {
         "modelTopology": sequential(),
         "weightsManifest": [{"paths": [shard], "weights": WEIGHTS}],
@@ -257,10 +254,7 @@ def test_an_architecture_of_a_custom_class_is_no_tensorflow_js(tmp_path: Path) -
 
 
 def test_shard_is_recognized_by_the_model_in_its_directory(tmp_path: Path) -> None:
-    """
-    A file is recognized as a shard by its name in the readable model next to it, and other files
-    are not.
-    """
+    """By its name in the readable model next to it."""
     shutil.copytree(FIXTURES / "tfjs4.22/sequential", tmp_path / "web")
     shard = tmp_path / "web/group1-shard1of1.bin"
     assert is_shard(shard)

@@ -191,10 +191,7 @@ def test_no_policy_asks_for_a_cast(policy: str) -> None:
 
 
 def test_inputs_that_tensorflow_js_cannot_feed_are_rejected() -> None:
-    """
-    A plan with a float input other than float32 is an error, because TensorFlow.js fails to predict
-    with it (measured).
-    """
+    """TensorFlow.js fails to predict with it (measured)."""
     path = TFJS / "nested_models/model.json"
     layers = [
         layer.path for layer in policytool.inspect(path).layers if layer.class_name == "InputLayer"

@@ -632,10 +632,7 @@ def test_shards_removed_during_the_write_prevent_the_output(tmp_path: Path) -> N
 
 
 def test_targets_that_exist(tmp_path: Path) -> None:
-    """
-    An existing file or older backup is replaced only on request, and a directory is never replaced
-    by a file.
-    """
+    """Only on request, and a directory is never replaced by a file."""
     source = Creating(MIXED_H5).prepare(tmp_path / "models")
     for sample, other in ((MIXED_H5, "other"), (MIXED_H5, f"{source.name}.bak")):
         source.with_name(other).write_bytes(b"what was there")

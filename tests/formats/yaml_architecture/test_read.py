@@ -47,10 +47,7 @@ class TestYaml(FormatContract):
     ids=["plain", "byte order mark", "prologue", "keys before", "quoted", "line ends"],
 )
 def test_every_way_to_begin_is_recognised(text: str, tmp_path: Path) -> None:
-    """
-    Each valid beginning of a YAML architecture is recognized, including those of other YAML
-    writers.
-    """
+    """Including those of other YAML writers."""
     (tmp_path / "a.yaml").write_bytes(text.encode())
     assert [layer.path for layer in policytool.inspect(tmp_path / "a.yaml").layers] == [
         "mlp",

@@ -107,19 +107,12 @@ def test_bins_that_keras2_does_not_load_are_reported(tmp_path: Path) -> None:
 
 
 def test_missing_bins_are_rejected(tmp_path: Path) -> None:
-    """
-    A Discretization without bin boundaries in the file is an error that names the missing
-    boundaries.
-    """
     path = model(tmp_path / "model.h5", "Discretization", takes="float32", num_bins=4)
     assert "does not contain its bin boundaries" in converted(path)[1][0]
 
 
 def test_missing_idf_weights_are_rejected(tmp_path: Path) -> None:
-    """
-    A tf-idf layer with a vocabulary but without weights is an error, because the weights are needed
-    as factors.
-    """
+    """The weights are needed as factors."""
     given = {"vocabulary": ["[UNK]", "a"], "output_mode": "tf_idf"}
     path = model(tmp_path / "model.h5", "StringLookup", takes="string", **given)
     assert ["contains no idf_weights" in one for one in converted(path)[1]] == [True]

@@ -126,9 +126,7 @@ def test_registered_initializer_keeps_the_registered_name(
 def test_registered_layer_keeps_the_registered_name(
     tmp_path: Path, container: str, expected: str
 ) -> None:
-    """
-    A registered layer keeps its registered name, which Keras 2 writes as the class name in HDF5.
-    """
+    """Keras 2 writes it as the class name in HDF5."""
     scale = keras_objects.full(None, "Scale", {"name": "scale"}, "my_package>first")
     model = sequential(dense(batch_input_shape=[None, 3]), scale)
     root = decoding.decode(written(tmp_path / "model.json", model))

@@ -66,10 +66,7 @@ class TestHardSigmoid:
 
     @pytest.mark.parametrize("class_name", ["Activation", "Dense"])
     def test_sum_keeps_the_mask_in_keras2(self, class_name: str) -> None:
-        """
-        After a mask, a sum replaces the Rescaling in Keras 2, because a Rescaling would lose the
-        mask.
-        """
+        """A Rescaling would lose the mask."""
         masking = layer3("Masking", "masking", tensor("x"), mask_value=0.0)
         units: Config = {} if class_name == "Activation" else {"units": 2}
         hard = layer3(class_name, "hard", tensor("masking"), activation="hard_sigmoid", **units)
@@ -671,9 +668,7 @@ class TestDirections:
     def test_an_unknown_number_of_steps_is_not_unrolled(
         self, steps: int | None, *, unrolled: bool
     ) -> None:
-        """
-        A layer with an unknown number of steps is not unrolled for Keras 2, which fails on it.
-        """
+        """Keras 2 fails on it."""
         layer = layer3("LSTM", "lstm", tensor("x"), units=2, unroll=True)
         layer["build_config"] = {"input_shape": [None, steps, 4]}
         config, _, _ = converted(keras3(input3("x", steps, 4), layer), K2)
@@ -792,10 +787,6 @@ class TestConvLSTM:
     def test_images_of_any_size_from_a_nested_model_are_rejected(
         self, inside: int | None, height: int | None, *, is_refused: bool
     ) -> None:
-        """
-        A ConvLSTM after a nested model is an error unless the model is called on images of a fixed
-        size.
-        """
         inner = keras2(
             input2("y", None, inside, 8, 1),
             layer2("Activation", "relu", [["y", 0, 0, {}]], activation="relu"),

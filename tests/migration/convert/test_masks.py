@@ -848,9 +848,6 @@ class TestOddCalls:
         assert log.refusals or named(config, "inner")
 
     def test_a_tensor_that_no_layer_gives_has_no_dtype(self) -> None:
-        """
-        A tensor has no dtype if no known layer computes it, such as the output of a nested model
-        without a class.
-        """
+        """Such as the output of a nested model without a class."""
         network = Network(units=(), inputs=[], outputs=[])
         assert network_dtypes(network).of(Reference(layer="missing")) is None

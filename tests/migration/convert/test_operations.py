@@ -335,10 +335,7 @@ def test_call_that_keras3_cannot_express_is_rejected(
 
 
 def test_operations_are_rejected_in_hdf5(tmp_path: Path) -> None:
-    """
-    A model with operations is an error if the target is HDF5, because no release loads operations
-    from it.
-    """
+    """No release loads operations from HDF5."""
     _, log = converted(
         keras2("nn.relu", ["in0", 0, 0, {"name": None}]), tmp_path, "keras3.15", "h5"
     )

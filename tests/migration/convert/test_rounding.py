@@ -144,10 +144,7 @@ def test_normalization_in_half_precision_is_noted(
 
 
 def test_vectors_near_zero_are_noted() -> None:
-    """
-    A note reports UnitNormalization, because the libraries scale vectors near zero to different
-    lengths.
-    """
+    """The libraries scale them to different lengths."""
     layer = layer3("UnitNormalization", "layer", tensor("x"), axis=[-1])
     _, _, log = converted(keras3(input3("x", 2), layer), "tf_keras2.21")
     assert "short-vectors" in {note.code for note in log.notes}

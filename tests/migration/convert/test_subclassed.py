@@ -248,10 +248,7 @@ def test_converted_archive_can_be_converted_back(tmp_path: Path) -> None:
 
 
 def test_layers_that_a_model_is_given_have_no_order(tmp_path: Path) -> None:
-    """
-    Layers that are arguments of the model's class are an error, because the class can assign them
-    in another order than that of their creation.
-    """
+    """The class can assign them in another order than that of their creation."""
     source = tmp_path / "source.keras"
     dense = {
         "module": "keras.layers",

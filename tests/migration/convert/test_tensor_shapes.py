@@ -65,9 +65,7 @@ def test_nested_model_has_the_image_sizes_of_its_call(
 
 
 def test_image_size_after_a_resizing_layer_is_unknown() -> None:
-    """
-    The image size after a layer that resizes is unknown, although its arguments can contain it.
-    """
+    """Although its arguments can contain it."""
     resize = layer("Resizing", "resize", Reference(layer="x"), height=8, width=8)
     after = layer("Activation", "after", Reference(layer="resize"))
     sizes = image_sizes(graph(OPEN, resize, after), "channels_last")

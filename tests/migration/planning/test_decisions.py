@@ -202,10 +202,7 @@ def test_policy_for_one_part_of_a_recurrent_layer_is_rejected() -> None:
 
 
 def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
-    """
-    Different policies for the two directions of a Bidirectional are an error, because both
-    directions are built from one config.
-    """
+    """Different policies for them are an error."""
     model = chain(
         layer("Bidirectional", "both", layer=layer("GRU", "gru", units=2), merge_mode="concat"),
         dense("out"),
@@ -217,10 +214,7 @@ def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
 
 
 def test_inputs_and_integer_layers_keep_the_dtype() -> None:
-    """
-    Layers for ids or strings keep their dtype because they have no floats, and the model's inputs
-    keep it because the caller provides them.
-    """
+    """Ids and strings have no floats, and the caller provides the inputs."""
     model = functional(
         source(dtype="int32"),
         layer("IntegerLookup", "lookup", "int64", inbound=["x"]),

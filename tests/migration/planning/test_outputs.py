@@ -242,10 +242,7 @@ def test_layers_that_feed_an_operation_at_the_output_are_kept(
 
 
 def test_sums_of_sums_are_not_followed() -> None:
-    """
-    The search for output layers stops at a sum of sums, because all layers of a residual model feed
-    its last sum.
-    """
+    """All layers of a residual model feed its last sum."""
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -260,10 +257,7 @@ def test_sums_of_sums_are_not_followed() -> None:
 
 
 def test_a_cast_of_keras3_is_looked_through() -> None:
-    """
-    The search for output layers continues before a cast to float32, because the cast comes after
-    the rounding.
-    """
+    """It comes after the rounding."""
 
     def tensor(name: str) -> Config:
         return {
@@ -336,10 +330,7 @@ def test_include_outputs_changes_a_model_of_only_output_layers() -> None:
 
 
 def test_a_model_that_holds_itself_ends() -> None:
-    """
-    The search ends for a model that lists itself as one of its layers, which a damaged or malicious
-    file can contain.
-    """
+    """A damaged or malicious file can list a model as one of its own layers."""
     inner: Config = {"class_name": "Functional", "config": {"name": "net", "layers": []}}
     model = functional(
         source(),

@@ -103,10 +103,7 @@ def test_assignment_that_gives_an_op_two_dtypes_is_rejected_by_name() -> None:
 
 
 def test_float64_next_to_the_float32_input_is_rejected() -> None:
-    """
-    A plan that makes an op add float64 to the model's float32 input is an error, because the caller
-    provides the input.
-    """
+    """The caller provides the input."""
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -118,9 +115,7 @@ def test_float64_next_to_the_float32_input_is_rejected() -> None:
 
 
 def test_a_cast_ends_the_flow() -> None:
-    """
-    A layer before ``tf.cast`` can be float16, because the cast defines the dtype of its result.
-    """
+    """It defines the dtype of its result."""
     cast = {
         **layer("TFOpLambda", "tf.cast", function="cast"),
         "inbound_nodes": [["a", 0, 0, {"dtype": "float32"}]],
@@ -304,10 +299,7 @@ def test_function_result_has_the_measured_dtype(
 
 
 def test_results_that_are_not_floats_do_not_limit_float_inputs() -> None:
-    """
-    A comparison of float16 tensors can select from float32 tensors, because its result is not a
-    float.
-    """
+    """They can select from float32 tensors."""
     where = {
         **layer("TFOpLambda", "tf.where", function="where"),
         "inbound_nodes": [["tf.greater", 0, 0, {"x": ["x", 0, 0], "y": ["x", 0, 0]}]],
@@ -407,10 +399,7 @@ def test_a_cast_at_the_end_comes_after_the_rounding() -> None:
 
 
 def test_the_wrapper_of_a_kept_layer_is_kept() -> None:
-    """
-    If a layer stays in float32, its TimeDistributed does too, because in Keras 3 the layer computes
-    in the wrapper's dtype.
-    """
+    """In Keras 3 the layer computes in the wrapper's dtype."""
     wrapped = layer("TimeDistributed", "each", layer=layer("UnitNormalization", "inner"))
     changed = policies(after(chain(dense("a"), wrapped, dense("b"), dense("out")), "mixed_float16"))
     assert (changed["each"], changed["inner"]) == ("float32", "float32")

@@ -197,10 +197,7 @@ def small(
 
 
 def test_a_functional_model_of_another_class_is_rebuilt(tmp_path: Path) -> None:
-    """
-    The layers of a functional model with a custom class can change their policy, because Keras
-    rebuilds them from the config without the class.
-    """
+    """Keras rebuilds the layers from the config without the class."""
     layers = [keras_object("dense_a", "Dense")]
     assert not planned(
         small(tmp_path / "one", *layers, class_name="Mine"),
@@ -432,10 +429,7 @@ def test_single_metadata_file_has_no_verdicts(tmp_path: Path) -> None:
 def test_layer_with_a_custom_object_is_revived_from_traces(
     config: dict[str, object], name: str | None, tmp_path: Path
 ) -> None:
-    """
-    A layer of a Keras class is revived from traces if its config contains a custom activation,
-    initializer or similar object.
-    """
+    """A custom activation, initializer or similar object in its config."""
     layers = [
         keras_object("dense_a", "Dense"),
         keras_object("mid", "Dense"),

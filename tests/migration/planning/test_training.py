@@ -120,10 +120,7 @@ def test_note_on_a_dropped_loss_scale_depends_on_the_optimizer(
 
 
 def test_a_layers_loss_scale_is_inert() -> None:
-    """
-    A note reports a loss scale in the policy of a layer as ineffective, because only the model's
-    policy scales losses.
-    """
+    """Only the model's policy scales losses."""
     mixed = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
     made = plan(
         document(
@@ -210,20 +207,14 @@ def test_keep_loss_scale_does_not_change_a_scaling_or_missing_optimizer(
     ],
 )
 def test_old_wrappers_get_the_format_of_tf_2_4(before: Config, after: Config) -> None:
-    """
-    A wrapper in the format of TF 2.3 and earlier is rewritten in that of TF 2.4, which every later
-    Keras 2 reads.
-    """
+    """Every later Keras 2 reads that format."""
     made = plan(document(model("mixed_float16"), training=compiled(before), keras="2.4.0"))
     (edit,) = made.edits
     assert (edit.before, edit.after, edit.path) == (before, after, None)
 
 
 def test_a_multiplier_other_than_two_has_no_modern_form() -> None:
-    """
-    A wrapper whose multiplier is not two stays unchanged with a note, because current releases
-    support only two.
-    """
+    """Current releases support only two."""
     made = plan(
         document(model("mixed_float16"), training=compiled(wrapper(ADAM, FOURFOLD)), keras="2.4.0")
     )

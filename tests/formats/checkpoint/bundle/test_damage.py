@@ -308,10 +308,7 @@ def opened(
 
 
 def test_shards_are_looked_for_beside_the_index(tmp_path: Path) -> None:
-    """
-    A missing shard is reported when the checkpoint is opened, without reading values, and when
-    values are read.
-    """
+    """When the checkpoint is opened, without reading values, and when values are read."""
     bundle = opened(tmp_path)
     shard = tmp_path / "made.data-00000-of-00001"
     shard.unlink()
@@ -344,10 +341,6 @@ def test_short_shards_are_reported(content: bytes, code: str | None, tmp_path: P
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_links_are_followed_only_within_the_directory(inside: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """
-    A shard that is a link within the directory is read, and a link out of the directory is an
-    error.
-    """
     (tmp_path / "here").mkdir()
     bundle = opened(tmp_path / "here")
     shard = tmp_path / "here/made.data-00000-of-00001"
@@ -382,10 +375,7 @@ def test_values_of_the_dtype_variant_are_rejected(tmp_path: Path) -> None:
 
 
 def test_object_graph_above_the_limits_is_rejected(tmp_path: Path) -> None:
-    """
-    The size and the number of objects of an object graph are checked before the objects are
-    created.
-    """
+    """They are checked before the objects are created."""
     bundle = opened(tmp_path, dict([bundles.object_graph([([("a", 1)], []), ([], [])])]))
     assert bundle.objects() is not None
     for name in ("checkpoint-graph-bytes", "object-nodes"):

@@ -58,10 +58,7 @@ def summary(bundle: Bundle) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tensors_equal_those_that_tensorflow_reads(name: str) -> None:
-    """
-    Keys, dtypes, shapes and values equal those that TensorFlow reads, also for sliced variables,
-    strings, bfloat16 and empty tensors.
-    """
+    """Also for sliced variables, strings, bfloat16 and empty tensors."""
     bundle = open_bundle(WRITTEN / name)
     recorded = {
         key: [dtype.replace("half", "float16"), *rest]
