@@ -32,7 +32,7 @@ from policytool.migration.planning.options import Options
 from policytool.numerics.tuning.candidate_layers import candidates
 from policytool.numerics.tuning.results import objective
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
-from tests.compat.asking import ENVIRONMENT
+from tests.compat.asking import run_script
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import LIBRARIES
 from tests.helpers.sampling import sampled
@@ -90,16 +90,7 @@ class Tuned:
 def generated(python: Path, directory: Path, library: str, *arguments: str) -> Path:
     """Write models of a library; return the directory."""
     command = [str(python), "-m", "tests.helpers.planted_tunes", str(directory), *arguments]
-    done = subprocess.run(
-        [*command, "--library", library],
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_script(*command, "--library", library, seconds=SECONDS)
     return directory
 
 
