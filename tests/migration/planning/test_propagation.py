@@ -36,19 +36,23 @@ def op(name: str, *inbound: str, function: str = "math.add") -> Config:
     }
 
 
+def call(name: str, function: str, node: list[Any]) -> Config:
+    """Return a TFOpLambda with one call."""
+    return {**layer("TFOpLambda", name, function=function), "inbound_nodes": [node]}
+
+
+def between(*layers: Config) -> Config:
+    """Return a model with layers after ``a``, a Dense on the input, and before ``out``."""
+    out = dense("out", inbound=[layers[-1]["name"]])
+    return functional(source(), dense("a", inbound=["x"]), *layers, out, outputs=["out"])
+
+
 def test_layer_that_feeds_an_op_with_a_float32_input_stays_in_float32() -> None:
     """
     If an op would add the float16 output of a layer to the float32 input, the layer stays in
     float32, and the reason names the op.
     """
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.add", "a", "x"),
-        dense("b", inbound=["tf.add"]),
-        dense("out", inbound=["b"]),
-        outputs=["out"],
-    )
+    model = between(op("tf.add", "a", "x"), dense("b", inbound=["tf.add"]))
     assert policies(after(model, "mixed_float16"))["a"] == "float32"
     assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
     assert any(
@@ -61,26 +65,13 @@ def test_layer_before_a_chain_of_ops_stays_in_float32() -> None:
     An op has the dtype of its input, so the layer before a chain of ops stays in float32 if a later
     op needs float32.
     """
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.relu", "a", function="nn.relu"),
-        op("tf.add", "tf.relu", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    model = between(op("tf.relu", "a", function="nn.relu"), op("tf.add", "tf.relu", "x"))
     assert policies(after(model, "mixed_bfloat16"))["a"] == "float32"
 
 
 def test_layers_before_an_add_layer_change_their_policy() -> None:
     """An Add layer has a policy and casts its inputs, unlike an op."""
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        layer("Add", "add", inbound=["a", "x"]),
-        dense("out", inbound=["add"]),
-        outputs=["out"],
-    )
+    model = between(layer("Add", "add", inbound=["a", "x"]))
     assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
 
 
@@ -89,13 +80,7 @@ def test_assignment_that_gives_an_op_two_dtypes_is_rejected_by_name() -> None:
     If the user sets a layer to float16 and an op then has inputs of two dtypes, the error names the
     op and the layer.
     """
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.add", "a", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    model = between(op("tf.add", "a", "x"))
     made = plan(model, "mixed_float16", "net/a=float16")
     assert [refusal.code for refusal in made.refusals] == ["mixed-inputs"]
     assert "net/tf.add" in made.refusals[0].message
@@ -104,30 +89,14 @@ def test_assignment_that_gives_an_op_two_dtypes_is_rejected_by_name() -> None:
 
 def test_float64_next_to_the_float32_input_is_rejected() -> None:
     """The caller provides the input."""
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.add", "a", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    model = between(op("tf.add", "a", "x"))
     assert [refusal.code for refusal in plan(model, "float64").refusals] == ["mixed-inputs"]
 
 
 def test_a_cast_ends_the_flow() -> None:
     """It defines the dtype of its result."""
-    cast = {
-        **layer("TFOpLambda", "tf.cast", function="cast"),
-        "inbound_nodes": [["a", 0, 0, {"dtype": "float32"}]],
-    }
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        cast,
-        op("tf.add", "tf.cast", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    cast = call("tf.cast", "cast", ["a", 0, 0, {"dtype": "float32"}])
+    model = between(cast, op("tf.add", "tf.cast", "x"))
     assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
 
 
@@ -283,35 +252,15 @@ def test_function_result_has_the_measured_dtype(
     The result of a function has the dtype that TensorFlow 2.21 returned for a float16 input; an
     unknown function is expected to keep the dtype of its inputs.
     """
-    call = {
-        **layer("TFOpLambda", "tf.f", function=function),
-        "inbound_nodes": [["a", 0, 0, kwargs]],
-    }
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        call,
-        op("tf.add", "tf.f", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    computed = call("tf.f", function, ["a", 0, 0, kwargs])
+    model = between(computed, op("tf.add", "tf.f", "x"))
     assert policies(after(model, "mixed_float16"))["a"] == expected
 
 
 def test_results_that_are_not_floats_do_not_limit_float_inputs() -> None:
     """They can select from float32 tensors."""
-    where = {
-        **layer("TFOpLambda", "tf.where", function="where"),
-        "inbound_nodes": [["tf.greater", 0, 0, {"x": ["x", 0, 0], "y": ["x", 0, 0]}]],
-    }
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.greater", "a", "a", function="math.greater"),
-        where,
-        dense("out", inbound=["tf.where"]),
-        outputs=["out"],
-    )
+    where = call("tf.where", "where", ["tf.greater", 0, 0, {"x": ["x", 0, 0], "y": ["x", 0, 0]}])
+    model = between(op("tf.greater", "a", "a", function="math.greater"), where)
     assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
 
 
@@ -320,18 +269,10 @@ def test_a_constant_that_comes_first_is_a_float32_tensor() -> None:
     A layer stays in float32 if its output is subtracted from a constant: in Keras 2 ``2.0 - x``
     fails unless x is float32.
     """
-    minus = {
-        **layer("TFOpLambda", "tf.math.subtract", function="math.subtract"),
-        "inbound_nodes": [["_CONSTANT_VALUE", -1, 2.0, {"y": ["a", 0, 0]}]],
-    }
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        minus,
-        dense("b", inbound=["tf.math.subtract"]),
-        dense("out", inbound=["b"]),
-        outputs=["out"],
+    minus = call(
+        "tf.math.subtract", "math.subtract", ["_CONSTANT_VALUE", -1, 2.0, {"y": ["a", 0, 0]}]
     )
+    model = between(minus, dense("b", inbound=["tf.math.subtract"]))
     assert policies(after(model, "mixed_float16"))["a"] == "float32"
     assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
 
@@ -345,18 +286,14 @@ def test_states_that_are_given_are_not_cast() -> None:
         **layer("GRU", "rnn", units=2),
         "inbound_nodes": [[["a", 0, 0, {"initial_state": ["x", 0, 0]}]]],
     }
-    model = functional(
-        source(), dense("a", inbound=["x"]), rnn, dense("out", inbound=["rnn"]), outputs=["out"]
-    )
+    model = between(rnn)
     changed = policies(after(model, "mixed_float16"))
     assert (changed["a"], changed["rnn"]) == ("mixed_float16", "float32")
     own = {
         **layer("GRU", "rnn", units=2),
         "inbound_nodes": [[["a", 0, 0, {"initial_state": ["a", 0, 0]}], ["a", 0, 0, {}]]],
     }
-    fed = functional(
-        source(), dense("a", inbound=["x"]), own, dense("out", inbound=["rnn"]), outputs=["out"]
-    )
+    fed = between(own)
     assert policies(after(fed, "mixed_float16"))["rnn"] == "mixed_float16"
 
 
@@ -365,10 +302,7 @@ def test_a_cast_that_narrows_cannot_be_widened() -> None:
     An op that adds a float32 tensor to the result of a cast to float16 is an error, because the
     plan never changes a cast that narrows.
     """
-    half = {
-        **layer("TFOpLambda", "tf.cast", function="cast"),
-        "inbound_nodes": [["a", 0, 0, {"dtype": "float16"}]],
-    }
+    half = call("tf.cast", "cast", ["a", 0, 0, {"dtype": "float16"}])
     nodes = (
         dense("a", "mixed_float16", inbound=["x"]),
         half,
@@ -386,10 +320,7 @@ def test_a_cast_at_the_end_comes_after_the_rounding() -> None:
     If a model casts its output to float32, the layer before the cast stays in float32 too, unless
     ``--include outputs`` is set.
     """
-    cast = {
-        **layer("TFOpLambda", "tf.cast", function="cast"),
-        "inbound_nodes": [["b", 0, 0, {"dtype": "float32"}]],
-    }
+    cast = call("tf.cast", "cast", ["b", 0, 0, {"dtype": "float32"}])
     model = functional(
         source(), dense("a", inbound=["x"]), dense("b", inbound=["a"]), cast, outputs=["tf.cast"]
     )
