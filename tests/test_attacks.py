@@ -155,7 +155,6 @@ def test_the_files_are_those_that_were_recorded() -> None:
     reason="another release of HDF5 lays its files out in another way",
 )
 def test_generator_writes_equal_files() -> None:
-    """The files have the same bytes as the stored files."""
     done = subprocess.run(
         [sys.executable, "fixtures/attacks.py", "--check"],
         cwd=ROOT,

@@ -249,7 +249,6 @@ def test_output_of_a_suggested_command_counts(models: Path) -> None:
     ids=" ".join,
 )
 def test_options_and_limits_count(options: tuple[str, ...]) -> None:
-    """Results with other options or limits are not reused."""
     run("audit", "models", "--jobs", "1", "--cache", "cache")
     arguments = ("audit", "models", "--jobs", "1", "--format", "json", *options)
     ended = run(*arguments, "--cache", "cache", "-v")
@@ -350,7 +349,6 @@ def test_damaged_entries_are_computed_again(models: Path, content: bytes) -> Non
 
 @pytest.mark.parametrize("bit", [0, 7])
 def test_any_changed_byte_is_noticed(models: Path, bit: int) -> None:
-    """A changed byte in an entry is detected by its checksum."""
     came_from_cache(models)
     for number, entry in enumerate(entries()):
         data = bytearray(entry.read_bytes())

@@ -96,7 +96,6 @@ def test_input_that_is_neither_a_file_nor_a_function_is_an_error(text: str) -> N
 def test_batches_have_a_number_and_a_size(
     batches: int | str | None, parsed: tuple[int | None, int | None]
 ) -> None:
-    """The number and the size of batches can be set separately or together."""
     assert parse_batches(batches) == parsed
 
 

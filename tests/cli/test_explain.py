@@ -47,7 +47,6 @@ def test_a_hyphen_reads_stdin(encoding: str) -> None:
 
 
 def test_bytes_that_are_no_text_do_not_matter() -> None:
-    """Bytes that are not text in a log are ignored."""
     ended = run("explain", "-", stdin=b"\xff\x00\x80\n" + MESSAGE.encode() + b"\n\xfe")
     assert ended.code == Exit.CLEAN
 

@@ -260,7 +260,6 @@ def test_finding_that_remains_after_its_fix_is_reported(monkeypatch: pytest.Monk
 def test_finding_that_disappears_without_a_fix_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A finding that disappears with a dropped loss scale is a warning."""
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT201"])
     copied(LOSING, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}

@@ -171,7 +171,6 @@ def test_list_of_paths_that_does_not_end_times_out() -> None:
 
 
 def test_list_of_paths_is_read_from_a_slow_pipe() -> None:
-    """The complete list is read if it arrives in time."""
     reading, writing = os.pipe()
 
     def write() -> None:

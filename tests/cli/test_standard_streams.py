@@ -128,7 +128,6 @@ def test_stdout_open_only_for_reading_is_a_failure() -> None:
 
 
 def test_closed_stdin_is_an_empty_list_of_paths() -> None:
-    """A closed stdin is read like an empty file."""
     assert (
         run_shell("<&-", "inspect", "-").returncode
         == run_shell("</dev/null", "inspect", "-").returncode

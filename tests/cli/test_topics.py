@@ -34,7 +34,6 @@ def test_explain_policies_lists_every_policy() -> None:
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_a_policy_is_explained_in_the_format_of_each_generation(name: str) -> None:
-    """The text describes the policy and names each generation of Keras."""
     ended = run("explain", name)
     assert ended.code == 0
     text = " ".join(ended.out.split())
@@ -85,7 +84,6 @@ def test_explain_releases_lists_aliases_and_releases() -> None:
 def test_explain_release_lists_its_formats_and_policies(
     name: str, release: str, is_tested: str
 ) -> None:
-    """The text says if the release can be a target, and lists each policy in its format."""
     ended = run("explain", name)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[0] == release

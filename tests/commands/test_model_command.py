@@ -146,7 +146,6 @@ def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
     ],
 )
 def test_model_without_a_command_has_a_reason(name: str, reason: str) -> None:
-    """If no command fixes the model, the report has a reason instead."""
     (command,) = commands(name, "keras3")
     assert command.arguments is None
     assert command.fix is None

@@ -81,6 +81,5 @@ def test_a_model_that_loads_is_not_converted(command: str, calls: Counter[str]) 
 
 
 def test_edits_that_suffice_need_no_conversion(calls: Counter[str]) -> None:
-    """If edits are sufficient, no conversion is planned, also in inspect."""
     assert "fix: policytool migrate" in run("inspect", FIXTURES / EDITED).out
     assert not calls["_conversion_plan"]

@@ -145,7 +145,6 @@ def test_tensorflow_js_model_shares_the_shards_of_its_source(bucket: Any) -> Non
     ],
 )
 def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None:
-    """A plan of a remote model reads only ranges, without copying or writing."""
     url = put(bucket, MODEL, "model.h5")
     with mock.patch.object(transfers, "download", side_effect=AssertionError):
         local = run("migrate", MODEL, *options)
@@ -163,7 +162,6 @@ def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
 
 
 def test_a_model_that_needs_nothing_is_not_copied(bucket: Any) -> None:
-    """A model that needs no edit is not copied, and the report says so."""
     url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "model.h5")
     with mock.patch.object(transfers, "download", side_effect=AssertionError):
         ended = run("migrate", url, "--format", "json")
@@ -295,7 +293,6 @@ def test_an_interrupted_upload_of_a_directory_leaves_no_model(bucket: Any) -> No
 
 
 def test_large_objects_are_sent_in_parts(bucket: Any, tmp_path: Path) -> None:
-    """Large objects are sent in parts and are complete, and a failed part leaves none of them."""
     path = tmp_path / "large"
     path.write_bytes(os.urandom(2**20) * 20)
     target = parse(f"{HOME}/large")
@@ -565,7 +562,6 @@ def test_progress_of_a_transfer_is_reported(
 
 
 def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is reported only with the option, and not for a transfer of less than a second."""
     put(bucket, MODEL, "a.h5")
     command = ("migrate", f"{HOME}/a.h5")
     assert "loading" not in run(*command, "-v", "-o", f"{HOME}/quick.h5").err

@@ -347,7 +347,6 @@ def test_ctrl_c_keeps_the_best_set() -> None:
 
 
 def test_a_record_continues_a_search(place: Path) -> None:
-    """A record continues a search without running its trials again."""
     first = tuned(StandIn(WEAK), record=place / "trials.json", budget=Budget(trials=4))
     assert first.ending is Ending.TRIALS
     worker = StandIn(WEAK)

@@ -439,7 +439,6 @@ def test_missing_gradient_is_an_error_with_the_op(answers: dict[str, Any]) -> No
 
 
 def test_infinite_loss_stops_the_search_for_a_scale(answers: dict[str, Any]) -> None:
-    """The forward pass overflows, so no scale is searched."""
     result = measured(answers, "huge")
     decision = loss_scales.loss_scale_decision(result)
     assert decision.need is ScaleNeed.NOT_FINITE

@@ -205,7 +205,6 @@ def test_remaining_files_are_classified(found: dict[str, bytes], expected: State
 def test_untrue_messages_and_exit_codes_are_detected(
     said: str, code: int, state: State, count: int
 ) -> None:
-    """An exit code or a message that contradicts the remaining files is wrong."""
     assert (
         len(list(judging.wrong(said, code, state, expected=0, killed=False, separate=False)))
         == count

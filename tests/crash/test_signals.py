@@ -132,7 +132,6 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
 @SLOW
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_runs_end_in_time_and_leave_nothing(command: Any, tmp_path: Path) -> None:
-    """Runs that are interrupted at random moments end in time."""
     python = os.environ.get("POLICYTOOL_COMPAT")
     if command.with_tensorflow and python is None:
         pytest.skip("POLICYTOOL_COMPAT names no interpreter with TensorFlow")

@@ -88,7 +88,6 @@ def findings(path: Path) -> list[str]:
 @pytest.mark.parametrize("what", TWO)
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path: Path) -> None:
-    """A file that is two models is an error for each name, and no command writes or runs it."""
     path = tmp_path / f"model{suffix}"
     path.write_bytes(TWO[what]())
     document = format_detection.document(path, "m")

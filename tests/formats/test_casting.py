@@ -145,7 +145,6 @@ def test_cast_counts_overflows_and_subnormal_values(
 
 
 def test_counts_add_up() -> None:
-    """The counts of several blocks are added."""
     assert Counts(values=1, overflow=2, subnormal=3, flushed=4) + Counts(
         values=10, overflow=20, subnormal=30, flushed=40
     ) == Counts(values=11, overflow=22, subnormal=33, flushed=44)
@@ -177,6 +176,5 @@ def test_shapes_stay(shape: tuple[int, ...]) -> None:
     after=st.sampled_from(list(DTYPES)),
 )
 def test_converting_is_casting_without_counts(values: list[float], before: str, after: str) -> None:
-    """A conversion without counts gives the same bits as a cast with counts."""
     source = convert(np.array(values), "float64", before)
     assert convert(source, before, after).tobytes() == cast(source, before, after)[0].tobytes()

@@ -151,7 +151,6 @@ def test_link_in_a_circle_ends(tree: Path) -> None:
 
 @pytest.mark.parametrize("hidden", [".cache", ".git", "old.bak"])
 def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree: Path) -> None:
-    """Hidden directories and backups are skipped in a search and read if the user names them."""
     shutil.copytree(tree / "models" / "saved", tree / "models" / hidden)
     (tree / "models" / ".hidden.h5").write_bytes((tree / "models" / "b.h5").read_bytes())
     (tree / "models" / "b.h5.bak").write_bytes((tree / "models" / "b.h5").read_bytes())
@@ -236,7 +235,6 @@ def test_found_file_that_was_meant_to_be_a_model_is_a_failure(
 def test_found_directory_with_a_placeholder_for_a_file_is_a_failure(
     data: bytes, name: str, tree: Path
 ) -> None:
-    """A SavedModel with a placeholder instead of a downloaded file is a failure."""
     model = tree / "models/not_downloaded"
     model.mkdir()
     (model / name).write_bytes(data)
@@ -256,7 +254,6 @@ def test_found_models_with_damaged_json_are_failures(tree: Path) -> None:
 
 
 def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:
-    """A truncated model in a directory is reported as a failure, together with the other models."""
     (tree / "models" / "broken.h5").write_bytes((tree / "models" / "b.h5").read_bytes()[:1000])
     ended = run("inspect", "--format", "json", "models")
     assert (ended.code, failed(ended)) == (3, {"models/broken.h5": "truncated"})
@@ -372,7 +369,6 @@ def test_inputs_are_lazy_values() -> None:
     "url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"]
 )
 def test_url_has_a_separate_error_message(url: str) -> None:
-    """A URL is an error with its own message, and not a missing local file."""
     ended = run("check", url, "--to", "float16")
     assert ended.code == 2
     assert "is a URL" in ended.err

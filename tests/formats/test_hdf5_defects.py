@@ -25,7 +25,6 @@ from tests.helpers.paths import ROOT
     ],
 )
 def test_defects_are_those_of_the_release(version: str, has: set[str], lacks: set[str]) -> None:
-    """The known defects of a library version are those that only a later version fixes."""
     actual = set(_hdf5_defects.published_defects(version))
     assert has <= actual
     assert not lacks & actual

@@ -448,7 +448,6 @@ def test_full_disk_gives_a_one_line_error(server: StandInMlflow) -> None:
 
 
 def test_a_missing_package_is_named() -> None:
-    """A missing package is an error with the command that installs it."""
     with mock.patch.object(remote, "find_spec", return_value=None):
         ended = run("inspect", MODEL)
     assert ended.code == 3
@@ -556,7 +555,6 @@ def test_registered_model_has_no_parts_outside_its_directory() -> None:
     ],
 )
 def test_url_without_a_registered_model_is_rejected(url: str) -> None:
-    """A URL that does not name a registered model is an error before any request."""
     with pytest.raises(UsageError):
         remote_path.parse(url)
     assert run("inspect", url).code == 2
@@ -580,7 +578,6 @@ def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_pat
 
 
 def test_a_registered_model_is_no_local_file() -> None:
-    """Commands that need a local file report an error for a registered model."""
     result = discovery.Input(path=remote_path.parse(MODEL), exact=True)
     with pytest.raises(UsageError):
         _ = result.local_path

@@ -146,7 +146,6 @@ def test_errors_of_a_server_show_no_credentials(server: RangeServer, status: HTT
 def test_each_failure_has_a_code(
     server: RangeServer, failures: list[HTTPStatus], code: str
 ) -> None:
-    """Each failure of a remote file has its own code."""
     server.failures = failures
     with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
         ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
@@ -242,7 +241,6 @@ def test_a_directory_in_a_bucket_is_read_as_a_local_one(bucket: Any, name: str) 
 
 
 def test_a_checkpoint_in_a_bucket_is_read_as_a_local_one(bucket: Any) -> None:
-    """A checkpoint in a bucket is read by its prefix, its index or a shard."""
     index = next((FIXTURES / "checkpoints").glob("*.index"))
     for part in index.parent.glob(f"{index.stem}.*"):
         put(bucket, part, f"c/{part.name}")
@@ -304,10 +302,6 @@ def test_registered_model_in_a_bucket_is_read_from_the_bucket(bucket: Any, tmp_p
 
 
 def test_a_package_for_the_bucket_of_a_registered_model_is_named(tmp_path: Path) -> None:
-    """
-    A missing package for the bucket of a registered model is an error with the model and the
-    command that installs it.
-    """
     with (
         stand_in_mlflow(tmp_path) as registry,
         _registry(registry, "gs://bucket/r"),
@@ -328,7 +322,6 @@ def _registry(registry: StandInMlflow, location: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("url", [f"s3://{BUCKET}/none.h5", "s3://no-such-bucket/none.h5"])
 def test_a_missing_object_or_bucket_is_not_found(bucket: Any, url: str) -> None:
-    """A missing object or bucket is a one-line error with the code of a missing file."""
     del bucket
     ended = run("inspect", url, "--format", "json")
     assert ended.code == 3
@@ -345,7 +338,6 @@ def test_missing_credentials_are_one_sentence(bucket: Any, tmp_path: Path) -> No
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
-    """A missing package is an error with the command that installs it."""
     del tmp_path
     with mock.patch.object(remote, "find_spec", return_value=None):
         ended = run("inspect", "gs://bucket/model.h5")
@@ -358,7 +350,6 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
 def test_a_member_of_a_zip_archive_is_read(
     tmp_path: Path, server: RangeServer, method: int, build: Any
 ) -> None:
-    """A member of a local or remote zip archive is read, compressed or uncompressed."""
     build(tmp_path / "model")
     with zipfile.ZipFile(tmp_path / "all.zip", "w", method) as archive:
         archive.write(tmp_path / "model", "in/model")
@@ -369,7 +360,6 @@ def test_a_member_of_a_zip_archive_is_read(
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + b"\0" * 50])
 def test_damaged_archive_is_one_failure_of_its_member(tmp_path: Path, content: bytes) -> None:
-    """A damaged archive in a chained URL is one failure of the member that the URL names."""
     (tmp_path / "all.zip").write_bytes(content)
     ended = run("inspect", f"zip://a.h5::{tmp_path / 'all.zip'}", "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["truncated"]
@@ -403,7 +393,6 @@ def test_a_fifo_as_archive_is_not_waited_for(tmp_path: Path) -> None:
     ],
 )
 def test_url_that_cannot_be_read_is_rejected(url: str, said: str) -> None:
-    """A URL that cannot be read is a one-line error without credentials, before any request."""
     ended = run("inspect", url)
     assert ended.code in ((2,) if said else (3,))
     assert said in ended.err
@@ -613,7 +602,6 @@ def test_a_glob_without_a_match_is_not_found(bucket: Any) -> None:
 
 
 def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
-    """If a listing fails, the URL is reported as a failure with the reason."""
     environment = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a"}
     environment |= {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
     server.failures = [HTTPStatus.FORBIDDEN] * 99
@@ -625,7 +613,6 @@ def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
 
 
 def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
-    """The members of an archive are listed like the files of a directory."""
     h5_file(tmp_path / "m")
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         for name in ("x/b.h5", "x/a.h5", "c.h5"):

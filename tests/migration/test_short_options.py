@@ -85,7 +85,6 @@ MIXED = Options(to="mixed_bfloat16")
     ids=["all", "range", "one"],
 )
 def test_blocks_of_a_residual_stream_are_one_option(chosen: list[int], expected: list[str]) -> None:
-    """One pattern matches the blocks of a residual stream and no other layer."""
     loaded = reading.load_model(document(residual()))
     paths = [f"net/blk_{number}" for number in chosen]
     found = with_float32(loaded, paths, MIXED)

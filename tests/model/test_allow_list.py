@@ -495,8 +495,6 @@ def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
 
 
 def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> None:
-    """An asset that is a symbolic link out of the model, as git stores it, is rejected."""
-
     def put(graph: Any, _definition: Any) -> None:
         graph.assets.add(filename=b"words.txt", tensor={"name": b"asset:0"})
 

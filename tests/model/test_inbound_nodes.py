@@ -153,7 +153,6 @@ def test_layers_with_only_earlier_inputs_can_be_built_and_a_circle_cannot(
 
 @THOROUGH
 def test_no_fixture_has_such_a_graph() -> None:
-    """No graph in the fixtures of any release has uncallable layers."""
     seen = 0
     files = [path for suffix in ("h5", "keras", "json") for path in FIXTURES.rglob(f"*.{suffix}")]
     for path in sorted({*files, *(path.parent for path in FIXTURES.rglob("saved_model.pb"))}):
@@ -232,10 +231,6 @@ def test_depth_of_a_graph_is_the_recursion_depth_of_a_release(spelled: Any) -> N
 
 
 def test_model_deeper_than_the_recursion_limit_is_not_reported_as_loading(tmp_path: Path) -> None:
-    """
-    A model that is deeper than Python's recursion limit is not reported as loading, and the report
-    suggests a solution.
-    """
     for number, shallow in ((800, True), (1200, False)):
         calls = {f"l{item}": [(f"l{item - 1}" if item else "i", 0)] for item in range(number)}
         file = tmp_path / f"{number}.json"

@@ -396,7 +396,6 @@ then, 3.0's JSON has not.
 @THOROUGH
 @for_each("case", CASES, ids=ids)
 def test_optimizer_equals_the_saved_optimizer(case: Case) -> None:
-    """Class and loss scale of the optimizer equal those of the live optimizer."""
     truth, actual = case.truth["optimizer"], report(case.path).optimizer
     if case.format in WITHOUT_VARIABLES and not case.keras3:
         assert actual is None  # Keras 2's to_json() and to_yaml() hold no training configuration

@@ -187,9 +187,6 @@ def test_assets_that_link_out_of_the_model_are_not_read(tmp_path: Path) -> None:
 
 
 def test_circular_link_as_an_asset_causes_no_error(tmp_path: Path) -> None:
-    """
-    A circular link as an asset is accepted, and reading it does not fail with an internal error.
-    """
     path = changed_fixtures.saved_model(
         tmp_path, SAVED, lambda message: message.meta_graphs[0].assets.add(filename=b"circle")
     )

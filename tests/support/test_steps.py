@@ -9,7 +9,6 @@ from policytool.support.errors import ModelFileError
 
 
 def test_steps_add_up_over_walks() -> None:
-    """Steps are counted for each walk and in total."""
     with steps.budget("a.h5") as budget:
         steps.spend(3, walk="layers")
         steps.spend(4, walk="calls")

@@ -131,7 +131,6 @@ def test_text_has_edges_too() -> None:
 def test_inputs_before_a_rescaling_become_valid_ids(
     dtype: str, scaling: tuple[float, float], low: float, high: float
 ) -> None:
-    """After scale and offset, the values are valid ids of the Embedding."""
     result = recipe(Slot("x", [None, 4], dtype), [embedding(50, scaling=scaling)], None)
     assert result.range == pytest.approx([low, high])
     assert "a Rescaling layer converts to IDs below 50, for embedding" in result.how

@@ -106,7 +106,6 @@ def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
 
 
 def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path) -> None:
-    """A killed write leaves the previous file and a temporary file, which the next run removes."""
     path = tmp_path / "x.npz"
     path.write_bytes(b"before")
     script = (
@@ -239,7 +238,6 @@ def test_names_that_are_not_inputs_are_rejected(tmp_path: Path, arrays: dict[str
 def test_empty_arrays_are_rejected(
     tmp_path: Path, shape: tuple[int, ...], dims: list[int | None] | None
 ) -> None:
-    """Empty arrays are an error that names all inputs, for each expected shape."""
     np.savez(tmp_path / "x.npz", values=np.ones(shape), other=np.ones(2))
     message = refusal(
         tmp_path / "x.npz", Slot("values", dims, "float32"), Slot("other", [None], "int32")

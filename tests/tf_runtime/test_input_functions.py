@@ -151,7 +151,6 @@ def test_the_function_runs_in_the_user_s_directory(place: Path) -> None:
 
 
 def test_nan_is_noted(place: Path) -> None:
-    """NaN in the inputs is noted once for all batches."""
     result = given(place, "def made(): return [np.full((2, 3), np.nan)] * 2")
     assert [note.partition(":")[2] for note in result.notes] == [
         "made returned NaN or infinity in values"
@@ -226,7 +225,6 @@ def test_invalid_functions_are_rejected(place: Path, code: str, message: str) ->
     ],
 )
 def test_batches_for_several_inputs(place: Path, code: str, message: str) -> None:
-    """Each batch must have all inputs with the same number of rows."""
     assert message in refusal(place, code, TWO)
 
 

@@ -61,8 +61,6 @@ def test_edge_is_found_within_a_fifth(edge: float, largest: float) -> None:
 
 @given(edge=st.floats(1.01, 100.0), end=st.floats(1.01, 100.0))
 def test_reference_has_to_be_finite(edge: float, end: float) -> None:
-    """If the reference is not finite, nothing is reported for larger inputs."""
-
     def at(factor: float) -> Outcome:
         return Outcome("dense" if factor >= edge else None, is_usable=factor < end)
 

@@ -62,7 +62,6 @@ def test_layer_error_has_the_message_of_its_exception(release: str) -> None:
 
 
 def test_error_without_a_text_is_the_class_name() -> None:
-    """The message for an exception without a text is its class."""
     assert sentence(KeyError()) == "KeyError"
 
 

@@ -197,7 +197,6 @@ def test_metric_function_that_changes_its_arguments_keeps_the_labels(place: Path
 
 
 def test_metric_function_reads_its_files_and_returns_any_number_type(place: Path) -> None:
-    """A metric function runs in the user's directory and can return any number type."""
     batch = ([[0.0, 0.0]], [[0.0, 0.0]])
     assert told(task(place, "files", a=[1, 1]), batch)["outputs"][0]["reference"] == 0.25
     assert told(task(place, "truth", a=[1, 1]), batch)["outputs"][0]["reference"] == 1.0
@@ -273,7 +272,6 @@ def test_the_only_array_needs_no_name() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff"])
 def test_files_of_another_format_are_rejected(tmp_path: Path, content: bytes) -> None:
-    """Another file format is an error with the code for labels."""
     (tmp_path / "y.npy").write_bytes(content)
     with pytest.raises(Refused) as caught:
         given_arrays.read_labels(str(tmp_path / "y.npy"))

@@ -127,7 +127,6 @@ class TestAnswerLines:
         assert b"not-found" in second
 
     def test_relative_paths_are_in_the_directory(self, tmp_path: Path) -> None:
-        """Relative paths start in the directory of the run, and not in that of the worker."""
         shutil.copy(MIXED_H5, tmp_path / "model.h5")
         (result,) = answers(
             codec.encode({"path": "model.h5", "exact": True}).encode(), directory=str(tmp_path)
@@ -149,7 +148,6 @@ class TestAnswerLines:
             answers(line(MIXED_H5), **changes)
 
     def test_a_crash_is_an_answer(self) -> None:
-        """A crash is returned unchanged as an answer."""
         crash = Crash(code="worker-crashed", how="was terminated by SIGSEGV", details="a\nb")
         assert cluster.read(cluster.crash_line(crash)) == crash
 
@@ -376,7 +374,6 @@ class TestCluster:
     def test_an_interrupted_run_ends_with_a_valid_report(
         self, dask: LocalDask, tmp_path: Path, number: signal.Signals
     ) -> None:
-        """An interrupted run ends within a second with a valid report on the finished models."""
         for index in range(600):
             shutil.copy(MIXED_H5, tmp_path / f"{index:03}.h5")
         process = subprocess.Popen(

@@ -152,9 +152,6 @@ def test_state_file_does_not_lead_outside_the_directory(place: Path) -> None:
 
 
 def test_variables_of_a_savedmodel_select_the_savedmodel() -> None:
-    """
-    The index of variables in a SavedModel is read as the SavedModel, for each form of its path.
-    """
     path = FIXTURES / "tf2.15/default_float32"
     for part in (
         "variables/variables.index",

@@ -211,7 +211,6 @@ def test_an_archive_has_a_date(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("container", ["h5", "keras"])
 def test_values_of_any_source(source: Path, container: str, tmp_path: Path) -> None:
-    """Values are written unchanged from each kind of source."""
     document = format_detection.document(source, source.name)
     stored = document.tensors or [
         node.variable for node in document.nodes.values() if node.variable is not None
@@ -389,7 +388,6 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
 def test_content_that_the_format_cannot_store_is_rejected(
     content: Content, says: str, tmp_path: Path
 ) -> None:
-    """A content that the format cannot store is an error message, and no file is left."""
     path = h5_model(tmp_path / "model.h5", sequential())
     before = held(tmp_path)
     with pytest.raises(ModelFileError, match=says) as caught:

@@ -439,10 +439,6 @@ def test_cast_tensors_hold_the_cast_values(
     chunked: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    """
-    Cast tensors of any array, contiguous or chunked, have the cast values, and the counts are
-    correct.
-    """
     path = tmp_path / "model.h5"
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = CONFIG

@@ -74,7 +74,6 @@ def test_a_remote_file_has_the_contents_of_a_local_one(
 @THOROUGH
 @pytest.mark.parametrize("most", [10, 300, 1000])
 def test_the_bound_on_objects_holds_in_batches(tmp_path: Path, most: int) -> None:
-    """The limit on objects applies across batches."""
     path = write_groups(tmp_path / "a.h5", "earliest")
     for place in (path, remote(path)):
         with (

@@ -196,7 +196,6 @@ def test_pickles_beside_other_weights_are_observed(tmp_path: Path) -> None:
 
 
 def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:
-    """An unpacked model has the same weights and messages as the archive."""
     path = tmp_path / "model"
     with zipfile.ZipFile(
         model(tmp_path / "a.keras", pickle.dumps(Marker(tmp_path / "ran")))

@@ -78,10 +78,6 @@ def test_members_keep_order_and_attributes(
     casts: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    """
-    Members keep their order, times, attributes, comments and compression, and unchanged members
-    keep their bytes.
-    """
     path = tmp_path / "model.keras"
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.comment = b"about the archive"
@@ -355,7 +351,6 @@ def test_a_directory_becomes_a_new_one(unpacked: Path) -> None:
 
 
 def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
-    """If several files change in place, the whole original directory is renamed to the backup."""
     before = held(unpacked)
     written = rewriting.write(
         unpacked,
@@ -398,9 +393,6 @@ def test_in_place_edit_replaces_only_the_changed_file(unpacked: Path) -> None:
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_directory_without_backup(in_place: bool, unpacked: Path) -> None:  # noqa: FBT001
-    """
-    Without a backup, no file of the old directory is left, for an output directory and in place.
-    """
     target = unpacked if in_place else unpacked.with_name("new")
     if not in_place:
         target.mkdir()

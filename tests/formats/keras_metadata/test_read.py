@@ -83,7 +83,6 @@ DAMAGE: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("code", DAMAGE)
 def test_damage_is_named(code: str, tmp_path: Path) -> None:
-    """Each kind of damage has its own error code."""
     path = tmp_path / "keras_metadata.pb"
     path.write_bytes(DAMAGE[code](SAMPLES[0].read_bytes()))
     with pytest.raises(ModelFileError) as caught:

@@ -69,7 +69,6 @@ def test_an_architecture_has_nothing_to_cast(model: Path) -> None:
 
 
 def test_in_place_keeps_a_backup(model: Path) -> None:
-    """A change in place keeps the original file as the backup."""
     inode = model.stat().st_ino
     written = write(model, model, in_place=True)
     assert written.backup == model.with_name("model.json.bak")
@@ -85,7 +84,6 @@ def test_in_place_without_backup(model: Path) -> None:
 
 
 def test_an_older_backup_is_not_overwritten(model: Path) -> None:
-    """An existing backup is overwritten only on request."""
     older = model.with_name("model.json.bak")
     older.write_text("older")
     before = held(model.parent)

@@ -240,7 +240,6 @@ def test_tensorrt_engine_counts_with_its_precision_mode(mode: str, dtypes: tuple
 
 
 def test_a_function_that_calls_itself_is_run_once() -> None:
-    """A recursive function is followed only once."""
     call = Op(name="again", op="PartitionedCall", calls={"f": "loop"})
     (trace,) = traces(
         [Op(name="out", op="PartitionedCall", calls={"f": "loop"})],
@@ -295,7 +294,6 @@ times as many.
 
 @pytest.mark.parametrize("case", SMALL_AND_LONG)
 def test_calls_and_inputs_count_for_the_step_limit(case: str, bounded: Bounded) -> None:
-    """Calls, inputs, arguments and names count for the step limit like ops."""
     bounded("trace-steps", 9_000)
     with pytest.raises(_graph.GraphLimitError, match="above the trace-steps limit of 9000"):
         traces(*SMALL_AND_LONG[case])
@@ -336,7 +334,6 @@ def test_calls_nest_within_bounds() -> None:
 
 
 def test_missing_function_gives_no_trace() -> None:
-    """A signature or call whose function is not in the file has no trace."""
     assert (
         traces(
             [

@@ -185,7 +185,6 @@ def test_casts_and_edits_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
 def test_draft_with_a_changed_byte_is_rejected(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A byte that changes between writing and comparing is an error at each place of the file."""
     source = copied(SAMPLES["metadata"], tmp_path)
     before, changes = held(tmp_path), all_changes(source)
 

@@ -61,7 +61,6 @@ def models(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_map_of_a_release_gives_the_layers_of_its_shards() -> None:
-    """A map that Keras wrote is read with all layers of its shards."""
     model = policytool.inspect(MAP)
     assert model.format == "weights"
     assert [layer.path for layer in model.layers] == ["layers/dense", "layers/dense_1"]

@@ -172,7 +172,6 @@ def test_virtual_datasets_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_few_bytes_do_not_become_gigabytes(tmp_path: Path) -> None:
-    """A dataset of a few stored bytes that would expand to gigabytes is not read."""
     path = small_models.h5_model(tmp_path / "model.h5", small_models.sequential(), weights=False)
     with h5py.File(path, "a") as file:
         file["model_weights"].create_dataset(
@@ -231,7 +230,6 @@ def test_archives_give_the_values_of_their_weights(tmp_path: Path, compression: 
 
 
 def test_shards_are_searched_for_a_variable(tmp_path: Path) -> None:
-    """A variable is found in any of several shards."""
     for number in range(2):
         with h5py.File(tmp_path / f"model_0000{number}.weights.h5", "w") as file:
             file[f"layers/dense{'_1' * number}/vars/0"] = KERNEL + number
@@ -281,9 +279,6 @@ def test_savedmodel_without_checkpoint_files_is_an_error(tmp_path: Path) -> None
 
 
 def test_checkpoint_that_contradicts_the_graph_gives_no_values() -> None:
-    """
-    A variable whose shape or dtype in the checkpoint differs from that in the graph has no values.
-    """
     with opened(FIXTURES / "tf2.15/default_float32") as (stored, document):
         tensor = next(
             node.variable
@@ -346,7 +341,6 @@ def test_variable_outside_the_shards_has_no_values() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 7, 16, 48])
 def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
-    """An element that is split between two chunks of a checkpoint is read correctly."""
     data = KERNEL.tobytes()
     actual = list(
         arrays_of_chunks(
@@ -543,7 +537,6 @@ def test_tensor_outside_the_shards_has_no_values_with_a_reason(
 
 
 def test_an_unknown_tensor_of_a_tensorflow_js_model_has_no_values(tmp_path: Path) -> None:
-    """A tensor that the manifest does not list has no values."""
     with (
         opened(tfjs(tmp_path, KERNEL_ENTRY)) as (values, _),
         pytest.raises(ValuesError, match="no values"),

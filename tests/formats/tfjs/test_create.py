@@ -65,7 +65,6 @@ def test_long_values_are_in_several_shards(tmp_path: Path, monkeypatch: pytest.M
 def test_the_output_is_named_after_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The output is a directory named after the model, next to it or in the specified directory."""
     (tmp_path / "model.keras").write_bytes(SOURCE.read_bytes())
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -68,10 +68,6 @@ def test_every_fixture_is_rewritten_and_read_back(path: Path, tmp_path: Path) ->
 
 
 def test_shards_are_unchanged_in_the_same_directory(model: Path) -> None:
-    """
-    In place or in the same directory, only the model file is written, and the shards stay
-    unchanged.
-    """
     before = held(model.parent)
     write(model, model.with_name("other.json"))
     assert held(model.parent).keys() == {"model.json", "other.json", SHARD}
@@ -159,7 +155,6 @@ def test_shards_of_a_linked_model_are_those_next_to_the_link(model: Path, tmp_pa
 
 
 def test_tensors_are_not_cast(model: Path) -> None:
-    """A cast of tensors is an error for TensorFlow.js models."""
     changes = Changes(casts=casts(document_of(model)))
     with pytest.raises(ModelFileError) as caught:
         rewriting.write(model, model.with_name("other.json"), changes, document_format="tfjs")
@@ -214,7 +209,6 @@ def test_inputs_that_tensorflow_js_cannot_feed_are_rejected() -> None:
     ],
 )
 def test_plan_with_an_invalid_result_is_rejected(pointer: str, model: Path, tmp_path: Path) -> None:
-    """A saved plan that would produce an invalid model is an error."""
     planned = run("migrate", model, "--preview", "--format", "json")
     plans = planned.json
     edit = plans["plans"][0]["edits"][0]

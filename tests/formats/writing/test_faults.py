@@ -607,7 +607,6 @@ def test_shards_that_another_process_uses_are_kept(
 
 
 def test_shards_removed_during_the_write_prevent_the_output(tmp_path: Path) -> None:
-    """A model is not published if existing shards that it uses are removed during the write."""
     scenario = SCENARIOS["tfjs-elsewhere"]
     source = scenario.prepare(tmp_path / "models")
     new = tmp_path / "models/new"

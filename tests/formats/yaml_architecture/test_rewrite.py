@@ -43,7 +43,6 @@ def test_one_dtype_changes_one_line(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> None:
-    """An edit keeps a byte order mark and line ends, and drops comments."""
     text = b"class_name: Sequential\r\nconfig:\r\n  name: mlp  # mine\r\n  dtype: float32\r\n"
     (tmp_path / "a.yaml").write_bytes(mark + text)
     changes = Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))

@@ -87,7 +87,6 @@ def test_unmeasured_arguments_are_named(
 
 
 def test_of_a_class_that_was_not_measured_nothing_is_known() -> None:
-    """A class that was not measured has no arguments, and no objection to it is returned."""
     assert behaviour.unmeasured_arguments("Dense", config(), to_keras3=False) is None
     assert behaviour.objection("Dense", config(), to_keras3=False) is None
 

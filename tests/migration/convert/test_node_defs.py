@@ -145,7 +145,6 @@ def test_packed_shape_becomes_a_list() -> None:
     ],
 )
 def test_op_without_an_operation_is_rejected(layer: dict[str, Any], said: str) -> None:
-    """An op that no operation can replace is an error with the name of the op and the reason."""
     _, refusals = converted_op(layer)
     assert len(refusals) == 1
     assert said in refusals[0]

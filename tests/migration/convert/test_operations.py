@@ -441,7 +441,6 @@ def test_operations_that_functions_cannot_compute_are_rejected(
 
 
 def test_a_tuple_of_tensors_is_a_list(tmp_path: Path) -> None:
-    """A tuple of tensors, which SavedModels mark as a tuple, is converted like a list."""
     tensors = [["in0", 0, 0, {"axis": -1}], ["in0", 0, 0, {"axis": -1}]]
     node = {"class_name": "__tuple__", "items": tensors}
     layers, log = converted(keras2("concat", node), tmp_path, "keras3.15")

@@ -160,10 +160,6 @@ def test_nested_sequential_has_the_dtype_of_its_last_layer() -> None:
 
 
 def test_each_output_of_a_nested_model_has_its_dtype() -> None:
-    """
-    Each output of a nested functional model has its own dtype, and an output that does not exist
-    has none.
-    """
     inner = replace(
         graph(start("in", "int32"), layer("Dense", "d", to("in"), policy="float16")),
         outputs=[to("d"), to("in")],

@@ -121,7 +121,6 @@ def test_wide_policies_keep_no_output(to: str) -> None:
 
 
 def test_outputs_are_found_through_wrappers_and_nested_models() -> None:
-    """An output layer is also recognized if it is in a nested model or in a TimeDistributed."""
     inner = functional(
         source(),
         dense("hidden", inbound=["x"]),

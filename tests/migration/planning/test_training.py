@@ -224,7 +224,6 @@ def test_a_multiplier_other_than_two_has_no_modern_form() -> None:
 
 @pytest.mark.parametrize("optimizer", [current(ADAM, 1.0, 1), ADAM, NEW_ADAM])
 def test_current_optimizers_stay(optimizer: Config) -> None:
-    """An optimizer in the current format needs no edit."""
     assert plan(document(model("mixed_float16"), training=compiled(optimizer))).is_empty
 
 

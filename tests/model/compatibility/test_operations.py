@@ -166,9 +166,6 @@ FAILING: Final = {
 
 @pytest.mark.parametrize("name", FAILING)
 def test_failing_operation_is_reported_with_the_argument(tmp_path: Path, name: str) -> None:
-    """
-    The reason of a failure names the operation and the argument that the release does not have.
-    """
     entry, loader, reason = FAILING[name]
     assert reason in [cause.reason for cause in verdicts(tmp_path, entry)[loader].causes]
 

@@ -104,10 +104,6 @@ def test_quantized_policy_without_source_has_the_global_policy(tmp_path: Path) -
     ],
 )
 def test_policy_of_a_later_release_is_named(tmp_path: Path, policy: Config, part: str) -> None:
-    """
-    A policy of a later release is incompatible with all known releases, and the layer has no policy
-    in the report.
-    """
     path = _archive(tmp_path, _layer(policy), {"0": (6, 2), "1": (2,)})
     report = policytool.inspect(path)
     assert not any(report.releases[loader].loads for loader in LOADERS)

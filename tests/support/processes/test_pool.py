@@ -326,7 +326,6 @@ def waiting(pipe: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, list[int
 def test_killed_worker_loses_only_the_current_file(
     waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
 ) -> None:
-    """Every other model is in the report, and no temporary file remains."""
     process, busy, both = waiting
     os.kill(busy, signal.SIGKILL)
     out, err = process.communicate(timeout=60)

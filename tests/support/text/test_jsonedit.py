@@ -138,7 +138,6 @@ def test_no_edit_changes_nothing(text: str) -> None:
 
 @given(texts(), texts(), texts())
 def test_text_around_an_edit_is_unchanged(left: str, right: str, old: str) -> None:
-    """The bytes on both sides of an edited value are unchanged."""
     text = f'{{"left":{left},"edited":{old}, "right" :{right}}}'
     bare = old.strip(" \t\n\r")
     edited = jsonedit.apply(text, [("/edited", json.loads(old), "new")])

@@ -231,7 +231,6 @@ def test_forged_indexes_are_rejected(name: str, tmp_path: Path) -> None:
 
 
 def test_compressed_blocks_are_rejected(tmp_path: Path) -> None:
-    """Compressed blocks, which TensorFlow never writes, are an error."""
     bundles.write_index(tmp_path / "made", [[bundles.header()]], compression=1)
     with pytest.raises(BundleError, match="Snappy"):
         open_bundle(tmp_path / "made")
