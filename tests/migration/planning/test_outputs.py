@@ -14,14 +14,17 @@ from policytool.migration.planning.options import Outputs
 from tests.helpers.planned_models import (
     Config,
     after,
+    called3,
     chain,
     dense,
-    document,
     functional,
+    keras3,
     layer,
+    operation3,
     plan,
     policies,
     source,
+    tensor3,
 )
 
 TO = "mixed_bfloat16"
@@ -258,46 +261,14 @@ def test_sums_of_sums_are_not_followed() -> None:
 
 def test_a_cast_of_keras3_is_looked_through() -> None:
     """It comes after the rounding."""
-
-    def tensor(name: str) -> Config:
-        return {
-            "class_name": "__keras_tensor__",
-            "config": {"shape": [None, 2], "dtype": "float32", "keras_history": [name, 0, 0]},
-        }
-
-    def fed(entry: Config, *names: str) -> Config:
-        given: object = [tensor(name) for name in names] if len(names) > 1 else tensor(names[0])
-        return {
-            "module": "keras.layers",
-            **entry,
-            "inbound_nodes": [{"args": [given], "kwargs": {}}],
-        }
-
-    def operation(class_name: str, name: str, *names: str, **config: object) -> Config:
-        return fed(
-            {
-                "module": "keras.src.ops.core",
-                "class_name": class_name,
-                "config": config,
-                "registered_name": class_name,
-                "name": name,
-            },
-            *names,
-        )
-
-    first = source()
-    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
-    model = functional(
-        first,
-        fed(dense("a"), "x"),
-        fed(dense("b"), "a"),
-        fed(dense("c"), "a"),
-        operation("Concatenate", "join", "b", "c"),
-        operation("Cast", "cast", "join", dtype="float32"),
-        fed(layer("Reshape", "out", target_shape=[4, 1]), "cast"),
-        outputs=["out"],
+    found = keras3(
+        called3(dense("a"), tensor3("x")),
+        called3(dense("b"), tensor3("a")),
+        called3(dense("c"), tensor3("a")),
+        operation3("Concatenate", "join", tensor3("b"), tensor3("c")),
+        operation3("Cast", "cast", tensor3("join"), dtype="float32"),
+        called3(layer("Reshape", "out", target_shape=[4, 1]), tensor3("cast")),
     )
-    found = document({**model, "module": "keras.src.models.functional"}, keras="3.15.0")
     assert kept(found) == {"b": keep.OUTPUT, "c": keep.OUTPUT, "out": keep.SHAPED}
 
 

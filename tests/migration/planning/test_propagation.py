@@ -13,14 +13,19 @@ from policytool.migration.planning.options import Outputs
 from tests.helpers.planned_models import (
     Config,
     after,
+    called3,
     chain,
     dense,
     document,
     functional,
+    keras3,
     layer,
+    operation3,
     plan,
     policies,
+    policy3,
     source,
+    tensor3,
 )
 
 
@@ -117,40 +122,11 @@ def test_casts_recorded_by_keras3_follow_the_layer() -> None:
     The Cast that Keras 3.5 to 3.9 write before a mixed layer is updated with the layer; an
     unchanged Cast would round the input of a bfloat16 layer to float16.
     """
-
-    def tensor(name: str, dtype: str) -> Config:
-        return {
-            "class_name": "__keras_tensor__",
-            "config": {"shape": [None, 2], "dtype": dtype, "keras_history": [name, 0, 0]},
-        }
-
-    cast = {
-        "module": "keras.src.ops.core", "class_name": "Cast", "config": {"dtype": "float16"}, "registered_name": "Cast", "name": "cast",  # noqa: E501  # a table
-        "inbound_nodes": [{"args": [tensor("x", "float32")], "kwargs": {}}],
-    }  # fmt: skip
-    policy = {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "mixed_float16"},
-        "registered_name": None,
-    }
-    a = {
-        **dense("a", policy),
-        "module": "keras.layers",
-        "inbound_nodes": [{"args": [tensor("cast", "float16")], "kwargs": {}}],
-    }
-    out = {
-        **dense("out", policy),
-        "module": "keras.layers",
-        "inbound_nodes": [{"args": [tensor("a", "float16")], "kwargs": {}}],
-    }
-    first = source()
-    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
-    model = document(
-        {
-            **functional(first, cast, a, out, outputs=["out"]),
-            "module": "keras.src.models.functional",
-        },
+    policy = policy3("mixed_float16")
+    model = keras3(
+        operation3("Cast", "cast", tensor3("x"), dtype="float16"),
+        called3(dense("a", policy), tensor3("cast", "float16")),
+        called3(dense("out", policy), tensor3("a", "float16")),
         keras="3.6.0",
     )
     edits = {edit.address.pointer: edit.after for edit in plan(model, "mixed_bfloat16").edits}
@@ -161,46 +137,12 @@ def _of_keras3(operation: str, to: str) -> dict[str, str | None]:
     """
     Return the new policies of a Keras 3 model in which an operation uses the output of a Dense.
     """
-
-    def tensor(name: str) -> Config:
-        return {
-            "class_name": "__keras_tensor__",
-            "config": {"shape": [None, 2], "dtype": "float32", "keras_history": [name, 0, 0]},
-        }
-
-    def fed(entry: Config, name: str) -> Config:
-        return {
-            **entry,
-            "module": "keras.layers",
-            "inbound_nodes": [{"args": [tensor(name)], "kwargs": {}}],
-        }
-
-    policy = {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "float32"},
-        "registered_name": None,
-    }
-    node: Config = {
-        "module": "keras.src.ops.x",
-        "class_name": operation,
-        "config": {},
-        "registered_name": operation,
-        "name": "op",
-    }
-    node["inbound_nodes"] = [{"args": [tensor("a")], "kwargs": {}}]
-    first = source()
-    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
-    layers = (
-        first,
-        fed(dense("a", policy), "x"),
-        node,
-        fed(dense("b", policy), "op"),
-        fed(dense("out", policy), "b"),
-    )
-    model = document(
-        {**functional(*layers, outputs=["out"]), "module": "keras.src.models.functional"},
-        keras="3.15.0",
+    policy = policy3("float32")
+    model = keras3(
+        called3(dense("a", policy), tensor3("x")),
+        operation3(operation, "op", tensor3("a")),
+        called3(dense("b", policy), tensor3("op")),
+        called3(dense("out", policy), tensor3("b")),
     )
     made = plan(model, to)
     return {"refused": made.refusals[0].code} if made.refusals else policies(after(model, to))
