@@ -31,10 +31,7 @@ def contradiction(model: Model) -> str | None:
 def test_a_16_bit_dtype_on_one_side_contradicts(
     computed: tuple[str, ...], found: str | None
 ) -> None:
-    """
-    Ops in float32 do not contradict a declared 16-bit dtype, because softmax and sums stay in
-    float32.
-    """
+    """Softmax and sums stay in float32."""
     assert contradiction(traced_in(*computed)) == found
 
 
