@@ -71,6 +71,10 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("check",): {
             "--list-devices": "use --device list",
+            "--save-inputs": "use --record, which also records the inputs",
+            "--compare-to": (
+                "record a run with --record, and compare another run with it with --against"
+            ),
             "--tolerance": "use --max-change PERCENT, the share of predictions that may change",
             "--require": (
                 "the exit code is 0 if the answer is safe, and with --accept-undecided also if it "
