@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands import check_run, check_trials, tensorflow
+from policytool.commands import check_recordings, check_run, check_trials, tensorflow
 from policytool.commands.check_run import measure
 from policytool.commands.check_trials import Alternative, Budget
 from policytool.formats import discovery
@@ -143,11 +143,9 @@ def _check(
     hand_over: HandOver,
 ) -> Check:
     """Do the same as :func:`check`, with the copies of ``hand_over``."""
+    if options.record is not None or options.against is not None:
+        return check_recordings.run(model, options, tools, hand_over)
     start = time.monotonic()
-    if options.save_inputs is not None:
-        from policytool.support.files import atomic  # only needed to write a file
-
-        atomic.remove_stale(options.save_inputs.absolute().parent)
     measured = measure(model, other, options, tools, hand_over)
     result = measured.check
     if not result.is_equal and any(run.has_unexplained_error for run in result.runs):

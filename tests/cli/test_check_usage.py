@@ -53,7 +53,7 @@ def test_directory_without_a_model_has_a_separate_exit_code() -> None:
     assert (check("none").code, check("none").err) == (4, "error: No model found.\n")
 
 
-@pytest.mark.parametrize("option", ["--inputs", "--weights", "--compare-to"])
+@pytest.mark.parametrize("option", ["--inputs", "--weights", "--against"])
 def test_missing_file_error_names_the_option(option: str) -> None:
     result = check("one/a.h5", option, "missing.npz")
     assert result.code == 3
@@ -68,10 +68,10 @@ def test_missing_file_error_names_the_option(option: str) -> None:
         ("two/b.h5", 2, "would replace a model"),
     ],
 )
-def test_inputs_are_not_saved_over_a_model_or_in_a_missing_directory(
+def test_a_run_is_not_recorded_over_a_model_or_in_a_missing_directory(
     file: str, code: int, told: str
 ) -> None:
-    result = check("one/a.h5", "--save-inputs", file)
+    result = check("one/a.h5", "--record", file)
     assert result.code == code
     assert told in result.err
 
@@ -157,33 +157,48 @@ def test_missing_file_of_labels_is_an_error_before_tensorflow_starts(place: Path
     assert "y.npy: does not exist. Check the path in --labels. [not-found]" in result.err
 
 
-@pytest.mark.parametrize("text", ["", "hello", "[]", '{"version": 1, "models": []}', "[" * 10**6])
-def test_report_of_another_kind_gives_a_one_line_error(place: Path, text: str) -> None:
-    (place / "before.json").write_text(text, encoding="utf-8")
-    result = check("one/a.h5", "--compare-to", "before.json")
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK", b"\x89HDF\r\n\x1a\n"])
+def test_a_file_that_is_no_recording_gives_a_one_line_error(place: Path, content: bytes) -> None:
+    """The error comes before TensorFlow starts."""
+    (place / "run.h5").write_bytes(content)
+    result = check("one/a.h5", "--against", "run.h5")
     assert result.code == 3
-    assert result.err.startswith("error: before.json: ")
-    assert "Expected the output of `policytool check --format json`." in result.err
+    assert result.err.startswith("error: run.h5: ")
     assert result.err.count("\n") == 1
 
 
-def test_a_directory_is_no_report() -> None:
-    """A directory instead of a report is an error like an unreadable file."""
-    result = check("one/a.h5", "--compare-to", "one")
-    assert result.code == 3
-    assert "one: cannot be read for --compare-to: Is a directory" in result.err
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("two/a.h5", "--record", "run.h5"), "run one model. Remove B"),
+        (("--record-all",), "--record-all needs --record FILE"),
+        (("--record", "run.h5", "--device", "all"), "uses one device"),
+        (("--record", "run.h5", "--measure", "timing"), "compare two models that run"),
+        (("--against", "run.h5", "--batches", "2"), "Remove --inputs and --batches"),
+    ],
+)
+def test_options_that_a_recording_does_not_support(
+    arguments: tuple[str, ...], message: str
+) -> None:
+    """The usage error names the options to remove."""
+    result = check("one/a.h5", *arguments)
+    assert result.code == 2
+    assert message in result.err
 
 
-@pytest.mark.parametrize("option", ["--labels", "--compare-to"])
-def test_report_does_not_replace_an_input_file(place: Path, option: str) -> None:
-    """A report cannot replace an input such as labels or the earlier report."""
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--inputs", "x.npy", "--metric", "auc", "--labels", "file.json"),
+        ("--against", "file.json"),
+        ("--record", "file.json"),
+    ],
+)
+def test_report_does_not_replace_an_input_file(place: Path, options: tuple[str, ...]) -> None:
+    """A report cannot replace labels or a recorded run."""
     for name in ("x.npy", "file.json"):
         (place / name).write_bytes(b"")
-    result = check(
-        "one/a.h5",
-        *("--inputs", "x.npy", "--labels", "x.npy", "--metric", "auc"),
-        *(option, "file.json", "--format", "json=file.json"),
-    )
+    result = check("one/a.h5", *options, "--format", "json=file.json")
     assert result.code == 2
     assert "would replace a file that this command reads" in result.err
 

@@ -559,13 +559,13 @@ def test_variable_sets_several_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("place", ["a.h5", "other.h5", "inputs.npz"])
-def test_saved_inputs_replace_neither_a_model_nor_an_input(place: str) -> None:
+def test_recordings_replace_neither_a_model_nor_an_input(place: str) -> None:
     """The usage error comes before TensorFlow starts, and no file changes."""
     shutil.copy(FIXED_SCALE_H5, "other.h5")
     Path("inputs.npz").write_bytes(b"inputs")
-    code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--save-inputs", place)
+    code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--record", place)
     assert code == 2
-    assert "--save-inputs would replace" in words
+    assert "--record would replace" in words
 
 
 def test_a_signal_waits_for_the_end_of_a_printed_report(

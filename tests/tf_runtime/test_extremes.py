@@ -207,8 +207,6 @@ def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
 def test_batch_that_the_reference_cannot_compute_is_left_out() -> None:
     """A note reports the batch, and each kind of rows is tried separately."""
     fed = feeder(8, NORMAL, SLOT)
-    saved: list[Any] = []
-    fed.save = saved.extend
     result = measured(fed, 0, lambda array: (array < 0).any())
     assert len(result) == 1
     assert (result[0][0] == 1).all()
@@ -216,7 +214,6 @@ def test_batch_that_the_reference_cannot_compute_is_left_out() -> None:
     assert fed.report["batches"] == 2
     (note,) = fed.report["notes"]
     assert note.startswith("the batch of the lowest and highest values was left out because the ")
-    assert len(saved) == 2
 
 
 def test_all_batches_may_be_left_out() -> None:

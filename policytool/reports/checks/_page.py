@@ -16,7 +16,6 @@ from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.reports.checks import _layers, _tables
-from policytool.reports.checks._tables import comparison_section
 from policytool.reports.checks._verdict import advice, command, headline, place, verdict
 from policytool.reports.page import (
     Bar,
@@ -410,7 +409,6 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
         yield _facts(side_facts(check))
     else:
         yield _facts([*side_facts(check), *(fact for run in check.runs for fact in run_facts(run))])
-    yield from comparison_section(check, everything=everything or view.is_searchable)
     for run in check.runs:
         parts: list[Block] = list(charts(run)) if view.is_searchable else []
         parts += sections(run, everything=everything or view.is_searchable)
@@ -423,8 +421,7 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
 
 
 def _verdict(check: Check) -> Iterator[Block]:
-    answer = Answer.NOT_SAFE if check.is_regressed else check.answer
-    yield Verdict.whole(text=headline(check), tone=_TONES[answer])
+    yield Verdict.whole(text=headline(check), tone=_TONES[check.answer])
     if words := command(check):
         yield Command(label="to apply", words=words)
     if len(check.runs) > 1:

@@ -235,6 +235,16 @@ def test_int4_adds_variables_for_blocks(
     assert _reason(path) == reason
 
 
+@pytest.mark.parametrize(("mode", "count"), [("gptq/4/2", 5), ("awq/4/2", 6)])
+def test_calibrated_modes_add_variables(tmp_path: Path, mode: str, count: int) -> None:
+    """Keras 3.15 writes one variable less than it creates, unlike Keras 3.12."""
+    policy = _policy(f"{mode.partition('/')[0].upper()}DTypePolicy", mode)
+    for stored in (count - 1, count):
+        path = _archive(tmp_path, _layer(policy), {str(number): (2,) for number in range(stored)})
+        reason = f"Dense dense_a has {count} variables, but {stored} are stored"
+        assert _reason(path) == (None if stored == count else reason)
+
+
 def test_int4_stores_kernels_as_matrices(tmp_path: Path) -> None:
     """The rows of an EinsumDense kernel are the sizes that are summed over."""
     layer = _layer(_policy("Int4DTypePolicy", "int4/-1"))

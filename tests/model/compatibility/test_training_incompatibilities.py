@@ -347,7 +347,7 @@ def test_keras_3_0_reads_the_training_configuration_without_compiling(
 def test_custom_optimizer_gives_an_unknown_verdict_in_keras_3_0() -> None:
     """Keras 3.0 finds a subclass only if its config has the name of a known optimizer."""
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
-    for name, is_open in (("adam", False), ("my_adam", True)):
+    for name, is_open in (("adam", False), ("ScheduleFreeAdamW", False), ("my_adam", True)):
         optimizer: Json = {"class_name": "MyAdam", "config": {"name": name}}
         found = replace(_evidence(document), optimizer=optimizer, configuration={})
         assert (verdict(found, "keras3.0").doubt is not None) is is_open
