@@ -93,6 +93,7 @@ OPTIONAL: Final = {
             "numerics.predictions",
             "numerics.verification",
             "numerics.workers",
+            "numerics.environments",
             "api",
             "results.change",
         },
