@@ -279,7 +279,6 @@ def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) ->
 
 
 def test_layers_that_draw_random_numbers_are_reported(worker: Worker, tmp_path: Path) -> None:
-    """The report names layers that draw random numbers when predicting."""
     config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_bytes())
     (last, *place) = config["config"]["output_layers"][0]
     for training, random in ((True, 1), (False, 0)):
@@ -320,7 +319,6 @@ def test_files_of_both_generations(worker: Worker) -> None:
 
 
 def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> None:
-    """Saved inputs have the names of the model's inputs, and give the same result."""
     saved = tmp_path / "inputs.npz"
     drawn = checked(worker, MIXED_KERAS, batches=2, batch_size=4, seed=7)
     save_inputs(worker, saved, batches=2, batch_size=4, seed=7)

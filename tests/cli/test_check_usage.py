@@ -35,7 +35,6 @@ def check(*arguments: str) -> Ended:
 
 
 def test_directory_with_one_model_selects_the_model() -> None:
-    """A directory with one model selects it, also the working directory without a PATH."""
     result = check("one")
     assert result.code == 3
     assert "one/a.h5: no-such-python cannot be run" in result.err
@@ -56,7 +55,6 @@ def test_directory_without_a_model_has_a_separate_exit_code() -> None:
 
 @pytest.mark.parametrize("option", ["--inputs", "--weights", "--against"])
 def test_missing_file_error_names_the_option(option: str) -> None:
-    """A missing file is an error with the option that names it."""
     result = check("one/a.h5", option, "missing.npz")
     assert result.code == 3
     assert f"missing.npz: does not exist. Check the path in {option}. [not-found]" in result.err
@@ -73,7 +71,6 @@ def test_missing_file_error_names_the_option(option: str) -> None:
 def test_a_run_is_not_recorded_over_a_model_or_in_a_missing_directory(
     file: str, code: int, told: str
 ) -> None:
-    """A run cannot be recorded over a model or in a missing directory."""
     result = check("one/a.h5", "--record", file)
     assert result.code == code
     assert told in result.err
@@ -81,7 +78,6 @@ def test_a_run_is_not_recorded_over_a_model_or_in_a_missing_directory(
 
 @pytest.mark.parametrize("text", ["no-such:function", "data:", ":rows", "a b:c", "data:rows:x"])
 def test_input_that_is_neither_a_file_nor_a_function_is_an_error(text: str) -> None:
-    """An input that is neither a file nor a function is an error that describes both forms."""
     result = check("one/a.h5", "--inputs", text)
     assert result.code == 3
     assert f"{text}: does not exist. Check the path or MODULE:FUNCTION in --inputs." in result.err
@@ -100,7 +96,6 @@ def test_input_that_is_neither_a_file_nor_a_function_is_an_error(text: str) -> N
 def test_batches_have_a_number_and_a_size(
     batches: int | str | None, parsed: tuple[int | None, int | None]
 ) -> None:
-    """The number and the size of batches can be set separately or together."""
     assert parse_batches(batches) == parsed
 
 
@@ -125,7 +120,6 @@ def test_inputs_may_be_a_function(place: Path) -> None:
     ['inputs = "data:rows"', 'output-kind = ["y=classes"]', 'metric = "mod:top_5=0.5"'],
 )
 def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, place: Path) -> None:
-    """Settings that the user names can set each option."""
     (place / "own.toml").write_text(f"{setting}\n", encoding="utf-8")
     result = run("check", "--config", "own.toml", "--show-settings")
     assert result.code == 0, result.err
@@ -151,14 +145,12 @@ def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, p
     ],
 )
 def test_labels_need_a_metric_and_inputs(arguments: tuple[str, ...], told: str) -> None:
-    """Labels need a metric and inputs, and a metric needs labels."""
     result = check("one/a.h5", *arguments)
     assert (result.code, result.out) == (2, "")
     assert told in result.err
 
 
 def test_missing_file_of_labels_is_an_error_before_tensorflow_starts(place: Path) -> None:
-    """A missing file of labels is an error that names the option, before TensorFlow starts."""
     (place / "x.npy").write_bytes(b"")
     result = check("one/a.h5", *_LABELLED, "--metric", "auc")
     assert result.code == 3

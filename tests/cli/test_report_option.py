@@ -267,7 +267,6 @@ def test_report_does_not_replace_a_model_saved_during_the_run(
 
 
 def test_report_in_the_inspected_directory_is_not_an_input() -> None:
-    """A second run on the directory with the report also succeeds."""
     for _ in range(2):
         ended = run("inspect", "-q", "--format", "json=report.json", ".")
         assert (ended.code, ended.err) == (0, "")
@@ -357,7 +356,6 @@ def test_stdout_has_one_report() -> None:
 
 @pytest.mark.parametrize("text", ["PT104", "'str' object has no attribute 'quantization_mode'"])
 def test_explain_has_reports_in_files_too(text: str) -> None:
-    """Reports on topics and on messages can be files."""
     ended = run("explain", text, "--format", "json=report.json")
     assert ended.code == 0
     assert ended.out == run("explain", text).out

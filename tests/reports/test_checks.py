@@ -335,7 +335,6 @@ ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(float("inf")))
 def test_no_line_is_wider_than_the_view(
     name: str, class_name: str, error: float, width: int, *, everything: bool, coarse: bool
 ) -> None:
-    """No line is too wide for any names in a file, and for any errors."""
     from rich.cells import cell_len
 
     tf32 = error if coarse else None

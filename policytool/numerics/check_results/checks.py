@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import Answer, Open, worst
+from policytool.releases.policy import GLOBAL_SOURCE
 
 if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
@@ -108,7 +109,7 @@ class CheckInputs:
     """
 
 
-_WIDE: Final = frozenset({"float32", "float64", "(global)"})
+_WIDE: Final = frozenset({"float32", "float64", GLOBAL_SOURCE})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
