@@ -46,7 +46,7 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
     against: Annotated[
         StrPath | None,
         Option(
-            "Compare MODEL with a run in FILE, on its inputs; exit 1 if outputs differ.",
+            "Compare MODEL with the recorded run in FILE.",
             Group.MEASUREMENT,
             essential=True,
             kind=Kind.FILE,

@@ -100,7 +100,7 @@ class Recording:
             library.read(dataset, h5py.h5s.ALL, h5py.h5s.ALL, array, None)
         if array.dtype.kind == "f" and array.dtype.itemsize > np.dtype("float64").itemsize:
             raise self._damaged(f"{name} has the dtype {array.dtype}")
-        return array.astype(array.dtype.newbyteorder("="))
+        return array.astype(np.dtype(array.dtype.newbyteorder("=").str))  # without h5py's metadata
 
     def _dataset(self, name: str) -> h5d.DatasetID:
         """Return a dataset that is stored as one block of this file."""

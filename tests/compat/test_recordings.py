@@ -1,0 +1,223 @@
+"""Recorded runs of fixtures, and of copies with one planted difference, whose layer is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import numpy as np
+import pytest
+
+from policytool.commands import check as checks
+from policytool.commands.check_options import CheckOptions
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
+from policytool.numerics import recordings
+from policytool.numerics.check_results.verdicts import Answer
+from policytool.support.errors import WorkerError
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.numerics.check_results.checks import Check
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+
+pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("recordings")]
+
+
+@dataclass
+class Runs:
+    """Records fixtures, each once, and runs models against the recordings."""
+
+    tools: TensorFlowTools
+    folder: Path
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def run(self, path: Path, **options: Any) -> Check:
+        """Return the check of one model."""
+        (model,) = discovery.inputs([str(path)])
+        return checks.check(model, None, CheckOptions(**options), self.tools)
+
+    def recording(self, fixture: str) -> Path:
+        """Return the recorded run of a fixture."""
+        if fixture not in self.files:
+            file = self.folder / f"{len(self.files)}.h5"
+            result = self.run(FIXTURES / fixture, record=file, batches=2)
+            assert result.recording is not None
+            assert result.recording.rows == 16
+            self.files[fixture] = file
+        return self.files[fixture]
+
+
+@pytest.fixture(scope="module")
+def runs(tools: TensorFlowTools, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Return the runs, in one child process."""
+    return Runs(tools, tmp_path_factory.mktemp("recordings"))
+
+
+def edited_config(path: Path, layer: str, **values: Any) -> None:
+    """Change the arguments of a layer in the config of an HDF5 file."""
+
+    def visit(value: Any) -> None:
+        if isinstance(value, dict):
+            if value.get("name") == layer and values.keys() <= value.keys():
+                value.update(values)
+            for item in value.values():
+                visit(item)
+        for item in value if isinstance(value, list) else ():
+            visit(item)
+
+    with h5py.File(path, "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        before = json.dumps(config)
+        visit(config)
+        assert json.dumps(config) != before
+        file.attrs["model_config"] = json.dumps(config)
+
+
+def edited_weights(path: Path, layer: str, change: float) -> None:
+    """Change one value of the first matrix of a layer in an HDF5 file."""
+    with h5py.File(path, "r+") as file:
+        names: list[str] = []
+        file["model_weights"].visit(names.append)
+        name = next(
+            name
+            for name in names
+            if layer in name.split("/")
+            and isinstance(file["model_weights"][name], h5py.Dataset)
+            and file["model_weights"][name].ndim > 1
+        )
+        array = np.asarray(file["model_weights"][name])
+        array.flat[array.size // 2] += change
+        file["model_weights"][name][...] = array
+
+
+CONFIGS: Final = (
+    ("tf2.15/rnn.h5", "lstm", {"recurrent_activation": "hard_sigmoid"}),
+    ("tf2.15/rnn.h5", "gru", {"activation": "softsign"}),
+    ("tf2.15/rnn.h5", "simple_rnn", {"activation": "relu"}),
+    ("tf2.15/rnn.h5", "conv_lstm2d", {"recurrent_activation": "sigmoid"}),
+    ("tf2.15/preprocessing.h5", "layer_norm", {"epsilon": 0.5}),
+    ("tf2.15/nested_models.h5", "probabilities", {"activation": "sigmoid"}),
+    ("tf2.15/default_float32.h5", "dense", {"activation": "elu"}),
+)
+WEIGHTS: Final = (
+    ("tf2.15/rnn.h5", "lstm"),
+    ("tf2.15/rnn.h5", "gru"),
+    ("tf2.15/preprocessing.h5", "embedding"),
+    ("tf2.15/mha.h5", "mha"),
+    ("tf2.15/mha.h5", "dense_a"),
+    ("tf2.15/wrappers.h5", "bidirectional_1"),
+    ("tf2.15/wrappers.h5", "time_distributed_1"),
+    ("tf2.15/default_float32.h5", "dense_1"),
+)
+
+
+def assert_named(result: Check, layer: str) -> None:
+    """Check that a check answers *not safe*, and names the layer."""
+    assert result.answer is Answer.NOT_SAFE
+    (origin,) = (run.origin for run in result.runs)
+    assert origin is not None
+    assert layer in origin.path.split("/"), origin
+
+
+@pytest.mark.parametrize(("fixture", "layer", "values"), CONFIGS)
+def test_a_changed_argument_is_named_by_its_layer(
+    runs: Runs, tmp_path: Path, fixture: str, layer: str, values: dict[str, Any]
+) -> None:
+    """Every later layer returns other values too, and is not the origin."""
+    path = tmp_path / "model.h5"
+    shutil.copy(FIXTURES / fixture, path)
+    edited_config(path, layer, **values)
+    assert_named(runs.run(path, against=runs.recording(fixture)), layer)
+
+
+@pytest.mark.parametrize(
+    ("layer", "values"), [("batch_norm", {"epsilon": 0.5}), ("rescaling", {"scale": 0.75})]
+)
+def test_a_change_that_the_outputs_do_not_show_is_a_note(
+    runs: Runs, tmp_path: Path, layer: str, values: dict[str, Any]
+) -> None:
+    """A later layer normalizes the values."""
+    fixture, path = "tf2.15/preprocessing.h5", tmp_path / "model.h5"
+    shutil.copy(FIXTURES / fixture, path)
+    edited_config(path, layer, **values)
+    result = runs.run(path, against=runs.recording(fixture))
+    assert result.is_equal
+    assert f"layer net/{layer} (" in result.notes[-1].message
+
+
+@pytest.mark.parametrize(("fixture", "layer"), WEIGHTS)
+def test_a_changed_weight_is_named_by_its_layer(
+    runs: Runs, tmp_path: Path, fixture: str, layer: str
+) -> None:
+    """One value of a matrix is enough."""
+    path = tmp_path / "model.h5"
+    shutil.copy(FIXTURES / fixture, path)
+    edited_weights(path, layer, 0.05)
+    assert_named(runs.run(path, against=runs.recording(fixture)), layer)
+
+
+@pytest.mark.parametrize(
+    "fixture",
+    [*dict.fromkeys(case[0] for case in (*CONFIGS, *WEIGHTS)), "tf2.15/string_lookup.h5"],
+)
+def test_the_same_model_is_equal(runs: Runs, tmp_path: Path, fixture: str) -> None:
+    """The run is equal on synthetic inputs, and a second recording has the same records."""
+    second = tmp_path / "second.h5"
+    result = runs.run(FIXTURES / fixture, against=runs.recording(fixture), record=second)
+    assert result.is_equal
+    assert {note.code for note in result.notes} == {"recorded"}
+    first, again = (recordings.read(file).run.calls for file in (runs.recording(fixture), second))
+    assert [call.outputs for call in first] == [call.outputs for call in again]
+
+
+def test_a_converted_model_is_compared_by_its_layers(runs: Runs) -> None:
+    """The file of another library has the same layers."""
+    file = runs.recording("tf2.15/default_float32.h5")
+    result = runs.run(FIXTURES / "keras3.15/default_float32.keras", against=file)
+    assert result.is_equal
+    assert not result.runs[0].unmatched
+    assert result.reference.library != result.candidate.library
+
+
+def test_another_policy_is_undecided_on_synthetic_inputs(runs: Runs) -> None:
+    """A note names the first layer with another dtype."""
+    file = runs.recording("tf2.15/default_float32.h5")
+    result = runs.run(
+        FIXTURES / "tf2.15/default_float32.h5", against=file, candidate=Options(to="mixed_bfloat16")
+    )
+    assert result.answer is Answer.UNDECIDED
+    assert "bfloat16 instead of float32" in result.notes[-1].message
+
+
+def test_a_graph_is_compared_by_its_outputs(runs: Runs) -> None:
+    """An export of Keras 3 has no layers."""
+    model = FIXTURES / "keras3.15/global_mixed_float16.keras"
+    file = runs.recording("keras3.15/global_mixed_float16.keras")
+    export = FIXTURES / "keras3.15/global_mixed_float16.export"
+    (run,) = runs.run(export, against=file).runs
+    assert run.outputs[0].accumulated is not None
+    assert not run.calls
+    assert runs.run(model, against=file).is_equal
+
+
+def test_all_values_are_recorded_on_request(runs: Runs, tmp_path: Path) -> None:
+    """Each record then has an array."""
+    path = tmp_path / "all.h5"
+    fixture = FIXTURES / "tf2.15/default_float32.h5"
+    runs.run(fixture, record=path, record_all=True)
+    with h5py.File(path) as file:
+        assert len(file["activations"]) == len(file["layers/sketches"])
+        assert np.array_equal(file["activations/2"], file["outputs/0"])
+
+
+def test_other_outputs_are_an_error(runs: Runs) -> None:
+    """A model with other inputs or outputs cannot be compared."""
+    file = runs.recording("tf2.15/default_float32.h5")
+    with pytest.raises(WorkerError):
+        runs.run(FIXTURES / "tf2.15/rnn.h5", against=file)
