@@ -73,10 +73,10 @@ quick: $(VENV)/.dev  ## Set up and run the fastest tests (less than a minute)
 test: $(VENV)/.dev  ## Set up and run all tests that do not need TensorFlow, with a sample of expensive cases; COVERAGE=yes also enforces the minimum coverage
 	$(PYTEST) -m '$(FAST)' $(if $(COVERAGE),--cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR))
 
-test-slow: $(VENV)/.dev  ## Set up with TensorFlow and MLflow, and run the slow tests, with a sample of expensive cases, and all property-test examples
+test-slow: $(VENV)/.dev $(TOOLS)/.package  ## Set up with TensorFlow and MLflow, and run the slow tests, with a sample of expensive cases, and all property-test examples
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	$(PYTHON) -m tests.compat.environment $(MLFLOW) mlflow
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_MLFLOW=$(MLFLOW)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
+	PATH="$$PATH:$(CURDIR)/$(TOOLS)/bin" POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_MLFLOW=$(MLFLOW)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
 
 # Exactly the versions of the lock files.
 tests/browser/node_modules tests/tfjs/node_modules: %/node_modules: %/package-lock.json

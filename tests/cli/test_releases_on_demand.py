@@ -21,12 +21,15 @@ from policytool.releases.releases import LOADERS, is_since, release_name
 from tests.conftest import run
 from tests.helpers.convertible_models import load
 from tests.helpers.fake_uv import FakeUv, fake_uv
+from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from tests.conftest import Ended
 
 SOURCE: Final = FIXTURES / "tf2.15/default_float32.h5"
+
+pytestmark = THOROUGH
 
 
 @pytest.fixture(autouse=True)
@@ -198,6 +201,17 @@ def test_two_processes_make_one_environment(uv: FakeUv) -> None:
         _, err = process.communicate()
         assert process.returncode == 0, err
     assert sorted(uv.environments) == ["keras3.15", "tf2.15"]
+
+
+@SLOW
+def test_uv_installs_two_releases() -> None:
+    """A conversion is verified in an environment without TensorFlow; this downloads 500 MB."""
+    if shutil.which("uv") is None:
+        pytest.skip("uv is not on PATH; `make test-slow` installs it")
+    options = ("--target=keras3.0", "--verify", "--python=auto")
+    ended = run("migrate", "model.h5", *options)
+    assert ended.code == 0, ended.err
+    assert "verified: TensorFlow 2.15.1 and Keras 3.0.5 make" in " ".join(ended.out.split())
 
 
 @pytest.mark.parametrize(
