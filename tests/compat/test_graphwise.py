@@ -59,7 +59,7 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> An
     scratch = tmp_path_factory.mktemp("rewrites")
     results = scratch / "results.json"
     cases = (TF1, EXPORTED, MIXED, LOOPS, UNTRACED)
-    run_script(compat_python, CHILD, scratch, results, *cases, **MEDDLING)
+    run_script(compat_python, CHILD, scratch, results, *cases, environment=MEDDLING)
     result: Answers = json.loads(results.read_text(encoding="utf-8"))
     return result
 
