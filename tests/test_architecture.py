@@ -94,6 +94,7 @@ OPTIONAL: Final = {
             "numerics.predictions",
             "numerics.verification",
             "numerics.workers",
+            "numerics.environments",
             "api",
             "results.change",
         },

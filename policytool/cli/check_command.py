@@ -13,7 +13,7 @@ from policytool.cli.arguments import CheckCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
-from policytool.cli.messages import steps
+from policytool.cli.messages import noting, steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import CheckArguments
 from policytool.commands.batch.isolation import failure_from
@@ -92,7 +92,9 @@ def command(
     if other is not None:
         check_second_model(request)
     request = replace(request, exponents="html" in terminal.formats)
-    with Worker(tensorflow.interpreter(arguments), steps(verbose=terminal.verbose)) as worker:
+    note = noting(verbose=terminal.verbose)
+    interpreter = tensorflow.interpreter(arguments)
+    with Worker(interpreter, steps(verbose=terminal.verbose), note) as worker:
         # A found settings file must not turn a check into a list, which ends with exit code 0.
         if arguments.device == _LIST and settings.automatic_source("device") is None:
             return _devices(worker)

@@ -19,6 +19,7 @@ from policytool.migration import planning
 from policytool.migration.planning.options import Assignment, Outputs
 from policytool.numerics.check_results.checks import CheckNote, TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
+from policytool.numerics.environments import best_release
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
 from policytool.numerics.workers import Worker
@@ -277,5 +278,6 @@ def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
 
     :raises WorkerError: if TensorFlow is not available.
     """
+    worker.fit(best_release)
     answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
     return tuple(codec.read(TensorFlowDevice, device) for device in answer["devices"])

@@ -13,6 +13,7 @@ from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.check_sides import UserFunction
+from policytool.numerics.environments import best_release
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import SafetyRule
@@ -220,6 +221,8 @@ def _measure(
     first = check_sides.read_source(model, hand_over)
     crash_guard.set_next_file((other or model).display_path, LOST)
     second = check_sides.read_source(other, hand_over) if other is not None else first
+    models = [source.loaded for source in (second, first) if source.loaded is not None]
+    tools.worker.fit(lambda: best_release(*models))
     weights = check_sides.read_weights(options.weights, first, second, hand_over=hand_over)
     with hand_over.temporary_folder() as folder:
         reference = reference_options(first, two=other is not None)
