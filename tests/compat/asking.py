@@ -70,13 +70,16 @@ class Answers:
 
 
 def run_script(
-    python: Path | str, *arguments: object, seconds: int = SECONDS, **environment: str
+    python: Path | str,
+    *arguments: object,
+    seconds: int = SECONDS,
+    environment: Mapping[str, str] | None = None,
 ) -> str:
     """Run a Python program in the root with the library's interpreter; return what it prints."""
     done = subprocess.run(
         [str(python), *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT, **environment},
+        env={**os.environ, **ENVIRONMENT, **(environment or {})},
         capture_output=True,
         text=True,
         check=False,

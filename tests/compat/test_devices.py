@@ -43,7 +43,7 @@ def tried(
     def run(task: str, arguments: str) -> Any:
         result = scratch / f"{task}-{abs(hash(arguments))}.json"
         command = (compat_python, CHILD, task, arguments, result)
-        run_script(*command, seconds=SECONDS, KERAS_HOME=str(scratch))
+        run_script(*command, seconds=SECONDS, environment={"KERAS_HOME": str(scratch)})
         return json.loads(result.read_text(encoding="utf-8"))
 
     return lambda task, arguments: run(task, json.dumps(arguments))

@@ -17,7 +17,7 @@ from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.releases import graph_ops
 from policytool.support.text import codec
-from tests.compat.asking import SECONDS, run_script
+from tests.compat.asking import run_script
 from tests.helpers.paths import FIXTURES
 
 pytestmark = pytest.mark.compat
@@ -59,7 +59,7 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> An
     scratch = tmp_path_factory.mktemp("rewrites")
     results = scratch / "results.json"
     cases = (TF1, EXPORTED, MIXED, LOOPS, UNTRACED)
-    run_script(compat_python, CHILD, scratch, results, *cases, seconds=SECONDS, **MEDDLING)
+    run_script(compat_python, CHILD, scratch, results, *cases, environment=MEDDLING)
     result: Answers = json.loads(results.read_text(encoding="utf-8"))
     return result
 
