@@ -229,25 +229,21 @@ def check(call: CheckCall) -> "Check":
     Return whether predictions change under a policy compared with float32, or between two models,
     and the errors of every layer, like ``policytool check``.
 
-    With ``other``, a second model, that one is the candidate, and the first is the reference.
+    With ``other``, a second model, that one is the candidate, and the first is the reference. With
+    ``record``, the model runs without a reference, and the run is recorded in a file. With
+    ``against``, a recorded run is the reference.
 
     :raises policytool.ModelFileError: if a model cannot be read or run
     :raises policytool.WorkerError: if TensorFlow is missing or cannot run the models
     :raises policytool.UsageError: for unknown policies, patterns, limits and metrics
     """
-    from dataclasses import replace
-    from pathlib import Path
-
     from policytool.commands import check_options
     from policytool.commands.check import check_files
-    from policytool.commands.check_options import read_earlier_check
     from policytool.results import Check
 
     options = check_options.check_options(call)
     if call.other is not None:
-        check_options.check_second_model(options.candidate)
-    if call.compare_to is not None:
-        options = replace(options, earlier=read_earlier_check(Path(call.compare_to)))
+        check_options.check_second_model(options)
     other = fspath(call.other) if call.other is not None else None
     return Check(check_files(fspath(call.model), other, options, call))
 

@@ -198,7 +198,7 @@ def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:
         ({"output_kind": {"y": "cat"}}, errors.UsageError, "must be NAME=KIND"),
         ({"metric": "accuracy"}, errors.UsageError, "requires labels"),
         ({"labels": "labels.npy", "metric": "accuracy"}, errors.UsageError, "requires --inputs"),
-        ({"compare_to": "gone.json"}, errors.ModelFileError, "does not exist"),
+        ({"against": "gone.h5"}, errors.ModelFileError, "does not exist"),
     ],
 )
 def test_options_of_a_check_are_validated_before_tensorflow_starts(

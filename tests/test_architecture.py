@@ -84,7 +84,8 @@ OPTIONAL: Final = {
         {
             "numerics",
             *(f"commands.{name}" for name in ("check", "check_options", "check_run")),
-            *(f"commands.{name}" for name in ("check_trials", "load", "tune", "tune_run")),
+            *(f"commands.{name}" for name in ("check_recordings", "check_trials", "load")),
+            *(f"commands.{name}" for name in ("tune", "tune_run")),
             *("commands.arguments.running", "cli.check_command", "cli.tune_command"),
             *("reports.checks", "reports.tuning", "results.change", "api"),
         },
@@ -93,6 +94,7 @@ OPTIONAL: Final = {
             "numerics.predictions",
             "numerics.verification",
             "numerics.workers",
+            "numerics.environments",
             "api",
             "results.change",
         },
@@ -414,7 +416,6 @@ def test_formats_of_like_documents_have_one_title() -> None:
     ],
 )
 def test_schemas_list_every_document_format(command: str, listed: set[str]) -> None:
-    """The format of a document is public, so the JSON schemas list the formats, and no others."""
     schema = (PACKAGE / f"reports/schemas/{command}.schema.json").read_text(encoding="utf-8")
     enums: list[list[str]] = []
 

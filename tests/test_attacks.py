@@ -155,7 +155,6 @@ def test_the_files_are_those_that_were_recorded() -> None:
     reason="another release of HDF5 lays its files out in another way",
 )
 def test_generator_writes_equal_files() -> None:
-    """The files have the same bytes as the stored files."""
     done = subprocess.run(
         [sys.executable, "fixtures/attacks.py", "--check"],
         cwd=ROOT,
@@ -174,7 +173,6 @@ def test_every_published_attack_has_files() -> None:
 
 @for_each("name", ATTACKS)
 def test_each_attack_succeeds_in_a_release_or_has_a_note(name: str) -> None:
-    """An attack that succeeds in no release has a note with the reason."""
     outcomes = ATTACKS[name]["outcomes"].values()
     assert all(
         set(RECORD["releases"])

@@ -19,8 +19,6 @@ def errors(group: BaseException) -> list[tuple[str, list[str]]]:
 
 
 def test_every_failing_case_is_named() -> None:
-    """Cases after a failing case are also tried."""
-
     @for_each(("number", "text"), [(1, "a"), (2, "b"), (3, "c")])
     def is_two(number: int, text: str) -> None:
         if number != 2:

@@ -274,7 +274,6 @@ def test_every_target_of_the_makefile_has_commands() -> None:
 
 
 def test_inputs_of_the_action_are_declared_and_used() -> None:
-    """Each input has a description and a default, and no other input is used."""
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(ACTION["inputs"])
     assert all(

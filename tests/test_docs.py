@@ -68,6 +68,7 @@ GENERATED: Final = (
             "migrated",
             "behaviour",
             "conversions",
+            "random-models",
             "applications",
             "crashes",
             "attacks",
@@ -169,7 +170,6 @@ def test_examples_on_the_python_page_run(tmp_path: Path, monkeypatch: pytest.Mon
     "function", ["audit", "check", "diff", "explain", "inspect", "migrate", "tune"]
 )
 def test_every_option_in_python_is_on_the_page_of_its_command(function: str) -> None:
-    """Options that Python has are marked on the page, and no other option is."""
     (row,) = re.findall(rf"^\| `{function}\(.*", PYTHON, re.MULTILINE)
     signature = inspect.signature(getattr(policytool, function))
     assert f"`{signature.return_annotation}`" in row

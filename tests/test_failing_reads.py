@@ -37,7 +37,6 @@ def fails(*_: Any, **__: Any) -> NoReturn:
 def test_hidden_file_is_removed_if_its_status_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is removed without a read of its status."""
     name = _placing.hidden_path(tmp_path / "x")
     name.write_bytes(b"draft")
     with monkeypatch.context() as failing:

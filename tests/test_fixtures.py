@@ -37,7 +37,6 @@ def test_fixtures_stay_small() -> None:
 
 
 def test_every_file_of_the_recorded_truth_exists() -> None:
-    """Each file in a record exists and has a format."""
     for truth in FIXTURES.glob("*/truth.json"):
         for case in json.loads(truth.read_text(encoding="utf-8"))["cases"].values():
             assert case["files"] or case["not_written"]

@@ -174,7 +174,6 @@ def test_commands_import_only_necessary_modules(
 
 
 def test_migrate_of_an_architecture_imports_no_library_for_weights(tmp_path: Path) -> None:
-    """Rewriting an architecture needs no library for weights."""
     modules = imported("migrate", MIXED_JSON, "-o", tmp_path / "new.json")
     assert (tmp_path / "new.json").is_file()
     assert not among(modules, NEVER | {"h5py", "numpy", "ml_dtypes"})

@@ -305,9 +305,6 @@ def check(name: str, jobs: str, place: Path, raised: Sequence[Exception]) -> Non
 
 
 def test_findings_are_reported_if_a_limit_ends_the_plan_of_a_command(place: Path) -> None:
-    """
-    The findings of other files are also reported, and the report names the limit as the reason.
-    """
     shape = next(shape for shape in SHAPES if shape.name == "nest called twice")
     config = shape.make(Keras3(), 16)
     (place / "calls.json").write_text(json.dumps(config), encoding="utf-8")

@@ -51,7 +51,6 @@ def test_every_script_that_asks_releases_is_a_step() -> None:
 
 @for_each("step", script.STEPS, ids=lambda step: step.script)
 def test_scripts_name_the_tables_that_they_write(step: Any) -> None:
-    """The source of each script names the tables of its step."""
     text = (FIXTURES / step.script).read_text(encoding="utf-8")
     assert not [table for table in step.tables if table not in text]
 

@@ -21,7 +21,6 @@ def test_a_sample_is_a_share_in_the_order_of_the_cases() -> None:
 
 
 def test_all_cases_can_be_tried() -> None:
-    """`make test-all` tries all cases."""
     assert sampled("numbers", CASES, share=3, seed="all") == CASES
 
 

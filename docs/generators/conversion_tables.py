@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PAGE: Final = ROOT / "docs" / "how-to" / "targets.md"
+RANDOM_MODELS: Final = ROOT / "docs/evidence/random-models.md"
 RECORD: Final = ROOT / "fixtures" / "conversions.json"
 TRUTHS: Final = ROOT / "fixtures"
 _POLICIES: Final = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -44,11 +45,20 @@ def targets_page() -> str:
     """
     Return the page about targets with new generated parts; the rest is written by hand.
     """
-    text = PAGE.read_text(encoding="utf-8")
-    for name, part in _PARTS.items():
+    return _with_parts(PAGE, _PARTS)
+
+
+def random_models_page() -> str:
+    """Return the page about random models in the same way."""
+    return _with_parts(RANDOM_MODELS, _MEASUREMENTS)
+
+
+def _with_parts(page: Path, parts: Mapping[str, Callable[[], Iterator[str]]]) -> str:
+    text = page.read_text(encoding="utf-8")
+    for name, part in parts.items():
         begin, end = f"<!-- {name}: written by make docs -->\n", f"<!-- end of {name} -->"
         if begin not in text or end not in text:
-            raise ValueError(f"{PAGE.name} has no place for {name}")
+            raise ValueError(f"{page.name} has no place for {name}")
         head, _, rest = text.partition(begin)
         _, _, tail = rest.partition(end)
         lines = "".join(f"{line}\n" for line in part())
@@ -184,6 +194,8 @@ _PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "targets": _targets,
     "exports": _exports,
     "rewrites": _rewrites,
+}
+_MEASUREMENTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "random models": random_models,
     "conversions": _conversions,
 }

@@ -18,7 +18,7 @@ from architecture_page import architecture_page
 from attacks_page import attacks_page
 from command_reference import commands_page
 from conversion_matrix import matrix_page
-from conversion_tables import behaviour_page, targets_page
+from conversion_tables import behaviour_page, random_models_page, targets_page
 from crash_tables import crashes_page
 from format_table import formats_page
 from fuzz_tables import fuzzing_page
@@ -373,6 +373,7 @@ PAGES: Final = {
     "docs/how-to/troubleshooting.md": troubleshooting_page,
     "docs/evidence/behaviour.md": behaviour_page,
     "docs/evidence/conversions.md": matrix_page,
+    "docs/evidence/random-models.md": random_models_page,
     "docs/evidence/applications.md": applications_page,
     "docs/evidence/crashes.md": crashes_page,
     "docs/evidence/attacks.md": attacks_page,

@@ -13,7 +13,7 @@ from policytool.cli.arguments import CheckCommandLine
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
-from policytool.cli.messages import steps
+from policytool.cli.messages import noting, steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import CheckArguments
 from policytool.commands.batch.isolation import failure_from
@@ -22,7 +22,6 @@ from policytool.commands.check_options import (
     CheckOptions,
     check_options,
     check_second_model,
-    read_earlier_check,
 )
 from policytool.commands.migrate_all import only_model
 from policytool.formats import discovery
@@ -34,7 +33,6 @@ from policytool.support.errors import ModelFileError, WorkerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.commands.arguments.declaration import StrPath
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
     from policytool.numerics.tensorflow_run import TensorFlowTools
@@ -92,9 +90,11 @@ def command(
     """
     request = check_options(arguments)
     if other is not None:
-        check_second_model(request.candidate)
+        check_second_model(request)
     request = replace(request, exponents="html" in terminal.formats)
-    with Worker(tensorflow.interpreter(arguments), steps(verbose=terminal.verbose)) as worker:
+    note = noting(verbose=terminal.verbose)
+    interpreter = tensorflow.interpreter(arguments)
+    with Worker(interpreter, steps(verbose=terminal.verbose), note) as worker:
         # A found settings file must not turn a check into a list, which ends with exit code 0.
         if arguments.device == _LIST and settings.automatic_source("device") is None:
             return _devices(worker)
@@ -105,12 +105,12 @@ def command(
         _check_files(request, arguments, terminal, paths)
         tools = tensorflow.tools(arguments, worker)
         everything = bool(terminal.verbose)
-        checks = _run_checks(paths, request, tools, arguments.compare_to, everything=everything)
+        checks = _run_checks(paths, request, tools, everything=everything)
     unwritten = options.publish(terminal, CHECK_REPORTERS, checks, checks.failures)
     if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE
-    if checks.check.is_regressed:
-        return Exit.FINDINGS
+    if request.record is not None and request.against is None:
+        return Exit.CLEAN
     exits = {Answer.SAFE: Exit.CLEAN, Answer.NOT_SAFE: Exit.FINDINGS}
     undecided = Exit.CLEAN if terminal.accept_undecided else Exit.UNDECIDED
     return exits.get(checks.check.answer, undecided)
@@ -123,16 +123,16 @@ def _check_files(
     paths: Sequence[Input],
 ) -> None:
     """
-    Check that reports and saved inputs do not replace an input file.
+    Check that reports and recordings do not replace an input file.
 
     :raises UsageError: if they do.
     """
-    files = (request.inputs, arguments.labels, arguments.compare_to, request.weights)
+    files = (request.inputs, arguments.labels, request.against, request.weights)
     needed = [path for path in files if isinstance(path, Path)]
-    if request.save_inputs is not None:
+    if request.record is not None:
         named_files = options.named_files(paths)
-        options.check_place("--save-inputs", request.save_inputs, [*named_files, *needed])
-        needed.append(request.save_inputs)
+        options.check_place("--record", request.record, [*named_files, *needed])
+        needed.append(request.record)
     options.check(terminal.report_files, paths, needed)
 
 
@@ -150,13 +150,10 @@ def _run_checks(
     paths: list[Input],
     request: CheckOptions,
     tools: TensorFlowTools,
-    compare_to: StrPath | None,
     *,
     everything: bool,
 ) -> Checks:
     try:
-        if compare_to is not None:
-            request = replace(request, earlier=read_earlier_check(Path(compare_to)))
         return Checks(
             check=check(paths[0], paths[1] if len(paths) > 1 else None, request, tools),
             everything=everything,

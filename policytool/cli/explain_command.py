@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policytool.cli import completion, messages, options
@@ -15,6 +17,7 @@ from policytool.commands.arguments.reading import ExplainArguments
 from policytool.reports.explanations import EXPLANATION_REPORTERS, PAGE
 from policytool.support import project
 from policytool.support.errors import UsageError
+from policytool.support.files import opening
 from policytool.support.limits import MESSAGE_BYTES
 from policytool.troubleshooting.entries import explain_text
 
@@ -29,12 +32,12 @@ if TYPE_CHECKING:
     positional=[
         Positional(
             "text",
-            "A message, a whole traceback, or - to read it from stdin; or a topic: the ID or the "
-            "name of a rule, a policy, a limit, a release, or one of the lists rules, policies, "
-            "limits and releases.",
+            "A topic: the ID or the name of a rule, a policy, a limit, a release, or one of the lists "
+            "rules, policies, limits and releases; or a text file with a message or a whole "
+            "traceback; or the message itself. - reads it from stdin, which is the default for a "
+            "pipe.",
             nargs=-1,
-            required=True,
-            metavar="TEXT...|TOPIC|-",
+            metavar="[TOPIC|FILE|TEXT...|-]",
             shell_complete=completion.topics,
         )
     ],
@@ -46,7 +49,8 @@ def command(
     """
     Find the cause of an error message of Keras or TensorFlow and how to fix it, or explain a topic.
 
-    Shows at most 3 entries for a message, the most likely first. A topic is a rule (PT104), a
+    Shows at most 3 entries for a message, the most likely first. The commands name the model and the
+    release of a traceback. A topic is a rule (PT104), a
     policy (mixed_float16), a limit (json-bytes), a release (keras3.6), or a list of all of them
     (rules, policies, limits, releases).
     """
@@ -55,7 +59,7 @@ def command(
     is_word = name not in ("", "-") and not any(map(str.isspace, name))
     if is_word and (code := _print_topic(name, terminal)) is not None:
         return code
-    explanation = explain_text(_read_stdin() if text == ("-",) else " ".join(text))
+    explanation = explain_text(_message(text))
     unwritten = options.publish(terminal, EXPLANATION_REPORTERS, explanation)
     if not explanation.matches:
         if is_word:
@@ -63,6 +67,34 @@ def command(
         messages.error(f"no known error message matches; see {project.page(PAGE)} for the list")
         return Exit.FAILURE if unwritten else Exit.NO_MODEL
     return Exit.FAILURE if unwritten else Exit.CLEAN
+
+
+def _message(words: tuple[str, ...]) -> str:
+    """
+    Return the message that the arguments are, or the text of the file or of stdin that they name.
+
+    :raises UsageError: if there is no argument and no pipe, or if the file is not a text
+    """
+    if words == ("-",) or (not words and sys.stdin is not None and not sys.stdin.isatty()):
+        return _read_stdin()
+    if not words:
+        raise UsageError("explain needs a topic, a file, a message, or a pipe")
+    path = Path(words[0])
+    if len(words) > 1 or not (opening.is_file(path) or opening.is_directory(path)):
+        return " ".join(words)
+    try:
+        data = opening.read_user_file(path, MESSAGE_BYTES) if opening.is_file(path) else b"\0"
+    except opening.TooLargeError:
+        data = b"\0"
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    text = _decoded(data)
+    if "\0" in text:
+        raise UsageError(
+            f"{path} is not a text with an error message. For a model, run `policytool inspect "
+            f"{shlex.quote(str(path))}`"
+        )
+    return text
 
 
 def _print_topic(name: str, terminal: ReportArguments) -> int | None:
@@ -89,10 +121,13 @@ def _check_spelling(word: str) -> None:
 
     :raises UsageError: if it is; the message has the name of the topic
     """
-    from policytool.reports import topics  # only after a mistake
+    from policytool.releases import policy  # only after a mistake
+    from policytool.reports import topics
     from policytool.support.text.phrases import did_you_mean
 
-    suggestion = did_you_mean(word, topics.names())
+    suggestion = policy.suggestion(word)
+    if not suggestion.startswith(". Did you mean 'mixed") and "float32" not in suggestion:
+        suggestion = did_you_mean(word, topics.names())
     if suggestion != did_you_mean(word, ()):
         raise UsageError(f"unknown topic {word!r}{suggestion} Run `policytool explain --help`")
 
@@ -112,6 +147,11 @@ def _read_stdin() -> str:
         raise UsageError(
             f"cannot read the error message from stdin: {error.strerror or error}"
         ) from error
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes it
+    return _decoded(data)
+
+
+def _decoded(data: bytes) -> str:
+    """Return the text of bytes in UTF-8 or, as PowerShell writes it, UTF-16."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", "replace")
     return data.decode("utf-8-sig", "replace")

@@ -60,12 +60,12 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "also compare the accuracy",
         ),
         (
-            "policytool check model.h5 --to float16 --inputs x.npy --accept-undecided",
-            "fail only if predictions change",
+            "policytool check model.keras --inputs data.npz --record run.h5",
+            "record a run",
         ),
         (
-            "policytool check model.h5 --inputs data.npz --compare-to before.json",
-            "find regressions since an earlier check",
+            "policytool check model.keras --against run.h5",
+            "find what changed since the recorded run",
         ),
     ),
     "tune": (
@@ -134,8 +134,8 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("3", "also if a report is damaged, incomplete, missing or duplicated"),
     ),
     "check": (
-        ("0", "safe, or undecided with --accept-undecided"),
-        ("1", "not safe, or a regression since the earlier check"),
+        ("0", "safe, recorded, or undecided with --accept-undecided"),
+        ("1", "not safe, or different from the recorded run"),
         _USAGE,
         _FAILURE,
         _NO_MODEL,

@@ -14,7 +14,7 @@ import click
 
 from policytool.cli import messages
 from policytool.cli.exit_codes import OF_THE_MACHINE, Exit, code_of
-from policytool.cli.removed import REMOVED_COMMANDS, removed_option
+from policytool.cli.removed import COMMANDS_OF_OTHERS, REMOVED_COMMANDS, removed_option
 from policytool.support.errors import ModelFileError, PolicytoolError, UsageError
 from policytool.support.processes import crash_guard, interrupts
 from policytool.support.text.phrases import did_you_mean
@@ -144,7 +144,9 @@ class Commands(click.Group):
         if words and words[0] in REMOVED_COMMANDS:
             raise UsageError(f"the command {words[0]} was removed; {REMOVED_COMMANDS[words[0]]}")
         if words and words[0] not in COMMANDS and not words[0].startswith("-"):
-            context.fail(f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)}")
+            usual = COMMANDS_OF_OTHERS.get(words[0])
+            hint = f". Use {usual}." if usual else did_you_mean(words[0], COMMANDS)
+            context.fail(f"unknown command {words[0]!r}{hint}")
         return super().resolve_command(context, words)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:

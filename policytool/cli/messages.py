@@ -122,6 +122,11 @@ def track(items: Iterable[Item], total: int, what: str, *, verbose: bool | None)
     )
 
 
+def noting(*, verbose: bool | None) -> Callable[[str], None]:
+    """Return a function that prints a note, unless ``verbose`` is False, which is ``-q``."""
+    return note if verbose is not False else lambda _: None
+
+
 def steps(*, verbose: bool | None) -> Callable[[str], None]:
     """
     Return a function that prints a step of a long job. On a terminal, a step replaces the previous

@@ -11,7 +11,7 @@ from policytool.cli.command import declare_command
 from policytool.cli.declared_options import AUTO, Positional
 from policytool.cli.exit_codes import Exit, exit_code_of_failures
 from policytool.cli.fleets import LinesReport
-from policytool.cli.messages import left_out, steps, track
+from policytool.cli.messages import left_out, noting, steps, track
 from policytool.commands import remote_migration, tensorflow
 from policytool.commands.arguments.declaration import as_path
 from policytool.commands.arguments.migrate import MigrateArguments
@@ -98,7 +98,11 @@ def command(
     listed = list(options.expand_stdin(paths))
     source, target = migrate_interpreters(arguments)
     show = steps(verbose=terminal.verbose)
-    with Worker(source, show) as worker, Worker(target, show) as other, transfers.reporting(show):
+    with (
+        Worker(source, show, noting(verbose=terminal.verbose)) as worker,
+        Worker(target, show, noting(verbose=terminal.verbose)) as other,
+        transfers.reporting(show),
+    ):
         tools = _tools(arguments, terminal, worker, other)
         inputs = list(discovery.inputs(listed, remote=True)) if listed else []
         if not paths and terminal.plan is None:

@@ -19,6 +19,22 @@ REMOVED_COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The end of a sentence with the replacement of each command."""
 
+_MIGRATE: Final = "`policytool migrate MODEL --target keras3`"
+COMMANDS_OF_OTHERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("convert", "upgrade", "port"), _MIGRATE),
+        "fix": "`policytool audit MODEL --fix`",
+        "load": "`policytool.load(MODEL)` in Python, or " + _MIGRATE,
+        **dict.fromkeys(("show", "info", "summary"), "`policytool inspect MODEL`"),
+        "quantize": "`policytool migrate MODEL --to mixed_float16`",
+        "export": "`policytool migrate MODEL --target NAME`, with a name of `policytool explain "
+        "releases`",
+        **dict.fromkeys(("lint", "validate"), "`policytool audit MODEL`"),
+        **dict.fromkeys(("compare", "verify"), "`policytool diff A B`"),
+    }
+)
+"""The command that does what a name promises that is not a command."""
+
 _NULL: Final = "lists on stdin may be separated by NUL without an option"
 
 _MEASUREMENTS: Final = ("isolated", "gradients", "timing", "tf32", "deterministic")
@@ -55,6 +71,10 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("check",): {
             "--list-devices": "use --device list",
+            "--save-inputs": "use --record, which also records the inputs",
+            "--compare-to": (
+                "record a run with --record, and compare another run with it with --against"
+            ),
             "--tolerance": "use --max-change PERCENT, the share of predictions that may change",
             "--require": (
                 "the exit code is 0 if the answer is safe, and with --accept-undecided also if it "

@@ -13,7 +13,7 @@ from policytool.cli.arguments import ReportArguments
 from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
-from policytool.cli.messages import steps
+from policytool.cli.messages import noting, steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import TuneArguments
 from policytool.commands.batch.isolation import failure_from
@@ -81,7 +81,9 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
     show = steps(verbose=terminal.verbose)
     state = [""]
     with Worker(
-        tensorflow.interpreter(arguments), lambda step: show(f"{state[0]}: {step}" if step else "")
+        tensorflow.interpreter(arguments),
+        lambda step: show(f"{state[0]}: {step}" if step else ""),
+        noting(verbose=terminal.verbose),
     ) as worker:
 
         def tell(text: str) -> None:

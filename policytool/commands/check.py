@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands import check_run, check_trials, tensorflow
+from policytool.commands import check_recordings, check_run, check_trials, tensorflow
 from policytool.commands.check_run import measure
 from policytool.commands.check_trials import Alternative, Budget
 from policytool.formats import discovery
@@ -19,6 +19,7 @@ from policytool.migration import planning
 from policytool.migration.planning.options import Assignment, Outputs
 from policytool.numerics.check_results.checks import CheckNote, TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Ruling
+from policytool.numerics.environments import best_release
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
 from policytool.numerics.workers import Worker
@@ -143,11 +144,9 @@ def _check(
     hand_over: HandOver,
 ) -> Check:
     """Do the same as :func:`check`, with the copies of ``hand_over``."""
+    if options.record is not None or options.against is not None:
+        return check_recordings.run(model, options, tools, hand_over)
     start = time.monotonic()
-    if options.save_inputs is not None:
-        from policytool.support.files import atomic  # only needed to write a file
-
-        atomic.remove_stale(options.save_inputs.absolute().parent)
     measured = measure(model, other, options, tools, hand_over)
     result = measured.check
     if not result.is_equal and any(run.has_unexplained_error for run in result.runs):
@@ -279,5 +278,6 @@ def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
 
     :raises WorkerError: if TensorFlow is not available.
     """
+    worker.fit(best_release)
     answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
     return tuple(codec.read(TensorFlowDevice, device) for device in answer["devices"])

@@ -13,13 +13,10 @@ from policytool.migration.planning.options import (
 )
 from policytool.numerics.check_sides import file_or_function, parse_batches
 from policytool.numerics.verdicts.output_kinds import parse_output_kinds
-from policytool.numerics.verdicts.regressions import earlier_check
 from policytool.numerics.verdicts.safety import MAX_CHANGE, share_of
 from policytool.numerics.verdicts.task_metric import metric_and_drop, metric_options
 from policytool.numerics.verdicts.tolerances import Tolerances
-from policytool.support import limits
-from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.files import opening
+from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from policytool.commands.arguments.running import CheckArguments
     from policytool.numerics.check_results.verdicts import OutputKind
     from policytool.numerics.check_sides import UserFunction
-    from policytool.numerics.verdicts.regressions import EarlierCheck
     from policytool.numerics.verdicts.task_metric import MetricOptions
 
 
@@ -43,7 +39,13 @@ class CheckOptions:
     inputs: Path | UserFunction | None = None
     """A file with arrays, or a function that returns batches; None for synthetic inputs."""
 
-    save_inputs: Path | None = None
+    record: Path | None = None
+    """The file in which the run is recorded; the model then runs without a reference."""
+
+    record_all: bool = False
+    against: Path | None = None
+    """The recorded run that is the reference."""
+
     batches: int | None = None
     """
     The number of synthetic batches, or the maximum number of batches from a function; None for the
@@ -81,9 +83,6 @@ class CheckOptions:
     metric: MetricOptions | None = None
     """The metric of the task. It needs ``inputs``, because it compares outputs with labels."""
 
-    earlier: EarlierCheck | None = None
-    """The earlier check to compare with."""
-
     def for_candidate(self, candidate: Options) -> CheckOptions:
         """Return the options to measure only the outputs of another candidate."""
         return replace(
@@ -94,7 +93,6 @@ class CheckOptions:
             timing=False,
             tf32=False,
             exponents=False,
-            save_inputs=None,
             probes_overflow=False,
         )
 
@@ -106,13 +104,16 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
     :raises UsageError: if an option has an invalid value, or lacks another option that it needs.
     """
     batches, batch_size = parse_batches(arguments.batches)
+    _check_recording(arguments)
     return CheckOptions(
         candidate=options_from_arguments(
             arguments.to, as_texts(arguments.set), include=arguments.include
         ),
         weights=as_path(arguments.weights),
         inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
-        save_inputs=as_path(arguments.save_inputs),
+        record=as_path(arguments.record),
+        record_all=arguments.record_all,
+        against=as_path(arguments.against),
         batches=batches,
         batch_size=batch_size,
         isolated="isolated" in arguments.measure,
@@ -131,33 +132,39 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
     )
 
 
-def check_second_model(candidate: Options) -> None:
+def _check_recording(arguments: CheckArguments) -> None:
     """
-    Check that no options change the candidate, in a check of two models.
+    Check that a recorded run needs no reference that runs, and no inputs but the recorded ones.
+
+    :raises UsageError: if it does.
+    """
+    if arguments.record_all and arguments.record is None:
+        raise UsageError("--record-all needs --record FILE")
+    if arguments.record is None and arguments.against is None:
+        return
+    if {*arguments.measure} - {"deterministic"} or arguments.metric is not None:
+        raise UsageError(
+            "--metric and --measure, except --measure deterministic, compare two models that run; "
+            "remove --record and --against"
+        )
+    if arguments.against is not None and (arguments.inputs or arguments.batches) is not None:
+        raise UsageError(
+            "--against uses the inputs of the recorded run; remove --inputs and --batches"
+        )
+    if arguments.device == "all":
+        raise UsageError("a recorded run uses one device; specify it with --device")
+
+
+def check_second_model(options: CheckOptions) -> None:
+    """
+    Check that no options change the candidate, or replace the reference, in a check of two models.
 
     :raises UsageError: if they do.
     """
-    if candidate != Options():
+    if options.record is not None or options.against is not None:
+        raise UsageError("--record and --against run one model; remove B")
+    if options.candidate != Options():
         raise UsageError(
             "options that change the candidate (--to, --set, ...) cannot be combined with B, "
             "because B is the candidate"
         )
-
-
-def read_earlier_check(path: Path) -> EarlierCheck:
-    """
-    Return the check in a file that ``check --format json`` wrote.
-
-    :raises ModelFileError: if it cannot be read, or is not such a report.
-    """
-    try:
-        text = opening.read_user_file(path, limits.JSON_BYTES)
-    except FileNotFoundError as error:
-        raise ModelFileError(
-            str(path), "not-found", "does not exist; check the path in --compare-to"
-        ) from error
-    except OSError as error:
-        raise ModelFileError(
-            str(path), "unreadable", f"cannot be read for --compare-to: {error.strerror or error}"
-        ) from error
-    return earlier_check(str(path), text)

@@ -13,10 +13,12 @@ from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.check_sides import UserFunction
-from policytool.numerics.verdicts import answers, regressions
+from policytool.numerics.environments import best_release
+from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.releases import dtypes
+from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.releases.releases import KERAS2
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
@@ -54,8 +56,7 @@ def check_job(
         "candidate": sides[1].job,
         "inputs": _inputs_job(options),
         "metric": _metric_job(options.metric) if options.metric is not None else None,
-        "isolated": options.isolated
-        or (options.earlier is not None and options.earlier.has_layers),
+        "isolated": options.isolated,
         "gradients": {**check_sides.recorded_training(original.loaded), "seed": options.seed}
         if options.gradients and original.loaded is not None
         else None,
@@ -100,7 +101,6 @@ def _inputs_job(options: CheckOptions) -> dict[str, Any]:
             },
         },
         "extremes": options.inputs is None,
-        "save": str(options.save_inputs.absolute()) if options.save_inputs is not None else None,
         "batches": options.batches,
         "batch_size": options.batch_size,
         "seed": options.seed,
@@ -167,12 +167,12 @@ def graph_job(
 FLOAT32: Final = "float32"
 FLOAT64: Final = "float64"
 
-_NO_CODE: Final = frozenset(
+NO_CODE: Final = frozenset(
     {"no-class", "not-loadable", "not-buildable", "not-restored", "no-config"}
 )
 """Why a SavedModel cannot be rebuilt; it still runs as a graph."""
 
-_LOST: Final = "could not be checked: the worker process {how}"
+LOST: Final = "could not be checked: the worker process {how}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,10 +217,12 @@ def _measure(
     check_readable(options)
     if crashed_item := crash_guard.split():
         raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
-    crash_guard.set_next_file(model.display_path, _LOST)
+    crash_guard.set_next_file(model.display_path, LOST)
     first = check_sides.read_source(model, hand_over)
-    crash_guard.set_next_file((other or model).display_path, _LOST)
+    crash_guard.set_next_file((other or model).display_path, LOST)
     second = check_sides.read_source(other, hand_over) if other is not None else first
+    models = [source.loaded for source in (second, first) if source.loaded is not None]
+    tools.worker.fit(lambda: best_release(*models))
     weights = check_sides.read_weights(options.weights, first, second, hand_over=hand_over)
     with hand_over.temporary_folder() as folder:
         reference = reference_options(first, two=other is not None)
@@ -248,9 +250,6 @@ def _measure(
             and other is None
             and not any(run.rewrite for run in check.runs)
             and _have_same_policies(*sides),
-            comparison=regressions.compare(check, options.earlier)
-            if options.earlier is not None and not any(run.missing for run in check.runs)
-            else None,
         )
         return MeasuredCheck(check=check, source=second, candidate=sides[1].loaded)
 
@@ -268,6 +267,7 @@ def check_readable(options: CheckOptions) -> None:
         ("--inputs", options.inputs),
         ("--labels", labels),
         ("--weights", options.weights),
+        ("--against", options.against),
     ):
         if (
             not isinstance(path, Path)
@@ -360,13 +360,13 @@ def _run(
     if any(run.get("rewrite") is not None for run in answer["runs"]):
         notes += _unmeasured_notes(options)
     runs = answers.runs_from_json(
-        [_with_file_paths(run, sides[0]) for run in answer["runs"]],
+        [with_file_paths(run, sides[0]) for run in answer["runs"]],
         options.tolerances,
-        _safety_rule(original, options),
+        safety_rule(original, options),
         options.metric.max_drop if options.metric is not None else None,
     )
     reference, candidate = (
-        replace(_side(source, side, library), backend=backend)
+        replace(side_of_check(source, side, library), backend=backend)
         for source, side, library, backend in zip(
             inputs, sides, answer["libraries"], answer["backends"], strict=True
         )
@@ -395,14 +395,14 @@ def _answer(
         return tools.worker.run(job), []
     except WorkerError as error:
         has_graph = inputs[0] is inputs[1] and sides[1].job["how"] == "rebuilt"
-        if error.code not in _NO_CODE or not has_graph or options.candidate.to is None:
+        if error.code not in NO_CODE or not has_graph or options.candidate.to is None:
             raise
         message = f"the model runs as the graph in the file, because {error}"
-        answer = _run_as_graph(error, {**job, **graph_job(inputs, sides, options)}, tools)
+        answer = run_as_graph(error, {**job, **graph_job(inputs, sides, options)}, tools)
         return answer, [CheckNote(code="graph", message=message)]
 
 
-def _safety_rule(original: CheckSource, options: CheckOptions) -> SafetyRule:
+def safety_rule(original: CheckSource, options: CheckOptions) -> SafetyRule:
     """Return the rule that decides whether predictions changed."""
     loaded = original.loaded
     return SafetyRule(
@@ -412,7 +412,7 @@ def _safety_rule(original: CheckSource, options: CheckOptions) -> SafetyRule:
     )
 
 
-def _with_file_paths(run: Mapping[str, Any], side: PreparedSide) -> Mapping[str, Any]:
+def with_file_paths(run: Mapping[str, Any], side: PreparedSide) -> Mapping[str, Any]:
     """Return the run with its layer paths replaced by those in the reference's file."""
     if side.loaded is None or not run["calls"] or not run["calls"][-1]["is_model"]:
         return run
@@ -434,7 +434,7 @@ def _with_file_paths(run: Mapping[str, Any], side: PreparedSide) -> Mapping[str,
     }
 
 
-def _run_as_graph(
+def run_as_graph(
     error: WorkerError, job: Mapping[str, Any], tools: TensorFlowTools
 ) -> Mapping[str, Any]:
     """
@@ -478,7 +478,7 @@ def _unmeasured_notes(options: CheckOptions) -> list[CheckNote]:
     )
 
 
-def _side(source: Input, side: PreparedSide, library: str) -> CheckSide:
+def side_of_check(source: Input, side: PreparedSide, library: str) -> CheckSide:
     """Return the description of a model for reports."""
     layers = side.loaded.layers if side.loaded is not None else ()
     floating = [
@@ -503,4 +503,4 @@ def _shown_policy(side: PreparedSide, layer: Layer) -> str:
     """Return the policy that a layer runs under, for reports."""
     if side.dequantized and layer.quantization is not None:
         return layer.quantization.source
-    return layer.policy or "(global)"
+    return layer.policy or GLOBAL_SOURCE

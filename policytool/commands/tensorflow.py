@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from policytool.numerics.environments import release_of
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter
 from policytool.support import limits
@@ -22,7 +23,7 @@ _BOTH = ""
 
 def interpreter(arguments: TensorFlowArguments) -> Interpreter:
     """Return the interpreter of a command that runs one child process."""
-    return _with_bounds(arguments.python or sys.executable)
+    return _interpreter(arguments.python or sys.executable)
 
 
 def interpreters(python: str | Mapping[str, str] | None) -> tuple[Interpreter, Interpreter]:
@@ -33,13 +34,22 @@ def interpreters(python: str | Mapping[str, str] | None) -> tuple[Interpreter, I
     """
     sides = {_BOTH: python} if isinstance(python, str) else python or {}
     both = sides.get(_BOTH, sys.executable)
-    source, target = (_with_bounds(sides.get(side, both)) for side in ("source", "target"))
+    source, target = (
+        _interpreter(sides.get(side, both), is_for_both=side not in sides)
+        for side in ("source", "target")
+    )
     return source, target
 
 
-def _with_bounds(python: str) -> Interpreter:
+def _interpreter(python: str, *, is_for_both: bool = False) -> Interpreter:
+    """
+    Return an interpreter with the limits that the user set.
+
+    :raises UsageError: for a release without an environment.
+    """
     return Interpreter(
-        python=python,
+        python=release_of(python) or python,
+        is_for_both=is_for_both,
         memory_limit=limits.TENSORFLOW_BYTES.user_value,
         timeout=limits.TENSORFLOW_SECONDS.user_value,
     )

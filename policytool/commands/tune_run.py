@@ -26,6 +26,7 @@ from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import CheckSide
 from policytool.numerics.check_sides import file_or_function, parse_batches
+from policytool.numerics.environments import best_release
 from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.results import (
     Split,
@@ -121,6 +122,8 @@ class TrialRuns:
         hand_over: HandOver,
     ) -> None:
         self.source = source
+        if (loaded := source.loaded) is not None:
+            tools.worker.fit(lambda: best_release(loaded))
         self.candidates = candidates
         self.options = options
         self.tools = tools

@@ -89,6 +89,12 @@ class ConversionChange:
     path: str | None = None
     """The layer; None for the whole model or file."""
 
+    omitted: str | None = None
+    """
+    The argument that is omitted because the target always uses its value: ``optional of
+    InputLayer``; None for other changes.
+    """
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversion:

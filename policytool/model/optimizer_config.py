@@ -40,6 +40,7 @@ ALIASES: Final = {
         "Muon",
         "Nadam",
         "RMSprop",
+        "ScheduleFreeAdamW",
         "SGD",
         "TFOptimizer",
     )

@@ -17,6 +17,7 @@ from policytool.migration import planning
 from policytool.migration.plan import Note, NoteSeverity, Refusal
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
+from policytool.numerics.environments import best_release, nearest_release
 from policytool.numerics.hand_over import HandOver
 from policytool.numerics.predictions import (
     PredictionComparison,
@@ -83,8 +84,11 @@ class TensorFlowTools:
     no_verify_reason: str | None = None
     """Why predictions are not compared although that is the default; None if they are."""
 
-    libraries: tuple[InstalledLibraries, InstalledLibraries] | None = None
-    """The libraries of the source's and the target's interpreter; None if they are unknown."""
+    libraries: tuple[InstalledLibraries | None, InstalledLibraries] | None = None
+    """
+    The libraries of the source's and the target's interpreter; None if they are unknown. The first
+    is None if the release of the source depends on the file.
+    """
 
     custom_objects: tuple[str, ...] = ()
     """``MODULE`` or ``MODULE:NAME``: modules that define the custom classes of models."""
@@ -104,13 +108,19 @@ class TensorFlowTools:
         Return the tools for one call. In the result, ``verify`` is None only if the libraries that
         load the source and the target are installed.
         """
+        if target is not None and self.target is not None:
+            self.target.fit(lambda: nearest_release(target))
         if self.verify is not None:
             return self
         if target is None:
             return replace(self, verify=False)
-        source = installed_libraries(self.worker.python)
+        source = None if self.worker.is_fitted else installed_libraries(self.worker.python)
         other = self.target.python if self.target is not None else self.worker.python
-        loader = source if other == self.worker.python else installed_libraries(other)
+        loader = (
+            source
+            if source is not None and other == self.worker.python
+            else installed_libraries(other)
+        )
         missing_reason = loader.lack(get(target).family)
         if missing_reason is not None:
             return replace(self, verify=False, no_verify_reason=missing_reason)
@@ -204,6 +214,10 @@ class TensorFlowRun:
 
     _predicts_with_result: bool = False
 
+    def __post_init__(self) -> None:
+        """Select the release of the source, if that is left to the file."""
+        self.tools.worker.fit(lambda: best_release(self.loaded))
+
     def refusal(self) -> Refusal | None:
         """
         Return why TensorFlow must not load the file: it would run untrusted code.
@@ -284,11 +298,12 @@ class TensorFlowRun:
         if self.tools.verify is not None:
             return self.tools.verify
         distrusted = self.refusal()
+        source = self.tools.libraries[0] if self.tools.libraries is not None else None
         self.obstacle = (
             format_obstacle(self.plan.format, self.plan.written_format)
             or weights_obstacle(self.loaded.document)
             or size_obstacle(self.loaded.model)
-            or (self.tools.libraries[0].lack(self.loaded.family) if self.tools.libraries else None)
+            or (source.lack(self.loaded.family) if source is not None else None)
             or (distrusted.message if distrusted is not None else None)
         )
         return self.obstacle is None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.formats.document import Layout
 from policytool.formats.orbax import NEEDS_PACKAGE
+from policytool.numerics.environments import environments, release_of
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.behaviour import measured_releases
 from policytool.releases.releases import (
@@ -71,8 +72,8 @@ class InstalledLibraries:
             return self.problem
         if "tensorflow" not in self.releases:
             return (
-                f"{self.where} has no TensorFlow; install policytool[check], or specify an "
-                "interpreter with --python"
+                f"{self.where} has no TensorFlow; to verify, add `--python auto`, which installs "
+                "the releases, or specify an interpreter with --python"
             )
         if family == KERAS2:
             tensorflow = _major_and_minor(self.releases["tensorflow"])
@@ -96,6 +97,10 @@ def installed_libraries(python: str) -> InstalledLibraries:
     this process and has no TensorFlow.
     """
     interpreter_words = "this environment" if python == sys.executable else python
+    if (release := release_of(python)) is not None:
+        return InstalledLibraries(
+            where=release_name(release), releases=environments()[release].versions
+        )
     if python == sys.executable and importlib.util.find_spec("tensorflow") is None:
         return InstalledLibraries(where=interpreter_words, releases={})
     try:

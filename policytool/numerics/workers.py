@@ -26,7 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from policytool.numerics import environments
+from policytool.numerics.environments import AUTO
 from policytool.numerics.hand_over import encoded_job
+from policytool.releases.releases import family_of
 from policytool.support import limits
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
@@ -159,7 +162,16 @@ class Interpreter:
     """The interpreter of a child process, with the limits of its jobs."""
 
     python: str = sys.executable
-    """A path or a name on PATH. The interpreter may have any release of TensorFlow."""
+    """
+    A path or a name on PATH, with any release of TensorFlow; a release, whose environment is made
+    if it does not exist; or ``auto`` for the release that fits each file.
+    """
+
+    is_for_both: bool = False
+    """
+    Whether a release is only for the sides of a conversion that it can load, because the user did
+    not specify a side.
+    """
 
     memory_limit: int | None = None
     """Maximum memory of the child in bytes; None for no limit."""
@@ -174,15 +186,21 @@ class Worker:
     """A child process with TensorFlow, as a context manager. The first job starts the process."""
 
     def __init__(
-        self, interpreter: Interpreter, report: Callable[[str], None] = lambda _: None
+        self,
+        interpreter: Interpreter,
+        report: Callable[[str], None] = lambda _: None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """
         Set the interpreter; this starts no process.
 
         :param report: called with the text of each step of a job, and with an empty text at the end
+        :param note: called with a sentence before an environment is made
         """
         self._interpreter = interpreter
+        self._python = interpreter.python
         self._report = report
+        self._note = note
         self._stack = contextlib.ExitStack()
         self._child: Child | None = None
         self._side = ""
@@ -211,8 +229,25 @@ class Worker:
 
     @property
     def python(self) -> str:
-        """The path or name of the child's interpreter."""
-        return self._interpreter.python
+        """The path, the name or the release of the child's interpreter."""
+        return self._python
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether :meth:`fit` may change the release."""
+        own = self._interpreter.python
+        is_release = self._interpreter.is_for_both and environments.release_of(own) is not None
+        return own == AUTO or is_release
+
+    def fit(self, best_release: Callable[[], str]) -> None:
+        """Use the best release for the next jobs, if the user left the choice to the file."""
+        if not self.is_fitted:
+            return
+        own, best = self._interpreter.python, best_release()
+        python = best if own == AUTO or family_of(own) != family_of(best) else own
+        if python != self._python:
+            self.close()
+            self._python = python
 
     def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
         """
@@ -261,7 +296,7 @@ class Worker:
                 case _:
                     raise WorkerError(
                         "worker-garbage",
-                        f"{self._interpreter.python} sent an unexpected response: "
+                        f"{self._python} sent an unexpected response: "
                         f"{str(event)[:200]!r}; check that it is a Python interpreter",
                         ended=True,
                     )
@@ -299,7 +334,13 @@ class Worker:
             return self._child
         self.close()
         scratch = self._stack.enter_context(interrupts.temporary_directory())
-        python, limit = self._interpreter.python, self._interpreter.memory_limit
+        python, limit = self._python, self._interpreter.memory_limit
+        if (release := environments.release_of(python)) is not None:
+            python = str(
+                self._stack.enter_context(
+                    environments.open_environment(release, self._report, self._note)
+                )
+            )
         try:
             child = Child(
                 [interpreter_path(python), str(self._interpreter.script)],
@@ -324,7 +365,7 @@ class Worker:
         Return the error for a refusal of the child: with advice if its interpreter lacks
         TensorFlow, and with the memory limit if it ran out of memory.
         """
-        python = self._interpreter.python
+        python = self._python
         if code in _MISSING:
             hint = (
                 f"install it with {INSTALL}, or specify an interpreter that has TensorFlow: "

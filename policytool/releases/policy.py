@@ -335,6 +335,20 @@ def is_removed(policy: Policy) -> bool:
     return lifecycle(policy).removed is not None
 
 
+_SHORT: Final = re.compile(r"(?:mixed_?)?(?:(bf|brain)|(f|fp|float|half))_?(16)?(?:_?mixed)?", re.ASCII)
+
+
+def suggestion(name: str) -> str:
+    """Return the end of a sentence about an unknown name of a policy, with the policy it means."""
+    folded = re.sub(r"\W", "_", name.casefold())
+    if re.fullmatch(r"(?:fp|f|float|single)_?(?:32)?", folded) and folded not in {"f", "fp"}:
+        return ". Did you mean 'float32'?"
+    match = _SHORT.fullmatch(folded)
+    if match and (match[3] or folded.removeprefix("mixed_") in {"half", "brain"}):
+        return f". Did you mean 'mixed_{'b' if match[1] else ''}float16'?"
+    return did_you_mean(name, LISTED)
+
+
 @lru_cache(maxsize=256)  # a name is read by the rules of one release after the other
 def _unknown_name_message(name: str) -> str:
     """Return the message about an unknown name of a policy, with the valid names."""
@@ -345,6 +359,6 @@ def _unknown_name_message(name: str) -> str:
     )
     removed = "infer, infer_with_float32_vars, <dtype>_with_float32_vars"
     return (
-        f"unknown policy {name!r}{did_you_mean(name, LISTED)} Supported: {valid}; quantized in "
+        f"unknown policy {name!r}{suggestion(name)} Supported: {valid}; quantized in "
         f"Keras 3: {quantised}; removed but still recognized: {removed}"
     )

@@ -16,7 +16,6 @@ from policytool.reports.fields import (
     Field,
     Record,
     Report,
-    Type,
     fields_of,
     items,
     text_type,
@@ -61,12 +60,7 @@ def headline(explanation: Explanation) -> str:
         return "no known error message matches"
     best, *others = explanation.matches
     further = f"; {len(others)} more" if others else ""
-    return f"{best.entry.id} ({percent(best)}): {best.entry.title}{further}"
-
-
-def percent(match: Match) -> str:
-    """Return the confidence of a match."""
-    return f"{match.confidence:.0%}"
+    return f"{best.entry.id}: {best.entry.cause}{further}"
 
 
 def link(match: Match) -> str:
@@ -77,17 +71,16 @@ def link(match: Match) -> str:
 def _blocks(match: Match) -> Iterator[Block]:
     entry = match.entry
     line = match.text if len(match.text) <= _SHOWN else f"{match.text[:_SHOWN]}…"
-    yield Verdict.whole(entry.title, Tone.TITLE)
+    yield Verdict.whole(entry.cause, Tone.TITLE)
+    yield Section(title="fix", blocks=tuple(_steps(*entry.fix)))
+    yield Section(title="check", blocks=tuple(_steps(entry.check)))
     yield Facts(
         facts=(
-            Fact(label="confidence", text=percent(match)),
             Fact(label=f"line {match.line}", text=line, tone=Tone.DIM),
+            Fact(label="message", text=entry.title),
             Fact(label="printed by", text=entry.releases),
-            Fact(label="cause", text=entry.cause),
         )
     )
-    yield Section(title="check", blocks=tuple(_steps(entry.check)))
-    yield Section(title="fix", blocks=tuple(_steps(*entry.fix)))
     yield Sentence(text=f"See {link(match)}", tone=Tone.DIM)
 
 
@@ -124,7 +117,6 @@ _MATCH: Final[Record[Match]] = Record(
                 Field("title", SENTENCE, "The message as people see it."),
             ),
         ),
-        Field("confidence", Type({"type": "number", "exclusiveMinimum": 0, "maximum": 1})),
         Field("line", POSITIVE, "The number of the line in which the match begins, from 1."),
         Field("text", TEXT, "That line, without colors."),
         *fields_of(

@@ -131,6 +131,20 @@ def shorten(text: str, width: int, view: View, *, middle: bool = False) -> str:
     return f"{text[:head]}{view.ellipsis}{text[len(text) - tail :] if tail else ''}"
 
 
+def shorten_path(path: str, width: int, view: View) -> str:
+    """
+    Return a path in at most ``width`` columns if its last name fits: names in its middle are left
+    out, the last of them first.
+    """
+    start, *names = path.split("/")
+    tail = names[-1:]
+    middle = names[:-1]
+    while width_of(path) > width and middle:
+        middle.pop()
+        path = "/".join((start, *middle, view.ellipsis, *tail))
+    return path
+
+
 def wrap(label: str, text: str, view: View, style: str = "", indent: int = 2) -> list[str]:
     """
     Return ``label`` and ``text`` as lines, broken at spaces, and within words that are longer than
@@ -156,15 +170,25 @@ def wrap(label: str, text: str, view: View, style: str = "", indent: int = 2) ->
 
 
 def pieces(word: str, room: int) -> list[str]:
-    """Return the parts of a word; each part except the last fills a line."""
+    """
+    Return the parts of a word that is longer than a line: a path is broken after slashes, and other
+    words, and names that are longer than a line, where the line ends.
+    """
     if width_of(word) <= room:
         return [word]
     parts = [""]
-    for character in word:
-        if width_of(parts[-1] + character) > room:
+    for name in _NAME.findall(word):
+        if parts[-1] and width_of(parts[-1] + name) > room:
             parts.append("")
-        parts[-1] += character
+        for character in name:
+            if width_of(parts[-1] + character) > room:
+                parts.append("")
+            parts[-1] += character
     return parts
+
+
+_NAME: Final = re.compile(r"[^/]*/+|[^/]+")
+"""A name in a path with the slash after it."""
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")

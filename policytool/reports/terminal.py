@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports import layout
-from policytool.reports.layout import clean, pieces, shorten, width_of, wrap
+from policytool.reports.layout import clean, pieces, shorten, shorten_path, width_of, wrap
 from policytool.reports.page import (
     Bars,
     Command,
@@ -266,8 +266,18 @@ _HANGING: Final = 2
 
 def render(page: Page, view: View) -> str:
     """Return a page as text that ends in a newline; empty for a page without blocks."""
-    groups = [list(_group(group, view)) for group in page.groups]
+    groups = [list(_group(group, view)) for group in _with_short_paths(page, view).groups]
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in groups if lines)
+
+
+def _with_short_paths(page: Page, view: View) -> Page:
+    """Return a page about one file with a path that fits in a line; several paths stay whole."""
+    match page.groups:
+        case ((Verdict() as verdict, *blocks),):
+            room = view.width - _HANGING - len(":")
+            subject = shorten_path(clean(verdict.subject), room, view)
+            return page._replace(groups=((verdict._replace(subject=subject), *blocks),))
+    return page
 
 
 def _group(blocks: tuple[Block, ...], view: View) -> Iterator[str]:
@@ -316,8 +326,8 @@ def _verdict(verdict: Verdict, view: View) -> list[str]:
     lines: list[list[tuple[str, Tone]]] = [[]]
     used = 0
     for word, tone in words:
-        for piece in pieces(word, view.width - _HANGING):
-            if lines[-1] and used + 1 + width_of(piece) > view.width:
+        for position, piece in enumerate(pieces(word, view.width - _HANGING)):
+            if lines[-1] and (position or used + 1 + width_of(piece) > view.width):
                 lines.append([])
                 used = _HANGING - 1
             lines[-1].append((piece, tone))

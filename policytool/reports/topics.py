@@ -19,6 +19,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool import rules
+from policytool.numerics.environments import cache_directory, environments
 from policytool.releases import policy, releases
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import RELEASES, TFJS, get, is_known, release_name
@@ -30,7 +31,7 @@ from policytool.reports.terminal import table_lines
 from policytool.rules import FAMILIES, RULES
 from policytool.rules.base import Severity
 from policytool.support.errors import PolicyNameError, SpellingError
-from policytool.support.limits import BYTES, LIMITS
+from policytool.support.limits import BYTES, ENVIRONMENT_BYTES, LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -420,7 +421,18 @@ def _releases_lines(view: View) -> list[str]:
         "--target of `audit` and `migrate` accepts these names. `policytool explain NAME` shows "
         "the formats of a release."
     )
-    return [*lines, "", *wrap("", hint, view, "dim")]
+    lines += ["", *wrap("", hint, view, "dim"), ""]
+    sizes = {name: environment.size for name, environment in environments().items()}
+    rows = [
+        f"{name:{longest}}{ENVIRONMENT_BYTES.amount(size):9}{environments()[name].directory}"
+        for name, size in sizes.items()
+        if size is not None
+    ]
+    title = (
+        f"Environments for --python RELEASE ({', '.join(environments())}), which uv makes in "
+        f"{cache_directory()}:"
+    )
+    return [*lines, *wrap("", title, view), *(f"  {row}" for row in rows or ["none yet"])]
 
 
 def _release_lines(release: Release, view: View) -> list[str]:
@@ -433,6 +445,10 @@ def _release_lines(release: Release, view: View) -> list[str]:
         if release.keras_version.endswith(".")
         else release.keras_version,
     }
+    if (environment := environments().get(release.id)) is not None:
+        facts["--python"] = (
+            f"{ENVIRONMENT_BYTES.amount(environment.installed)} with Python {environment.python}"
+        )
     lines = [view.paint(f"{release.id}: {release_name(release.id)}", "title")]
     for label, text in facts.items():
         lines += wrap(f"{label:15}", text, view)
@@ -461,6 +477,21 @@ def _release_values(release: Release) -> dict[str, Any]:
         "config_format": release.generation.id,
         "file_formats": list(release.formats),
         "keras_version": release.keras_version,
+        "environment": _environment_values(release.id),
+    }
+
+
+def _environment_values(release_id: str) -> dict[str, Any] | None:
+    """Return the environment of a release for ``--python``; None if it has none."""
+    environment = environments().get(release_id)
+    if environment is None:
+        return None
+    return {
+        "python": environment.python,
+        "download_bytes": environment.download,
+        "installed_bytes": environment.installed,
+        "directory": str(environment.directory),
+        "exists": environment.size is not None,
     }
 
 

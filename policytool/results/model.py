@@ -393,7 +393,7 @@ class Audit(Result):
         return ("model.path", *_COLUMNS), rows
 
 
-_MATCH: Final = ("id", "title", "confidence", "line", "text", "releases", "cause", "url")
+_MATCH: Final = ("id", "title", "line", "text", "releases", "cause", "url")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -408,7 +408,7 @@ class Explanation(Result):
 
     @property
     def matches(self) -> tuple[Match, ...]:
-        """The entries, each with a ``confidence`` from 0 to 1 and the ``line`` that matched."""
+        """The entries, each with the ``line`` that matched, the most likely first."""
         return self._value.matches
 
     def __iter__(self) -> Iterator[Match]:

@@ -500,6 +500,14 @@ CACHE_BYTES: Final = Limit(
     "results that have not been used for the longest time. A result takes about 10 kB, and at "
     "most 1/64 of this limit.",
 )
+ENVIRONMENT_BYTES: Final = Limit(
+    "environment-bytes",
+    24 * 2**30,
+    BYTES,
+    "Size of the environments that uv makes for `--python RELEASE`. Before another is made, those "
+    "that have not been used for the longest time are removed. One takes 0.6 to 1.5 GiB, and all "
+    "together 26 GiB.",
+)
 EVENT_BYTES: Final = Limit(
     "event-bytes",
     64 * 2**20,

@@ -38,6 +38,7 @@ JOBS = {
     "predict": "predict.run",
     "check": "check.run",
     "trial": "check.run_trial",
+    "record": "recordings.run",
     "devices": "devices.run",
 }
 """The function for each kind of job."""

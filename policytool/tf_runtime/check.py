@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from . import devices, model_calls, op_placement
 from .engine import overflow_probe, tensor_errors
 from .engine.call_pairs import Pair
-from .engine.layer_hooks import Tape, call_depth, drawing_layers, layer_paths_by_id
+from .engine.layer_hooks import (
+    Tape,
+    call_depth,
+    compute_dtype,
+    compute_modes,
+    drawing_layers,
+    layer_paths_by_id,
+)
 from .engine.measurements import LayerRows, exponents_to_json
 from .engine.output_trials import Trials
 from .engine.sides import Sides, weight_rounding
@@ -24,7 +31,7 @@ from .feeding.reached_layers import last_activations
 from .feeding.user_functions import OPTION, load_function
 from .gradients import backward
 from .graphs import graph_check
-from .library import Refused, paths, refusing, refusing_calls, sentence
+from .library import Refused, refusing, refusing_calls, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -224,17 +231,10 @@ class DeviceRun:
         return {
             **row.candidate.layer_id.fields(),
             "number": row.candidate.key[1],
-            "compute_reference": _compute(row.reference.layer),
-            "compute_candidate": _compute(layer),
+            "compute_reference": compute_dtype(row.reference.layer),
+            "compute_candidate": compute_dtype(layer),
             "inputs": row.inputs,
-            "within": sorted(
-                {
-                    name
-                    for side in (row.reference.layer, layer)
-                    for _, inner in paths(side)
-                    for name in _compute_modes(inner)
-                }
-            ),
+            "within": sorted({*compute_modes(row.reference.layer), *compute_modes(layer)}),
             "depth": call_depth(self.pair.graph, row.reference),
             "weight_rounding": weight_rounding(row.reference.layer, layer),
             "children": len(row.reference.children),
@@ -365,19 +365,6 @@ def _nonfinite_inputs(trace: Trace | None, measured: Measured) -> dict[str, bool
             for number in (trace.entering if trace is not None else ())
         )
     }
-
-
-def _compute_modes(layer: Any) -> list[str]:
-    """Return the compute dtype of a layer, and the mode in which its products are quantized."""
-    return [
-        str(name)
-        for name in (_compute(layer), getattr(layer, "quantization_mode", None))
-        if name is not None
-    ]
-
-
-def _compute(layer: Any) -> Any:
-    return getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", None)
 
 
 GRAPH = "graph"

@@ -25,8 +25,9 @@ broke.
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -193,6 +194,27 @@ _ESCAPES: Final = re.compile(
 )
 """Sequences that set colors, titles and the cursor of a terminal."""
 
+_QUOTES: Final = str.maketrans("\u2018\u2019\u201c\u201d\xa0", "''\"\" ")
+"""Typographic quotes and spaces, which text processors and chats write."""
+
+_PREFIX: Final = re.compile(
+    r"""
+    ^(?:[ \t]{0,8}(?:
+        \[?\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[\]:]?  # CI, Docker
+      | [DIWEF]\d{4}\ \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9}\ [\w./-]{1,80}:\d{1,6}\]  # absl
+      | (?:stdout|stderr)\ [FP](?=\s)  # Kubernetes
+      | [\w.-]{1,60}\s{0,20}\|(?=\s)  # docker compose
+      | (?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::[\w.-]{1,60}:|\ {0,8}-(?=\s))  # Python logging
+      | \#\d{1,4}\ \d{1,6}\.\d{1,3}  # BuildKit
+      | [\u2502\u2503\u2551]  # boxes
+    )){1,5}[ ]?""",
+    re.VERBOSE,
+)
+"""What logs and boxes write before a line."""
+
+_FRAMES_OF_BOXES: Final = re.compile(r"[ \t]{0,200}[\u2502\u2503\u2551][ \t]{0,8}$|[\u2500-\u257f]{2,400}")
+"""The right edge of a box, and its horizontal lines."""
+
 _LONGEST: Final = 2_000
 """
 Maximum number of characters of a line that are searched. Messages of Keras begin with the problem,
@@ -260,15 +282,18 @@ class Message:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text without colors; escaped line breaks in a log are line breaks."""
-    without_escapes = _ESCAPES.sub("", text)
+    """
+    Return the lines of a text without colors, times of logs and boxes, and with straight quotes;
+    escaped line breaks in a log are line breaks.
+    """
+    without_escapes = _ESCAPES.sub("", text).translate(_QUOTES)
     if (
         "\n" not in without_escapes.strip()
         and "\\n" in without_escapes
         and "Traceback (most" in without_escapes
     ):
         without_escapes = without_escapes.replace("\\n", "\n").replace('\\"', '"')
-    return without_escapes.splitlines()
+    return [_FRAMES_OF_BOXES.sub("", _PREFIX.sub("", line)) for line in without_escapes.splitlines()]
 
 
 def messages(lines: list[str]) -> list[Message]:
@@ -343,6 +368,69 @@ class Explanation:
     matches: tuple[Match, ...]
 
 
+_MODEL: Final = re.compile(
+    r"""(?x)['\"(= ]
+    (   [^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)(?=['\")\s,:;]|$)
+      | (?<=load_model\(['\"])[^'\"\s]{1,300}(?=['\"])
+      | (?<=file\ does\ not\ exist\ at:\ )[^\s'\"{]{1,300}(?=[/\\]?\{|\s|$)
+    )"""
+)
+"""The path of a model in a traceback: by its suffix, or by its place."""
+
+_PLACEHOLDERS: Final = ("model.h5", "model.keras", "model.json", "model.yaml", "exported/")
+_EXAMPLE_TARGET: Final = re.compile(r"--target (?:tf_keras|tf\d\S{1,8}|keras\d\.\S{1,4})(?!\S)")
+"""A target that stands for the release that fails, other than the newest Keras."""
+
+
+def _model_path(text: str) -> str:
+    """Return the path of the last model that a text names; empty if it names none."""
+    paths = [
+        path
+        for match in _MODEL.finditer(text)
+        if not (path := match[1]).endswith(("config.json", "metadata.json", "weights.h5"))
+        and "site-packages" not in path
+        and "://" not in path
+        and path not in _PLACEHOLDERS
+        and not re.match(r"[`*.\[{]", path.removeprefix("./").removeprefix("../"))
+    ]
+    return paths[-1] if paths else ""
+
+
+def _failing_release(text: str) -> str:
+    """Return the target for the release whose modules a traceback names; empty if unknown."""
+    return next(
+        (name for regex, name in releases_in_tracebacks() if re.search(regex, text)), ""
+    )
+
+
+@cache
+def releases_in_tracebacks() -> tuple[tuple[str, str], ...]:
+    """Return expressions for modules that only some releases have, with the target for each."""
+    rows = _load_data("shared")["releases"]
+    return tuple((row["regex"], row["target"]) for row in rows)
+
+
+def _adapted(entry: Entry, model: str, release: str) -> Entry:
+    """Return an entry whose commands name the model and the release of a traceback."""
+    return replace(
+        entry,
+        check=_adapted_step(entry.check, model, release),
+        fix=tuple(_adapted_step(step, model, release) for step in entry.fix),
+    )
+
+
+def _adapted_step(step: Step, model: str, release: str) -> Step:
+    command = step.command
+    if release:
+        command = _EXAMPLE_TARGET.sub(f"--target {release}", command)
+    words = command.split()
+    if model:
+        position = words.index("--weights") + 1 if "--weights" in words else 2
+        if words[position : position + 1] and words[position] in _PLACEHOLDERS:
+            words[position] = shlex.quote(model)
+    return replace(step, command=" ".join(words))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
     """A message of the text, and the weight of matches in it."""
@@ -375,7 +463,13 @@ def explain_text(text: str) -> Explanation:
         if (match := _best_match(entry, weighted_messages, full_text, lines)) is not None
     ]
     best.sort(key=lambda match: (-match.confidence, -match.line))
-    return Explanation(matches=tuple(_worth_showing(best))[:MOST])
+    model, release = _model_path(full_text), _failing_release(full_text)
+    return Explanation(
+        matches=tuple(
+            replace(match, entry=_adapted(match.entry, model, release))
+            for match in [*_worth_showing(best)][:MOST]
+        )
+    )
 
 
 def _worth_showing(best: Sequence[Match]) -> Iterator[Match]:

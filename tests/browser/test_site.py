@@ -41,13 +41,13 @@ PAGES: Final = tuple(
     sorted(
         path.relative_to(DOCS).as_posix()
         for path in DOCS.rglob("*.md")
-        if "generators" not in path.parts
+        if not {"evidence", "generators"} & set(path.parts)
     )
 )
 WRITTEN: Final = tuple(page for page in PAGES if page != "reference/api.md")
 """The pages that GitHub shows complete: only the site has the docstrings of the Python API."""
 
-LOOKED_AT: Final = ("", "tutorials/load-in-keras-3/", "reference/rules/", "evidence/conversions/")
+LOOKED_AT: Final = ("", "tutorials/load-in-keras-3/", "reference/rules/", "reference/json/")
 _FETCHED: Final = {"script": "src", "img": "src", "iframe": "src", "source": "src"}
 _SECONDS: Final = 20.0
 

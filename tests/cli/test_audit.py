@@ -109,7 +109,6 @@ def test_an_unknown_rule_is_wrong_usage() -> None:
 
 
 def test_selected_rule_that_cannot_run_is_reported() -> None:
-    """A selected rule that cannot run is reported on stderr, but not if all rules are selected."""
     assert "PT501 was skipped: it needs --target" in audit("--select", "PT501", "b.h5").err
     assert audit("b.h5").err == ""
     assert audit("--select", "PT501", "--quiet", "b.h5").err == ""
@@ -197,7 +196,6 @@ def test_verbose_output_reports_suppressions_without_a_match() -> None:
     ],
 )
 def test_invalid_suppression_gives_a_one_line_error(entry: str, words: str) -> None:
-    """An invalid suppression is a one-line error with the file and the number of the entry."""
     settings(f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\n[[suppress]]\n{entry}\n")
     ended = run("audit")
     assert (ended.code, ended.out) == (2, "")
@@ -275,7 +273,6 @@ def test_suppressed_findings_are_listed_on_request() -> None:
 
 
 def test_baseline_suppresses_its_findings_and_not_new_ones() -> None:
-    """A baseline suppresses the findings with which it was written, and not new ones."""
     ended = audit("--write-baseline", "known.json", "b.h5")
     assert ended.code == 0
     assert [
@@ -340,7 +337,6 @@ def test_suppressed_findings_are_not_written() -> None:
 
 
 def test_baseline_recognizes_a_renamed_file_and_counts_missing_findings() -> None:
-    """A baseline recognizes a renamed file by its findings, and missing findings are counted."""
     assert run("audit", "--write-baseline", "known.json").code == 0
     Path("b.h5").rename("c.h5")
     assert counted("--baseline", "known.json") == {"c.h5": [], "old/a.h5": []}
@@ -368,7 +364,6 @@ def test_a_baseline_that_cannot_be_read_ends_the_run(text: bytes, words: str) ->
 
 
 def test_a_baseline_never_replaces_a_model_or_a_report() -> None:
-    """A baseline that would replace a model or a report is an error before any model is read."""
     before = Path("b.h5").read_bytes()
     assert run("audit", "--write-baseline", "b.h5").code == 2
     assert run("audit", "--write-baseline", "gone/known.json").code == 3
@@ -445,7 +440,6 @@ def others() -> list[str]:
 def test_skip_unrecognized_skips_named_files_that_are_not_models(
     others: list[str], jobs: str
 ) -> None:
-    """Named files that are not models are skipped and counted."""
     assert run("audit", *others, "b.h5").code == 3
     ended = audit("--skip-unrecognized", "--jobs", jobs, *others, "b.h5")
     assert (ended.code, ended.err) == (1, "note: Skipped 5 files that are not models.\n")

@@ -96,7 +96,6 @@ def entries() -> list[Path]:
     ],
 )
 def test_reports_equal_those_without_a_cache(command: str, form: str) -> None:
-    """Reports with an empty or a filled cache equal those without a cache, in each format."""
     arguments = (*command.split(), "models", "--format", form, "--jobs", "1")
     plain = run(*arguments)
     first = run(*arguments, "--cache", "cache", "-v")
@@ -202,7 +201,6 @@ def test_results_after_any_change_equal_those_without_a_cache(models: Path, seed
 
 
 def test_changed_content_with_equal_time_and_size_is_read_again(models: Path) -> None:
-    """A changed file of the same size and modification time has another change time."""
     place = models / "m3.json"
     came_from_cache(models)
     before = place.stat()
@@ -251,7 +249,6 @@ def test_output_of_a_suggested_command_counts(models: Path) -> None:
     ids=" ".join,
 )
 def test_options_and_limits_count(options: tuple[str, ...]) -> None:
-    """Results with other options or limits are not reused."""
     run("audit", "models", "--jobs", "1", "--cache", "cache")
     arguments = ("audit", "models", "--jobs", "1", "--format", "json", *options)
     ended = run(*arguments, "--cache", "cache", "-v")
@@ -279,7 +276,6 @@ def test_fresh_files_are_not_kept(models: Path, monkeypatch: pytest.MonkeyPatch)
 def test_model_that_changes_during_the_read_is_not_stored(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that changes while it is read is not stored."""
     original = audit.audit_input
 
     def change(found: Any, options: Any) -> Any:
@@ -304,7 +300,6 @@ def test_failures_are_not_kept(models: Path) -> None:
 
 
 def test_formats_that_refer_to_other_files_are_not_cached(tmp_path: Path) -> None:
-    """Results of formats that refer to other files are not stored."""
     directory = tmp_path / "web"
     directory.mkdir()
     content = {"format": "layers-model", "modelTopology": {}, "weightsManifest": []}
@@ -345,7 +340,6 @@ HOSTILE: Final = {
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_damaged_entries_are_computed_again(models: Path, content: bytes) -> None:
-    """Damaged entries are computed and written again."""
     came_from_cache(models)
     for entry in entries():
         entry.write_bytes(content)
@@ -355,7 +349,6 @@ def test_damaged_entries_are_computed_again(models: Path, content: bytes) -> Non
 
 @pytest.mark.parametrize("bit", [0, 7])
 def test_any_changed_byte_is_noticed(models: Path, bit: int) -> None:
-    """A changed byte in an entry is detected by its checksum."""
     came_from_cache(models)
     for number, entry in enumerate(entries()):
         data = bytearray(entry.read_bytes())
@@ -404,7 +397,6 @@ def test_entry_under_another_name_is_not_used(models: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "link", "zero"])
 def test_entry_that_is_no_file_is_not_used(models: Path, kind: str) -> None:
-    """An entry that is not a regular file is not used and does not block."""
     came_from_cache(models)
     entry = entries()[0]
     entry.unlink()

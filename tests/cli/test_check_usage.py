@@ -35,7 +35,6 @@ def check(*arguments: str) -> Ended:
 
 
 def test_directory_with_one_model_selects_the_model() -> None:
-    """A directory with one model selects it, also the working directory without a PATH."""
     result = check("one")
     assert result.code == 3
     assert "one/a.h5: no-such-python cannot be run" in result.err
@@ -54,9 +53,8 @@ def test_directory_without_a_model_has_a_separate_exit_code() -> None:
     assert (check("none").code, check("none").err) == (4, "error: No model found.\n")
 
 
-@pytest.mark.parametrize("option", ["--inputs", "--weights", "--compare-to"])
+@pytest.mark.parametrize("option", ["--inputs", "--weights", "--against"])
 def test_missing_file_error_names_the_option(option: str) -> None:
-    """A missing file is an error with the option that names it."""
     result = check("one/a.h5", option, "missing.npz")
     assert result.code == 3
     assert f"missing.npz: does not exist. Check the path in {option}. [not-found]" in result.err
@@ -70,18 +68,16 @@ def test_missing_file_error_names_the_option(option: str) -> None:
         ("two/b.h5", 2, "would replace a model"),
     ],
 )
-def test_inputs_are_not_saved_over_a_model_or_in_a_missing_directory(
+def test_a_run_is_not_recorded_over_a_model_or_in_a_missing_directory(
     file: str, code: int, told: str
 ) -> None:
-    """Inputs cannot be saved over a model or in a missing directory."""
-    result = check("one/a.h5", "--save-inputs", file)
+    result = check("one/a.h5", "--record", file)
     assert result.code == code
     assert told in result.err
 
 
 @pytest.mark.parametrize("text", ["no-such:function", "data:", ":rows", "a b:c", "data:rows:x"])
 def test_input_that_is_neither_a_file_nor_a_function_is_an_error(text: str) -> None:
-    """An input that is neither a file nor a function is an error that describes both forms."""
     result = check("one/a.h5", "--inputs", text)
     assert result.code == 3
     assert f"{text}: does not exist. Check the path or MODULE:FUNCTION in --inputs." in result.err
@@ -100,7 +96,6 @@ def test_input_that_is_neither_a_file_nor_a_function_is_an_error(text: str) -> N
 def test_batches_have_a_number_and_a_size(
     batches: int | str | None, parsed: tuple[int | None, int | None]
 ) -> None:
-    """The number and the size of batches can be set separately or together."""
     assert parse_batches(batches) == parsed
 
 
@@ -125,7 +120,6 @@ def test_inputs_may_be_a_function(place: Path) -> None:
     ['inputs = "data:rows"', 'output-kind = ["y=classes"]', 'metric = "mod:top_5=0.5"'],
 )
 def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, place: Path) -> None:
-    """Settings that the user names can set each option."""
     (place / "own.toml").write_text(f"{setting}\n", encoding="utf-8")
     result = run("check", "--config", "own.toml", "--show-settings")
     assert result.code == 0, result.err
@@ -151,48 +145,60 @@ def test_a_settings_file_that_the_user_names_may_set_each_option(setting: str, p
     ],
 )
 def test_labels_need_a_metric_and_inputs(arguments: tuple[str, ...], told: str) -> None:
-    """Labels need a metric and inputs, and a metric needs labels."""
     result = check("one/a.h5", *arguments)
     assert (result.code, result.out) == (2, "")
     assert told in result.err
 
 
 def test_missing_file_of_labels_is_an_error_before_tensorflow_starts(place: Path) -> None:
-    """A missing file of labels is an error that names the option, before TensorFlow starts."""
     (place / "x.npy").write_bytes(b"")
     result = check("one/a.h5", *_LABELLED, "--metric", "auc")
     assert result.code == 3
     assert "y.npy: does not exist. Check the path in --labels. [not-found]" in result.err
 
 
-@pytest.mark.parametrize("text", ["", "hello", "[]", '{"version": 1, "models": []}', "[" * 10**6])
-def test_report_of_another_kind_gives_a_one_line_error(place: Path, text: str) -> None:
-    """A report of another kind is a one-line error before TensorFlow starts."""
-    (place / "before.json").write_text(text, encoding="utf-8")
-    result = check("one/a.h5", "--compare-to", "before.json")
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK", b"\x89HDF\r\n\x1a\n"])
+def test_a_file_that_is_no_recording_gives_a_one_line_error(place: Path, content: bytes) -> None:
+    """The error comes before TensorFlow starts."""
+    (place / "run.h5").write_bytes(content)
+    result = check("one/a.h5", "--against", "run.h5")
     assert result.code == 3
-    assert result.err.startswith("error: before.json: ")
-    assert "Expected the output of `policytool check --format json`." in result.err
+    assert result.err.startswith("error: run.h5: ")
     assert result.err.count("\n") == 1
 
 
-def test_a_directory_is_no_report() -> None:
-    """A directory instead of a report is an error like an unreadable file."""
-    result = check("one/a.h5", "--compare-to", "one")
-    assert result.code == 3
-    assert "one: cannot be read for --compare-to: Is a directory" in result.err
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("two/a.h5", "--record", "run.h5"), "run one model. Remove B"),
+        (("--record-all",), "--record-all needs --record FILE"),
+        (("--record", "run.h5", "--device", "all"), "uses one device"),
+        (("--record", "run.h5", "--measure", "timing"), "compare two models that run"),
+        (("--against", "run.h5", "--batches", "2"), "Remove --inputs and --batches"),
+    ],
+)
+def test_options_that_a_recording_does_not_support(
+    arguments: tuple[str, ...], message: str
+) -> None:
+    """The usage error names the options to remove."""
+    result = check("one/a.h5", *arguments)
+    assert result.code == 2
+    assert message in result.err
 
 
-@pytest.mark.parametrize("option", ["--labels", "--compare-to"])
-def test_report_does_not_replace_an_input_file(place: Path, option: str) -> None:
-    """A report cannot replace an input such as labels or the earlier report."""
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--inputs", "x.npy", "--metric", "auc", "--labels", "file.json"),
+        ("--against", "file.json"),
+        ("--record", "file.json"),
+    ],
+)
+def test_report_does_not_replace_an_input_file(place: Path, options: tuple[str, ...]) -> None:
+    """A report cannot replace labels or a recorded run."""
     for name in ("x.npy", "file.json"):
         (place / name).write_bytes(b"")
-    result = check(
-        "one/a.h5",
-        *("--inputs", "x.npy", "--labels", "x.npy", "--metric", "auc"),
-        *(option, "file.json", "--format", "json=file.json"),
-    )
+    result = check("one/a.h5", *options, "--format", "json=file.json")
     assert result.code == 2
     assert "would replace a file that this command reads" in result.err
 

@@ -258,7 +258,6 @@ def test_exit_codes_have_their_public_values() -> None:
 
 
 def test_layer_option_with_an_exact_path_selects_one_layer() -> None:
-    """An exact path selects only this layer."""
     assert paths("--layer", "mlp/dense_a", MIXED_H5) == ["mlp/dense_a"]
 
 
@@ -434,7 +433,6 @@ def test_terminal_without_box_characters_gets_ascii(path: Path) -> None:
 @THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_names_outside_the_terminal_encoding_are_escaped(encoding: str, tmp_path: Path) -> None:
-    """Layer names outside the terminal's encoding are escaped, and the report is complete."""
     path = h5_model(tmp_path / "names.h5", sequential(dense("層一")))
     done = subprocess.run(
         [sys.executable, "-m", "policytool", "inspect", path],

@@ -111,7 +111,6 @@ def test_each_shell_has_a_script(shell: str) -> None:
 
 
 def test_unknown_shell_is_an_error() -> None:
-    """An unknown shell is an error with the supported shells."""
     ended = run("completion", "csh")
     assert ended.code == 2
     assert "'bash', 'zsh', 'fish'" in ended.err

@@ -57,7 +57,6 @@ def test_functions_have_the_options_of_their_command(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_option_is_declared_once(name: str) -> None:
-    """Two classes of a command never declare the same option."""
     names = [option.name for option in declared(name)]
     assert len(names) == len(set(names))
 
@@ -81,7 +80,6 @@ def test_a_key_is_automatic_in_all_commands_or_in_none() -> None:
 def test_choices_equal_the_values_that_the_implementation_supports(
     kind: type[Arguments], name: str, values: Iterable[str]
 ) -> None:
-    """The choices of an annotation are exactly those that the operations support."""
     (option,) = (option for option in kind.options() if option.name == name)
     assert option.choices == tuple(values)
 
@@ -172,6 +170,5 @@ def test_a_list_of_texts_is_as_good_as_a_mapping() -> None:
 
 
 def test_defaults_of_check_and_tune_are_valid() -> None:
-    """Each declared default of check and tune is a valid value of its option."""
     for arguments in (CheckArguments(), TuneArguments(), MigrateArguments(), AuditArguments()):
         arguments.validate()

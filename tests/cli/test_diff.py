@@ -635,7 +635,6 @@ def test_directory_of_models_is_rejected() -> None:
 
 @pytest.mark.parametrize("file", ["keras_metadata.pb", "variables/variables.index"])
 def test_file_of_a_savedmodel_selects_the_savedmodel(file: str) -> None:
-    """A file inside a SavedModel selects the whole SavedModel, as in other commands."""
     assert run("diff", MIXED_SAVEDMODEL / file, MIXED_SAVEDMODEL).code == Exit.CLEAN
 
 

@@ -38,7 +38,6 @@ def test_words_without_quotes_are_one_message() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_hyphen_reads_stdin(encoding: str) -> None:
-    """A hyphen reads the message from stdin, also in the encoding of PowerShell."""
     text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{MESSAGE}\n'
     ended = run("explain", "-", "--format", "json", stdin=text.encode(encoding))
     assert ended.code == Exit.CLEAN
@@ -48,7 +47,6 @@ def test_a_hyphen_reads_stdin(encoding: str) -> None:
 
 
 def test_bytes_that_are_no_text_do_not_matter() -> None:
-    """Bytes that are not text in a log are ignored."""
     ended = run("explain", "-", stdin=b"\xff\x00\x80\n" + MESSAGE.encode() + b"\n\xfe")
     assert ended.code == Exit.CLEAN
 
@@ -64,7 +62,6 @@ def test_no_match_exits_with_4_and_a_link(format_: str) -> None:
 
 @pytest.mark.parametrize("words", [(), ("",), (" ", "\t"), ("-",), ("\x1b[0m",)])
 def test_an_empty_message_is_invalid_usage(words: tuple[str, ...]) -> None:
-    """An empty message is a usage error in one line."""
     ended = run("explain", *words)
     assert (ended.code, ended.out) == (Exit.USAGE, "")
     assert ended.err.startswith("error: ")
@@ -73,7 +70,6 @@ def test_an_empty_message_is_invalid_usage(words: tuple[str, ...]) -> None:
 
 @THOROUGH
 def test_message_above_the_size_limit_is_a_usage_error() -> None:
-    """A message above the size limit is a usage error that names the option for the limit."""
     ended = run("explain", "-", stdin=MESSAGE.encode() + b"\nx" * 600_000)
     assert ended.code == Exit.USAGE
     assert "--limit message-bytes=" in ended.err
@@ -94,7 +90,6 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @THOROUGH
 def test_a_process_explains_the_traceback_of_a_pipe() -> None:
-    """A process explains a traceback from a pipe, with colours on request."""
     ended = run_process("explain", "-", "--color", "always", stdin=MESSAGE.encode())
     assert ended.code == Exit.CLEAN
     assert "\x1b[1m" in ended.out

@@ -75,7 +75,6 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
 
 
 def test_report_lists_the_fixes() -> None:
-    """The report lists the fixes on the terminal and in Markdown."""
     for form in ("table", "markdown"):
         copied(OLD, f"{form}.h5")
         ended = run("audit", "--fix", "--format", form, f"{form}.h5")
@@ -185,7 +184,6 @@ def test_file_that_cannot_be_written_does_not_affect_the_other() -> None:
 
 
 def test_suppressed_findings_are_not_fixed() -> None:
-    """Findings that a suppression or a baseline suppresses are not fixed."""
     copied(OLD, "a.h5")
     before = files()
     assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
@@ -197,7 +195,6 @@ def test_suppressed_findings_are_not_fixed() -> None:
 
 
 def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:
-    """All findings before fixes identify a renamed file, which is not fixed."""
     copied(OLD, "a.h5")
     assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
     Path("a.h5").rename("b.h5")
@@ -247,7 +244,6 @@ def test_findings_decide_the_exit_code_if_migrate_changes_nothing(
 
 
 def test_finding_that_remains_after_its_fix_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finding that remains after its fix is reported, and the fix is no success."""
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "never-enough", remedy=Remedy(fix=Fix.SAFE))
     )
@@ -264,7 +260,6 @@ def test_finding_that_remains_after_its_fix_is_reported(monkeypatch: pytest.Monk
 def test_finding_that_disappears_without_a_fix_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A finding that disappears with a dropped loss scale is a warning."""
     stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT201"])
     copied(LOSING, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
@@ -289,7 +284,6 @@ def test_note_that_disappears_causes_no_warning(monkeypatch: pytest.MonkeyPatch)
 def test_safe_fix_that_would_change_predictions_is_not_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A safe fix that would change predictions is not applied, regardless of its rule."""
     stand_in_rules.use(
         monkeypatch,
         stand_in_rules.rule("PT306", "not-so-safe", remedy=Remedy(fix=Fix.SAFE, to="float32")),
@@ -380,7 +374,6 @@ def test_remedies_that_go_together_are_one() -> None:
 def test_remedies_that_contradict_each_other_are_left(
     one: dict[str, Any], other: dict[str, Any], words: str
 ) -> None:
-    """Contradicting remedies are all left, and the others are applied."""
     first, second = (
         finding(rule, Remedy(fix=Fix.UNSAFE, **asked))
         for rule, asked in (("PT301", one), ("PT302", other))

@@ -505,7 +505,6 @@ def test_a_large_file_is_not_read_whole(name: str, project: Path) -> None:
 )
 @pytest.mark.parametrize("table", ["", "[tool.policytool]\n"])
 def test_nested_tables_are_wrong_usage(text: str, table: str) -> None:
-    """Nested tables are an error of usage in one sentence, not a crash."""
     name = "pyproject.toml" if table else FILE
     inner = text.replace("[per-file", "[tool.policytool.per-file").replace(
         "[[suppress]]", "[[tool.policytool.suppress]]"

@@ -145,7 +145,6 @@ def test_null_device_is_an_empty_settings_file() -> None:
 
 
 def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
-    """A list from a device, or from a process that writes without end, is read up to the limit."""
     with open("/dev/zero", "rb") as endless:  # noqa: PTH123  # a descriptor
         ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=endless)
     assert ended.code == 2
@@ -172,7 +171,6 @@ def test_list_of_paths_that_does_not_end_times_out() -> None:
 
 
 def test_list_of_paths_is_read_from_a_slow_pipe() -> None:
-    """The complete list is read if it arrives in time."""
     reading, writing = os.pipe()
 
     def write() -> None:
@@ -196,7 +194,6 @@ def test_report_to_a_fifo_without_a_reader_is_an_error(tmp_path: Path) -> None:
 
 
 def test_report_to_a_fifo_whose_reader_never_reads_times_out(tmp_path: Path) -> None:
-    """A reader may open a FIFO and never read from the FIFO."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -226,7 +223,6 @@ def test_report_is_written_to_a_descriptor() -> None:
 
 
 def test_reports_can_be_written_to_the_null_device() -> None:
-    """The null device accepts every report."""
     assert run_bounded("inspect", MIXED_H5, "--format", "json=/dev/null").code == 0
 
 

@@ -93,7 +93,7 @@ OPTIONS: Final = {
     "inspect": 15,
     "audit": 23,
     "migrate": 25,
-    "check": 24,
+    "check": 25,
     "tune": 25,
     "diff": 9,
     "explain": 6,

@@ -54,14 +54,13 @@ def policies(path: Path) -> set[str | None]:
 
 
 def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> None:
-    """Without a path, the only model below the working directory is migrated."""
     before = model.read_bytes()
     ended = run("migrate", "--to", "mixed_bfloat16", "--include", "outputs")
     assert ended.code == 0, ended.err
     assert names(place) == {"model.h5", "model.mixed_bfloat16.h5"}
     assert model.read_bytes() == before
     assert "mixed_bfloat16" in policies(place / "model.mixed_bfloat16.h5")
-    assert ended.out.startswith("model.mixed_bfloat16.h5: written with ")
+    assert ended.out.startswith("model.mixed_bfloat16.h5: written; ")
 
 
 def test_second_run_does_not_overwrite_the_output_of_the_first(model: Path, place: Path) -> None:
@@ -164,7 +163,6 @@ def test_a_value_of_in_place_follows_an_equals_sign(model: Path, place: Path) ->
 
 
 def test_an_unknown_value_of_in_place_is_an_error(model: Path) -> None:
-    """An unknown value is an error on the command line and in Python."""
     before = model.read_bytes()
     assert run("migrate", model, "--in-place=keep").code == 2
     with pytest.raises(UsageError, match="expected True or no-backup"):
@@ -173,7 +171,6 @@ def test_an_unknown_value_of_in_place_is_an_error(model: Path) -> None:
 
 
 def test_in_place_migration_follows_a_link_and_reports_the_link(model: Path, place: Path) -> None:
-    """The target of the link is replaced, and the link remains."""
     link = place / "link.h5"
     link.symlink_to(model.name)
     ended = run("migrate", link, "--in-place")
@@ -297,12 +294,11 @@ def test_interrupted_replacement_is_reported_by_the_next_run(place: Path) -> Non
 
 
 def test_single_metadata_file_is_migrated(place: Path) -> None:
-    """The output is also a single metadata file."""
     copied(FIXTURES / "tf2.15/global_mixed_float16/keras_metadata.pb", place / "keras_metadata.pb")
     ended = run("migrate", "keras_metadata.pb", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
     assert names(place) == {"keras_metadata.pb", "keras_metadata.mixed_bfloat16.pb"}
-    assert ended.out.startswith("keras_metadata.mixed_bfloat16.pb: written with ")
+    assert ended.out.startswith("keras_metadata.mixed_bfloat16.pb: written; ")
 
 
 @THOROUGH
@@ -328,7 +324,6 @@ def test_plan_for_a_savedmodel_can_be_saved_and_applied(place: Path) -> None:
 
 
 def test_weights_files_matched_by_a_glob_are_skipped(model: Path, place: Path) -> None:
-    """Weights files are often beside models."""
     copied(FIXTURES / "tf2.3/weights_only.weights.h5", place / "model.weights.h5")
     ended = run("migrate", "*.h5")
     assert ended.code == 0, ended.err

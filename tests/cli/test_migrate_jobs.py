@@ -330,7 +330,6 @@ def test_inputs_that_share_a_file_are_processed_in_order(
 def test_independent_inputs_may_finish_out_of_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
 ) -> None:
-    """The report still contains all inputs in order."""
     models = ("slow.h5", "b.h5", "c.h5", "d.h5")
     for name in models:
         copied(OLD, tmp_path / name)
@@ -362,7 +361,6 @@ KILLED: Final = (
 def test_killed_process_affects_only_one_migration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
 ) -> None:
-    """The file of the killed process is unchanged, and all other files are migrated."""
     place = filled(tmp_path / "place")
     copied(OLD, place / "fatal.h5")
     copied(MIXED_SAVEDMODEL, place / "fatal")
@@ -546,7 +544,6 @@ def test_an_interrupt_leaves_nothing(
 def test_orphaned_processes_remove_their_drafts_and_end(
     begun: tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]], tmp_path: Path
 ) -> None:
-    """Processes without a parent remove incomplete files and end."""
     process, both_of_them, before = begun
     process.kill()
     process.wait()
@@ -586,7 +583,6 @@ def test_migrations_of_fixtures_survive_encoding(options: Options) -> None:
 
 
 def test_result_of_a_worker_contains_the_backup_and_the_counts(tmp_path: Path) -> None:
-    """The result of a worker survives the encoding as JSON."""
     task = remote_migration.TASK
     (outcome,) = discovery.inputs([str(copied(OLD, tmp_path / "a.h5"))])
     result: Any = task.attempt(
@@ -629,7 +625,6 @@ PASSING: Final = Suppressions(
 
 
 def test_request_for_a_worker_keeps_every_option() -> None:
-    """The request to a worker survives the encoding as JSON."""
     destination = Destination(
         output=Path("out"),
         in_place=True,

@@ -26,9 +26,9 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, ...]]:
     def interpreters(*arguments: str | Path) -> tuple[str, ...]:
         actual: list[str] = []
 
-        def noted(interpreter: Interpreter, report: Callable[[str], None]) -> Worker:
+        def noted(interpreter: Interpreter, *reports: Callable[[str], None]) -> Worker:
             actual.append(interpreter.python)
-            return Worker(interpreter, report)
+            return Worker(interpreter, *reports)
 
         monkeypatch.setattr(migrate_command, "Worker", noted)
         ended = run("migrate", MIXED_H5, "--preview", *arguments)

@@ -84,7 +84,6 @@ def came_from_cache(*arguments: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
 def test_second_run_only_lists_the_prefix(bucket: Any, calls: list[str], command: str) -> None:
-    """The second run lists the prefix and its directories, and opens no file."""
     assert bucket
     arguments = (command, f"s3://{BUCKET}/{PREFIX}", "--format", "json", "--cache", "cache")
     first = run(*arguments)

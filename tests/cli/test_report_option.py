@@ -267,7 +267,6 @@ def test_report_does_not_replace_a_model_saved_during_the_run(
 
 
 def test_report_in_the_inspected_directory_is_not_an_input() -> None:
-    """A second run on the directory with the report also succeeds."""
     for _ in range(2):
         ended = run("inspect", "-q", "--format", "json=report.json", ".")
         assert (ended.code, ended.err) == (0, "")
@@ -357,7 +356,6 @@ def test_stdout_has_one_report() -> None:
 
 @pytest.mark.parametrize("text", ["PT104", "'str' object has no attribute 'quantization_mode'"])
 def test_explain_has_reports_in_files_too(text: str) -> None:
-    """Reports on topics and on messages can be files."""
     ended = run("explain", text, "--format", "json=report.json")
     assert ended.code == 0
     assert ended.out == run("explain", text).out
@@ -561,13 +559,13 @@ def test_variable_sets_several_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("place", ["a.h5", "other.h5", "inputs.npz"])
-def test_saved_inputs_replace_neither_a_model_nor_an_input(place: str) -> None:
+def test_recordings_replace_neither_a_model_nor_an_input(place: str) -> None:
     """The usage error comes before TensorFlow starts, and no file changes."""
     shutil.copy(FIXED_SCALE_H5, "other.h5")
     Path("inputs.npz").write_bytes(b"inputs")
-    code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--save-inputs", place)
+    code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--record", place)
     assert code == 2
-    assert "--save-inputs would replace" in words
+    assert "--record would replace" in words
 
 
 def test_a_signal_waits_for_the_end_of_a_printed_report(

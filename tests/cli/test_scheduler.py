@@ -49,7 +49,6 @@ def test_neither_a_number_nor_an_address_is_a_usage_error(value: str) -> None:
 
 @pytest.mark.parametrize("option", ["--verify", "--retrace"])
 def test_workers_reject_options_that_need_tensorflow(option: str) -> None:
-    """Options that need TensorFlow are wrong usage with a scheduler."""
     ended = run("migrate", str(MIXED_H5), "--jobs", "tcp://127.0.0.1:9", option)
     assert ended.code == 2
     assert f"(--jobs ADDRESS) runs no TensorFlow and cannot be combined with {option}" in ended.err

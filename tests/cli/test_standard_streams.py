@@ -128,7 +128,6 @@ def test_stdout_open_only_for_reading_is_a_failure() -> None:
 
 
 def test_closed_stdin_is_an_empty_list_of_paths() -> None:
-    """A closed stdin is read like an empty file."""
     assert (
         run_shell("<&-", "inspect", "-").returncode
         == run_shell("</dev/null", "inspect", "-").returncode
@@ -155,7 +154,6 @@ def test_deleted_working_directory_is_a_failure(arguments: tuple[str, ...], tmp_
 
 
 def test_help_is_printed_in_a_deleted_working_directory(tmp_path: Path) -> None:
-    """The help does not need a working directory."""
     place = tmp_path / "gone"
     place.mkdir()
     done = run_shell("", "--help", before=f'export PYTHONPATH="{ROOT}"; rmdir "$PWD";', cwd=place)

@@ -183,7 +183,6 @@ def test_without_pyarrow_nothing_is_read(
 
 
 def test_parquet_replaces_no_model(tmp_path: Path) -> None:
-    """A Parquet report does not replace a model, as no report does."""
     model = tmp_path / "a.h5"
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
     ended = run("inspect", model, "--format", f"parquet={model}")

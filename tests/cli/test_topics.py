@@ -34,7 +34,6 @@ def test_explain_policies_lists_every_policy() -> None:
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_a_policy_is_explained_in_the_format_of_each_generation(name: str) -> None:
-    """The text describes the policy and names each generation of Keras."""
     ended = run("explain", name)
     assert ended.code == 0
     text = " ".join(ended.out.split())
@@ -44,7 +43,6 @@ def test_a_policy_is_explained_in_the_format_of_each_generation(name: str) -> No
 
 @pytest.mark.parametrize("name", [None, *SENTENCES])
 def test_json_lists_the_policies(name: str | None) -> None:
-    """The JSON report lists the named policy, or all policies."""
     ended = run("explain", name or "policies", "--format", "json")
     assert ended.code == 0
     result = json.loads(ended.out)["policies"]
@@ -86,7 +84,6 @@ def test_explain_releases_lists_aliases_and_releases() -> None:
 def test_explain_release_lists_its_formats_and_policies(
     name: str, release: str, is_tested: str
 ) -> None:
-    """The text says if the release can be a target, and lists each policy in its format."""
     ended = run("explain", name)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[0] == release
@@ -95,7 +92,6 @@ def test_explain_release_lists_its_formats_and_policies(
 
 
 def test_explain_limit_equals_the_entry_in_the_list() -> None:
-    """The description of one limit equals that in the list of limits."""
     ended = run("explain", "json-bytes", "--format", "json")
     every = run("explain", "limits", "--format", "json").json["limits"]
     assert ended.json["limits"] == [limit for limit in every if limit["name"] == "json-bytes"]

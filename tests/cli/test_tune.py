@@ -177,7 +177,6 @@ def test_tuned_savedmodel_is_exported_again(place: Path) -> None:
 
 
 def test_python_returns_the_search(place: Path) -> None:
-    """The Python function returns the search of the command."""
     result = policytool.tune(
         RNN, to="mixed_float16", tolerance=0.0006, output="out.keras", python=tensorflow()
     )

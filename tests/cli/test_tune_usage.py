@@ -33,7 +33,6 @@ def tune(*arguments: str) -> Ended:
 
 
 def test_the_model_in_the_working_directory_is_tuned() -> None:
-    """Without a path, the only model in the working directory is tuned."""
     Path("two/a.h5").unlink()
     Path("two/b.h5").unlink()
     ended = tune(*TO)
@@ -147,7 +146,6 @@ def test_named_settings_file_sets_options_of_a_search(place: Path) -> None:
 
 
 def test_a_failure_is_in_the_json_report() -> None:
-    """The JSON report has the failure, and no search and no plan."""
     ended = tune("a.h5", *TO, "--format", "json")
     result = json.loads(ended.out)
     assert ended.code == 3

@@ -76,7 +76,7 @@ def converted(*more: str | Path, path: str = "model.h5") -> Ended:
 
 def last(ended: Ended) -> str:
     """Return the end of the first sentence, which may be wrapped: what was verified."""
-    sentence = " ".join(ended.out.split("\n  original ")[0].split())
+    sentence = " ".join(re.split(r"\n(?:\n|  original )", ended.out)[0].split())
     result = re.search(r"(?:not )?verified: .*", sentence)
     return result[0] if result is not None else sentence
 
@@ -216,8 +216,8 @@ def test_environment_without_tensorflow_writes_the_file_without_a_process(
     assert verified(ended) == {
         "outcome": "not-verified",
         "reason": (
-            "this environment has no TensorFlow; install policytool[check], or specify an "
-            "interpreter with --python"
+            "this environment has no TensorFlow; to verify, add `--python auto`, which installs "
+            "the releases, or specify an interpreter with --python"
         ),
         "releases": [],
         "samples": 0,
@@ -230,7 +230,7 @@ def test_environment_without_tensorflow_writes_the_file_without_a_process(
 @pytest.mark.parametrize(
     ("installed", "reason"),
     [
-        ({}, "has no TensorFlow; install"),
+        ({}, "has no TensorFlow; to verify"),
         ({"tensorflow": "2.21.0", "tf_keras": "2.21.0"}, "has TensorFlow, but not Keras 3"),
         ({**NEWEST, "keras": "2.15.0"}, "has TensorFlow, but not Keras 3"),
         ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "has TensorFlow, but not tf-keras"),

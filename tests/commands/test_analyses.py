@@ -71,10 +71,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_command_reads_and_analyses_a_file_once(
     model: Path, command: tuple[str, ...], expected: dict[str, int], counts: Counter[str]
 ) -> None:
-    """
-    A command reads and analyses a file once; a plan has verdicts before and after, and unreported
-    results are not computed.
-    """
+    """A plan has verdicts before and after, and unreported results are not computed."""
     assert run(*command, model).code in {0, 1}
     assert counts == expected
 

@@ -105,7 +105,6 @@ def test_nothing_more_is_measured(wanted: CheckOptions, kept: Mapping[str, str])
     ],
 )
 def test_significant_difference_is_reported(followed: CheckRun, told: str | None) -> None:
-    """The report shows the difference only if it is significant."""
     note = follow_note(made(usual(1e-4)), lambda: made(followed))
     result = note.message if note is not None else None
     assert result == (
@@ -114,8 +113,6 @@ def test_significant_difference_is_reported(followed: CheckRun, told: str | None
 
 
 def test_failed_run_is_reported_with_the_reason() -> None:
-    """The report has the reason if the run fails."""
-
     def fail() -> Check:
         raise WorkerError("not-runnable", "there is no kernel")
 

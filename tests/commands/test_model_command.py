@@ -105,7 +105,6 @@ def test_second_command_also_fixes_the_remaining_findings() -> None:
 
 
 def test_savedmodel_with_traced_dtypes_is_converted_to_an_archive() -> None:
-    """A SavedModel whose signatures would keep their traced dtypes is converted to an archive."""
     (command,) = commands("tf2.15/per_layer", "tf2.15")
     assert command.arguments is not None
     assert command.arguments[-2] == "-o"
@@ -113,17 +112,13 @@ def test_savedmodel_with_traced_dtypes_is_converted_to_an_archive() -> None:
 
 
 def test_each_target_has_a_separate_command() -> None:
-    """
-    Each target has its own command, because a change for one target can make the model fail for
-    another.
-    """
+    """A change for one target can make the model fail for another."""
     found = commands("tf2.5/tf_op_layers.h5", "keras3", "tf2.3", "tf2.15")
     assert [command.target for command in found] == ["keras3", "tf2.3"]
     assert len({command.arguments for command in found}) == 2
 
 
 def test_command_for_several_targets_is_listed_once() -> None:
-    """The same command for several targets is listed once, with the first target."""
     (command,) = commands("tf2.3/global_mixed_float16.h5", "keras3", "keras3.6")
     assert command.target == "keras3"
 
@@ -151,7 +146,6 @@ def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
     ],
 )
 def test_model_without_a_command_has_a_reason(name: str, reason: str) -> None:
-    """If no command fixes the model, the report has a reason instead."""
     (command,) = commands(name, "keras3")
     assert command.arguments is None
     assert command.fix is None
@@ -159,10 +153,7 @@ def test_model_without_a_command_has_a_reason(name: str, reason: str) -> None:
 
 
 def test_findings_on_training_prevent_a_command_only_if_selected() -> None:
-    """
-    A finding on training prevents a command only if its rule is selected, because predictions are
-    correct without it.
-    """
+    """Predictions are correct without it."""
     path = FIXTURES / "tf2.3/exp_mf16_none.h5"
     (command,) = policytool.audit(path, target="keras3").commands
     assert command.arguments == ("--target", "keras3")
@@ -172,7 +163,6 @@ def test_findings_on_training_prevent_a_command_only_if_selected() -> None:
 
 
 def test_command_without_a_target_is_for_the_newest_keras() -> None:
-    """Without a target, the command is for the newest Keras, which a warning is about."""
     audited = policytool.audit(FIXTURES / "tf2.15/tf_op_layers.h5")
     assert [one.rule for one in audited.findings if one.severity == "warning"] == ["PT505"]
     (command,) = audited.commands
@@ -185,7 +175,6 @@ def test_command_without_a_target_is_for_the_newest_keras() -> None:
 def test_suppressed_findings_need_no_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model whose findings are suppressed has no command."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", tmp_path / "m.h5")
     for glob, count in (("*.keras", 1), ("*.h5", 0)):
@@ -213,10 +202,7 @@ def test_audit_has_every_target_of_migrate(target: str, tmp_path: Path) -> None:
 
 
 def test_an_archive_is_no_model_for_tf_2_14() -> None:
-    """
-    An archive is not a suitable model for TF 2.14 unless this release wrote it, because no other
-    release uses its layout.
-    """
+    """No other release uses its layout."""
     audited = policytool.audit(FIXTURES / "tf2.12/default_float32.keras", target="tf2.14")
     (finding,) = audited.findings
     assert (finding.rule, finding.detail) == ("PT501", "tf2.14 container")

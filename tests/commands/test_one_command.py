@@ -67,7 +67,6 @@ def test_a_model_that_the_newest_keras_fails_to_load_has_one_command() -> None:
 
 @THOROUGH
 def test_each_command_writes_a_model(tmp_path: Path) -> None:
-    """Audit prints a command only if migrate writes a model with it."""
     written = 0
     for number, entry in enumerate(sample("commands that write", 60)):
         source = tmp_path / str(number) / entry.local_path.name
@@ -84,7 +83,6 @@ def test_each_command_writes_a_model(tmp_path: Path) -> None:
 
 @THOROUGH
 def test_no_advice_names_a_command_beside_that_of_the_model() -> None:
-    """A finding contains no command if the model already has a command that converts it."""
     for entry in sample("advice beside commands", 40):
         for target in TARGETS:
             audited = policytool.audit(entry.local_path, target=target)

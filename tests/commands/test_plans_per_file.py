@@ -66,10 +66,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_file_is_read_and_converted_at_most_once(
     command: str, name: str, calls: Counter[str]
 ) -> None:
-    """
-    A file is read and converted at most once, for any output of the command; a model is built for
-    the file and for the result.
-    """
+    """A model is built for the file and for the result."""
     run(*COMMANDS[command], FIXTURES / name)
     assert calls["document"] == 1
     assert calls["load_model"] <= 2
@@ -84,6 +81,5 @@ def test_a_model_that_loads_is_not_converted(command: str, calls: Counter[str]) 
 
 
 def test_edits_that_suffice_need_no_conversion(calls: Counter[str]) -> None:
-    """If edits are sufficient, no conversion is planned, also in inspect."""
     assert "fix: policytool migrate" in run("inspect", FIXTURES / EDITED).out
     assert not calls["_conversion_plan"]

@@ -111,10 +111,7 @@ def test_migrated_remote_model_equals_the_local_one(
 
 
 def test_conversion_is_written_next_to_its_remote_source(bucket: Any, tmp_path: Path) -> None:
-    """
-    A conversion is written next to its remote source with the release in its name, and the report
-    contains no local path.
-    """
+    """The report contains no local path."""
     url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "a/model.h5")
     ended = run("migrate", url, "--target", "tf_keras", "--no-verify", "--format", "json")
     (result,) = ended.json["plans"]
@@ -148,7 +145,6 @@ def test_tensorflow_js_model_shares_the_shards_of_its_source(bucket: Any) -> Non
     ],
 )
 def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None:
-    """A plan of a remote model reads only ranges, without copying or writing."""
     url = put(bucket, MODEL, "model.h5")
     with mock.patch.object(transfers, "download", side_effect=AssertionError):
         local = run("migrate", MODEL, *options)
@@ -158,7 +154,6 @@ def test_a_plan_reads_only_ranges(bucket: Any, options: tuple[str, ...]) -> None
 
 
 def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
-    """A plan with casts counts the values of a copy, with the counts of the local file."""
     url = put(bucket, MODEL, "model.h5")
     options = ("--to", "float16", "--include", "outputs", "--preview", "--format", "json")
     remote, local = run("migrate", url, *options).json, run("migrate", MODEL, *options).json
@@ -167,7 +162,6 @@ def test_a_plan_with_casts_counts_the_values_of_a_copy(bucket: Any) -> None:
 
 
 def test_a_model_that_needs_nothing_is_not_copied(bucket: Any) -> None:
-    """A model that needs no edit is not copied, and the report says so."""
     url = put(bucket, FIXTURES / "keras3.15/default_float32.h5", "model.h5")
     with mock.patch.object(transfers, "download", side_effect=AssertionError):
         ended = run("migrate", url, "--format", "json")
@@ -192,9 +186,7 @@ def test_an_existing_object_stays(bucket: Any) -> None:
 
 
 def test_a_remote_directory_is_never_replaced(bucket: Any) -> None:
-    """
-    An existing remote directory is never replaced, because its objects cannot change together.
-    """
+    """Its objects cannot change together."""
     url = put(bucket, DIRECTORY, "a/model")
     put(bucket, DIRECTORY, "b/model")
     before = contents(bucket)
@@ -285,10 +277,7 @@ def test_objects_that_cannot_be_removed_are_listed(bucket: Any) -> None:
 
 
 def test_an_interrupted_upload_of_a_directory_leaves_no_model(bucket: Any) -> None:
-    """
-    If an upload of a directory is interrupted, no model is left, because the file that makes it a
-    model is written last.
-    """
+    """The file that makes it a model is written last."""
     url = put(bucket, DIRECTORY, "in/model")
     placed: list[str] = []
 
@@ -304,7 +293,6 @@ def test_an_interrupted_upload_of_a_directory_leaves_no_model(bucket: Any) -> No
 
 
 def test_large_objects_are_sent_in_parts(bucket: Any, tmp_path: Path) -> None:
-    """Large objects are sent in parts and are complete, and a failed part leaves none of them."""
     path = tmp_path / "large"
     path.write_bytes(os.urandom(2**20) * 20)
     target = parse(f"{HOME}/large")
@@ -389,10 +377,7 @@ def test_a_bucket_that_does_not_exist(bucket: Any) -> None:
 
 
 def test_a_link_is_not_followed_to_a_server(bucket: Any, tmp_path: Path) -> None:
-    """
-    A link is not followed when a model is written to a server, because a malicious model could
-    publish any local file.
-    """
+    """A malicious model could publish any local file."""
     model = tmp_path / "model"
     shutil.copytree(DIRECTORY, model)
     secret = tmp_path / "secret"
@@ -450,7 +435,6 @@ def test_outputs_that_cannot_be_are_refused_before_anything_is_read(
 
 
 def test_a_saved_plan_is_applied_to_a_remote_model(bucket: Any, tmp_path: Path) -> None:
-    """A saved plan, which contains the URL, is applied to a remote model."""
     url = put(bucket, MODEL, "model.h5")
     plan = tmp_path / "plan.json"
     plan.write_text(run("migrate", url, "--preview", "--format", "json").out)
@@ -578,7 +562,6 @@ def test_progress_of_a_transfer_is_reported(
 
 
 def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is reported only with the option, and not for a transfer of less than a second."""
     put(bucket, MODEL, "a.h5")
     command = ("migrate", f"{HOME}/a.h5")
     assert "loading" not in run(*command, "-v", "-o", f"{HOME}/quick.h5").err
@@ -590,6 +573,5 @@ def test_progress_of_a_transfer_is_an_option(bucket: Any, monkeypatch: pytest.Mo
 
 
 def test_a_protocol_that_writes_is_a_protocol() -> None:
-    """Each protocol for writing is also a protocol for reading."""
     for protocol in remote_migration.WRITABLE:
         assert parse(f"{protocol}://box/model.h5").protocol == protocol

@@ -38,10 +38,7 @@ def failing_models() -> Iterator[tuple[Input, InspectedModel]]:
 
 @THOROUGH
 def test_each_fixture_has_the_first_fix_of_its_audit() -> None:
-    """
-    ``inspect`` has the first fix of audit for each fixture, or none if audit has none; some of a
-    hundred fixtures have one.
-    """
+    """Some of a hundred fixtures have one."""
     different = []
     fixes = 0
     for found, read in failing_models():

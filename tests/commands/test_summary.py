@@ -209,7 +209,6 @@ def _numbers(summary: FleetSummary) -> Counter[object]:
 def test_a_summary_of_all_is_the_sum_of_the_summaries_of_parts(
     first: list[ModelRecord], second: list[ModelRecord]
 ) -> None:
-    """The summary of all models is the sum of the summaries of its parts, for any split."""
     parts = [summarize(part, REQUEST) for part in (first, second)]
     whole = summarize(first + second, REQUEST)
     assert _numbers(whole) == _numbers(parts[0]) + _numbers(parts[1])
@@ -244,17 +243,13 @@ def _record(**changed: Any) -> ModelRecord:
 
 
 def test_failures_and_skipped_files_are_counted() -> None:
-    """Failures and skipped files are counted separately from models."""
     failure = Failure(path="a.h5", code="empty", message="empty")
     summary = summarize([None, failure, _record(), None], REQUEST)
     assert (summary.models, summary.failures, summary.passed_over) == (1, (failure,), 2)
 
 
 def test_records_are_kept_only_on_request() -> None:
-    """
-    Records of models are kept only on request, so that a summary does not grow with the number of
-    models.
-    """
+    """A summary does not grow with the number of models."""
     assert summarize([_record()] * 50, REQUEST).records == ()
     assert summarize([_record()] * 50, REQUEST, keeps_records=True).records == (_record(),) * 50
     assert len(summarize([_record()] * 50, REQUEST).largest) == LARGEST
@@ -262,9 +257,7 @@ def test_records_are_kept_only_on_request() -> None:
 
 @THOROUGH
 def test_memory_does_not_grow_with_the_number_of_models() -> None:
-    """
-    Memory does not grow with the number of models, because records are counted as they arrive.
-    """
+    """Records are counted as they arrive."""
 
     def peak(count: int) -> int:
         tracemalloc.start()
@@ -295,10 +288,7 @@ def _with_names(count: int) -> Iterable[ModelRecord]:
 
 
 def test_names_above_the_limit_are_counted_together() -> None:
-    """
-    Names beyond a limit are counted together, because files can contain any names, and each model
-    still counts.
-    """
+    """Files can contain any names, and each model still counts."""
     summary = summarize(_with_names(DISTINCT + 5), REQUEST)
     assert len(summary.policies) == len(summary.stored) == DISTINCT + 1
     assert (summary.policies[0].policy, summary.policies[0].models) == (OTHER, 5)

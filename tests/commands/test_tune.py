@@ -254,7 +254,6 @@ def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
 
 
 def test_a_set_that_fails_on_validation_is_searched_with_all_inputs() -> None:
-    """A set that fails on the validation inputs is replaced with one found with all inputs."""
     errors = dict.fromkeys(PATHS, 0.004)
     assert len(tuned(StandIn(errors, halves=1.0)).kept) == 0
     result = tuned(StandIn(errors, halves=1.33))
@@ -291,7 +290,6 @@ def test_one_batch_validates_nothing() -> None:
 
 @pytest.mark.parametrize(("error", "is_narrow"), [(0.0045, True), (0.0041, True), (0.0035, False)])
 def test_result_close_to_its_limit_is_reported(error: float, *, is_narrow: bool) -> None:
-    """The report says if a result is close to its limit."""
     errors = {"mlp/a": 1.0, "mlp/b": error, "mlp/c": error}
     result = tuned(StandIn(errors), objective=objective((parse_tolerance("0.007"),)))
     assert [layer.path for layer in result.kept] == ["mlp/a"]
@@ -323,7 +321,6 @@ def test_a_model_that_does_not_run_in_16_bits_has_no_diagnosis() -> None:
 
 @pytest.mark.parametrize("number", [1, 4])
 def test_a_child_that_ends_ends_the_search(number: int) -> None:
-    """If the child ends, as after a crash, the search ends."""
     worker = StandIn(WEAK)
 
     def crash(trial: int) -> None:
@@ -350,7 +347,6 @@ def test_ctrl_c_keeps_the_best_set() -> None:
 
 
 def test_a_record_continues_a_search(place: Path) -> None:
-    """A record continues a search without running its trials again."""
     first = tuned(StandIn(WEAK), record=place / "trials.json", budget=Budget(trials=4))
     assert first.ending is Ending.TRIALS
     worker = StandIn(WEAK)

@@ -121,10 +121,7 @@ def test_one_other_number_is_more_than_rounding() -> None:
 def test_values_of_other_dtypes_are_compared_as_numbers_or_not_at_all(
     a: list[Any], b: list[Any], dtypes: tuple[str, str], verdict: ComparisonVerdict
 ) -> None:
-    """
-    Integers of any width are compared as numbers. Other combinations are not compared, with a
-    reason.
-    """
+    """Other combinations are not compared, with a reason."""
     comparison = compared(a, b, dtypes)
     assert comparison.verdict is verdict
     assert (comparison.reason is not None) == (verdict is ComparisonVerdict.NOT_COMPARED)

@@ -385,7 +385,6 @@ def test_shared_layer_that_one_file_lists_twice_is_one_layer() -> None:
 
 
 def test_missing_place_of_a_shared_layer_is_a_difference() -> None:
-    """The other file has a different layer at this place."""
     inner = sequential({**dense("common"), "shared_object_id": 7}, name="inner")
     once = shared({**dense("common"), "shared_object_id": 7}, inner)
     without = shared(dense("common"), sequential(dense("other", units=9), name="inner"))

@@ -92,7 +92,6 @@ def test_rank_after_a_custom_layer_is_unknown() -> None:
 
 
 def test_first_layer_of_a_sequential_may_contain_the_input_shape() -> None:
-    """The Sequential then has no input layer."""
     a, b = (
         comparing.compared_model(
             Document(
@@ -126,7 +125,6 @@ def test_a_long_way_is_followed() -> None:
 
 @pytest.mark.parametrize("nested", [functional, sequential])
 def test_nested_model_has_the_rank_of_its_last_layer(nested: Any) -> None:
-    """The layers are followed from the input of the nested model."""
     model = nested(inputs(8, 8, 3), layer("Conv2D", "conv", filters=3))
     assert not differs((inputs(8, 8, 3), model), 3, -1)
     flat = nested(inputs(8, 8, 3), layer("Flatten", "flat"))

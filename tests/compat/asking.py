@@ -69,12 +69,14 @@ class Answers:
     loaded: Mapping[Job, Loaded]
 
 
-def run_module(python: Path, name: str, *arguments: object, seconds: int = SECONDS) -> str:
-    """Run a module of this package with the library's interpreter; return what it prints."""
+def run_script(
+    python: Path | str, *arguments: object, seconds: int = SECONDS, **environment: str
+) -> str:
+    """Run a Python program in the root with the library's interpreter; return what it prints."""
     done = subprocess.run(
-        [str(python), "-m", f"tests.compat.{name}", *map(str, arguments)],
+        [str(python), *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
+        env={**os.environ, **ENVIRONMENT, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -82,6 +84,11 @@ def run_module(python: Path, name: str, *arguments: object, seconds: int = SECON
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def run_module(python: Path, name: str, *arguments: object, seconds: int = SECONDS) -> str:
+    """Run a module of this package with the library's interpreter; return what it prints."""
+    return run_script(python, "-m", f"tests.compat.{name}", *arguments, seconds=seconds)
 
 
 def ask(python: Path, release: str, jobs: Sequence[Job]) -> Answers:

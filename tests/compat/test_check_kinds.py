@@ -151,7 +151,6 @@ def test_stateful_layer_is_measured_once(checked: Checked, file: str) -> None:
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
 def test_inputs_and_outputs_are_named_in_model_order(checked: Checked, file: str) -> None:
-    """The model has two inputs and two outputs."""
     run = the_run(checked(file.format("several")))
     assert [input_value.name for input_value in run.inputs.inputs] == ["image", "numbers"]
     assert [output.name for output in run.outputs] == ["classes", "amount"]
@@ -159,9 +158,6 @@ def test_inputs_and_outputs_are_named_in_model_order(checked: Checked, file: str
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
 def test_lambda_needs_trust(checked: Checked, file: str) -> None:
-    """
-    Without trust, nothing of the file runs. With trust, the Lambda is checked like other layers.
-    """
     with pytest.raises(ModelFileError, match="--trust") as refused:
         checked(file.format("lambda"))
     assert refused.value.code == "runs-code"

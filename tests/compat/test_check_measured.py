@@ -173,10 +173,7 @@ def test_faulty_layer_is_reported_with_its_path(
 def test_errors_equal_those_of_direct_calls_of_the_library(
     checked: Checked, truth: dict[str, Any], library: str, case: Measured
 ) -> None:
-    """
-    Isolated errors, infinite values, the worst pair and the outputs equal those of NumPy on calls
-    of the library.
-    """
+    """Isolated errors, infinite values, the worst pair and the outputs."""
     (output,) = measured(checked(library, case.name)).outputs
     alone, end = truth[library][case.name]["isolated"], truth[library][case.name]["outputs"]
     assert output.isolated is not None

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +14,7 @@ import pytest
 
 from policytool.formats.checkpoint.bundle import Bundle, keys_of, open_bundle
 from policytool.support.text import protobuf_messages
-from tests.compat.asking import ENVIRONMENT
+from tests.compat.asking import run_script
 from tests.formats.checkpoint.bundle.test_reading import RECORDED, SAVED_MODELS, WRITTEN, summary
 
 pytestmark = pytest.mark.compat
@@ -34,13 +32,7 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
         json.dumps([*(str(WRITTEN / name) for name in RECORDED), *map(str, SAVED_MODELS)]),
         encoding="utf-8",
     )
-    subprocess.run(
-        [compat_python, READER, paths, results],
-        check=True,
-        capture_output=True,
-        env={**os.environ, **ENVIRONMENT},
-        timeout=900,
-    )
+    run_script(compat_python, READER, paths, results)
     result: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
     return result
 

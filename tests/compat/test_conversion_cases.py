@@ -98,7 +98,6 @@ def libraries(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_converted_model_predicts_the_same_or_is_rejected(
     libraries: Dialogue, tmp_path: Path, name: str, library: str
 ) -> None:
-    """The test converts from each format of the library to each format of the other."""
     target, reader = TARGETS[library]
     for source in libraries.saved[name][library]:
         for container in ("keras",) if (library, name) in IN_ARCHIVES else FORMATS:

@@ -10,8 +10,6 @@ every fixture for both libraries. The table at the end of the run says what came
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +18,7 @@ import pytest
 import policytool
 from policytool.commands.migrate import Status
 from policytool.support.errors import ModelFileError
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_script
 from tests.compat.cases import LIBRARIES, RELEASES
 from tests.helpers.paths import FIXTURES
 
@@ -164,15 +162,6 @@ def _loaded(python: Path, library: str, paths: list[str], scratch: Path) -> list
     """Return what a library says of the models in files."""
     listed, results = scratch / "paths.json", scratch / "results.json"
     listed.write_text(json.dumps(paths), encoding="utf-8")
-    command = [str(python), str(CONFIGS), library, str(listed), str(results)]
-    done = subprocess.run(
-        command,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_script(python, CONFIGS, library, listed, results)
     result: list[dict[str, Any]] = json.loads(results.read_text(encoding="utf-8"))
     return result

@@ -6,14 +6,12 @@ class.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_script
 
 pytestmark = pytest.mark.compat
 
@@ -39,14 +37,5 @@ DEPTHS: Final = {
 
 def test_depths(compat_python: Path) -> None:
     """Products, convolutions and sums by the terms of one element; what only rounds has none."""
-    command = [compat_python, CHILD]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == DEPTHS
+    printed = run_script(compat_python, CHILD)
+    assert json.loads(printed.splitlines()[-1]) == DEPTHS

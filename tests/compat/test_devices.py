@@ -6,8 +6,6 @@ the registry's word is held against what runs.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +17,7 @@ from policytool.numerics.check_results import checks
 from policytool.releases.dtype_support import missing
 from policytool.support.errors import PolicytoolError
 from policytool.support.text import codec
-from tests.compat.asking import ENVIRONMENT
+from tests.compat.asking import run_script
 from tests.model.test_truth import CASES
 
 if TYPE_CHECKING:
@@ -44,15 +42,8 @@ def tried(
     @cache
     def run(task: str, arguments: str) -> Any:
         result = scratch / f"{task}-{abs(hash(arguments))}.json"
-        done = subprocess.run(
-            [compat_python, CHILD, task, arguments, result],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-            env={**os.environ, **ENVIRONMENT, "KERAS_HOME": str(scratch)},
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        command = (compat_python, CHILD, task, arguments, result)
+        run_script(*command, seconds=SECONDS, KERAS_HOME=str(scratch))
         return json.loads(result.read_text(encoding="utf-8"))
 
     return lambda task, arguments: run(task, json.dumps(arguments))

@@ -494,6 +494,5 @@ def test_another_seed_gives_other_values(asked: Callable[[str], Answers], family
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sparse_inputs_are_mostly_zero(asked: Callable[[str], Answers], family: str) -> None:
-    """Sparse inputs are saved as dense arrays."""
     fed = asked(family).saved("sparse", "drawn")["values"]
     assert 0 < np.count_nonzero(fed) < fed.size / 2

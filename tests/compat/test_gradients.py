@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +24,7 @@ from policytool.numerics import check_sides as recorded
 from policytool.numerics.check_results import gradients
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_script
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -210,15 +208,7 @@ def ask(python: Path, family: str, jobs: list[Job], scratch: Path) -> list[Any]:
     """Return what a library makes of jobs."""
     listed, results = scratch / "jobs.json", scratch / "results.json"
     listed.write_text(json.dumps(jobs), encoding="utf-8")
-    done = subprocess.run(
-        [python, CHILD, family, listed, results],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_script(python, CHILD, family, listed, results)
     result: list[Any] = json.loads(results.read_text(encoding="utf-8"))
     return result
 
@@ -449,7 +439,6 @@ def test_missing_gradient_is_an_error_with_the_op(answers: dict[str, Any]) -> No
 
 
 def test_infinite_loss_stops_the_search_for_a_scale(answers: dict[str, Any]) -> None:
-    """The forward pass overflows, so no scale is searched."""
     result = measured(answers, "huge")
     decision = loss_scales.loss_scale_decision(result)
     assert decision.need is ScaleNeed.NOT_FINITE

@@ -6,8 +6,6 @@ them.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +17,7 @@ from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.releases import graph_ops
 from policytool.support.text import codec
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import SECONDS, run_script
 from tests.helpers.paths import FIXTURES
 
 pytestmark = pytest.mark.compat
@@ -60,15 +58,8 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> An
     """Return what one child measured of all cases."""
     scratch = tmp_path_factory.mktemp("rewrites")
     results = scratch / "results.json"
-    done = subprocess.run(
-        [compat_python, CHILD, scratch, results, TF1, EXPORTED, MIXED, LOOPS, UNTRACED],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-        env={**os.environ, **ENVIRONMENT, **MEDDLING},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    cases = (TF1, EXPORTED, MIXED, LOOPS, UNTRACED)
+    run_script(compat_python, CHILD, scratch, results, *cases, seconds=SECONDS, **MEDDLING)
     result: Answers = json.loads(results.read_text(encoding="utf-8"))
     return result
 
@@ -194,7 +185,6 @@ def test_twins_run_once(answers: Answers) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("case", RUNNING, ids=lambda case: Path(case).name)
 def test_kept_ops_compute_in_float32(answers: Answers, case: str, policy: str) -> None:
-    """The kept and the changed ops are at most all ops."""
     result = signature(answers, case, policy)
     rewrite = codec.read(checks.GraphRewrite, result["rewrite"])
     assert rewrite.dtype == policy.removeprefix("mixed_")

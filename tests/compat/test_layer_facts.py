@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +10,7 @@ import pytest
 
 from policytool.releases.layer_classes import Category, layer_facts, public_class_name
 from policytool.releases.releases import KERAS2, KERAS3
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_script
 
 pytestmark = pytest.mark.compat
 
@@ -25,16 +23,8 @@ ONLY_INPUT: Final = 1
 
 def answers(python: Path, library: str) -> dict[str, dict[str, Any]]:
     """Return what the layers of a library say, by their classes."""
-    done = subprocess.run(
-        [python, CHILD, library],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    result: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    printed = run_script(python, CHILD, library)
+    result: dict[str, dict[str, Any]] = json.loads(printed.splitlines()[-1])
     return {public_class_name(name): answer for name, answer in result.items()}
 
 

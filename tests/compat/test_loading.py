@@ -101,7 +101,6 @@ def test_known_verdicts_agree_with_the_loads(answers: Callable[[str], Answers]) 
 )
 @pytest.mark.parametrize("loader", [loader for loader in LOADERS if loader not in LIBRARIES])
 def test_recorded_results_agree_with_the_release(loader: str) -> None:
-    """A second run of the release gives the recorded results."""
     command = [
         sys.executable,
         str(FIXTURES / "loads.py"),

@@ -80,7 +80,6 @@ def test_verdict_agrees_with_the_library(
 def test_declared_dtypes_equal_those_of_loaded_layers(
     answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
 ) -> None:
-    """The compute and variable dtypes of a loaded layer are those in the report."""
     differences = []
     for case in (case for case in SAMPLE if case.release == release):
         loaded = answers(library).loaded[job(case)]

@@ -5,8 +5,6 @@ The newest Keras loads functional models of all its operations, which it wrote, 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +12,7 @@ import pytest
 
 import policytool
 from policytool.releases.releases import KERAS3, newest
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_script
 from tests.compat.conftest import COMPAT
 
 PROGRAM: Final = Path(__file__).with_name("operation_calls.py")
@@ -27,15 +25,7 @@ pytestmark = pytest.mark.compat
 def test_verdicts_on_operations_agree_with_the_release_that_wrote_the_model(tmp_path: Path) -> None:
     """Only a model that calls a function has an unknown verdict, and no verdict is wrong."""
     assert COMPAT is not None
-    done = subprocess.run(
-        [COMPAT, str(PROGRAM), str(tmp_path)],
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_script(COMPAT, PROGRAM, tmp_path)
     loads = json.loads((tmp_path / "loads.json").read_text(encoding="utf-8"))
     assert len(loads) > WRITTEN
     unknown, wrong = [], []

@@ -6,8 +6,6 @@ converted and compared.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +17,7 @@ from policytool.migration.convert import conversion_plan, decoding, encoding
 from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_script
 from tests.compat.conftest import COMPAT
 from tests.helpers.sampling import EVERY_CASE, sampled
 
@@ -72,16 +70,7 @@ pytestmark = pytest.mark.compat
 
 def _run(word: str, folder: Path) -> None:
     assert COMPAT is not None
-    command = [COMPAT, str(PROGRAM), word, str(folder)]
-    done = subprocess.run(
-        command,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_script(COMPAT, PROGRAM, word, folder)
 
 
 def _converted(path: Path) -> str | None:

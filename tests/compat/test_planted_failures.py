@@ -28,7 +28,7 @@ from policytool.reports.checks import Checks
 from policytool.reports.checks.fields import REPORT
 from policytool.reports.layout import View
 from policytool.reports.reporter import json_reporter
-from tests.compat.asking import ENVIRONMENT
+from tests.compat.asking import run_script
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import HARMLESS, LIBRARIES, WEAK
 from tests.helpers.sampling import LIBRARY_SHARE, sampled
@@ -108,15 +108,7 @@ def find(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Find:
         directory = tmp_path_factory.mktemp(f"{library}-{seed}").resolve()
         script = ROOT / "tests/helpers/planted_failures.py"
         command = [str(compat_python), str(script), str(directory), "--library", library]
-        done = subprocess.run(
-            [*command, "--seed", str(seed)],
-            env={**os.environ, **ENVIRONMENT},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        run_script(*command, "--seed", seed, seconds=SECONDS)
         listed = json.loads((directory / "cases.json").read_text(encoding="utf-8"))
         return {case["name"]: Planted(directory=directory, case=case) for case in listed}
 
@@ -319,6 +311,5 @@ def test_attention_mask_makes_a_layer_verdict_not_finite(
 def test_planted_paths_are_among_the_paths_that_check_reports(
     find: Find, checked: Checked, library: str, name: str, seed: int
 ) -> None:
-    """An origin can therefore name each planted path."""
     calls = {call["path"] for call in checked(library, name, seed).run["calls"]}
     assert set(find(library, name, seed).places) <= calls

@@ -253,7 +253,6 @@ def test_model_that_needs_the_precision_of_float16_is_reported(
 def test_safe_candidate_has_a_command_with_the_options_of_the_check(
     residual: Path, tools: TensorFlowTools
 ) -> None:
-    """The command contains the policy and the other options of the check."""
     result = checked(tools, residual / "one.keras", to="mixed_bfloat16", include_exceptions=True)
     assert result.answer is Answer.SAFE
     assert result.migration == Options(to="mixed_bfloat16", include_exceptions=True)

@@ -258,7 +258,6 @@ def _global(one: Retraced) -> str | None:
 def test_missing_custom_classes_are_errors_with_their_names(
     compat_python: Path, tmp_path: Path
 ) -> None:
-    """The error names the layer, the class and the option."""
     actual = list(discovery.inputs([str(FIXTURES / "tf2.3/subclassed")]))
     with Worker(Interpreter(python=str(compat_python))) as worker:
         (result,) = migrate_all(

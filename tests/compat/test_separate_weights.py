@@ -53,10 +53,7 @@ FACTOR: Final = 32
 def test_joined_models_predict_the_recorded_outputs(
     compat_python: Path, tmp_path: Path, library: str
 ) -> None:
-    """
-    Models of separate files predict the recorded outputs, or are blocked for the same reason as
-    whole files.
-    """
+    """Or are blocked for the same reason as whole files."""
     joined: list[tuple[Case, Job]] = []
     for number, case in enumerate(MODELS):
         output = tmp_path / f"{number}{'.keras' if library == KERAS else '.h5'}"

@@ -1,4 +1,4 @@
-"""The metric of the task, and comparisons with earlier checks, on models of both libraries."""
+"""The metric of the task, on models of both libraries."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options, Outputs
-from policytool.numerics.check_results.verdicts import Change
-from policytool.numerics.verdicts.regressions import earlier_check
 from policytool.numerics.verdicts.task_metric import metric_options
-from policytool.reports import View
-from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.support.errors import UsageError, WorkerError
 from tests.compat.asking import run_module
 from tests.compat.labelled_models import METRICS, ROWS, SUFFIXES
@@ -103,12 +99,6 @@ def metric_of(found: Check) -> TaskMetric:
     (run,) = found.runs
     assert run.verdict.metric is not None
     return run.verdict.metric
-
-
-def as_earlier(found: Check) -> Any:
-    """Return a check as a later one reads its report."""
-    reporter = next(reporter for reporter in CHECK_REPORTERS if reporter.name == "json")
-    return earlier_check("before.json", reporter.render(Checks(check=found), View()).encode())
 
 
 @LIBRARIES
@@ -248,54 +238,3 @@ def test_graphs_have_no_metric(labelled: Path, tools: TensorFlowTools) -> None:
     )
     with pytest.raises(UsageError, match="runs as a graph, for which --metric is not available"):
         checks.check(result, None, check_options, tools)
-
-
-@LIBRARIES
-def test_repeated_check_has_no_regression(checked: Checked, library: str) -> None:
-    """The same model in the other library has no regression either."""
-    labels = f"{library}-classes.npy"
-    before = checked("classes", library, labels, "accuracy")
-    now = checked("classes", library, labels, "accuracy", earlier=as_earlier(before))
-    assert now.holds
-    assert now.comparison is not None
-    assert (now.comparison.differences, now.comparison.notes) == ((), ())
-    other = next(item for item in SUFFIXES if item != library)
-    assert checked("classes", other, earlier=as_earlier(before)).holds
-
-
-@LIBRARIES
-def test_a_checkpoint_that_overflows_is_a_regression(checked: Checked, library: str) -> None:
-    """
-    The layer, the output and the metric of the checkpoint are regressions; in the other direction
-    nothing is.
-    """
-    labels = f"{library}-classes.npy"
-    before = checked("classes", library, labels, "accuracy", isolated=True)
-    now = checked("scaled", library, labels, "accuracy", earlier=as_earlier(before))
-    assert now.comparison is not None
-    actual = {item.path: item.change for item in now.comparison.regressions}
-    assert actual["net/hidden"] is Change.EXCEEDS
-    assert actual["classes"] is Change.EXCEEDS
-    assert not now.holds
-    back = checked("classes", library, labels, "accuracy", earlier=as_earlier(now))
-    assert back.holds
-    assert back.comparison is not None
-    assert Change.WITHIN in {difference.change for difference in back.comparison.differences}
-
-
-@LIBRARIES
-def test_layers_to_keep_also_remove_the_regression(checked: Checked, library: str) -> None:
-    """The trials compare, too: the printed command passes."""
-    before = as_earlier(checked("classes", library))
-    result = checked("scaled", library, earlier=before)
-    assert result.advice is not None
-    assert result.advice.layers
-    kept = Options(
-        to=POLICY,
-        assignments=tuple(
-            Assignment(pattern=layer, policy="float32") for layer in result.advice.layers
-        ),
-    )
-    now = checked("scaled", library, earlier=before, candidate=kept)
-    assert now.holds
-    assert replace(now, comparison=None).holds

@@ -83,7 +83,6 @@ def test_predictions_are_equal(converted: Callable[[str], Path], library: str, n
 def test_keras_predicts_as_tensorflow_js(
     converted: Callable[[str], Path], compat_python: Path, library: str
 ) -> None:
-    """Layers models that are converted to Keras files predict as in TensorFlow.js."""
     folder = converted("keras")
     target, suffix = ("keras3", "keras") if library == "keras" else ("tf_keras", "h5")
     for place in sorted(folder.iterdir()):

@@ -6,8 +6,6 @@ by op.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.model import reading
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_script
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -42,15 +40,7 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     scratch = tmp_path_factory.mktemp("graphs")
     jobs, results = scratch / "jobs.json", scratch / "results.json"
     jobs.write_text(json.dumps([str(path) for path in SAVED_MODELS]), encoding="utf-8")
-    done = subprocess.run(
-        [compat_python, CHILD, jobs, results],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_script(compat_python, CHILD, jobs, results)
     result: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
     return result
 
@@ -83,7 +73,6 @@ def test_every_op_has_the_dtypes_of_tensorflow(path: Path, answers: dict[str, An
 def test_layers_have_the_dtypes_of_the_ops_in_their_scope(
     path: Path, answers: dict[str, Answer]
 ) -> None:
-    """The test covers every layer whose name is a scope."""
     rows: list[Any] = [row for signature in answers[str(path)].values() for row in signature]
     scopes = {scope for scope, *_ in rows}
     for layer in models()[path].layers:

@@ -129,10 +129,7 @@ def test_an_older_release_continues_training(trained: Dialogue, tmp_path: Path, 
 def test_training_continues_from_files_of_old_releases(
     trained: Dialogue, tmp_path: Path, name: str, target: str
 ) -> None:
-    """
-    The old release continued with the model in memory, because Keras 3 does not restore slot
-    variables from HDF5.
-    """
+    """Keras 3 does not restore slot variables from HDF5."""
     source, output = tmp_path / "old.h5", tmp_path / "new.keras"
     with zipfile.ZipFile(RECORD) as archive:
         source.write_bytes(archive.read(f"{name}.h5"))

@@ -32,7 +32,7 @@ from policytool.migration.planning.options import Options
 from policytool.numerics.tuning.candidate_layers import candidates
 from policytool.numerics.tuning.results import objective
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
-from tests.compat.asking import ENVIRONMENT
+from tests.compat.asking import run_script
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import LIBRARIES
 from tests.helpers.sampling import sampled
@@ -90,16 +90,7 @@ class Tuned:
 def generated(python: Path, directory: Path, library: str, *arguments: str) -> Path:
     """Write models of a library; return the directory."""
     command = [str(python), "-m", "tests.helpers.planted_tunes", str(directory), *arguments]
-    done = subprocess.run(
-        [*command, "--library", library],
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_script(*command, "--library", library, seconds=SECONDS)
     return directory
 
 
@@ -202,7 +193,6 @@ def test_each_removal_of_a_kept_layer_fails(tuned: Tune, library: str, seed: int
 def test_check_fails_without_a_kept_layer(
     tools: TensorFlowTools, tuned: Tune, library: str, seed: int
 ) -> None:
-    """`check` with the options of the tuned model passes, and fails without one of its layers."""
     result = tuned(library, seed)
     model = result.directory / result.truth["model"]
     outcome = Options(to=result.truth["to"], retrace=model.is_dir())
@@ -311,7 +301,6 @@ def subsets(
 def test_set_of_a_random_model_passes_and_no_layer_can_be_removed(
     subsets: tuple[Subsets, ...],
 ) -> None:
-    """The set passes on both halves of the inputs, and no set with one layer less passes."""
     for subset in subsets:
         assert passes(subset.table[subset.kept]), subset.name
         assert subset.tuning.passed, subset.name

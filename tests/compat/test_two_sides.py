@@ -182,7 +182,6 @@ def test_other_weights_are_a_miss(sides: TensorFlowTools) -> None:
 def test_result_that_its_library_fails_to_load_gives_a_one_line_error(
     sides: TensorFlowTools, tmp_path: Path
 ) -> None:
-    """The error names which of the two files failed."""
     damaged = tmp_path / "result.keras"
     shutil.copy(FIXTURES / "keras3.15/string_lookup.keras", damaged)
     with pytest.raises(WorkerError, match=r"tf_keras 2\.21\.0 cannot load the result: "):

@@ -5,8 +5,6 @@ they computed.
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +13,7 @@ import pytest
 
 import policytool
 from policytool.commands.migrate import Status
-from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.asking import run_script
 
 pytestmark = pytest.mark.compat
 
@@ -36,16 +34,7 @@ def test_unexported_classes_compute_the_same_in_the_other_library(
     """The test covers each container whose file shows that the classes belong to Keras."""
 
     def asked(*arguments: str) -> None:
-        command = [str(compat_python), str(SCRIPT), *arguments]
-        done = subprocess.run(
-            command,
-            env={**os.environ, **ENVIRONMENT},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
+        run_script(compat_python, SCRIPT, *arguments)
 
     asked("make", library, str(tmp_path))
     result = tmp_path / f"result{'.keras' if other == 'keras' else '.h5'}"

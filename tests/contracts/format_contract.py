@@ -85,7 +85,6 @@ class FormatContract:
                 assert tensor.dtype != "unknown"
 
     def test_address_of_a_declared_dtype_leads_to_its_value(self) -> None:
-        """Each declared layer's address leads to a value in a part of the document."""
         for path in self.samples:
             document = self.document(path)
             for layer in reading.model_of(document).layers:

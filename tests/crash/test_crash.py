@@ -93,7 +93,6 @@ def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Sub
 def test_crash_without_links_and_unnamed_files_loses_nothing(
     subject: Callable[..., Subject],
 ) -> None:
-    """The file system in this test has no hard links and no files without names."""
     subject_model = subject("json: in place", WAYS[3])
     subject_model.check(faults.at_writing_calls(subject_model.own, subject_model.every, ("KILL",)))
     assert subject_model.outcome.wrong == []
@@ -206,7 +205,6 @@ def test_remaining_files_are_classified(found: dict[str, bytes], expected: State
 def test_untrue_messages_and_exit_codes_are_detected(
     said: str, code: int, state: State, count: int
 ) -> None:
-    """An exit code or a message that contradicts the remaining files is wrong."""
     assert (
         len(list(judging.wrong(said, code, state, expected=0, killed=False, separate=False)))
         == count

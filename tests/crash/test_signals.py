@@ -101,10 +101,7 @@ def test_a_signal_ends_a_run_in_a_slow_step(
 def test_each_signal_ends_each_command_in_a_slow_step(
     name: str, step: str, disturbed: Any, site: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """
-    Signals end each command with every set of ignored signals; a sample of all combinations is
-    tried.
-    """
+    """A sample of all combinations is tried."""
     disturb(name, disturbed, site(SLOW_STEPS[step]), tmp_path)
 
 
@@ -135,7 +132,6 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
 @SLOW
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_runs_end_in_time_and_leave_nothing(command: Any, tmp_path: Path) -> None:
-    """Runs that are interrupted at random moments end in time."""
     python = os.environ.get("POLICYTOOL_COMPAT")
     if command.with_tensorflow and python is None:
         pytest.skip("POLICYTOOL_COMPAT names no interpreter with TensorFlow")

@@ -88,7 +88,6 @@ def findings(path: Path) -> list[str]:
 @pytest.mark.parametrize("what", TWO)
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_a_file_that_is_two_models_is_an_error(what: str, suffix: str, tmp_path: Path) -> None:
-    """A file that is two models is an error for each name, and no command writes or runs it."""
     path = tmp_path / f"model{suffix}"
     path.write_bytes(TWO[what]())
     document = format_detection.document(path, "m")
@@ -138,9 +137,7 @@ def test_audit_names_two_models(tmp_path: Path) -> None:
     "other", [("saved_model.pbtxt",), ("saved_model.cpb",), ("config.json", "metadata.json")]
 )
 def test_a_directory_of_two_models_is_an_error(tmp_path: Path, other: tuple[str, ...]) -> None:
-    """
-    A directory with two models is an error, because each release decides which of them it loads.
-    """
+    """Each release decides which of them it loads."""
     path = tmp_path / "saved"
     shutil.copytree(SAVED, path)
     for name in other:
@@ -199,13 +196,10 @@ def examine(count: int, seed: int, path: Path) -> int:
 
 
 def test_healthy_archives_are_one_model(tmp_path: Path) -> None:
-    """
-    Valid archives are one model, also if they contain HDF5 at an offset where its library looks.
-    """
+    """Also if they contain HDF5 at an offset where its library looks."""
     assert examine(60, 1, tmp_path / "model.keras") > 20
 
 
 @SLOW
 def test_ten_thousand_healthy_archives_are_one_model(tmp_path: Path) -> None:
-    """Ten thousand valid archives with configs of each length are one model each."""
     assert examine(10_000, 2, tmp_path / "model.keras") > 3_000

@@ -44,10 +44,7 @@ def _rounded(value: float, dtype: str) -> float:
     st.sampled_from(list(DTYPES)),
 )
 def test_every_cast_rounds_once_to_even(values: list[float], before: str, after: str) -> None:
-    """
-    Each cast returns the nearest value by exact arithmetic, including signs of zeros and
-    infinities.
-    """
+    """By exact arithmetic, including signs of zeros and infinities."""
     source = np.array([_rounded(value, before) for value in values]).astype(DTYPES[before])
     result, counts = cast(source, before, after)
     assert result.dtype == DTYPES[after]
@@ -57,10 +54,7 @@ def test_every_cast_rounds_once_to_even(values: list[float], before: str, after:
 
 
 def test_float64_to_bfloat16_is_not_rounded_twice() -> None:
-    """
-    A cast from float64 to bfloat16 is rounded once; rounding to float32 first would lose the
-    decisive bit.
-    """
+    """Rounding to float32 first would lose the decisive bit."""
     value = 1 + 2.0**-8 + 2.0**-40
     result, _ = cast(np.array([value, -value]), "float64", "bfloat16")
     assert result.astype(np.float64).tolist() == [1.0078125, -1.0078125]
@@ -71,10 +65,7 @@ def test_float64_to_bfloat16_is_not_rounded_twice() -> None:
 def test_cast_to_bfloat16_equals_that_of_ml_dtypes(
     bits: np.ndarray[Any, np.dtype[np.uint32]],
 ) -> None:
-    """
-    Each bit pattern of float32 becomes the same bfloat16 bits as with ml_dtypes, except for
-    payloads of NaN, and the shape is unchanged.
-    """
+    """Except for payloads of NaN."""
     source = bits.view(np.float32)
     result, _ = cast(source, "float32", "bfloat16")
     with np.errstate(all="ignore"):
@@ -87,10 +78,7 @@ def test_cast_to_bfloat16_equals_that_of_ml_dtypes(
 
 @given(npst.arrays(np.uint16, 8))
 def test_widening_is_exact(bits: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
-    """
-    A 16-bit float that is cast to a wider dtype and back is unchanged, including payloads of quiet
-    NaNs.
-    """
+    """Including payloads of quiet NaNs."""
     for narrow in ("float16", "bfloat16"):
         source = bits.view(DTYPES[narrow])
         for wide in ("float32", "float64"):
@@ -152,15 +140,11 @@ def test_nan_payloads_are_carried() -> None:
 def test_cast_counts_overflows_and_subnormal_values(
     values: list[float], before: str, after: str, through: str | None, counts: Counts
 ) -> None:
-    """
-    A cast counts overflows, subnormal values and values flushed to zero, but not values that were
-    not finite before.
-    """
+    """Values that were not finite before do not count."""
     assert cast(np.array(values).astype(DTYPES[before]), before, after, through)[1] == counts
 
 
 def test_counts_add_up() -> None:
-    """The counts of several blocks are added."""
     assert Counts(values=1, overflow=2, subnormal=3, flushed=4) + Counts(
         values=10, overflow=20, subnormal=30, flushed=40
     ) == Counts(values=11, overflow=22, subnormal=33, flushed=44)
@@ -192,6 +176,5 @@ def test_shapes_stay(shape: tuple[int, ...]) -> None:
     after=st.sampled_from(list(DTYPES)),
 )
 def test_converting_is_casting_without_counts(values: list[float], before: str, after: str) -> None:
-    """A conversion without counts gives the same bits as a cast with counts."""
     source = convert(np.array(values), "float64", before)
     assert convert(source, before, after).tobytes() == cast(source, before, after)[0].tobytes()

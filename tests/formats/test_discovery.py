@@ -58,10 +58,7 @@ def found(arguments: Iterable[str | Path], stdin: bytes = b"") -> list[str]:
 
 
 def test_directory_selects_the_models_below() -> None:
-    """
-    A directory selects each model below it once, directories of models as one; other files are
-    skipped and counted.
-    """
+    """Other files are skipped and counted."""
     ended = run("inspect", "--format", "json", "models")
     assert ended.code == 0
     assert sorted(model["path"] for model in ended.json["models"]) == sorted(ALL)
@@ -92,10 +89,7 @@ def test_working_directory_that_is_a_model_is_that_model(
 def test_path_above_the_working_directory_is_absolute(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A path below the working directory is reported relative to it, and any other path as absolute,
-    regardless of its form on the command line.
-    """
+    """Regardless of its form on the command line."""
     monkeypatch.chdir(tree / "models" / "saved")
     assert found(["../b.h5"]) == [(tree / "models" / "b.h5").as_posix()]
     monkeypatch.chdir(tree)
@@ -117,7 +111,6 @@ def test_path_above_the_working_directory_is_absolute(
     ],
 )
 def test_part_of_a_savedmodel_selects_the_savedmodel(part: str) -> None:
-    """Each part of a SavedModel selects the whole SavedModel."""
     assert found([f"models/saved{part}"]) == ["models/saved"]
 
 
@@ -136,10 +129,7 @@ def test_config_without_metadata_is_an_architecture(tree: Path) -> None:
 
 
 def test_the_same_model_named_twice_is_reported_once(tree: Path) -> None:
-    """
-    A model that several paths select is reported once, at its first place: repeated paths, parts of
-    a directory, links, and directories.
-    """
+    """Repeated paths, parts of a directory, links, and directories."""
     (tree / "link.h5").symlink_to(tree / "models" / "b.h5")
     parts = [
         f"models/saved/{name}"
@@ -161,7 +151,6 @@ def test_link_in_a_circle_ends(tree: Path) -> None:
 
 @pytest.mark.parametrize("hidden", [".cache", ".git", "old.bak"])
 def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree: Path) -> None:
-    """Hidden directories and backups are skipped in a search and read if the user names them."""
     shutil.copytree(tree / "models" / "saved", tree / "models" / hidden)
     (tree / "models" / ".hidden.h5").write_bytes((tree / "models" / "b.h5").read_bytes())
     (tree / "models" / "b.h5.bak").write_bytes((tree / "models" / "b.h5").read_bytes())
@@ -187,9 +176,7 @@ def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree
     ],
 )
 def test_globs_find_models(pattern: str, expected: list[str]) -> None:
-    """
-    A quoted glob selects its sorted matches, and for a matching directory the models below it.
-    """
+    """A glob is quoted; a matching directory selects the models below it."""
     assert sorted(found([pattern])) == sorted(expected)
 
 
@@ -199,7 +186,6 @@ def test_absolute_globs_find_models(tree: Path) -> None:
 
 
 def test_existing_file_with_glob_characters_is_read_as_this_file(tree: Path) -> None:
-    """An existing file whose name contains glob characters is read as this file."""
     h5_model(tree / "model[1].h5", sequential())
     h5_model(tree / "model1.h5", sequential())
     assert found(["model[1].h5"]) == ["model[1].h5"]
@@ -211,9 +197,6 @@ def failed(ended: Ended) -> dict[str, str]:
 
 
 def test_only_files_that_the_user_names_must_be_models() -> None:
-    """
-    A file that is not a model is a failure if the user names it, and is skipped in a directory.
-    """
     named = run("inspect", "--format", "json", "models/notes.txt")
     assert (named.code, failed(named)) == (3, {"models/notes.txt": "foreign"})
     globbed = run("inspect", "--format", "json", "models/*.txt")
@@ -252,7 +235,6 @@ def test_found_file_that_was_meant_to_be_a_model_is_a_failure(
 def test_found_directory_with_a_placeholder_for_a_file_is_a_failure(
     data: bytes, name: str, tree: Path
 ) -> None:
-    """A SavedModel with a placeholder instead of a downloaded file is a failure."""
     model = tree / "models/not_downloaded"
     model.mkdir()
     (model / name).write_bytes(data)
@@ -272,7 +254,6 @@ def test_found_models_with_damaged_json_are_failures(tree: Path) -> None:
 
 
 def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:
-    """A truncated model in a directory is reported as a failure, together with the other models."""
     (tree / "models" / "broken.h5").write_bytes((tree / "models" / "b.h5").read_bytes()[:1000])
     ended = run("inspect", "--format", "json", "models")
     assert (ended.code, failed(ended)) == (3, {"models/broken.h5": "truncated"})
@@ -388,7 +369,6 @@ def test_inputs_are_lazy_values() -> None:
     "url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"]
 )
 def test_url_has_a_separate_error_message(url: str) -> None:
-    """A URL is an error with its own message, and not a missing local file."""
     ended = run("check", url, "--to", "float16")
     assert ended.code == 2
     assert "is a URL" in ended.err

@@ -25,7 +25,6 @@ from tests.helpers.paths import ROOT
     ],
 )
 def test_defects_are_those_of_the_release(version: str, has: set[str], lacks: set[str]) -> None:
-    """The known defects of a library version are those that only a later version fixes."""
     actual = set(_hdf5_defects.published_defects(version))
     assert has <= actual
     assert not lacks & actual
@@ -63,9 +62,7 @@ def test_message_names_the_lowest_required_h5py_version() -> None:
 def test_defects_are_reported_with_verbose_or_for_an_old_library(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The message is printed with -v or for an old library, but not with -q or for a current library.
-    """
+    """Not with -q or for a current library."""
     monkeypatch.setattr(_hdf5, "library", lambda: "2.0.0")
     assert "HDF5" not in run(command, MIXED_H5).err
     assert (

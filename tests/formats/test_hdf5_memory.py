@@ -130,10 +130,6 @@ def _model(path: Path, fill: Callable[[h5py.File], object]) -> Path:
 @SLOW
 @pytest.mark.parametrize("name", CASES)
 def test_small_malicious_files_need_little_memory_and_time(name: str, tmp_path: Path) -> None:
-    """
-    Reading, converting, casting and comparing the values of a small malicious file needs little
-    memory and time.
-    """
     path = _model(tmp_path / "a.h5", CASES[name])
     out = str(tmp_path / "out.h5")
     for command in (
@@ -159,7 +155,6 @@ def test_chunks_that_are_not_stored_are_a_finding(tmp_path: Path) -> None:
 
 
 def test_values_in_small_stored_chunks_are_read(tmp_path: Path) -> None:
-    """Values in small chunks are read if all chunks are stored, even with one value per chunk."""
     values = np.arange(40 * 50, dtype="float32").reshape(40, 50)
     files = [
         _model(

@@ -179,10 +179,7 @@ def _stored(source: Path) -> str:
 
 
 def test_each_format_is_read_as_a_local_one(registry: Registry) -> None:
-    """
-    A registered model of each format has the report of the local model, by version, alias, run,
-    logged model and its id.
-    """
+    """By version, alias, run, logged model and its id."""
     roots = (f"{FIXTURES}/{version}" for version in range(1, 5))
     for root in (*roots, f"{FIXTURES}@champion", f"models:/{registry.logged}"):
         for source in MODELS:
@@ -232,9 +229,6 @@ def test_audit_and_diff_read_values(registry: Registry) -> None:
 def test_model_missing_from_the_registry_is_reported_as_not_found(
     registry: Registry, url: str
 ) -> None:
-    """
-    A model that the registry does not have is reported as not found, for any answer of the server.
-    """
     del registry
     ended = run("inspect", url, "--format", "json")
     assert ended.code == 3
@@ -252,10 +246,7 @@ def test_a_server_that_stalls_ends_at_the_limit(registry: Registry) -> None:
 
 
 def test_an_object_that_vanished_is_not_found(registry: Registry, bucket: str) -> None:
-    """
-    An object that was removed from storage is reported as not found, although the registry still
-    lists its version.
-    """
+    """The registry still lists its version."""
     import boto3
 
     root = f"models:/{registry.spare}"

@@ -81,10 +81,7 @@ def codes(*arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("model", [MODEL, f"models:/{NAME}@{ALIAS}", f"models:/{LOGGED}"])
 def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) -> None:
-    """
-    A registered model is read as a directory by version, alias and id of a logged model, and its
-    other files are not models.
-    """
+    """By version, alias and id of a logged model."""
     ended = run("inspect", model, "--format", "json")
     assert ended.code == 0
     assert [item["path"] for item in ended.json["models"]] == [f"{model}/data/model.h5"]
@@ -99,10 +96,7 @@ def test_a_registered_model_is_a_directory(server: StandInMlflow, model: str) ->
 def test_a_model_is_read_as_a_local_one(
     server: StandInMlflow, source: Path, etags: str, *, ranges: bool
 ) -> None:
-    """
-    A registered model has the report of the local model, from servers with ranges, without ranges,
-    and with a copy per range.
-    """
+    """From servers with ranges, without ranges, and with a copy per range."""
     server.ranges, server.etags = ranges, etags
     copy = shutil.copytree if source.is_dir() else shutil.copy
     copy(source, server.root / "data" / source.name)
@@ -111,10 +105,7 @@ def test_a_model_is_read_as_a_local_one(
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_audit_and_diff_read_values(server: StandInMlflow, *, ranges: bool) -> None:
-    """
-    Findings and differences of a registered model equal those of the local file, also from Python
-    functions.
-    """
+    """Also from Python functions."""
     server.ranges = ranges
     local = server.root / "data/model.h5"
     assert "byte-identical" in run("diff", FILE, local).out
@@ -125,10 +116,7 @@ def test_audit_and_diff_read_values(server: StandInMlflow, *, ranges: bool) -> N
 
 @SLOW
 def test_worker_processes_read_registered_models(server: StandInMlflow) -> None:
-    """
-    Several registered models are read by worker processes into one report, in the order of the
-    arguments.
-    """
+    """Into one report, in the order of the arguments."""
     shutil.copy(MIXED_KERAS, server.root / "data/second.keras")
     ended = run_process("inspect", MODEL, "--jobs", "2", "--format", "json")
     assert [Path(model["path"]).name for model in ended.json["models"]] == [
@@ -138,7 +126,6 @@ def test_worker_processes_read_registered_models(server: StandInMlflow) -> None:
 
 
 def test_a_version_may_refer_to_a_run_or_a_logged_model(server: StandInMlflow) -> None:
-    """A version without its own location is read from the run or logged model that it refers to."""
     local = report(server.root / "data/model.h5")
     for location in (f"runs:/{RUN}/data", f"models:/{LOGGED}/data"):
         server.location = location
@@ -146,10 +133,7 @@ def test_a_version_may_refer_to_a_run_or_a_logged_model(server: StandInMlflow) -
 
 
 def test_a_moved_alias_is_followed(server: StandInMlflow) -> None:
-    """
-    An alias that was moved is read at its new version, because nothing is remembered from the
-    previous run.
-    """
+    """Nothing is remembered from the previous run."""
     path = f"models:/{NAME}@{ALIAS}"
     first = report(path)
     other = server.root / "data/other"
@@ -161,7 +145,6 @@ def test_a_moved_alias_is_followed(server: StandInMlflow) -> None:
 
 
 def test_little_is_transferred_of_a_large_file(server: StandInMlflow) -> None:
-    """The values of a large file are not transferred if the server supports ranges."""
     import h5py
 
     with h5py.File(server.root / "data/model.h5", "a") as file:
@@ -203,10 +186,7 @@ def test_an_unknown_model_is_not_found(server: StandInMlflow, url: str) -> None:
 
 
 def test_a_status_of_400_for_an_alias_is_not_found(server: StandInMlflow) -> None:
-    """
-    An alias with the status 400 is reported as not found, because MLflow returns this status for
-    unknown aliases.
-    """
+    """MLflow returns this status for unknown aliases."""
     server.failures = [HTTPStatus.BAD_REQUEST] * 99
     assert codes(f"models:/{NAME}@none") == ["not-found"]
 
@@ -237,16 +217,12 @@ def test_each_failure_has_a_code(server: StandInMlflow, status: HTTPStatus, code
 
 
 def test_a_request_that_fails_once_is_repeated(server: StandInMlflow) -> None:
-    """A request that fails once is repeated, and the report is complete."""
     server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
     assert run("inspect", FILE).code == 0
 
 
 def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
-    """
-    A server that does not answer is an error that names the time limit, while MLflow would repeat
-    the request for minutes.
-    """
+    """MLflow would repeat the request for minutes."""
     server.stall = 3
     ended = run("inspect", FILE, "--format", "json", "--limit", "remote-seconds=1")
     (failure,) = ended.json["failures"]
@@ -255,7 +231,6 @@ def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
 
 
 def test_port_without_a_server_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free.getsockname()[1]}")
@@ -265,10 +240,7 @@ def test_port_without_a_server_gives_a_one_line_error(monkeypatch: pytest.Monkey
 def test_invalid_certificate_gives_a_one_line_error(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    An invalid certificate is a one-line error; the test uses a server without TLS, because both
-    fail in the handshake.
-    """
+    """The test uses a server without TLS, because both fail in the handshake."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url.replace("http://", "https://"))
     assert codes(FILE) == ["remote-tls"]
 
@@ -276,7 +248,6 @@ def test_invalid_certificate_gives_a_one_line_error(
 def test_credentials_in_the_address_of_a_server_are_sent_and_not_shown(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Credentials in the address of a server are sent, as in MLflow, and not printed."""
     address = server.url.replace("://", f"://user:{SECRET}@")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     ended = run("inspect", FILE, f"models:/{NAME}/2", "--format", "json")
@@ -288,10 +259,6 @@ def test_credentials_in_the_address_of_a_server_are_sent_and_not_shown(
 def test_credentials_are_not_sent_to_where_a_server_redirects(
     server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Credentials are not sent to another server after a redirect, which is read without them or
-    denies access.
-    """
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
     with stand_in_mlflow(server.root) as other:
         server.redirect = other.url
@@ -304,9 +271,7 @@ def test_credentials_are_not_sent_to_where_a_server_redirects(
 def test_missing_server_address_gives_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    """
-    A missing server address is a one-line error, and no database is created, unlike in MLflow.
-    """
+    """No database is created, unlike in MLflow."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     assert codes(FILE) == ["remote-location"]
@@ -370,7 +335,6 @@ def test_registered_model_is_only_on_the_server_or_in_a_bucket(
     ],
 )
 def test_listing_with_an_invalid_entry_is_rejected(server: StandInMlflow, entry: Any) -> None:
-    """A listing with an invalid entry is an error, and no request is sent for the entry."""
     server.answers[LISTING] = json.dumps({"files": [entry]}).encode()
     assert codes(MODEL) == ["remote-failed"]
     assert all(f"{ARTIFACTS}/" not in request for request in server.requests)
@@ -420,10 +384,7 @@ def test_the_bound_on_names_of_a_model(server: StandInMlflow, bounded: Bounded) 
 def test_file_with_another_size_than_announced_is_rejected(
     server: StandInMlflow, padding: int, *, ranges: bool
 ) -> None:
-    """
-    A file with another size than announced is an error: no more than that size is read, and a short
-    file is not padded.
-    """
+    """No more than that size is read, and a short file is not padded."""
     server.ranges, server.etags, server.padding = ranges, "each", padding
     assert failing_read(server, 0, 150_000) == "changed"
     assert server.sent < 15_000_000
@@ -431,10 +392,7 @@ def test_file_with_another_size_than_announced_is_rejected(
 
 @pytest.mark.parametrize("etags", ["each", "same"])
 def test_file_that_changes_during_reading_is_an_error(server: StandInMlflow, etags: str) -> None:
-    """
-    A file that changes during reading is an error: the second range has another etag, or the
-    download begins differently.
-    """
+    """The second range has another etag, or the download begins differently."""
     server.etags = etags
     server.swap = b"\1" * 200_000
     if etags == "each":
@@ -463,10 +421,7 @@ def _read_zeros(stream: BinaryIO, offsets: tuple[int, ...]) -> None:
 def test_connection_that_ends_during_a_download_gives_a_one_line_error(
     server: StandInMlflow,
 ) -> None:
-    """
-    A connection that ends during a download is a one-line error, because the rest cannot be
-    requested.
-    """
+    """The rest cannot be requested."""
     server.ranges, server.broken = False, True
     assert failing_read(server, 0) == "remote-unavailable"
 
@@ -486,7 +441,6 @@ def test_the_bound_on_downloads(server: StandInMlflow, bounded: Bounded) -> None
 
 
 def test_full_disk_gives_a_one_line_error(server: StandInMlflow) -> None:
-    """A full disk for temporary files is a one-line error."""
     server.ranges = False
     result = mock.Mock(**{"return_value.write.side_effect": OSError(28, "No space left on device")})
     with mock.patch("policytool.support.files.mlflow_registry.tempfile.TemporaryFile", result):
@@ -494,7 +448,6 @@ def test_full_disk_gives_a_one_line_error(server: StandInMlflow) -> None:
 
 
 def test_a_missing_package_is_named() -> None:
-    """A missing package is an error with the command that installs it."""
     with mock.patch.object(remote, "find_spec", return_value=None):
         ended = run("inspect", MODEL)
     assert ended.code == 3
@@ -579,7 +532,6 @@ def test_parts_of_a_url(url: str, registered: str, location: str) -> None:
 
 
 def test_registered_model_has_no_parts_outside_its_directory() -> None:
-    """A registered model has no parts outside its directory."""
     path = remote_path.parse("models:/a/1")
     assert path.parent == path
     assert path.with_name("b").shown == "models:/a/1/b"
@@ -603,7 +555,6 @@ def test_registered_model_has_no_parts_outside_its_directory() -> None:
     ],
 )
 def test_url_without_a_registered_model_is_rejected(url: str) -> None:
-    """A URL that does not name a registered model is an error before any request."""
     with pytest.raises(UsageError):
         remote_path.parse(url)
     assert run("inspect", url).code == 2
@@ -616,7 +567,6 @@ def test_a_local_path_is_no_url(path: str) -> None:
 
 
 def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_path: Path) -> None:
-    """A member of a registered archive is read like that of a local archive."""
     import zipfile
 
     with zipfile.ZipFile(server.root / "all.zip", "w") as archive:
@@ -628,7 +578,6 @@ def test_a_member_of_a_registered_archive_is_read(server: StandInMlflow, tmp_pat
 
 
 def test_a_registered_model_is_no_local_file() -> None:
-    """Commands that need a local file report an error for a registered model."""
     result = discovery.Input(path=remote_path.parse(MODEL), exact=True)
     with pytest.raises(UsageError):
         _ = result.local_path

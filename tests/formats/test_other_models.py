@@ -28,7 +28,6 @@ TRUTH: Final = json.loads((FOLDER / "tensors.json").read_text())
 
 @pytest.mark.parametrize("name", TRUTH)
 def test_the_sentence_has_the_title_and_the_dtypes_of_the_library(name: str) -> None:
-    """The dtypes are those that the library reads from the same file."""
     result = run("inspect", FOLDER / name)
     tensors = ", ".join(f"{count} {dtype}" for dtype, count in TRUTH[name]["tensors"].items())
     assert result.code == 3

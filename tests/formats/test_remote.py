@@ -101,17 +101,13 @@ def archive_with_names(path: Path) -> None:
 def test_a_file_on_a_web_server_is_read_as_a_local_one(
     server: RangeServer, tmp_path: Path, build: Any
 ) -> None:
-    """A file on a web server has the same report as the local file."""
     path = tmp_path / "model"
     build(path)
     assert report(f"{server.url}/model") == report(path)
 
 
 def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_path: Path) -> None:
-    """
-    Credentials in a URL are sent to the server, and the report contains neither the query nor the
-    user.
-    """
+    """The report contains neither the query nor the user."""
     h5_file(tmp_path / "model.h5")
     address = server.url.replace("://", f"://user:{SECRET}@")
     ended = run("inspect", f"{address}/model.h5?signature={SECRET}", "--format", "json")
@@ -131,9 +127,7 @@ def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_pa
     ],
 )
 def test_errors_of_a_server_show_no_credentials(server: RangeServer, status: HTTPStatus) -> None:
-    """
-    Error messages and tracebacks contain no credentials, even if the message of the backend does.
-    """
+    """Even if the message of the backend does."""
     server.failures = [status] * 20
     ended = run("inspect", "-v", f"{server.url}/model.h5?signature={SECRET}")
     assert ended.code == 3
@@ -152,7 +146,6 @@ def test_errors_of_a_server_show_no_credentials(server: RangeServer, status: HTT
 def test_each_failure_has_a_code(
     server: RangeServer, failures: list[HTTPStatus], code: str
 ) -> None:
-    """Each failure of a remote file has its own code."""
     server.failures = failures
     with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
         ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
@@ -161,7 +154,6 @@ def test_each_failure_has_a_code(
 
 
 def test_a_request_that_fails_once_is_repeated(server: RangeServer, tmp_path: Path) -> None:
-    """A request that fails once is repeated, and the report is complete."""
     h5_file(tmp_path / "model.h5")
     server.failures = [HTTPStatus.SERVICE_UNAVAILABLE] * 2
     with mock.patch.object(remote_requests, "_FIRST_WAIT", 0.01):
@@ -180,7 +172,6 @@ def test_a_server_that_stalls_ends_at_the_limit(server: RangeServer) -> None:
 
 
 def test_port_without_a_server_gives_a_one_line_error() -> None:
-    """A port without a server is a one-line error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/model.h5"
@@ -190,10 +181,7 @@ def test_port_without_a_server_gives_a_one_line_error() -> None:
 
 
 def test_invalid_certificate_gives_a_one_line_error(server: RangeServer) -> None:
-    """
-    An invalid certificate is a one-line error; the test uses a server without TLS, because both
-    fail in the handshake.
-    """
+    """The test uses a server without TLS, because both fail in the handshake."""
     ended = run("inspect", server.url.replace("http://", "https://") + "/a.h5", "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["remote-tls"]
 
@@ -207,7 +195,6 @@ def test_server_without_ranges_is_rejected(server: RangeServer, tmp_path: Path) 
 
 
 def test_file_that_changes_during_reading_is_an_error(server: RangeServer, tmp_path: Path) -> None:
-    """A file that changes during reading is an error."""
     h5_file(tmp_path / "model.h5")
     server.changing = True
     ended = run("inspect", f"{server.url}/model.h5", "--format", "json")
@@ -217,7 +204,6 @@ def test_file_that_changes_during_reading_is_an_error(server: RangeServer, tmp_p
 def test_web_address_is_read_without_requests_for_other_files(
     server: RangeServer, tmp_path: Path
 ) -> None:
-    """A web address is read without requests for other files, even if it is part of a model."""
     h5_file(tmp_path / "model.weights.h5")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "metadata.json").write_text("{}")
@@ -251,15 +237,10 @@ def test_names_in_a_large_file_are_read(server: RangeServer, tmp_path: Path, bui
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_a_directory_in_a_bucket_is_read_as_a_local_one(bucket: Any, name: str) -> None:
-    """
-    A directory in a bucket has the same report as the local directory, for all formats that are
-    directories.
-    """
     assert report(put(bucket, FIXTURES / name, f"d/{name}")) == report(FIXTURES / name)
 
 
 def test_a_checkpoint_in_a_bucket_is_read_as_a_local_one(bucket: Any) -> None:
-    """A checkpoint in a bucket is read by its prefix, its index or a shard."""
     index = next((FIXTURES / "checkpoints").glob("*.index"))
     for part in index.parent.glob(f"{index.stem}.*"):
         put(bucket, part, f"c/{part.name}")
@@ -281,7 +262,6 @@ def test_audit_and_diff_read_values_of_a_bucket(bucket: Any) -> None:
 
 
 def test_the_python_functions_read_a_bucket(bucket: Any, tmp_path: Path) -> None:
-    """The Python functions read models in a bucket as the commands do."""
     h5_file(tmp_path / "model.h5")
     url = put(bucket, tmp_path / "model.h5", "api/model.h5")
     assert policytool.inspect(url).path == url
@@ -322,10 +302,6 @@ def test_registered_model_in_a_bucket_is_read_from_the_bucket(bucket: Any, tmp_p
 
 
 def test_a_package_for_the_bucket_of_a_registered_model_is_named(tmp_path: Path) -> None:
-    """
-    A missing package for the bucket of a registered model is an error with the model and the
-    command that installs it.
-    """
     with (
         stand_in_mlflow(tmp_path) as registry,
         _registry(registry, "gs://bucket/r"),
@@ -346,7 +322,6 @@ def _registry(registry: StandInMlflow, location: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("url", [f"s3://{BUCKET}/none.h5", "s3://no-such-bucket/none.h5"])
 def test_a_missing_object_or_bucket_is_not_found(bucket: Any, url: str) -> None:
-    """A missing object or bucket is a one-line error with the code of a missing file."""
     del bucket
     ended = run("inspect", url, "--format", "json")
     assert ended.code == 3
@@ -363,7 +338,6 @@ def test_missing_credentials_are_one_sentence(bucket: Any, tmp_path: Path) -> No
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
-    """A missing package is an error with the command that installs it."""
     del tmp_path
     with mock.patch.object(remote, "find_spec", return_value=None):
         ended = run("inspect", "gs://bucket/model.h5")
@@ -376,7 +350,6 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
 def test_a_member_of_a_zip_archive_is_read(
     tmp_path: Path, server: RangeServer, method: int, build: Any
 ) -> None:
-    """A member of a local or remote zip archive is read, compressed or uncompressed."""
     build(tmp_path / "model")
     with zipfile.ZipFile(tmp_path / "all.zip", "w", method) as archive:
         archive.write(tmp_path / "model", "in/model")
@@ -387,7 +360,6 @@ def test_a_member_of_a_zip_archive_is_read(
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + b"\0" * 50])
 def test_damaged_archive_is_one_failure_of_its_member(tmp_path: Path, content: bytes) -> None:
-    """A damaged archive in a chained URL is one failure of the member that the URL names."""
     (tmp_path / "all.zip").write_bytes(content)
     ended = run("inspect", f"zip://a.h5::{tmp_path / 'all.zip'}", "--format", "json")
     assert [failure["code"] for failure in ended.json["failures"]] == ["truncated"]
@@ -421,7 +393,6 @@ def test_a_fifo_as_archive_is_not_waited_for(tmp_path: Path) -> None:
     ],
 )
 def test_url_that_cannot_be_read_is_rejected(url: str, said: str) -> None:
-    """A URL that cannot be read is a one-line error without credentials, before any request."""
     ended = run("inspect", url)
     assert ended.code in ((2,) if said else (3,))
     assert said in ended.err
@@ -432,7 +403,6 @@ def test_url_that_cannot_be_read_is_rejected(url: str, said: str) -> None:
     "command", ["check --to mixed_float16", "tune --to mixed_float16", "audit --fix"]
 )
 def test_commands_that_need_a_local_file_reject_a_url(command: str) -> None:
-    """Commands that need a local file report an error for a URL, without its credentials."""
     ended = run(*command.split(), f"s3://key:{SECRET}@bucket/model.h5")
     assert ended.code == 2
     assert "is a URL" in ended.err
@@ -453,14 +423,12 @@ def test_commands_that_need_a_local_file_reject_a_url(command: str) -> None:
     ],
 )
 def test_displayed_url_has_no_user_password_or_query(url: str, shown: str) -> None:
-    """The displayed URL has no user, password or query."""
     assert remote_path.without_secrets(url) == shown
     assert remote_path.parse(url).shown == shown
     assert "u:p" not in repr(remote_path.parse(url))
 
 
 def test_paths_below_and_beside_a_url() -> None:
-    """Paths below and next to a URL are computed as for a local path."""
     path = remote_path.parse("s3://bucket/models/a.h5")
     assert (path.name, path.suffix, path.parent.name) == ("a.h5", ".h5", "models")
     assert path.with_name("b").shown == "s3://bucket/models/b"
@@ -495,9 +463,7 @@ def test_an_input_goes_to_another_process_and_back() -> None:
 
 
 def test_the_bound_on_names_of_a_directory() -> None:
-    """
-    The number of names in a remote directory is limited, because a server may list names endlessly.
-    """
+    """A server may list names endlessly."""
     memory = fsspec.filesystem("memory")
     for name in "abc":
         memory.pipe(f"/names/{name}.json", b"{}")
@@ -573,7 +539,6 @@ def test_memory_for_parts_is_bounded() -> None:
 
 
 def test_changed_model_is_read_again() -> None:
-    """A model that changed between two reads is read again."""
     memory = fsspec.filesystem("memory")
     for name in ("one", "two"):
         memory.pipe("/now/model.json", json.dumps(sequential(name=name)).encode())
@@ -581,10 +546,7 @@ def test_changed_model_is_read_again() -> None:
 
 
 def test_a_copy_of_a_process_closes_no_connection() -> None:
-    """
-    A forked process closes no connections, because the backend of Azure would wait forever at its
-    end.
-    """
+    """The backend of Azure would wait forever at its end."""
     code = (
         "import os, weakref; from policytool.support.files import opening;"
         "system = type('System', (), {})();"
@@ -640,7 +602,6 @@ def test_a_glob_without_a_match_is_not_found(bucket: Any) -> None:
 
 
 def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
-    """If a listing fails, the URL is reported as a failure with the reason."""
     environment = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a"}
     environment |= {"AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
     server.failures = [HTTPStatus.FORBIDDEN] * 99
@@ -652,7 +613,6 @@ def test_a_listing_that_fails_is_a_failure(server: RangeServer) -> None:
 
 
 def test_the_members_of_an_archive_are_listed(tmp_path: Path) -> None:
-    """The members of an archive are listed like the files of a directory."""
     h5_file(tmp_path / "m")
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         for name in ("x/b.h5", "x/a.h5", "c.h5"):

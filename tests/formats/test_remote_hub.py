@@ -70,10 +70,7 @@ def failure_codes(url: str) -> list[str]:
 
 
 def test_repository_selects_its_models(hub: HubServer) -> None:
-    """
-    A repository selects its models, over several pages of its listing, with directories as one
-    model.
-    """
+    """Over several pages of its listing, with directories as one model."""
     base = "hf://owner/name"
     names = ["model.keras", "odd #1?.keras", "sub/unpacked"]
     assert found_paths(base) == [f"{base}/{name}" for name in names]
@@ -105,10 +102,7 @@ def test_revisions_and_kinds_of_repositories(
 
 
 def test_ranges_are_read_and_the_token_stays_at_the_hub(hub: HubServer, tmp_path: Path) -> None:
-    """
-    Ranges of a large file are read from the signed URL on another server, which does not receive
-    the token.
-    """
+    """The signed URL is on another server, which does not receive the token."""
     import h5py
 
     path = tmp_path / "models/owner/name/main/large.h5"
@@ -143,7 +137,6 @@ def test_each_failure_has_a_code(hub: HubServer, url: str, code: str) -> None:
 
 
 def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
-    """Gated and private repositories are reported as denied, even if their files can be listed."""
     hub.gated.add("models/owner/name")
     assert failure_codes("hf://owner/name/model.keras") == ["remote-denied"]
     hub.gated.clear()
@@ -154,7 +147,6 @@ def test_gated_and_private_repositories_are_denied(hub: HubServer) -> None:
 
 
 def test_names_in_a_listing_do_not_lead_outside_the_repository(hub: HubServer) -> None:
-    """Names in a listing cannot lead outside the repository."""
     hub.extra_names = ["..", "../../etc/passwd", "sub/../../x"]
     result = run("inspect", "hf://owner/name", "--format", "json")
     assert result.code == 0

@@ -48,10 +48,7 @@ LARGEST: Final = (
 def test_each_cluster_of_metadata_needs_about_one_request(
     tmp_path: Path, write: Any, model: LargeModel, most_requests: int, most_bytes: int
 ) -> None:
-    """
-    Each cluster of metadata needs about one request; clusters are between large arrays, and only
-    parts of some are read.
-    """
+    """Clusters are between large arrays, and only parts of some are read."""
     write(tmp_path / "model", model)
     assert (tmp_path / "model").stat().st_size > 2_000_000_000
     with range_server(tmp_path) as server:
@@ -65,9 +62,7 @@ def test_each_cluster_of_metadata_needs_about_one_request(
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("model", LARGEST, ids=["150-layers", "300-layers"])
 def test_five_gigabytes_need_little(tmp_path: Path, write: Any, model: LargeModel) -> None:
-    """
-    A model of five gigabytes with 1,500 datasets needs less than 8 MB and 400 requests over S3.
-    """
+    """Less than 8 MB and 400 requests over S3 for 1,500 datasets."""
     (tmp_path / "bucket").mkdir()
     path = tmp_path / "bucket/model"
     write(path, model)

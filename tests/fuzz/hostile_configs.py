@@ -286,61 +286,17 @@ def _layer_name(place: Place) -> None:
     )
 
 
+_NAMES: Final = (
+    *(_class_name, _module, _registered_name, _named, _named_function, _named_object),
+    *(_op_lambda, _class_method),
+)
+_VALUES: Final = (
+    *(_lambda, _byte_code, _type_spec, _vocabulary, _opening, _argument, _dtype),
+    *(_build_config, _call_argument, _shared, _layer_name),
+)
 HOSTILE: Final[dict[int, tuple[Callable[[Place], None], ...]]] = {
-    2: (
-        *(
-            _class_name,
-            _module,
-            _registered_name,
-            _named,
-            _named_function,
-            _named_object,
-            _op_lambda,
-            _class_method,
-            _attribute,
-            _constants,
-            _node_def,
-        ),
-        *(
-            _lambda,
-            _byte_code,
-            _type_spec,
-            _vocabulary,
-            _opening,
-            _argument,
-            _dtype,
-            _build_config,
-            _call_argument,
-            _shared,
-            _layer_name,
-        ),
-    ),
-    3: (
-        *(
-            _class_name,
-            _module,
-            _registered_name,
-            _named,
-            _named_function,
-            _named_object,
-            _op_lambda,
-            _class_method,
-            _node_def,
-            _lambda,
-            _byte_code,
-        ),
-        *(
-            _type_spec,
-            _vocabulary,
-            _opening,
-            _argument,
-            _dtype,
-            _build_config,
-            _call_argument,
-            _shared,
-            _layer_name,
-        ),
-    ),
+    2: (*_NAMES, _attribute, _constants, _node_def, *_VALUES),
+    3: (*_NAMES, _node_def, *_VALUES),
 }
 """By generation, what puts something that the guard has to refuse into an entry."""
 

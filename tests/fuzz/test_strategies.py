@@ -50,7 +50,6 @@ def test_sound_models_are_read(config: Any) -> None:
 def test_changed_models_keep_the_contract(
     kind: str, pair: tuple[Any, Any], command: tuple[str, ...], rng: Random, training: Any
 ) -> None:
-    """After any change of a model, every command ends with a documented result."""
     assert drawn.ended(kind, pair[1], command, rng, training)
 
 

@@ -84,6 +84,39 @@ def chain(*layers: Config, name: str = "net") -> Config:
     return functional(source(), *layers, outputs=[layers[-1]["name"]], name=name)
 
 
+def tensor3(name: str, dtype: str = "float32") -> Config:
+    """Return a tensor as Keras 3 writes it in a call."""
+    config = {"shape": [None, 2], "dtype": dtype, "keras_history": [name, 0, 0]}
+    return {"class_name": "__keras_tensor__", "config": config}
+
+
+def policy3(name: str) -> Config:
+    """Return a policy as Keras 3 writes it."""
+    policy = {"class_name": "DTypePolicy", "config": {"name": name}}
+    return {"module": "keras", **policy, "registered_name": None}
+
+
+def called3(entry: Config, *tensors: Config) -> Config:
+    """Return a layer or operation of Keras 3 that is called with one tensor, or with a list."""
+    argument = list(tensors) if len(tensors) > 1 else tensors[0]
+    call = {"args": [argument], "kwargs": {}}
+    return {"module": "keras.layers", **entry, "inbound_nodes": [call]}
+
+
+def operation3(class_name: str, name: str, *tensors: Config, **config: object) -> Config:
+    """Return an operation of Keras 3."""
+    entry = {"class_name": class_name, "config": config, "registered_name": class_name}
+    return called3({"module": "keras.src.ops.core", **entry, "name": name}, *tensors)
+
+
+def keras3(*layers: Config, keras: str = "3.15.0") -> Document:
+    """Return a functional model of Keras 3 with an input, and the output ``out``."""
+    first = source()
+    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
+    model = functional(first, *layers, outputs=["out"])
+    return document({**model, "module": "keras.src.models.functional"}, keras=keras)
+
+
 def document(
     config: Config,
     *,

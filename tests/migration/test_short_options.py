@@ -85,7 +85,6 @@ MIXED = Options(to="mixed_bfloat16")
     ids=["all", "range", "one"],
 )
 def test_blocks_of_a_residual_stream_are_one_option(chosen: list[int], expected: list[str]) -> None:
-    """One pattern matches the blocks of a residual stream and no other layer."""
     loaded = reading.load_model(document(residual()))
     paths = [f"net/blk_{number}" for number in chosen]
     found = with_float32(loaded, paths, MIXED)
@@ -112,10 +111,7 @@ def test_layers_that_stay_in_float32_anyway_may_match() -> None:
 
 
 def test_patterns_of_the_user_stay_and_match_nothing_else() -> None:
-    """
-    A layer that a pattern of the user matches is set by its exact path, because two patterns for
-    one layer are an error.
-    """
+    """Two patterns for one layer are an error."""
     loaded = reading.load_model(document(residual()))
     asked = Options(to="mixed_bfloat16", assignments=(assignment("net/add.*=bfloat16"),))
     paths = ["net/add_3", *(f"net/blk_{number}" for number in range(BLOCKS))]
@@ -125,10 +121,7 @@ def test_patterns_of_the_user_stay_and_match_nothing_else() -> None:
 
 
 def test_each_policy_has_separate_patterns() -> None:
-    """
-    Each policy has its own patterns; layers that are kept by default are set to the policy, as
-    ``tune`` does.
-    """
+    """Layers that are kept by default are set to the policy, as ``tune`` does."""
     loaded = reading.load_model(document(residual()))
     wanted = {f"net/blk_{number}": "float32" for number in range(BLOCKS)} | {
         f"net/add_{number}": "float16" for number in range(BLOCKS)

@@ -72,7 +72,6 @@ def reasons(path: Path) -> list[str]:
 @UNTESTED
 @given(NAMES)
 def test_class_outside_the_allow_list_is_rejected(name: str) -> None:
-    """A class that is not on the allow list is rejected regardless of its name and module."""
     if not is_pure_class(name.rpartition(">")[2]):
         assert harms({"class_name": name, "config": {}})
         assert harms(
@@ -82,20 +81,14 @@ def test_class_outside_the_allow_list_is_rejected(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["TFSMLayer", "TorchModuleWrapper", "KerasLayer"])
 def test_layer_that_opens_a_file_is_rejected_for_any_argument_name(name: str) -> None:
-    """
-    A layer that opens a file is rejected even under another argument name, because another release
-    may use that name.
-    """
+    """Another release may use that name."""
     assert harms({"class_name": name, "config": {"model_path": "x"}})
 
 
 @UNTESTED
 @given(NAMES)
 def test_allowed_class_from_a_foreign_module_is_rejected(module: str) -> None:
-    """
-    A class on the allow list is rejected if its module is not one of Keras or TensorFlow, because
-    releases import the module that a file names.
-    """
+    """Releases import the module that a file names."""
     if module.partition(".")[0] not in {"keras", "tf_keras", "tensorflow"}:
         assert harms(
             {"class_name": "Dense", "module": module, "registered_name": None, "config": {}}
@@ -104,10 +97,7 @@ def test_allowed_class_from_a_foreign_module_is_rejected(module: str) -> None:
 
 @pytest.mark.parametrize("name", ["Dense", "__slice__", "__tensor__", "__ellipsis__"])
 def test_foreign_module_is_rejected_for_any_class_name(name: str) -> None:
-    """
-    An object with a foreign module is rejected for any class name, because a release that does not
-    know the name of a value imports the module.
-    """
+    """A release that does not know the name of a value imports the module."""
     assert harms(
         {
             "class_name": name,
@@ -119,10 +109,7 @@ def test_foreign_module_is_rejected_for_any_class_name(name: str) -> None:
 
 
 def test_initializers_of_tensorflow_need_no_trust() -> None:
-    """
-    Initializers of TensorFlow in EfficientNetV2 of keras.applications need no trust; other classes
-    in their modules do.
-    """
+    """Other classes in their modules do."""
     entry = {
         "class_name": "Constant",
         "module": "tensorflow.python.ops.init_ops_v2",
@@ -163,10 +150,7 @@ def test_function_outside_the_allow_list_is_rejected(name: str) -> None:
 @UNTESTED
 @given(NAMES, NAMES)
 def test_method_that_no_release_writes_is_rejected(owner: str, method: str) -> None:
-    """
-    A method is rejected unless a release writes it in a config, because class methods are looked up
-    in all names of TensorFlow.
-    """
+    """Class methods are looked up in all names of TensorFlow."""
     entry = {
         "class_name": "ClassMethod",
         "config": {"cls_symbol": owner, "method_name": method},
@@ -184,10 +168,7 @@ def test_method_that_no_release_writes_is_rejected(owner: str, method: str) -> N
 
 @pytest.mark.parametrize("value", [5, "text", ["x", 0], {"class_name": "__tuple__", "items": [1]}])
 def test_call_with_only_constants_is_rejected(value: object) -> None:
-    """
-    A call with only constants is rejected, because it would run while the model is built and no
-    release writes it.
-    """
+    """It would run while the model is built and no release writes it."""
     entry: dict[str, Any] = {
         "class_name": "TFOpLambda",
         "config": {"function": "math.add"},
@@ -208,10 +189,7 @@ def test_call_with_only_constants_is_rejected(value: object) -> None:
     ],
 )
 def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
-    """
-    A TensorFlowOpLayer is rejected unless its op is in JSON without functions, because releases
-    parse text as protobuf.
-    """
+    """Releases parse text as protobuf."""
     assert Harm.UNKNOWN in harms(
         {
             "class_name": "TensorFlowOpLayer",
@@ -280,10 +258,7 @@ def test_feature_columns_and_wrapped_cells_without_code_need_no_trust() -> None:
 
 
 def test_text_in_an_unknown_argument_is_rejected() -> None:
-    """
-    Text in an argument that no release writes is rejected; numbers are accepted because they are
-    harmless in any argument.
-    """
+    """Numbers are accepted because they are harmless in any argument."""
     assert Harm.UNKNOWN in harms(
         {"class_name": "Dense", "config": {"units": 1, "hook": "os.system"}}
     )
@@ -292,10 +267,7 @@ def test_text_in_an_unknown_argument_is_rejected() -> None:
 
 @pytest.mark.parametrize("registered", ["get_file", "mypackage>Dense", ""])
 def test_a_registered_name_counts_before_the_class(registered: str) -> None:
-    """
-    The registered name decides before the class name, because releases look it up first and
-    tf_keras uses it as an attribute of the module.
-    """
+    """Releases look it up first and tf_keras uses it as an attribute of the module."""
     assert harms(
         {
             "class_name": "Dense",
@@ -314,10 +286,7 @@ def test_a_registered_name_counts_before_the_class(registered: str) -> None:
     ],
 )
 def test_tensor_type_outside_the_allow_list_is_rejected(spec: dict[str, Any]) -> None:
-    """
-    A type of tensors that is not on the allow list is rejected, because the ``.keras`` format
-    imports the type's module.
-    """
+    """The ``.keras`` format imports the type's module."""
     assert Harm.UNKNOWN in harms(spec)
 
 
@@ -365,10 +334,7 @@ def test_nothing_left_out_is_on_the_list() -> None:
 @UNTESTED
 @given(NAMES)
 def test_op_outside_the_allow_list_is_rejected(name: str) -> None:
-    """
-    An op that is not on the allow list is rejected at any place in the graph, because TensorFlow
-    looks it up by name.
-    """
+    """TensorFlow looks it up by name."""
     if not symbols.is_pure_op(name) and not symbols.is_placed_op(name):
         assert list(
             untrusted_code.reasons_of_file(
@@ -438,7 +404,6 @@ def changed(folder: Path, name: str, change: Any) -> Path:
     sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/saved_model.pb")),
 )
 def test_savers_and_tables_of_real_models_are_accepted(name: str) -> None:
-    """Savers and tables in SavedModels of each release are accepted."""
     document = format_detection.document(FIXTURES / name, name)
     assert not [
         observation
@@ -462,10 +427,7 @@ def test_savers_and_tables_of_real_models_are_accepted(name: str) -> None:
 def test_saver_with_a_constant_path_is_rejected(
     tmp_path: Path, op: str, inputs: list[str], where: str, text: bytes
 ) -> None:
-    """
-    A saver whose file path is a constant is rejected, in the graph and in a function without
-    callers.
-    """
+    """In the graph and in a function without callers."""
 
     def put(_graph: Any, definition: Any) -> None:
         body = definition if where == "graph" else definition.library.functions[0]
@@ -510,10 +472,7 @@ def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
     "name", ["../../secret.txt", "/etc/passwd", "a/../../../x", "s3://bucket/x"]
 )
 def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
-    """
-    An asset whose name leads outside the assets directory is rejected, because releases append the
-    name to the directory.
-    """
+    """Releases append the name to the directory."""
 
     def put(graph: Any, _definition: Any) -> None:
         graph.assets.add(filename=name.encode(), tensor={"name": b"asset:0"})
@@ -522,9 +481,7 @@ def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
 
 
 def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
-    """
-    An asset outside the model is also rejected in a collection, where TensorFlow 1 stores assets.
-    """
+    """TensorFlow 1 stores assets in a collection."""
 
     def put(graph: Any, _definition: Any) -> None:
         asset = protobuf_messages.parse("AssetFile", b"")
@@ -538,8 +495,6 @@ def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
 
 
 def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> None:
-    """An asset that is a symbolic link out of the model, as git stores it, is rejected."""
-
     def put(graph: Any, _definition: Any) -> None:
         graph.assets.add(filename=b"words.txt", tensor={"name": b"asset:0"})
 
@@ -550,9 +505,7 @@ def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> No
 
 
 def test_printing_to_a_file_is_found(tmp_path: Path) -> None:
-    """
-    An op that prints to a file is rejected, and an op that prints to the terminal is accepted.
-    """
+    """An op that prints to the terminal is accepted."""
 
     def put(stream: bytes) -> Any:
         return lambda _graph, definition: definition.nodes.add(
@@ -589,10 +542,7 @@ def test_repeated_graphs_are_merged_before_the_check(tmp_path: Path) -> None:
     ],
 )
 def test_keras_module_without_layers_is_rejected(entry: dict[str, Any]) -> None:
-    """
-    An object is rejected if its module of Keras contains no layers, also for layers that wrap
-    functions of TensorFlow.
-    """
+    """Also for layers that wrap functions of TensorFlow."""
     assert harms({**entry, "module": "keras.src.utils.python_utils", "registered_name": None}) == {
         Harm.UNKNOWN
     }
@@ -680,10 +630,7 @@ def test_custom_loss_needs_no_trust_without_compiling(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_s_own_classes_need_no_trust() -> None:
-    """
-    Custom classes of a SavedModel need no trust, because Keras revives them from traces whose ops
-    are on the allow list; classes with a module do.
-    """
+    """Keras revives them from traces whose ops are on the allow list; classes with a module do."""
     loaded = reading.load_model(format_detection.document(FIXTURES / "tf2.15/subclassed", "model"))
     assert any(hazard.harm is Harm.CUSTOM for hazard in loaded.hazards)
     assert not list(untrusted_code.reasons_not_to_run(loaded))
@@ -691,10 +638,7 @@ def test_a_saved_model_s_own_classes_need_no_trust() -> None:
 
 @pytest.mark.parametrize("name", ["deserialize_keras_object", "get", "_private"])
 def test_a_saved_model_s_class_that_is_no_class_needs_trust(tmp_path: Path, name: str) -> None:
-    """
-    A SavedModel in which a function replaces a regularizer class needs trust, because Keras 2 calls
-    any of its functions with the config.
-    """
+    """Keras 2 calls any of its functions with the config."""
 
     def put(message: Any) -> None:
         for node in message.nodes:

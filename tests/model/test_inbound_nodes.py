@@ -115,7 +115,6 @@ def test_layers_of_a_circular_dependency_are_returned(name: str, spelled: Any) -
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 @pytest.mark.parametrize("name", BUILDABLE)
 def test_graph_that_can_be_built_has_no_uncallable_layers(name: str, spelled: Any) -> None:
-    """A graph that can be built has no uncallable layers, in any order of the config."""
     assert inbound_nodes.uncallable_layers(spelled(BUILDABLE[name])) == ()
 
 
@@ -154,7 +153,6 @@ def test_layers_with_only_earlier_inputs_can_be_built_and_a_circle_cannot(
 
 @THOROUGH
 def test_no_fixture_has_such_a_graph() -> None:
-    """No graph in the fixtures of any release has uncallable layers."""
     seen = 0
     files = [path for suffix in ("h5", "keras", "json") for path in FIXTURES.rglob(f"*.{suffix}")]
     for path in sorted({*files, *(path.parent for path in FIXTURES.rglob("saved_model.pb"))}):
@@ -220,10 +218,7 @@ def test_invalid_inbound_nodes_cause_no_error(nodes: Any, class_name: str) -> No
 @THOROUGH
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 def test_depth_of_a_graph_is_the_recursion_depth_of_a_release(spelled: Any) -> None:
-    """
-    The depth of a graph is the recursion depth of a release, which follows the first tensor first
-    and does not enter a layer twice.
-    """
+    """It follows the first tensor first and does not enter a layer twice."""
     chain = {f"l{number}": [(f"l{number - 1}" if number else "i", 0)] for number in range(1200)}
     assert inbound_nodes.depth(spelled(chain)) == 1201
     assert (
@@ -236,10 +231,6 @@ def test_depth_of_a_graph_is_the_recursion_depth_of_a_release(spelled: Any) -> N
 
 
 def test_model_deeper_than_the_recursion_limit_is_not_reported_as_loading(tmp_path: Path) -> None:
-    """
-    A model that is deeper than Python's recursion limit is not reported as loading, and the report
-    suggests a solution.
-    """
     for number, shallow in ((800, True), (1200, False)):
         calls = {f"l{item}": [(f"l{item - 1}" if item else "i", 0)] for item in range(number)}
         file = tmp_path / f"{number}.json"

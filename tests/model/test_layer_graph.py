@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_each_node_of_a_graph_refers_to_the_object(name: str) -> None:
-    """
-    Each node of a graph refers to its object; in a SavedModel, to the object in the metadata of the
-    model that contains the graph.
-    """
+    """In a SavedModel, to the object in the metadata of the model that contains the graph."""
     loaded = load(FIXTURES / name)
     assert loaded.graphs
     for model, graph in loaded.graphs.items():
@@ -74,10 +71,7 @@ def test_tensors_in_keyword_arguments_come_after_the_first_argument(tmp_path: Pa
 
 
 def test_a_layer_that_two_sequential_models_share_is_in_both_chains(tmp_path: Path) -> None:
-    """
-    A layer that two Sequential models share is in the graphs of both, because Keras writes it twice
-    with the same id.
-    """
+    """Keras writes it twice with the same id."""
     shared = {**dense("shared"), "shared_object_id": 5}
     branches = [
         sequential(shared, dense("first"), name="branch_a"),

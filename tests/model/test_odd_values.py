@@ -157,7 +157,6 @@ def test_odd_value_at_any_place_gives_findings_or_an_error(data: st.DataObject) 
 
 
 def test_booleans_and_huge_integers_are_not_numbers() -> None:
-    """Booleans and integers too large for a float are not numbers, and only strings are text."""
     assert [number(value) for value in (3, 2.5, True, "3", None, HUGE)] == [
         3.0,
         2.5,

@@ -68,10 +68,7 @@ def test_every_weight_has_a_slot_of_each_kind(tmp_path: Path, name: str) -> None
 
 @pytest.mark.parametrize(("kind", "first"), [("momentum", 0), ("velocity", 4)])
 def test_standalone_keras_counts_all_slots_of_a_kind(tmp_path: Path, kind: str, first: int) -> None:
-    """
-    Slots of standalone Keras are counted per kind in numeric order, although the file lists the
-    tenth variable before the second.
-    """
+    """The file lists the tenth variable before the second."""
     slots, state = read(extract("keras2.2.4/adam_amsgrad.h5", tmp_path))
     actual = [slots[weight, kind] for weight in WEIGHTS]
     numbers = [f"Variable_{number}:0" if number else "Variable:0" for number in range(12)]
@@ -81,19 +78,13 @@ def test_standalone_keras_counts_all_slots_of_a_kind(tmp_path: Path, kind: str, 
 
 
 def test_standalone_keras_does_not_store_all_steps(tmp_path: Path) -> None:
-    """
-    The state of RMSprop of Keras 2.2 has no number of steps, because this release counts from 0
-    after loading.
-    """
+    """It counts from 0 after loading."""
     _, state = read(extract("keras2.2.4/rmsprop.h5", tmp_path))
     assert state.iterations is None
 
 
 def test_product_of_momentums_comes_after_the_slots_from_keras_3_10(tmp_path: Path) -> None:
-    """
-    The product of momentums of Nadam comes before the slots up to Keras 3.9, and after them from
-    Keras 3.10 on.
-    """
+    """Up to Keras 3.9 it comes before them."""
     _, state = read(extract("keras3.1/nadam.h5", tmp_path))
     assert state.schedule is not None
     assert state.schedule.path[-1] == "variable"
@@ -112,10 +103,7 @@ def test_product_of_momentums_comes_after_the_slots_from_keras_3_10(tmp_path: Pa
 def test_wrapped_optimizer_has_only_the_variables_of_training(
     class_name: str, bare: list[str]
 ) -> None:
-    """
-    The state of a wrapped optimizer contains only the variables that training uses, because Keras 3
-    does not track the others in a wrapper.
-    """
+    """Keras 3 does not track the others in a wrapper."""
     optimizer = StyledOptimizer(class_name=class_name, config={}, style=Style.KERAS3)
     kept, wrapped = (
         [item.kind for item in positions(optimizer, [(3,)], "keras3.15", is_wrapped=is_wrapped)]
@@ -126,10 +114,7 @@ def test_wrapped_optimizer_has_only_the_variables_of_training(
 
 
 def test_slot_with_the_name_of_another_weight_is_rejected(tmp_path: Path) -> None:
-    """
-    A slot whose name belongs to another weight is an error, because shapes cannot distinguish
-    layers and Keras 3.3 and later write names.
-    """
+    """Shapes cannot distinguish layers and Keras 3.3 and later write names."""
     file = extract("keras3.4/sgd.h5", tmp_path)
     with h5py.File(file, "a") as opened:
         group = opened["optimizer_weights"]

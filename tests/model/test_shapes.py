@@ -95,10 +95,7 @@ def test_shapes_behind_a_lambda_are_unknown() -> None:
 
 
 def test_nested_model_without_inputs_has_the_input_shape_of_its_call() -> None:
-    """
-    A nested model without an input layer has the input shape of its call, because Keras builds it
-    with the model around it.
-    """
+    """Keras builds it with the model around it."""
     inner = sequential(dense("inner", units=7), name="block")
     inner["config"]["trainable"] = True
     first = dense("first", batch_input_shape=[None, 5])

@@ -50,10 +50,7 @@ def with_weights(path: Path, *names: str) -> Path:
 
 
 def test_layer_with_a_slash_in_its_name_has_separate_variables(tmp_path: Path) -> None:
-    """
-    A layer with a slash in its name has its own variables, such as ``conv1/conv`` and ``conv1/bn``
-    in DenseNet.
-    """
+    """Such as ``conv1/conv`` and ``conv1/bn`` in DenseNet."""
     path = h5_model(
         tmp_path / "m.h5",
         sequential(dense("conv1"), dense("conv1/conv"), entry("BatchNormalization", "conv1/bn")),
@@ -73,10 +70,7 @@ def test_layer_with_a_slash_in_its_name_has_separate_variables(tmp_path: Path) -
 
 
 def test_wrapper_has_only_its_direct_variables(tmp_path: Path) -> None:
-    """
-    A wrapper has only its own variables: SpectralNormalization has ``vector_u``, and its layer has
-    the kernel and the bias.
-    """
+    """SpectralNormalization has ``vector_u``, and its layer has the kernel and the bias."""
     path = h5_model(
         tmp_path / "m.h5",
         sequential(entry("SpectralNormalization", "sn", layer=dense("inner"))),
@@ -92,10 +86,7 @@ def test_wrapper_has_only_its_direct_variables(tmp_path: Path) -> None:
 def test_adapted_variables_without_a_scope_belong_to_the_only_such_layer(
     tmp_path: Path, count: int, owner: str
 ) -> None:
-    """
-    Variables of ``adapt`` without a scope belong to the only adapted layer of a nested model; with
-    two such layers they belong to the model.
-    """
+    """With two such layers they belong to the model."""
     inner = sequential(*(entry("Normalization", name) for name in ("first", "second")[:count]))
     inner["config"] |= {"name": "inner"}
     path = h5_model(tmp_path / "m.h5", sequential(inner), weights=False)
@@ -104,10 +95,7 @@ def test_adapted_variables_without_a_scope_belong_to_the_only_such_layer(
 
 
 def test_layer_stored_twice_is_counted_once(tmp_path: Path) -> None:
-    """
-    A layer that is stored twice because a nested model shares it is counted once, if both places
-    have the same object id.
-    """
+    """A nested model shares it, and both places have the same object id."""
     shared = {**dense("enc"), "shared_object_id": 7}
     nested = {
         "class_name": "Sequential",
@@ -126,7 +114,6 @@ def test_layer_stored_twice_is_counted_once(tmp_path: Path) -> None:
 
 
 def test_layer_in_a_shared_model_is_found_by_each_path(tmp_path: Path) -> None:
-    """A layer in a shared nested model is found by each of its paths and counted once."""
     inner = {
         "class_name": "Sequential",
         "config": {"name": "enc", "trainable": True, "layers": [dense("d")]},
@@ -212,10 +199,7 @@ def test_models_in_attributes_of_a_custom_model(place: str, tmp_path: Path) -> N
 
 
 def test_weights_file_excludes_metrics_and_optimizer(tmp_path: Path) -> None:
-    """
-    A weights file does not count the groups of metrics and optimizer in the object layout; in the
-    legacy layout a layer can have such a name.
-    """
+    """In the legacy layout a layer can have such a name."""
     path = tmp_path / "m.weights.h5"
     with h5py.File(path, "w") as file:
         for name in ("layers/dense/vars/0", "metrics/mean/vars/0", "optimizer/vars/0"):
@@ -304,10 +288,7 @@ def test_integer_kernel_without_a_quantized_policy_is_a_warning(tmp_path: Path) 
 
 
 def test_integer_variables_of_custom_layers_cause_no_warning(tmp_path: Path) -> None:
-    """
-    Integer variables of custom layers cause no warning, because HGQ stores the number of bits of
-    each weight in them.
-    """
+    """HGQ stores the number of bits of each weight in them."""
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="int8")

@@ -107,7 +107,6 @@ def test_metadata_that_contradicts_the_graph_is_a_warning(tmp_path: Path) -> Non
 
 @for_each("path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix())
 def test_graphs_of_fixtures_agree_with_the_policies(path: Path) -> None:
-    """No fixture has a graph whose dtypes differ from the policies of its layers."""
     assert not _differing(policytool.inspect(str(path)))
 
 

@@ -337,7 +337,6 @@ class itself.
 
 @for_each("case", [case for case in CASES if case.format not in WITHOUT_VARIABLES], ids=ids)
 def test_variables_equal_those_of_the_live_layers(case: Case) -> None:
-    """The variables of each layer have the shapes and stored dtypes of the live layer."""
     layers = by_path(report(case.path))
     differences = []
     for record in case.truth["layers"]:
@@ -375,10 +374,7 @@ def _stored_otherwise(case: Case, record: Record) -> bool:
     ids=ids,
 )
 def test_every_number_is_counted_once(case: Case) -> None:
-    """
-    The total number of parameters equals that of the live model, in which variables of a shared
-    layer count once.
-    """
+    """In the live model, variables of a shared layer count once."""
     twice_in_legacy_h5 = (
         case.name == "shared_layer" and case.format == "h5" and not case.keras3
     )  # once per place, when shared with a nested model
@@ -400,7 +396,6 @@ then, 3.0's JSON has not.
 @THOROUGH
 @for_each("case", CASES, ids=ids)
 def test_optimizer_equals_the_saved_optimizer(case: Case) -> None:
-    """Class and loss scale of the optimizer equal those of the live optimizer."""
     truth, actual = case.truth["optimizer"], report(case.path).optimizer
     if case.format in WITHOUT_VARIABLES and not case.keras3:
         assert actual is None  # Keras 2's to_json() and to_yaml() hold no training configuration

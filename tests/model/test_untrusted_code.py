@@ -53,10 +53,7 @@ def found(value: dict[str, Any], tmp_path: Path) -> list[untrusted_code.Reason]:
 
 
 def test_metadata_of_a_missing_object_is_checked(tmp_path: Path) -> None:
-    """
-    Metadata of an object that does not exist is checked, because releases build the described layer
-    before they look for the object (bytecode ran).
-    """
+    """Releases build the described layer before they look for the object (bytecode ran)."""
     target = tmp_path / "saved"
     shutil.copytree(FIXTURES / SAVED, target)
     message = protobuf_messages.parse("KerasMetadata", (target / METADATA).read_bytes())
@@ -71,10 +68,7 @@ def test_metadata_of_a_missing_object_is_checked(tmp_path: Path) -> None:
 
 
 def test_savedmodel_with_two_graphs_is_not_run(tmp_path: Path) -> None:
-    """
-    A SavedModel with two graphs is not run, because Keras reads the metadata of the first graph
-    regardless of its tag (bytecode ran).
-    """
+    """Keras reads the metadata of the first graph regardless of its tag (bytecode ran)."""
 
     def doubled(message: Any) -> None:
         first = message.meta_graphs.add()
@@ -87,10 +81,7 @@ def test_savedmodel_with_two_graphs_is_not_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["__slice__", "__ellipsis__", "__keras_tensor__", "__tuple__"])
 def test_words_for_values_have_no_module(word: str, tmp_path: Path) -> None:
-    """
-    A value name with a foreign module is rejected, because a release that does not know the name
-    imports the module.
-    """
+    """A release that does not know the name imports the module."""
     (reason,) = found(
         {"module": "someone.layers", "class_name": word, "config": {}, "registered_name": word},
         tmp_path,
@@ -119,11 +110,6 @@ def test_both_names_of_a_type_are_checked(tmp_path: Path) -> None:
 def test_custom_class_in_the_model_is_reported_despite_the_training_configuration(
     tmp_path: Path,
 ) -> None:
-    """
-    A class in the training configuration, which is ignored, is still reported if it is also in the
-    model.
-    """
-
     def put(config: dict[str, Any]) -> None:
         config.pop("build_config", None)
         config.update(compile_config={"loss": OWN}, build_config=OWN)
@@ -138,19 +124,13 @@ def test_custom_class_in_the_model_is_reported_despite_the_training_configuratio
 def test_class_without_a_registered_name_is_not_defined_by_custom_objects(
     tmp_path: Path,
 ) -> None:
-    """
-    A class is not defined by ``--custom-objects`` unless they define its registered name; otherwise
-    releases import the module that the file names.
-    """
+    """Otherwise releases import the module that the file names."""
     (reason,) = found({**OWN, "registered_name": None}, tmp_path)
     assert not reason.is_custom
 
 
 def test_function_is_needed_under_its_registered_name(tmp_path: Path) -> None:
-    """
-    A function is needed under its registered name, because releases look up this name, which
-    ``--custom-objects`` can define for another function.
-    """
+    """Releases look up this name, which ``--custom-objects`` can define for another function."""
 
     def put(config: dict[str, Any]) -> None:
         holder, key = jsontext.place(config, "/config/layers/2/config/activation")
@@ -168,10 +148,7 @@ def test_function_is_needed_under_its_registered_name(tmp_path: Path) -> None:
 
 
 def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
-    """
-    TensorFlow gets an architecture without its compile configuration, because Keras 3 would compile
-    it with classes that were not checked.
-    """
+    """Keras 3 would compile it with classes that were not checked."""
     path = tmp_path / "model.json"
     layers = [
         {
@@ -196,10 +173,7 @@ def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
 
 
 def test_assets_that_link_out_of_the_model_are_not_read(tmp_path: Path) -> None:
-    """
-    An assets directory with links out of the model is not read, because Keras reads vocabularies in
-    it; links within the model and circular links are accepted.
-    """
+    """Keras reads vocabularies in it; links within the model and circular links are accepted."""
     target = tmp_path / "model"
     shutil.unpack_archive(FIXTURES / KERAS3, target, "zip")
     words = target / "assets" / "words"
@@ -213,9 +187,6 @@ def test_assets_that_link_out_of_the_model_are_not_read(tmp_path: Path) -> None:
 
 
 def test_circular_link_as_an_asset_causes_no_error(tmp_path: Path) -> None:
-    """
-    A circular link as an asset is accepted, and reading it does not fail with an internal error.
-    """
     path = changed_fixtures.saved_model(
         tmp_path, SAVED, lambda message: message.meta_graphs[0].assets.add(filename=b"circle")
     )
@@ -249,9 +220,7 @@ def test_metadata_next_to_an_architecture_is_checked(class_name: object, tmp_pat
 
 
 def test_code_of_a_shared_layer_is_reported_once(tmp_path: Path) -> None:
-    """
-    Code of a shared layer is reported once, because its copies in the config are the same layer.
-    """
+    """Its copies in the config are the same layer."""
     shared = {**LAMBDA, "shared_object_id": 5}
     inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [shared]}}
     file = tmp_path / "model.json"

@@ -23,10 +23,7 @@ TARGETS: Final = ("keras3.0", "keras3.6", "keras3.15", "tf2.9", "tf_keras2.21")
     "name", ["tf2.1/default_float32.json", "tf2.15/rnn_mixed.h5", "keras3.15/mha.keras"]
 )
 def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_path: Path) -> None:
-    """
-    A converted config is not reported as a mixture of Keras 2 and 3, because the target reads short
-    policy names and omitted keys.
-    """
+    """The target reads short policy names and omitted keys."""
     source = FIXTURES / name
     output = tmp_path / f"written{'.json' if source.suffix == '.json' else '.h5'}"
     done = policytool.migrate(source, target=target, allow=["weight-rewrite"], output=output)
@@ -39,9 +36,6 @@ def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_p
 
 
 def test_mark_is_readable_only_by_the_library_that_writes_the_mark() -> None:
-    """
-    A sign that only one library writes is never readable by releases of the other library.
-    """
     for mark in writer_version.marks():
         assert mark.releases <= mark.readers
         assert {family_of(release) for release in mark.releases} == {

@@ -77,7 +77,6 @@ def test_image_copies_only_files_that_the_ignore_file_includes() -> None:
 
 
 def test_label_has_the_version_and_the_description() -> None:
-    """The label of the image has the version and the description of the package index."""
     (labels,) = arguments("LABEL")
     assert f'version="{VERSION}"' in labels
     assert f'description="{PROJECT["description"]}"' in labels
@@ -97,7 +96,6 @@ def test_recipe_has_the_requirements_of_the_package() -> None:
 
 
 def test_citation_describes_the_package() -> None:
-    """The citation has the version, the license and the description of the package."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == VERSION
     assert citation["license"] == PROJECT["license"]

@@ -71,7 +71,6 @@ def test_missing_files_are_reported(name: str) -> None:
 
 
 def test_members_are_files_without_the_directory_of_the_source(tmp_path: Path) -> None:
-    """A source distribution has all files below one directory."""
     file = tmp_path / "file"
     file.write_text("x", encoding="utf-8")
     with zipfile.ZipFile(tmp_path / "policytool-1.0-py3-none-any.whl", "w") as wheel:
@@ -85,7 +84,6 @@ def test_members_are_files_without_the_directory_of_the_source(tmp_path: Path) -
 
 
 def test_package_files_are_those_of_the_tree() -> None:
-    """The package has all files of the tree with data, and no caches."""
     result = contents.package_files(ROOT)
     assert {"policytool/py.typed", "policytool/reports/html/templates/style.css"} <= result
     assert not [name for name in result if name.endswith(".pyc")]
@@ -116,7 +114,6 @@ def test_installed_versions_are_found(tmp_path: Path) -> None:
 
 
 def test_running_python_must_be_supported() -> None:
-    """The running Python is always tested."""
     with pytest.raises(ValueError, match=r"Python 3\.10 is not supported"):
         interpreters.installed(("3.11",), running=("3.10", "/running"))
 

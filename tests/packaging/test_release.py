@@ -262,7 +262,6 @@ def test_checksums_are_in_the_summary(tmp_path: Path) -> None:
 
 
 def test_distributions_are_attached_to_the_release(tmp_path: Path) -> None:
-    """Distributions are attached together with the SBOM."""
     stand_in(tmp_path, "gh")
     for name in ("dist/a.whl", "dist/a.tar.gz", "sbom/policytool.cdx.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -62,7 +62,6 @@ def test_every_generation_is_under_contract() -> None:
 
 
 def test_every_generation_is_in_the_tuple() -> None:
-    """The ordered tuple has each generation of the module once."""
     declared = {
         value.id: value for value in vars(generations).values() if isinstance(value, Generation)
     }

@@ -24,7 +24,6 @@ CONFIGS: st.SearchStrategy[Json] = st.one_of(
 def test_written_objects_are_read_unchanged(
     class_name: str, config: Json, module: str | None, name: str | None
 ) -> None:
-    """Both forms give the object from which they were written."""
     serialized = keras_objects.KerasObject(
         class_name=class_name, config=config, module=module, registered_name=name
     )
@@ -51,7 +50,6 @@ def test_written_objects_are_read_unchanged(
 def test_name_of_an_object_is_the_name_that_releases_look_up(
     value: object, name: str | None
 ) -> None:
-    """A function has its own name, and an object that of its class."""
     assert keras_objects.name_of(value) == name
 
 

@@ -131,7 +131,6 @@ NAMES: Final = st.sampled_from(
 def test_policy_format_reads_the_policies_that_it_writes(
     name: str, scale: LossScale | None
 ) -> None:
-    """Parsing and rendering are inverse if the policy format can represent the policy."""
     base = policy.policy_from_name(name)
     expected = (
         base

@@ -143,7 +143,6 @@ def test_rows_of_fixtures_have_every_measured_release_once(record: str) -> None:
 
 @pytest.mark.parametrize(("record", "key"), [("kernels", "layers"), ("casts", "uncast")])
 def test_records_of_a_family_are_from_its_newest_release(record: str, key: str) -> None:
-    """Records that have one release of each family have the newest."""
     assert set(data.read(record)[key]) == {newest(family).id for family in FAMILIES}
 
 
@@ -218,7 +217,6 @@ def test_added_release_is_in_the_open_ranges(
 
 
 def test_releases_have_a_library_and_a_version() -> None:
-    """The name of a release is its library and its version."""
     found = [get(name) for name in ("keras2.3", "tf2.15", "tf_keras2.18", "keras3.6")]
     assert [release.library for release in found] == ["keras", "tf", "tf_keras", "keras"]
     assert [release.version for release in found] == ["2.3", "2.15", "2.18", "3.6"]

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.migration.planning.options import Assignment, Options, Outputs
-from policytool.numerics.check_results.checks import OverflowProbe
+from policytool.numerics.check_results.checks import OverflowProbe, RecordedFile
 from policytool.numerics.check_results.verdicts import Advice, JudgementSubject, OutputKind, Ruling
-from policytool.numerics.verdicts.regressions import compare, earlier_check
 from policytool.numerics.verdicts.safety import SafetyRule, answer_outputs
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.releases.policy import Dynamic
@@ -25,7 +24,6 @@ from tests.contracts.report_contract import ReportContract, VariationsContract, 
 from tests.helpers.example_checks import (
     CASES,
     CPU,
-    GPU,
     OWN,
     SIDES,
     call,
@@ -197,20 +195,22 @@ def _metric(candidate: float, *, higher: bool = True) -> Checks:
     return check(replace(result, verdict=replace(result.verdict, metric=metric), answers=answers))
 
 
-def _compared(now: CheckRun, before: CheckRun) -> Checks:
-    """Return a check that is compared with the report of an earlier one."""
-    result = check(now)
-    assert result.check is not None
-    earlier = earlier_check("before.json", rendered("json", check(before)).encode())
-    return replace(result, check=replace(result.check, comparison=compare(result.check, earlier)))
-
-
-def _own(error: float) -> CheckRun:
-    return run(call("net/a", error), outputs=(output("o", 1e-3),), inputs=OWN)
-
-
 _LOST: Final = output("scores", 1e-4, nan_reference=100, infinite_reference=20)
 _CONSTANT: Final = output("scores", 0.0, changed=changes(range=None, varies=False))
+
+
+def _recorded(result: CheckRun, **changes: Any) -> Checks:
+    """Return a check of two models with the same policies, one of which was recorded."""
+    sides = {
+        name: replace(side, policies={"float32": 3}, policy=None, kept={})
+        for name, side in SIDES.items()
+    }
+    checks = check(result, notes=(), everything=False, **sides)
+    assert checks.check is not None
+    return replace(checks, check=replace(checks.check, **changes))
+
+
+RECORDED: Final = RecordedFile(file="run.h5", bytes=2**20, rows=8, calls=37)
 VARIATIONS: Final = {
     "random numbers, and a reference that is not finite": check(
         run(call("net/dense", 1e-4), outputs=(_LOST,), random=("net/noisy",), inputs=OWN)
@@ -293,18 +293,10 @@ VARIATIONS: Final = {
     "worse metric": _metric(0.7),
     "worse metric, lower is better": _metric(0.95, higher=False),
     "metric is NaN": _metric(math.nan),
-    "regression": _compared(_own(4e-3), _own(1e-4)),
-    "no regression, other device": _compared(
-        run(call("net/a", 1e-4), outputs=(output("o", 1e-3),)),
-        run(call("net/a", 1e-4), outputs=(output("o", 1e-3),), device=GPU),
-    ),
-    "hostile names in the earlier report": _compared(
-        run(call("net/a", 1e-4), outputs=(output("o", 0),)),
-        run(
-            call("net/a", 1e-4),
-            call(f"net/\x1b[31m{'x' * 500}", 1e-4),
-            outputs=(output("o", 0),),
-        ),
+    "recorded": _recorded(run(), recording=RECORDED),
+    "equal to a recorded run": _recorded(run(outputs=(output("o", 0),)), against="run.h5"),
+    "different from a recorded run": _recorded(
+        run(call("net/a", 1e-2), outputs=(output("o", 1e-2),)), against="run.h5"
     ),
 }
 
@@ -343,7 +335,6 @@ ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(float("inf")))
 def test_no_line_is_wider_than_the_view(
     name: str, class_name: str, error: float, width: int, *, everything: bool, coarse: bool
 ) -> None:
-    """No line is too wide for any names in a file, and for any errors."""
     from rich.cells import cell_len
 
     tf32 = error if coarse else None

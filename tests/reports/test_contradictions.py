@@ -267,7 +267,6 @@ def verdicts(draw: st.DrawFn) -> tuple[Verdict, ...]:
 def test_reports_of_any_verdicts_agree(
     selected: SelectedInspection, judged: tuple[Verdict, ...]
 ) -> None:
-    """Reports agree for all causes and doubts, also for a release with both."""
     [model] = selected.inspection.models
     check_inspection(whole(_with_verdicts(model, judged)))
     lines = loader_lines(judged)

@@ -83,7 +83,6 @@ class TestDifferences(ReportContract):
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"failure"}))
 def test_all_option_shows_every_layer_and_change(name: str) -> None:
-    """The report has every layer of both models, and every change in the summary."""
     report = json.loads(rendered("json", case(name, everything=True)))["comparison"]
     assert len(report["layers"]) == report["summary"]["layers"]
     shown = [

@@ -141,7 +141,6 @@ def test_two_types_cannot_share_a_name() -> None:
 def test_schema_of_a_type_accepts_only_its_values(
     kind: Any, valid: list[object], invalid: list[object]
 ) -> None:
-    """Invalid values do not match the schema of the type."""
     validator = jsonschema.Draft202012Validator({**kind.schema(), "$defs": definitions(kind)})
     assert all(map(validator.is_valid, valid))
     assert not any(map(validator.is_valid, invalid))

@@ -119,7 +119,6 @@ def test_report_without_a_model_is_empty_for_people(reporter: str) -> None:
 
 @pytest.mark.parametrize("reporter", ["json", "sarif", "junit", "markdown"])
 def test_report_contains_every_finding_with_its_path(reporter: str) -> None:
-    """The report also contains unreadable files."""
     text = rendered(reporter, example_audits.made())
     for path in (
         "mlp/dense_a",
@@ -180,7 +179,6 @@ def test_suppressed_findings_are_shown_on_request(reporter: str) -> None:
 
 
 def test_suppression_does_not_change_fingerprints() -> None:
-    """Suppressing a finding does not change the fingerprints of equal findings."""
     found = [
         example_audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}")
         for number in range(3)

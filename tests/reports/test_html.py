@@ -156,7 +156,6 @@ def test_fragment_has_no_script() -> None:
 
 
 def test_length_of_bars_is_proportional_to_the_amount() -> None:
-    """The longest bar has the full width, and bars without any amount have no length."""
     amounts = [3.0, 1.0, 0.0]
     result = html.bars(
         Bars(title="", bars=tuple(Bar(label="", value=amount, text="") for amount in amounts))

@@ -64,7 +64,6 @@ def test_golden_table_in_ascii_with_variables() -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_no_line_is_wider_than_the_view(width: int) -> None:
-    """Every line of every model fits the width."""
     text = TABLE.render(inspected(*MODELS), View(width=width, variables=True))
     assert max(map(len, text.splitlines())) <= width
 

@@ -124,7 +124,6 @@ def test_odd_numbers_are_of_the_schema(scale: str, tmp_path: Path) -> None:
 
 
 def test_fixed_and_dynamic_and_default_loss_scales() -> None:
-    """The loss scales of policies and optimizers say whether they are fixed, dynamic or default."""
     fixed = report_of(inspected("tf2.3/exp_mf16_fixed128.h5"))["models"][0]
     layer = next(layer for layer in fixed["layers"] if layer["path"] == "mlp/dense_a")
     assert layer["loss_scale"] == {"kind": "fixed", "value": 128.0}
@@ -218,7 +217,6 @@ def _at(value: Any, place: str) -> Any:  # JSON
     ],
 )
 def test_schema_rejects_wrong_values(place: str, wrong: object) -> None:
-    """A valid report with one wrong value is invalid."""
     report = report_of(inspected(MODELS[0]))
     validator("inspect").validate(report)
     above, _, key = place.rpartition("/")

@@ -118,7 +118,6 @@ def test_markup_in_names_is_text(selected: SelectedInspection) -> None:
 @THOROUGH
 @given(models())
 def test_every_report_of_drawn_models_is_of_the_schema(selected: SelectedInspection) -> None:
-    """Reports of models with any content match the schema."""
     validator("summary").validate(
         json.loads(_rendered("json", _summary(*selected.inspection.models)))
     )

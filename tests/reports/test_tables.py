@@ -104,7 +104,6 @@ def test_labels_that_differ_read_differently(drawn: tuple[Table, View]) -> None:
     st.integers(30, 100),
 )
 def test_an_ascii_view_has_only_ascii_decoration(texts: list[list[str]], width: int) -> None:
-    """ASCII text gives ASCII lines."""
     columns = tuple(Column(title=title, minimum=3, is_name=True) for title in "xyz")
     rows = tuple(Row(cells=tuple(Cell(text=text) for text in row)) for row in texts)
     table = Table(columns=columns, rows=rows)

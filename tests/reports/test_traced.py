@@ -31,10 +31,7 @@ def contradiction(model: Model) -> str | None:
 def test_a_16_bit_dtype_on_one_side_contradicts(
     computed: tuple[str, ...], found: str | None
 ) -> None:
-    """
-    Ops in float32 do not contradict a declared 16-bit dtype, because softmax and sums stay in
-    float32.
-    """
+    """Softmax and sums stay in float32."""
     assert contradiction(traced_in(*computed)) == found
 
 
@@ -77,10 +74,13 @@ def test_ops_are_grouped_by_list_and_sorted_by_count() -> None:
         op("MatMul", "float32", 9, "allow"),
     )
     assert inspection.ops_words(ops) == (
-        "allow 9 MatMul float32, 2 MatMul float16; clear 7 Op7 float32, 6 Op6 float32, 5 Op5 "
-        "float32, 4 Op4 float32, 6 others"
+        "9 MatMul in float32, 2 MatMul in float16 (AMP allow list); 7 Op7 in float32, 6 Op6 in "
+        "float32, 5 Op5 in float32, 4 Op4 in float32, 6 others (AMP clear list)"
     )
-    assert inspection.ops_words((op("Odd", "float32", 1, None),)) == "unlisted 1 Odd float32"
+    assert (
+        inspection.ops_words((op("Odd", "float32", 1, None),))
+        == "1 Odd in float32 (in no AMP list)"
+    )
     assert inspection.ops_words(()) == ""
 
 

@@ -261,7 +261,6 @@ ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(math.inf))
 def test_no_line_is_wider_than_the_view(
     name: str, class_name: str, error: float, width: int
 ) -> None:
-    """No line is too wide for any names in a file, and for any error."""
     from rich.cells import cell_len
 
     layers = (

@@ -175,7 +175,6 @@ def test_lock_files_contain_no_gpu_packages(lock: Lock) -> None:
 
 @pytest.mark.parametrize("name", ["nvidia-cublas", "nvidia-cudnn-cu13", "triton", "tensorflow"])
 def test_gpu_packages_are_recognized(name: str) -> None:
-    """GPU packages are recognized by their names."""
     assert GPU.search(name)
 
 

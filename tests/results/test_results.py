@@ -70,9 +70,9 @@ LINES: Final = {
         "Keras 3.15>"
     ),
     "Migration": (
-        "<policytool.Migration 'fixtures/tf2.3/exp_mf16_fixed128.migrated.h5': would be written "
-        "with 2 config values changed (format); loads in TF 2.5 to 2.15, tf_keras 2.21, Keras 3.3 "
-        "to 3.15>"
+        "<policytool.Migration 'fixtures/tf2.3/exp_mf16_fixed128.migrated.h5': would be written; "
+        "policies unchanged, stored in another format; loads in TF 2.5 to 2.15, tf_keras 2.21, "
+        "Keras 3.3 to 3.15>"
     ),
     "Comparison": (
         "<policytool.Comparison 'fixtures/tf2.15/wrappers.h5' and 'fixtures/kera...wrappers.keras':"
@@ -153,7 +153,6 @@ def test_checks_have_a_line_for_every_outcome() -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_notebooks_show_the_report(name: str) -> None:
-    """A notebook shows an HTML element with the name of the model, and without scripts."""
     text = RESULTS[name]()._repr_html_()
     assert text.strip().startswith('<div class="policytool">')
     assert "<script" not in text
@@ -262,7 +261,6 @@ def test_frames_have_a_row_for_each_finding() -> None:
 
 @pytest.mark.usefixtures("pandas")
 def test_frames_have_a_row_for_each_changed_layer() -> None:
-    """The frame has rows for edits, casts and conversions, and a row for the optimizer."""
     (layer, optimizer) = frame(policytool.migrate(FIXTURES / MODEL, preview=True)).rows
     assert (layer["path"], layer["after"], layer["edits"]) == ("mlp/dense_a", "mixed_float16", 1)
     assert layer["before"] == "Policy mixed_float16, loss scale fixed 128"

@@ -71,7 +71,6 @@ class Files:
 def test_temporary_file_is_closed_with_the_last_reference(
     monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]
 ) -> None:
-    """Closing the file causes no warning."""
     files = Files()
     monkeypatch.setattr(tempfile, "TemporaryFile", files.opener(os.path.join(tmp_path, "a")))  # noqa: PTH118
     result = spill(Address, VALUES)

@@ -9,7 +9,6 @@ from policytool.support.errors import ModelFileError
 
 
 def test_steps_add_up_over_walks() -> None:
-    """Steps are counted for each walk and in total."""
     with steps.budget("a.h5") as budget:
         steps.spend(3, walk="layers")
         steps.spend(4, walk="calls")
@@ -38,7 +37,6 @@ def test_budget_of_the_same_file_continues() -> None:
 
 
 def test_each_file_has_a_separate_budget() -> None:
-    """The budget of another file continues after a nested budget."""
     with steps.budget("a.h5") as first:
         steps.spend(1, walk="layers")
         with steps.budget("b.h5") as second:

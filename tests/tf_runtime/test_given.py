@@ -59,7 +59,6 @@ def headed(shape: str, descr: str = "<f4") -> bytes:
 
 @pytest.mark.parametrize("name", ["values", "file", "a/b", "with space", "ünï"])
 def test_written_inputs_are_read_unchanged(tmp_path: Path, name: str) -> None:
-    """Written inputs are read again, under any file name."""
     array = np.arange(6, dtype="float32").reshape(2, 3)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {name: array})
     arrays, hows = read(tmp_path / "x.npz", Slot(name, [None, 3], "float32"))
@@ -82,7 +81,6 @@ def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: 
 
 @pytest.mark.parametrize("texts", [["red", "grün", ""], [b"red", b"\xff\xfe", b"green"]])
 def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -> None:
-    """Strings are written as text or else as bytes, and never as pickles."""
     array = np.array([texts], dtype=object)
     given_arrays.write_arrays(str(tmp_path / "x.npz"), {"words": array})
     (result,), _ = read(tmp_path / "x.npz", Slot("words", [None, 3], "string"))
@@ -90,7 +88,6 @@ def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -
 
 
 def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
-    """A failed write leaves the previous file and no temporary file."""
     with pytest.raises(Refused, match="cannot be written"):
         given_arrays.write_arrays(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
     path = tmp_path / "x.npz"
@@ -109,7 +106,6 @@ def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
 
 
 def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path) -> None:
-    """A killed write leaves the previous file and a temporary file, which the next run removes."""
     path = tmp_path / "x.npz"
     path.write_bytes(b"before")
     script = (
@@ -142,7 +138,6 @@ def test_a_draft_is_written_through_no_link(
 
 
 def test_one_array_for_the_one_input_needs_no_name(tmp_path: Path) -> None:
-    """An array for the only input needs no name in either format, and with two inputs it does."""
     array = np.ones((2, 3), "float32")
     np.save(tmp_path / "x.npy", array)
     np.savez(tmp_path / "x.npz", array)
@@ -243,7 +238,6 @@ def test_names_that_are_not_inputs_are_rejected(tmp_path: Path, arrays: dict[str
 def test_empty_arrays_are_rejected(
     tmp_path: Path, shape: tuple[int, ...], dims: list[int | None] | None
 ) -> None:
-    """Empty arrays are an error that names all inputs, for each expected shape."""
     np.savez(tmp_path / "x.npz", values=np.ones(shape), other=np.ones(2))
     message = refusal(
         tmp_path / "x.npz", Slot("values", dims, "float32"), Slot("other", [None], "int32")
@@ -292,6 +286,5 @@ def test_invalid_files_are_rejected(tmp_path: Path, content: bytes, message: str
 
 
 def test_missing_file_is_reported(tmp_path: Path) -> None:
-    """A missing file is reported as missing, and a directory as unreadable."""
     assert refusal(tmp_path / "x.npz", VALUES).endswith("x.npz does not exist")
     assert "cannot be read" in refusal(tmp_path, VALUES)

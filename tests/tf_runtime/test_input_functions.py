@@ -96,7 +96,6 @@ def test_a_function_returns_or_yields_batches(place: Path, code: str) -> None:
     "value", ["{'ids': ids, 'values': values}", "(values, ids)", "[values, ids]"]
 )
 def test_several_inputs_are_assigned_by_name_or_order(place: Path, value: str) -> None:
-    """Several inputs are assigned by name or in the order of the model's inputs."""
     code = f"values, ids = np.ones((2, 3), 'float32'), np.arange(2)\ndef made(): yield {value}"
     (result,) = given(place, code, TWO).batches
     assert [array.dtype.name for array in result] == ["float32", "int32"]
@@ -152,7 +151,6 @@ def test_the_function_runs_in_the_user_s_directory(place: Path) -> None:
 
 
 def test_nan_is_noted(place: Path) -> None:
-    """NaN in the inputs is noted once for all batches."""
     result = given(place, "def made(): return [np.full((2, 3), np.nan)] * 2")
     assert [note.partition(":")[2] for note in result.notes] == [
         "made returned NaN or infinity in values"
@@ -227,7 +225,6 @@ def test_invalid_functions_are_rejected(place: Path, code: str, message: str) ->
     ],
 )
 def test_batches_for_several_inputs(place: Path, code: str, message: str) -> None:
-    """Each batch must have all inputs with the same number of rows."""
     assert message in refusal(place, code, TWO)
 
 
@@ -238,7 +235,6 @@ def test_rows_that_do_not_fill_a_fixed_batch_are_rejected(place: Path) -> None:
 
 
 def test_missing_module_is_an_error_with_its_name(place: Path) -> None:
-    """A missing module is an error with its name."""
     message = refusal(place, "", name="own_missing_module:made")
     assert message.startswith(
         "--inputs own_missing_module:made: the module own_missing_module cannot be imported: "

@@ -108,7 +108,6 @@ def test_the_number_of_rows_is_open_only_if_a_batch_is_cut(inputs: Any, size: in
 
 
 def test_no_number_is_reported_if_all_rows_are_compared() -> None:
-    """If all rows are compared, the reported number of rows is null."""
     inputs = fed(LAYER_ROWS)
     LayerRows(TF, inputs, explains=False)
     assert inputs.report["layer_rows"] is None

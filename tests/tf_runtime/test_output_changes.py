@@ -75,7 +75,6 @@ def test_probabilities_are_recognised() -> None:
 
 
 def test_masks_are_compared_by_intersection_over_union() -> None:
-    """Masks are compared by intersection over union, and two empty masks are equal."""
     first = np.zeros((3, 4, 4, 1), "float32")
     second = first.copy()
     first[1, :2] = second[1, 1:3] = 0.9
@@ -86,7 +85,6 @@ def test_masks_are_compared_by_intersection_over_union() -> None:
 
 
 def test_new_nan_is_counted_by_row() -> None:
-    """New NaN values are counted by row, without rows that are not finite in the reference."""
     first, second = random(20, 3), random(20, 3)
     first[3, 0] = second[3, 1] = np.nan
     second[5, 2] = np.inf
@@ -96,7 +94,6 @@ def test_new_nan_is_counted_by_row() -> None:
 
 
 def test_other_values_are_compared_for_equality() -> None:
-    """Integers, words and booleans are compared for equality."""
     for item in (np.arange(12).reshape(4, 3), np.array([["a", "b"], ["c", "d"]], object)):
         other = item.copy()
         other[1, 0] = other[0, 0]
@@ -113,7 +110,6 @@ def test_a_constant_output_does_not_vary() -> None:
 
 
 def test_an_empty_batch_counts_for_nothing() -> None:
-    """A batch without rows does not change the counts."""
     result = OutputChanges()
     result.update(np.zeros((0, 3)), np.zeros((0, 3)))
     assert result.to_json()["samples"] == 0
@@ -130,7 +126,6 @@ def test_sides_do_not_depend_on_batches() -> None:
 
 
 def test_nan_in_one_row_is_no_variation() -> None:
-    """A constant output with NaN in one row is still constant."""
     one = np.full((100, 3), 0.25, "float32")
     one[7] = np.nan
     assert not changes(one, one).varies

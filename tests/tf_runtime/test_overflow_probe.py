@@ -61,8 +61,6 @@ def test_edge_is_found_within_a_fifth(edge: float, largest: float) -> None:
 
 @given(edge=st.floats(1.01, 100.0), end=st.floats(1.01, 100.0))
 def test_reference_has_to_be_finite(edge: float, end: float) -> None:
-    """If the reference is not finite, nothing is reported for larger inputs."""
-
     def at(factor: float) -> Outcome:
         return Outcome("dense" if factor >= edge else None, is_usable=factor < end)
 
@@ -117,7 +115,6 @@ def vectors(*overflowed: int) -> Any:
 
 
 def test_first_overflowing_layer_in_call_order_is_reported() -> None:
-    """The first layer in call order that overflows is reported."""
     rows = [row("first", 0, 1), row("second", 2, 3), row("third", 4, 5)]
     assert first_overflow(rows, vectors(0, 0, 0, 0, 0, 0)) is None
     assert first_overflow(rows, vectors(0, 0, 1, 1, 9, 9)) is rows[1]

@@ -50,7 +50,6 @@ CYCLE = ["nowhere", "end", "beginning", "everywhere"]
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 8])
 def test_rows_are_padded_partly_and_fully(batch: int) -> None:
-    """Batches of few rows have rows without, with partial and with full padding too."""
     (array,) = drawn([ids()], batch=batch)
     kinds = [kind(row) for row in array]
     assert kinds == (CYCLE * len(kinds))[: len(kinds)]
@@ -88,7 +87,6 @@ def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
 
 @pytest.mark.parametrize(("way", "expected"), [(WHOLE, 0.0), (PART, 0.0), (CHANGED, None)])
 def test_a_part_of_the_ids_is_masked_too(way: int, expected: float | None) -> None:
-    """Padding applies to the part of the ids that is masked, and not to ids after an offset."""
     embedding = ReachedLayer(layer("Embedding", input_dim=50, mask_zero=True), way, 50)
     assert recipe(Slot("ids", [None, 9], "int32"), [embedding], None).padding == expected
 

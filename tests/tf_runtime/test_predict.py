@@ -46,7 +46,6 @@ def test_model_without_declared_inputs_has_the_input_of_its_only_signature(predi
 def test_model_without_declared_inputs_and_with_several_inputs_is_rejected(
     predictor: Any, signatures: dict[str, Any]
 ) -> None:
-    """The structure of several signatures or inputs is unknown."""
     predictor.signatures = signatures
     with pytest.raises(Refused, match="says nothing"):
         predictor._feed_model({})  # noqa: SLF001  # as above

@@ -178,5 +178,4 @@ def test_statistics_stay_in_the_range_of_integers() -> None:
 def test_only_numbers_can_be_scaled_up(
     dtype: str, reached: list[ReachedLayer], *, expected: bool
 ) -> None:
-    """Only numbers can be scaled up, and not ids, masks, integers or text."""
     assert recipe(Slot("x", [None, 2], dtype), reached, None).is_scalable is expected

@@ -58,12 +58,10 @@ def test_graph_error_has_the_message_of_the_node(release: str) -> None:
 
 @pytest.mark.parametrize("release", TRACED)
 def test_layer_error_has_the_message_of_its_exception(release: str) -> None:
-    """The message has the exception of the layer without the code of AutoGraph."""
     assert sentence(TypeError(TRACED[release])) == f"TypeError: {NO_MATCH}"
 
 
 def test_error_without_a_text_is_the_class_name() -> None:
-    """The message for an exception without a text is its class."""
     assert sentence(KeyError()) == "KeyError"
 
 

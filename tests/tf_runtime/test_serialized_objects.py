@@ -30,7 +30,6 @@ def test_function_is_looked_up_by_config_or_name(value: Any, expected: Any) -> N
 
 @pytest.mark.parametrize("value", [None, "Dense", [], {}, {"class_name": {}}])
 def test_other_values_have_no_class(value: Any) -> None:
-    """A value that is not a serialized object has no class and no items."""
     assert library.class_of(value) is None
     assert library.items_of(value) is value
 
@@ -43,7 +42,6 @@ def test_serialized_tuple_is_read_as_its_items() -> None:
 
 
 def test_an_object_gets_another_config() -> None:
-    """A serialized object with another config keeps its other keys."""
     changed = library.with_config(LOSS, {"delta": 1.0})
     assert library.config_of(changed) == {"delta": 1.0}
     assert library.config_of(LOSS) == {"delta": 2.0}

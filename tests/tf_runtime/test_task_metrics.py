@@ -190,7 +190,6 @@ def test_narrow_predictions_come_as_float32(place: Path, dtype: Any) -> None:
 
 
 def test_metric_function_that_changes_its_arguments_keeps_the_labels(place: Path) -> None:
-    """A metric function that changes its arguments does not change the labels for the candidate."""
     result = task(place, "changes", a=[1, 1])
     assert told(result, ([[0.0, 0.0]], [[0.0, 0.0]]))["outputs"][0]["candidate"] == 0.0
     assert result.labels is not None
@@ -198,7 +197,6 @@ def test_metric_function_that_changes_its_arguments_keeps_the_labels(place: Path
 
 
 def test_metric_function_reads_its_files_and_returns_any_number_type(place: Path) -> None:
-    """A metric function runs in the user's directory and can return any number type."""
     batch = ([[0.0, 0.0]], [[0.0, 0.0]])
     assert told(task(place, "files", a=[1, 1]), batch)["outputs"][0]["reference"] == 0.25
     assert told(task(place, "truth", a=[1, 1]), batch)["outputs"][0]["reference"] == 1.0
@@ -218,7 +216,6 @@ def test_metric_function_reads_its_files_and_returns_any_number_type(place: Path
 def test_error_in_a_metric_function_is_a_one_line_error(
     place: Path, function: str, said: str
 ) -> None:
-    """An error in a metric function is a one-line error with its name and the model."""
     result = refusal(task(place, function, a=[0, 1]), ([[0.0, 0.0]], [[0.0, 0.0]]))
     assert result.startswith("metric: --metric metrics_")
     assert said in result
@@ -260,7 +257,6 @@ def test_rows_have_to_match(place: Path, rows: int, said: str) -> None:
 def test_labels_have_the_names_of_outputs(
     labels: dict[str, Any], names: tuple[str, ...], said: str
 ) -> None:
-    """Labels must have the names of outputs, and an output can have none."""
     arrays = {name: np.asarray(values) for name, values in labels.items()}
     with pytest.raises(Refused) as caught:
         given_arrays.by_output(arrays, names)
@@ -276,7 +272,6 @@ def test_the_only_array_needs_no_name() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff"])
 def test_files_of_another_format_are_rejected(tmp_path: Path, content: bytes) -> None:
-    """Another file format is an error with the code for labels."""
     (tmp_path / "y.npy").write_bytes(content)
     with pytest.raises(Refused) as caught:
         given_arrays.read_labels(str(tmp_path / "y.npy"))

@@ -123,7 +123,8 @@ class MigrateArguments(PolicyArguments, WriteArguments, ProcessArguments, LimitA
     python: Annotated[
         str | Mapping[str, str] | None,
         Option(
-            "Python interpreter with TensorFlow; source=PYTHON and target=PYTHON set one for each "
+            "Python interpreter with TensorFlow, a release such as tf2.15, which uv then installs, "
+            "or auto for the releases that fit; source=PYTHON and target=PYTHON set one for each "
             "side of a conversion.",
             Group.TENSORFLOW,
             kind=Kind.SIDES,

@@ -29,11 +29,26 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             completion="policies",
         ),
     ] = None
-    save_inputs: Annotated[
+    record: Annotated[
         StrPath | None,
         Option(
-            "Save the inputs to a .npz file that --inputs can read.",
-            Group.INPUT,
+            "Run only MODEL, and record inputs, outputs and statistics of its layers in FILE.",
+            Group.MEASUREMENT,
+            essential=True,
+            kind=Kind.FILE,
+            metavar="FILE",
+        ),
+    ] = None
+    record_all: Annotated[
+        bool,
+        Option("With --record, also record all values of all layers.", Group.MEASUREMENT),
+    ] = False
+    against: Annotated[
+        StrPath | None,
+        Option(
+            "Compare MODEL with a run in FILE, on its inputs; exit 1 if outputs differ.",
+            Group.MEASUREMENT,
+            essential=True,
             kind=Kind.FILE,
             metavar="FILE",
         ),
@@ -75,17 +90,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             f"{', '.join(OutputKind)}.",
             Group.MEASUREMENT,
             metavar="NAME=KIND",
-        ),
-    ] = None
-    compare_to: Annotated[
-        StrPath | None,
-        Option(
-            "Compare with this JSON report of an earlier check, and exit 1 if there are "
-            "regressions.",
-            Group.MEASUREMENT,
-            essential=True,
-            kind=Kind.FILE,
-            metavar="FILE",
         ),
     ] = None
 

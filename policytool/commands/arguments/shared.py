@@ -119,7 +119,8 @@ class TensorFlowArguments(ProcessArguments):
     python: Annotated[
         str | None,
         Option(
-            "Python interpreter with TensorFlow.",
+            "Python interpreter with TensorFlow, a release such as tf2.15, which uv then installs, "
+            "or auto for the release that fits the model.",
             Group.TENSORFLOW,
             metavar="PYTHON",
             has_variable=True,

@@ -248,12 +248,16 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
 
 def group(parent: h5py.Group, name: str) -> h5g.GroupID | None:
     """Return a group by name; None unless a hard link with the name leads to a group."""
-    if not parent.id.links.exists(name.encode()):
-        return None
-    if parent.id.links.get_info(name.encode()).type != h5l.TYPE_HARD:
+    if not is_hard_link(parent, name):
         return None
     item = h5o.open(parent.id, name.encode())
     return item if isinstance(item, h5g.GroupID) else None
+
+
+def is_hard_link(parent: h5py.Group, name: str) -> bool:
+    """Return whether a group has a hard link with a name."""
+    links = parent.id.links
+    return bool(links.exists(name.encode()) and links.get_info(name.encode()).type == h5l.TYPE_HARD)
 
 
 def has_group(parent: h5g.GroupID, path: str) -> bool:

@@ -514,6 +514,7 @@ class _Judge:
                     unit,
                     f"{key} of {class_name} is omitted: {target.name} does not support it and "
                     f"always behaves as if it were {display_value(_json(value))}",
+                    omitted=f"{key} of {class_name}",
                 )
             else:
                 log.refuse(

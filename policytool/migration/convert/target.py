@@ -140,15 +140,17 @@ class Log:
     refused_paths: set[str | None] = field(default_factory=set)
     """The paths of the layers in refusals; None for the file."""
 
-    def change(self, what: str, unit: Unit | None, text: str) -> None:
+    def change(
+        self, what: str, unit: Unit | None, text: str, *, omitted: str | None = None
+    ) -> None:
         """
         Log a change.
 
         :param what: the stable, machine-readable code of the change, such as ``key-dropped``
+        :param omitted: the argument that is omitted because the target always uses its value
         """
-        self.changes[
-            ConversionChange(code=what, path=unit.path if unit is not None else None, text=text)
-        ] = None
+        path = unit.path if unit is not None else None
+        self.changes[ConversionChange(code=what, path=path, text=text, omitted=omitted)] = None
 
     def refuse(self, code: str, unit: Unit | None, message: str) -> None:
         """Log a refusal; the message names the key and suggests a solution."""

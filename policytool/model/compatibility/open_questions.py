@@ -38,7 +38,6 @@ tf_keras 2.21, Keras 3.0, 3.15).
 """
 
 _LAMBDA: Final = "Lambda"
-_CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
 _KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
 _LISTING: Final = releases_in("keras3.0, after keras3.6")
@@ -89,7 +88,6 @@ def of(
         *_deep(evidence.traits),
         *_operations(evidence.document, evidence.traits),
         *_op_layers(origins, sites),
-        *_calibration(evidence.traits),
         *_behind_models(evidence),
         *_shared_layers(evidence, sites),
         *_variable_order(evidence, sites),
@@ -204,19 +202,6 @@ def _finds_function(loader: str, name: str) -> bool:
     if not known_arguments.is_known("activations", name):
         return False
     return known_arguments.objection(loader, "activations", name, {}, module=False) is None
-
-
-def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
-    """Yield a doubt about policies that need calibration."""
-    if not _CALIBRATED.isdisjoint(traits.policy_classes):
-        yield Doubt(
-            cause=Cause(
-                kind=Obstacle.STORAGE,
-                reason=(
-                    "layers with a GPTQ or AWQ policy lack variables if they were never calibrated"
-                ),
-            )
-        )
 
 
 def _behind_models(evidence: Evidence) -> Iterator[Doubt]:

@@ -16,6 +16,13 @@ By quantization mode, the number of variables that a layer has in addition to it
 in Keras 3.3, 3.6 and 3.15.
 """
 
+_CALIBRATED: Final = {"gptq": 3, "awq": 4}
+"""
+The same for modes that are calibrated. Keras 3.15 does not write the zero points to archives, but
+expects them, so that it fails to load its own archives, whether they were calibrated or not.
+Archives of Keras 3.12 have them. HDF5 files have all variables (measured in Keras 3.12 and 3.15).
+"""
+
 
 def matrix_shape(equation: str, shape: Shape) -> Shape | None:
     """Return the shape of an EinsumDense kernel as a matrix; its rows are summed over."""
@@ -39,5 +46,5 @@ def added_count(mode: str, name: str) -> int | None:
     if not separator:
         return SCALES.get(mode)
     if mode != "int4":
-        return None
+        return _CALIBRATED.get(mode)
     return 1 if block_size == "-1" else 2 if name.startswith("reverse") else 3

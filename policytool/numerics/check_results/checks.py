@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import Answer, Open, worst
+from policytool.releases.policy import GLOBAL_SOURCE
 
 if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.verdicts import (
         Advice,
         CheckVerdict,
-        Comparison,
         Origin,
         OutputAnswer,
     )
@@ -109,7 +109,7 @@ class CheckInputs:
     """
 
 
-_WIDE: Final = frozenset({"float32", "float64", "(global)"})
+_WIDE: Final = frozenset({"float32", "float64", GLOBAL_SOURCE})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,12 +212,14 @@ class CheckRun:
     @property
     def is_within_rounding(self) -> bool:
         """Whether an output was compared, and rounding explains all errors."""
-        return (
-            self.verdict.passed
-            and not self.verdict.is_inconclusive
-            and not self.missing
-            and self.measured is not Answer.NOT_SAFE
-        )
+        return self.is_equal_within_rounding and not self.verdict.is_inconclusive
+
+    @property
+    def is_equal_within_rounding(self) -> bool:
+        """
+        Whether rounding explains all errors, also if the outputs cannot show other differences.
+        """
+        return self.verdict.passed and not self.missing and self.measured is not Answer.NOT_SAFE
 
     @property
     def is_isolated(self) -> bool:
@@ -275,6 +277,16 @@ class CheckNote:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedFile:
+    """The file of a recorded run."""
+
+    file: str
+    bytes: int
+    rows: int
+    calls: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
     """The result of a complete check."""
 
@@ -300,32 +312,58 @@ class Check:
     the one of the advice. None if there is no such candidate, or no file to write.
     """
 
-    comparison: Comparison | None = None
-    """The changes since an earlier check; None without one."""
+    recording: RecordedFile | None = None
+    """The file of this run; None if it was not recorded."""
 
-    @property
-    def is_regressed(self) -> bool:
-        """Whether something is worse than in the earlier check."""
-        return self.comparison is not None and not self.comparison.passed
+    against: str | None = None
+    """The file of the recorded run that is the reference; None if the reference ran too."""
 
     @property
     def answer(self) -> Answer:
         """Whether the candidate is safe in every run."""
-        return Answer.SAFE if self.is_equal else worst(run.answer for run in self.runs)
+        if self.is_equal:
+            return Answer.SAFE
+        if self.differs_from_recording:
+            return Answer.NOT_SAFE
+        return worst(run.answer for run in self.runs)
 
     @property
     def is_equal(self) -> bool:
         """
-        Whether two files compute in float32, and their outputs differ by at most rounding. Then no
-        precision changes, so that synthetic inputs are sufficient.
+        Whether no precision changes between two files, or since a recorded run, and the outputs
+        differ by at most rounding. Then synthetic inputs are sufficient.
         """
-        sides = self.reference, self.candidate
+        is_other = self.against is not None or self.reference.path != self.candidate.path
         return (
-            sides[0].path != sides[1].path
-            and all(side.policies and set(side.policies) <= _WIDE for side in sides)
+            is_other
+            and self.keeps_precision
             and bool(self.runs)
-            and all(run.is_within_rounding for run in self.runs)
+            and all(
+                run.is_equal_within_rounding if self.against is not None else run.is_within_rounding
+                for run in self.runs
+            )
         )
+
+    @property
+    def differs_from_recording(self) -> bool:
+        """Whether rounding does not explain the difference from a recorded run."""
+        return (
+            self.against is not None
+            and self.keeps_precision
+            and any(not run.is_equal_within_rounding for run in self.runs)
+        )
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether both models compute in float32 or float64."""
+        sides = self.reference, self.candidate
+        return all(side.policies and set(side.policies) <= _WIDE for side in sides)
+
+    @property
+    def keeps_precision(self) -> bool:
+        """Whether the candidate does not compute in other dtypes than the reference."""
+        is_same = self.reference.policies == self.candidate.policies
+        return self.is_wide or (self.against is not None and is_same)
 
     @property
     def holds(self) -> bool:

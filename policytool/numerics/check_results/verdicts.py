@@ -1,6 +1,5 @@
 """
-The verdict of a check: judgements of errors, the answer whether the candidate is safe, and what
-changed since an earlier check.
+The verdict of a check: judgements of errors, and the answer whether the candidate is safe.
 """
 
 from __future__ import annotations
@@ -8,7 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -345,93 +344,3 @@ def worst(answers: Iterable[Answer]) -> Answer:
 def severity(answer: Answer) -> int:
     """Return the rank of an answer, from 0 for safe to the highest number for not safe."""
     return list(Answer).index(answer)
-
-
-class Subject(StrEnum):
-    """What a difference to an earlier check is about."""
-
-    OUTPUT = "output"
-    LAYER = "layer"
-    METRIC = "metric"
-
-
-class Change(StrEnum):
-    """How an error or metric changed since an earlier check."""
-
-    EXCEEDS = "exceeds"
-    """The error was within its tolerance, and now exceeds it."""
-
-    GREW = "grew"
-    """The error is much larger."""
-
-    WORSE = "worse"
-    """The metric is worse by more than is allowed."""
-
-    WITHIN = "within"
-    """The error exceeded its tolerance, and is now within it."""
-
-    SHRANK = "shrank"
-    BETTER = "better"
-
-
-REGRESSIONS: Final = frozenset({Change.EXCEEDS, Change.GREW, Change.WORSE})
-"""The changes that fail a check."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
-    """An error or metric that changed since an earlier check."""
-
-    device: str
-    signature: str | None
-    about: Subject
-    path: str
-    """The place of a layer's call, or the name of an output or metric."""
-
-    before: float | None
-    """
-    The error, or the metric of the candidate, in the earlier check. It is infinite if the candidate
-    was not finite, and None if it is unknown.
-    """
-
-    now: float | None
-    allowed: float | None
-    """The tolerance of the error now, or how much worse the metric may be."""
-
-    change: Change
-
-    @property
-    def is_regression(self) -> bool:
-        """Whether the difference fails the check."""
-        return self.change in REGRESSIONS
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """The differences between a check and an earlier one."""
-
-    file: str
-    """The report of the earlier check."""
-
-    paired: int
-    """The number of outputs and layer calls that both checks have."""
-
-    differences: tuple[Difference, ...]
-    """Regressions first; otherwise in the order of the model."""
-
-    only_before: tuple[str, ...]
-    """The outputs and layer calls that only the earlier check has."""
-
-    only_now: tuple[str, ...]
-    notes: tuple[str, ...]
-    """Other differences between the two checks, such as their inputs."""
-
-    @property
-    def regressions(self) -> tuple[Difference, ...]:
-        """The differences that fail the check."""
-        return tuple(difference for difference in self.differences if difference.is_regression)
-
-    @property
-    def passed(self) -> bool:
-        """Whether no difference fails the check."""
-        return not self.regressions

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import (
@@ -156,7 +157,13 @@ def outputs_tolerance(calls: Sequence[LayerCall]) -> float:
     It is four times the root of the sum of the squared errors that are expected of the layers,
     because these errors add up like random errors.
     """
-    return _SLACK * math.hypot(*(_expected_error(call) for call in calls if not call.children))
+    return (accumulated_tolerances(calls) or [0.0])[-1]
+
+
+def accumulated_tolerances(calls: Sequence[LayerCall]) -> list[float]:
+    """Return, for each call, the tolerance for its error if all calls up to it add to the error."""
+    squares = accumulate(_expected_error(call) ** 2 if not call.children else 0.0 for call in calls)
+    return [_SLACK * math.sqrt(total) for total in squares]
 
 
 def _expected_error(call: LayerCall) -> float:

@@ -14,8 +14,8 @@ from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
 from policytool.numerics.check_results.verdicts import Answer
 from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
+from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.reports.checks import _layers, _tables
-from policytool.reports.checks._tables import comparison_section
 from policytool.reports.checks._verdict import advice, command, headline, place, verdict
 from policytool.reports.page import (
     Bar,
@@ -285,6 +285,10 @@ def run_facts(run: CheckRun) -> Iterator[tuple[str, str]]:
         )
 
 
+def _policy_words(policy: str) -> str:
+    return "without a policy" if policy == GLOBAL_SOURCE else f"in {policy}"
+
+
 def side_words(side: CheckSide) -> Iterator[str]:
     """Yield the path of a model, and the number of its layers with each policy."""
     yield side.path
@@ -293,8 +297,8 @@ def side_words(side: CheckSide) -> Iterator[str]:
         (first, count), *others = counts
         yield ", ".join(
             [
-                f"{many(count, 'layer')} in {first}",
-                *(f"{number:,} in {policy}" for policy, number in others),
+                f"{many(count, 'layer')} {_policy_words(first)}",
+                *(f"{number:,} {_policy_words(policy)}" for policy, number in others),
             ]
         )
     if side.weights == "random":
@@ -358,7 +362,7 @@ def rewrite(changes: GraphRewrite) -> str:
 
 def input_words(feed: CheckInputs) -> str:
     """Return a description of the inputs of both models."""
-    kind = f"synthetic (seed {feed.seed})" if feed.kind is InputKind.SYNTHETIC else "given"
+    kind = f"synthetic (seed {feed.seed})" if feed.kind is InputKind.SYNTHETIC else "your data"
     size = (
         f"{many(feed.batches, 'batch') if feed.batches == 1 else f'{feed.batches:,} batches'} "
         f"of {feed.batch_size:,}"
@@ -405,7 +409,6 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
         yield _facts(side_facts(check))
     else:
         yield _facts([*side_facts(check), *(fact for run in check.runs for fact in run_facts(run))])
-    yield from comparison_section(check, everything=everything or view.is_searchable)
     for run in check.runs:
         parts: list[Block] = list(charts(run)) if view.is_searchable else []
         parts += sections(run, everything=everything or view.is_searchable)
@@ -418,8 +421,7 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
 
 
 def _verdict(check: Check) -> Iterator[Block]:
-    answer = Answer.NOT_SAFE if check.is_regressed else check.answer
-    yield Verdict.whole(text=headline(check), tone=_TONES[answer])
+    yield Verdict.whole(text=headline(check), tone=_TONES[check.answer])
     if words := command(check):
         yield Command(label="to apply", words=words)
     if len(check.runs) > 1:

@@ -1,28 +1,23 @@
 """
 The other tables of ``check``: missing kernels, time and memory, gradients for several loss scales,
-the metric of the task, and changes since an earlier check.
+and the metric of the task.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.verdicts import Change, Subject
 from policytool.numerics.verdicts import loss_scales
-from policytool.reports.checks._layers import NUMBER
 from policytool.reports.page import Cell, Column, Row, Tone, table_section
 from policytool.reports.words import bytes_words, figure, many, share
-from policytool.support.errors import short
 from policytool.support.grouping import group_pairs
-from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.numerics.check_results.checks import Check, CheckRun, MissingKernel, Timing
+    from policytool.numerics.check_results.checks import CheckRun, MissingKernel, Timing
     from policytool.numerics.check_results.gradients import Gradients, Trial
     from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
-    from policytool.numerics.check_results.verdicts import Comparison, Difference
     from policytool.reports.page import Section
 
 
@@ -335,107 +330,3 @@ def _metric_row(output_metric: OutputMetric) -> Row:
 def metric_value(number: float) -> str:
     """Return a metric with enough digits to show differences between models."""
     return f"{number:.{_DIGITS}g}"
-
-
-_ROWS: Final = 10
-_WORDS: Final = {
-    Change.EXCEEDS: "larger than rounding explains now",
-    Change.GREW: "larger",
-    Change.WORSE: "worse",
-    Change.WITHIN: "explained by rounding now",
-    Change.SHRANK: "smaller",
-    Change.BETTER: "better",
-}
-
-
-def comparison_sentence(comparison: Comparison) -> str:
-    """Return a sentence on regressions since the earlier check."""
-    regressions = comparison.regressions
-    if not regressions:
-        return f"no regression compared with {comparison.file}"
-    first = regressions[0]
-    value_before, value_now = (
-        _difference_value(first, value) for value in (first.before, first.now)
-    )
-    first_words = "" if len(regressions) == 1 else "the first one, "
-    return (
-        f"{many(len(regressions), 'regression')} compared with {comparison.file}: {first_words}"
-        f"{first.about.value} {first.path} ({value_before} before, {value_now} now)"
-    )
-
-
-def comparison_section(check: Check, *, everything: bool) -> Iterator[Section]:
-    """Yield the section with the changes since an earlier check, regressions first."""
-    earlier_comparison = check.comparison
-    if earlier_comparison is None:
-        return
-    visible_differences = (
-        earlier_comparison.differences if everything else earlier_comparison.differences[:_ROWS]
-    )
-    has_several_runs = (
-        len(
-            {
-                (difference.device, difference.signature)
-                for difference in earlier_comparison.differences
-            }
-        )
-        > 1
-    )
-    titles = [*(["run"] if has_several_runs else []), "before", "now", "allowed", "change"]
-    yield table_section(
-        f"compared with {earlier_comparison.file}",
-        (
-            Column(title="output, layer or metric", minimum=20, is_name=True),
-            *(Column(title=title, minimum=NUMBER) for title in titles),
-        ),
-        [
-            _difference_row(difference, has_several_runs=has_several_runs)
-            for difference in visible_differences
-        ],
-        [*_sentences(earlier_comparison, len(visible_differences))],
-    )
-
-
-def _difference_row(difference: Difference, *, has_several_runs: bool) -> Row:
-    tone = Tone.BAD if difference.is_regression else Tone.GOOD
-    run = [
-        Cell(
-            text=" ".join(
-                [difference.device, *([difference.signature] if difference.signature else [])]
-            )
-        )
-    ]
-    return Row(
-        cells=(
-            Cell(text=difference.path, tone=Tone.BAD if difference.is_regression else Tone.PLAIN),
-            *(run if has_several_runs else []),
-            Cell(text=_difference_value(difference, difference.before)),
-            Cell(text=_difference_value(difference, difference.now)),
-            Cell(text=figure(difference.allowed)),
-            Cell(text=_WORDS[difference.change], tone=tone),
-        ),
-        is_missed=difference.is_regression,
-    )
-
-
-def _sentences(comparison: Comparison, visible_count: int) -> Iterator[str]:
-    count = many(comparison.paired, "error")
-    changed = sum(difference.about is not Subject.METRIC for difference in comparison.differences)
-    yield f"{count} compared, {comparison.paired - changed:,} without a large change"
-    if len(comparison.differences) > visible_count:
-        hidden_words = many(len(comparison.differences) - visible_count, "more change")
-        yield f"{hidden_words} not shown; use -v to show all"
-    for names, condition in (
-        (comparison.only_before, "the earlier check"),
-        (comparison.only_now, "this check"),
-    ):
-        if names:
-            listed = join_first([short(name) for name in names])
-            yield f"only in {condition}: {listed}"
-    yield from comparison.notes
-
-
-def _difference_value(difference: Difference, number: float | None) -> str:
-    if number is None:
-        return ""
-    return metric_value(number) if difference.about is Subject.METRIC else figure(number)

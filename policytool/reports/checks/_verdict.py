@@ -22,8 +22,8 @@ from policytool.numerics.check_results.verdicts import (
 )
 from policytool.reports import layout
 from policytool.reports.checks._layers import measurements, overflow_reasons
-from policytool.reports.checks._tables import change_words, comparison_sentence
-from policytool.reports.words import HEADROOM, figure, many, share
+from policytool.reports.checks._tables import change_words
+from policytool.reports.words import HEADROOM, bytes_words, figure, many, share
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import Failure
     from policytool.migration.planning.options import Options
-    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.check_results.checks import Check, CheckRun, RecordedFile
     from policytool.numerics.check_results.metrics import OutputMetric
     from policytool.numerics.check_results.verdicts import (
         CheckVerdict,
@@ -96,10 +96,14 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     """
     answer = run.answer
     policy_words = f" in {check.candidate.policy}" if check.candidate.policy else ""
+    count = max((output_answer.samples for output_answer in run.answers), default=0)
+    input_words = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
     if check.is_equal:
-        count = max((output_answer.samples for output_answer in run.answers), default=0)
-        input_words = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
-        return f"Equal within float32 rounding on {input_words}"
+        dtype_words = "float32 " if check.is_wide else ""
+        recorded_words = " to the recorded run" if check.against is not None else ""
+        return f"Equal{recorded_words} within {dtype_words}rounding on {input_words}"
+    if check.differs_from_recording:
+        return f"Differs from the recorded run on {input_words}: {'; '.join(findings)}"
     if not run.is_on_data:
         evidence = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
         remarks = "; ".join([*evidence, *limits])
@@ -281,7 +285,7 @@ def verdict(check: Check, run: CheckRun) -> str:
     """Return the result of a run as a complete sentence."""
     if run.missing:
         return f"Undecided: {next(_missing(run))}"
-    if run.is_on_data:
+    if run.is_on_data and not check.differs_from_recording:
         findings = list(_causes(run)) if run.has_unexplained_error else []
     else:
         findings = list(_fail_sentences(run)) if not run.verdict.passed else []
@@ -305,12 +309,20 @@ def overall(check: Check) -> str:
 
 def headline(check: Check) -> str:
     """Return the answer of a check: that of its only run, or of all runs together."""
+    if check.recording is not None and check.against is None:
+        return recording_sentence(check.recording)
     sentences = [verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)]
     if unfit := unfit_sentence(check):
         sentences.append(unfit)
-    if check.comparison is not None:
-        sentences.append(comparison_sentence(check.comparison))
     return "; ".join(sentences)
+
+
+def recording_sentence(recording: RecordedFile) -> str:
+    """Return a sentence on the file of a recorded run."""
+    return (
+        f"Recorded {many(recording.rows, 'row')} and {many(recording.calls, 'layer call')} in "
+        f"{recording.file} ({bytes_words(recording.bytes)}), which contains the inputs and outputs"
+    )
 
 
 def place(run: CheckRun) -> str:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from policytool.numerics.check_results.checks import ExtraBatch, InputKind
 from policytool.numerics.check_results.verdicts import (
     Answer,
-    Change,
     JudgementSubject,
     NotComparable,
     Open,
     OutputKind,
     Ruling,
-    Subject,
 )
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
@@ -67,6 +65,7 @@ if TYPE_CHECKING:
         KeptScope,
         MissingKernel,
         OverflowProbe,
+        RecordedFile,
         TensorFlowDevice,
         Timing,
     )
@@ -92,8 +91,6 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.verdicts import (
         Advice,
         Bounds,
-        Comparison,
-        Difference,
         Judgement,
         KindAnswer,
         Origin,
@@ -1008,47 +1005,13 @@ _ADVICE: Final[Record[Advice]] = Record(
     ),
 )
 
-_DIFFERENCE: Final[Record[Difference]] = Record(
-    "",
+_RECORDING: Final[Record[RecordedFile]] = Record(
+    "recording",
     (
-        Field("device", TEXT),
-        Field("signature", OPTIONAL_TEXT),
-        Field("about", choice_of(Subject)),
-        Field("path", TEXT, "The layer call, the output or the name of the metric."),
-        Field(
-            "before",
-            OPTIONAL_NUMBER,
-            "The relative error, or the metric of the candidate; infinite for NaN or infinity.",
-        ),
-        Field("now", OPTIONAL_NUMBER),
-        Field(
-            "allowed", OPTIONAL_NUMBER, "The tolerance now, or how much worse the metric may be."
-        ),
-        Field("change", choice_of(Change)),
-        Field(
-            "regression",
-            FLAG,
-            "Whether the change fails the check.",
-            value=attrgetter("is_regression"),
-        ),
-    ),
-)
-
-_COMPARISON: Final[Record[Comparison]] = Record(
-    "comparison",
-    (
-        Field("file", TEXT, "The report of the earlier check."),
-        Field("passed", FLAG, "Whether there is no regression."),
-        Field("paired", COUNT, "Number of outputs and layer calls in both checks."),
-        Field(
-            "changes",
-            items(_DIFFERENCE),
-            "Changes that are larger than noise, regressions first.",
-            value=attrgetter("differences"),
-        ),
-        Field("only_before", TEXTS, "Outputs and layer calls that only the earlier check has."),
-        Field("only_now", TEXTS),
-        Field("notes", TEXTS, "Other differences of the two checks."),
+        Field("file", TEXT),
+        Field("bytes", COUNT),
+        Field("rows", COUNT, "Number of rows of the inputs."),
+        Field("calls", COUNT, "Number of recorded layer calls."),
     ),
 )
 
@@ -1080,9 +1043,14 @@ _CHECK: Final[Record[Check]] = Record(
             "tried.",
         ),
         Field(
-            "comparison",
-            nullable(_COMPARISON),
-            "The changes since the check of --compare-to; null without it.",
+            "recording",
+            nullable(_RECORDING),
+            "The file that --record wrote; null without it.",
+        ),
+        Field(
+            "against",
+            OPTIONAL_TEXT,
+            "The recorded run of --against, which is the reference; null without it.",
         ),
     ),
 )

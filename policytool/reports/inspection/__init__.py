@@ -158,12 +158,14 @@ def contradictions(model: Model) -> list[str]:
 
 def ops_words(ops: Sequence[TracedOp]) -> str:
     """
-    Return ops by their list of automatic mixed precision: ``allow 12 MatMul float32, 3 Conv2D
-    float32; deny 1 Softmax float32``.
+    Return ops by their list of automatic mixed precision (AMP): ``12 MatMul in float32, 3 Conv2D
+    in float32 (AMP allow list); 1 Softmax in float32 (AMP deny list)``.
     """
     grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
     return "; ".join(
-        f"{amp or 'unlisted'} {_kinds(listed_ops)}" for amp, listed_ops in grouped if listed_ops
+        f"{_kinds(listed_ops)} ({f'AMP {amp} list' if amp else 'in no AMP list'})"
+        for amp, listed_ops in grouped
+        if listed_ops
     )
 
 
@@ -180,7 +182,7 @@ def _compute_dtypes(layers: Iterable[Layer]) -> frozenset[str]:
 
 def _kinds(ops: Iterable[TracedOp]) -> str:
     ordered = sorted(ops, key=lambda op: (-op.count, op.op, op.dtype))
-    kind_texts = [f"{op.count} {op.op} {op.dtype}" for op in ordered[:_KINDS]]
+    kind_texts = [f"{op.count} {op.op} in {op.dtype}" for op in ordered[:_KINDS]]
     further_count = sum(op.count for op in ordered[_KINDS:])
     return ", ".join([*kind_texts, f"{further_count} others"] if further_count else kind_texts)
 

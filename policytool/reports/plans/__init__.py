@@ -13,23 +13,30 @@ from typing import TYPE_CHECKING, Final
 from policytool.commands.migrate import Status
 from policytool.formats import TITLES
 from policytool.formats.discovery import display_path
+from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
 from policytool.releases.releases import CURRENT, is_known, release_name
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
 from policytool.reports.plans import diff
-from policytool.reports.plans.diff import LayerChange, changes_table, layer_changes
+from policytool.reports.plans.diff import (
+    LayerChange,
+    changes_table,
+    layer_changes,
+    policy_changes,
+)
 from policytool.reports.plans.fields import REPORT, Migrations, plan_values, verification_words
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.words import (
     COMPILE,
-    FAILS,
     LOADS,
+    OUTCOMES,
     UNKNOWN,
     failure_facts,
     generation_words,
     loader_lines,
     loader_ranges,
+    many,
     training_lines,
 )
 from policytool.support.grouping import group_pairs
@@ -38,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.commands.migrate import Migration
-    from policytool.migration.plan import Plan
     from policytool.numerics.predictions import PredictedOutput
     from policytool.reports.layout import View
 
@@ -203,12 +209,7 @@ def _releases(migration: Migration) -> Iterator[Fact]:
             if label in {UNKNOWN, COMPILE}
         )
         return
-    yield from (
-        Fact(label=label, text=text)
-        for label, text in loader_lines(plan.loaders_after)
-        if label == UNKNOWN
-    )
-    yield from _by_reason(plan, migration)
+    yield from _changed_verdicts(migration)
     yield from (
         Fact(label=label, text=text, tone=Tone.CAUTION)
         for label, text in training_lines(
@@ -217,22 +218,27 @@ def _releases(migration: Migration) -> Iterator[Fact]:
     )
 
 
-def _by_reason(plan: Plan, migration: Migration) -> Iterator[Fact]:
-    before = {verdict.loader for verdict in plan.loaders_before if verdict.reason is None}
-    after = {verdict.loader: verdict.reason for verdict in plan.loaders_after}
-    failing = [(reason, loader) for loader, reason in after.items() if reason is not None]
-    lost_by_reason = group_pairs((reason, loader) for reason, loader in failing if loader in before)
-    for reason, loaders in lost_by_reason.items():
-        yield Fact(
-            label="now fails in",
-            text=f"{loader_ranges(loaders)}: {reason}{_hint(migration, loaders[-1], reason)}",
-            tone=Tone.CAUTION,
-        )
-    never_loaded = group_pairs(
-        (reason, loader) for reason, loader in failing if loader not in before
+def _changed_verdicts(migration: Migration) -> Iterator[Fact]:
+    """
+    Yield why releases that load the original do not load the result, and, if no current release
+    loads the result, why not.
+    """
+    plan = migration.plan
+    loaded = {verdict.loader for verdict in plan.loaders_before if verdict.loads}
+    is_current = any(verdict.loads for verdict in plan.loaders_after if verdict.loader in CURRENT)
+    relevant = [] if is_current else CURRENT
+    loaders_by_verdict = group_pairs(
+        ((verdict.outcome, verdict.explanation, verdict.loader in loaded), verdict.loader)
+        for verdict in plan.loaders_after
+        if not verdict.loads and verdict.loader in {*loaded, *relevant}
     )
-    for reason, loaders in never_loaded.items():
-        yield Fact(label=FAILS, text=f"{loader_ranges(loaders)}: {reason}", tone=Tone.DIM)
+    for (outcome, explanation, was_loaded), loaders in loaders_by_verdict.items():
+        hint = _hint(migration, loaders[-1], explanation) if was_loaded else ""
+        yield Fact(
+            label=f"now {OUTCOMES[outcome]}" if was_loaded else OUTCOMES[outcome],
+            text=f"{loader_ranges(loaders)}: {explanation}{hint}",
+            tone=Tone.CAUTION if was_loaded else Tone.DIM,
+        )
 
 
 def _hint(migration: Migration, newest: str, reason: str | None) -> str:
@@ -256,6 +262,12 @@ def loads_in(migration: Migration) -> str:
     return f"loads in {loading[0]}" if loading else ""
 
 
+_OTHER_CHANGES: Final = {
+    EditKind.TRAINING: "policies unchanged, training configuration changed",
+    EditKind.FORMAT: "policies unchanged, stored in another format",
+    EditKind.STORAGE: "policies unchanged, stored dtypes changed",
+}
+
 _SHOWN: Final = 3
 """The maximum number of layers that the page names for a change; HTML and JSON name all."""
 
@@ -276,10 +288,11 @@ def headline(migration: Migration) -> str:
 def _blocks(migration: Migration, view: View) -> Iterator[Block]:
     most = None if view.is_searchable else _SHOWN
     yield _verdict(migration)
-    yield Facts(facts=(_source(migration), *facts(migration)))
+    source_facts = Facts(facts=(_source(migration), *facts(migration)))
     table = changes_table(migration, most)
-    if table is not None:
-        yield table
+    yield from filter(
+        None, (source_facts, table) if migration.plan.refusals else (table, source_facts)
+    )
     conversion = migration.plan.conversion
     if conversion is not None and not migration.plan.refusals:
         changes = diff.conversion_changes(conversion, most)
@@ -288,8 +301,11 @@ def _blocks(migration: Migration, view: View) -> Iterator[Block]:
 
 
 def _source(migration: Migration) -> Fact:
+    """Return the original: by its name if the page starts with a path in the same directory."""
     plan = migration.plan
-    paths = filter(None, (plan.path, plan.weights))
+    directory, _, name = plan.path.rpartition("/")
+    is_beside = display_path(migration.target or migration.source).startswith(f"{directory}/")
+    paths = filter(None, (name if directory and is_beside else plan.path, plan.weights))
     facts = [" with the weights ".join(paths), TITLES.get(plan.format, plan.format)]
     if plan.generation is not None:
         facts.append(f"config of {generation_words(plan.generation)}")
@@ -352,16 +368,24 @@ def _purpose(migration: Migration) -> str:
         target = plan.conversion.target
         words = generation_words(target) if is_known(target) else release_name(target)
         return f"{written} for {words}"
-    edits = plan.edits
-    values = f"{len(edits):,} config value{'s' if len(edits) != 1 else ''} changed"
-    kinds = ", ".join(dict.fromkeys(edit.kind.value for edit in edits))
     backup = (
         f"; the original is kept in {display_path(migration.written.backup)}"
         if migration.written is not None and migration.written.backup is not None
         else ""
     )
-    changed = f"{values}{f' ({kinds})' if kinds else ''}" if edits else "no config values changed"
-    return f"{written} with {changed}{backup}"
+    return f"{written}; {_changes_words(migration)}{backup}"
+
+
+def _changes_words(migration: Migration) -> str:
+    """Return the changes of policies, or what else changes, as part of a sentence."""
+    changes = policy_changes(migration)
+    if 0 < len(changes) <= _SHOWN:
+        words = (f"{change} in {many(count, 'layer')}" for change, count in changes.items())
+        return ", ".join(words)
+    if changes:
+        return f"policies of {many(sum(changes.values()), 'layer')} change"
+    kinds = {edit.kind for edit in migration.plan.edits}
+    return next((words for kind, words in _OTHER_CHANGES.items() if kind in kinds), "same config")
 
 
 PLAN_REPORTERS: Final[tuple[Reporter[Migrations], ...]] = (

@@ -24,7 +24,7 @@ from policytool.releases import generations, keras_objects
 from policytool.releases.behaviour import Proof, measured_releases
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Policy
-from policytool.releases.releases import family_of
+from policytool.releases.releases import family_of, release_name
 from policytool.reports.layout import clean
 from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Section, Table, Tone
 from policytool.reports.reporter import Reporter
@@ -45,18 +45,21 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Absent, Json
 
 _COLUMNS: Final = (
-    Column(title="layer", minimum=16, is_name=True),
-    Column(title="before", minimum=13),
-    Column(title="after", minimum=13),
-    Column(title="reason", priority=1, minimum=24, is_beneath=True),
+    Column(title="change", minimum=16),
+    Column(title="layers", minimum=6),
+    Column(title="names", priority=1, minimum=16, is_name=True, is_beneath=True),
+    Column(title="reason", priority=2, minimum=24, is_beneath=True),
 )
 _UNCHANGED: Final = "unchanged"
 _OPTIMIZER: Final = "optimizer"
 _MODEL: Final = "the model"
 _TONES: Final = {EditKind.NUMERICS: Tone.MIXED, EditKind.TRAINING: Tone.CAUTION}
 
-_RowChange = tuple[str, str, str, Tone]
-"""The value before, the value after, the reason, and a tone."""
+_ORDER: Final = (Tone.MIXED, Tone.DIM, Tone.CAUTION, Tone.GOOD)
+"""Changes of policies first, then the layers that keep their policy, training, and formats."""
+
+_RowChange = tuple[str, str, Tone]
+"""The values before and after, the reason, and a tone."""
 
 
 def changes_table(migration: Migration, most: int | None) -> Table | None:
@@ -70,33 +73,55 @@ def changes_table(migration: Migration, most: int | None) -> Table | None:
     :param most: the maximum number of layers named for a change; None for all
     """
     edited = {edit.path for edit in migration.plan.edits}
-    names_by_change = group_pairs(
+    places_by_change = group_pairs(
         [
             *((_edit_change(edit), _place(edit)) for edit in migration.plan.edits),
             *(
-                ((kept.policy, _UNCHANGED, kept.reason, Tone.DIM), kept.path)
+                ((f"{kept.policy}, {_UNCHANGED}", kept.reason, Tone.DIM), kept.path)
                 for kept in migration.plan.kept
                 if kept.path not in edited
             ),
         ]
     )
+    names_by_change = {
+        change: tuple(dict.fromkeys(places)) for change, places in places_by_change.items()
+    }
     rows = tuple(
         Row(
             cells=(
-                Cell(text=join_and_count(tuple(dict.fromkeys(names)), most)),
-                Cell(text=before, tone=Tone.DIM),
-                Cell(text=after, tone=tone),
+                Cell(text=change, tone=tone),
+                Cell(text="" if _OPTIMIZER in names else f"{len(names):,}"),
+                Cell(text=join_and_count(names, most)),
                 Cell(text=reason),
             )
         )
-        for (before, after, reason, tone), names in names_by_change.items()
+        for (change, reason, tone), names in sorted(
+            names_by_change.items(), key=lambda item: (_ORDER.index(item[0][-1]), -len(item[1]))
+        )
     )
     return Table(columns=_COLUMNS, rows=rows) if rows else None
 
 
+def policy_changes(migration: Migration) -> dict[str, int]:
+    """Return the changes of policies, ``float32 → float16``, with their numbers of layers."""
+    layers_by_change = group_pairs(
+        (_change_words(edit), _place(edit))
+        for edit in migration.plan.edits
+        if edit.kind is EditKind.NUMERICS
+    )
+    return {change: len(set(layers)) for change, layers in layers_by_change.items()}
+
+
 def _edit_change(edit: Edit) -> _RowChange:
-    tone = _TONES.get(edit.kind, Tone.GOOD)
-    return _words(edit, edit.before), _words(edit, edit.after), edit.reason, tone
+    return _change_words(edit), edit.reason, _TONES.get(edit.kind, Tone.GOOD)
+
+
+def _change_words(edit: Edit) -> str:
+    """Return the values before and after; with the classes of policies if their names are equal."""
+    before, after = (_words(edit, value, has_class=False) for value in (edit.before, edit.after))
+    if before == after:
+        before, after = _words(edit, edit.before), _words(edit, edit.after)
+    return f"{before} → {after}" if before != after else f"{before}, in another format"
 
 
 class LayerChange(NamedTuple):
@@ -155,9 +180,11 @@ def _place(edit: Edit) -> str:
     return _OPTIMIZER if is_optimizer else edit.address.pointer
 
 
-def _words(edit: Edit, value: Json | Absent) -> str:
+def _words(edit: Edit, value: Json | Absent, *, has_class: bool = True) -> str:
     """
     Return a short text for a JSON value: a policy by its class and name, an optimizer by its class.
+
+    :param has_class: whether the text for a policy starts with its class
     """
     if value is ABSENT:
         return "not set" if edit.address.pointer.endswith("/dtype") else "nothing"
@@ -173,7 +200,11 @@ def _words(edit: Edit, value: Json | Absent) -> str:
                 if isinstance(parsed, Policy) and "loss_scale" in config
                 else ""
             )
-            return f"{class_name} {parsed.name}" + (f", loss scale {scale}" if scale else "")
+            return (
+                (f"{class_name} " if has_class else "")
+                + parsed.name
+                + (f", loss scale {scale}" if scale else "")
+            )
         inner = config.get("inner_optimizer", config.get("optimizer"))
         inner_class = keras_objects.class_of(inner) if isinstance(inner, dict) else inner
         return f"{class_name}({inner_class})" if inner_class else class_name
@@ -186,22 +217,22 @@ def conversion_changes(conversion: Conversion, most: int | None) -> Section | No
 
     :param most: the maximum number of layers named for a change; None for all
     """
-    layers_by_change = group_pairs(
-        (change.text, change.path or _MODEL) for change in conversion.changes
+    items = [
+        Item(text=text, names=join_and_count(layers, most))
+        for text, layers in group_pairs(
+            (change.text, change.path or _MODEL)
+            for change in conversion.changes
+            if most is None or change.omitted is None
+        ).items()
+    ]
+    omitted = tuple(
+        dict.fromkeys(change.omitted for change in conversion.changes if change.omitted)
     )
-    if not layers_by_change:
-        return None
-    return Section(
-        title="changes",
-        blocks=(
-            Listing(
-                items=tuple(
-                    Item(text=text, names=join_and_count(layers, most))
-                    for text, layers in layers_by_change.items()
-                )
-            ),
-        ),
-    )
+    if omitted and most is not None:
+        target = release_name(conversion.target)
+        text = f"arguments are omitted because {target} always uses their values"
+        items.append(Item(text=text, names=join_and_count(omitted, most)))
+    return Section(title="changes", blocks=(Listing(items=tuple(items)),)) if items else None
 
 
 def conversion_facts(

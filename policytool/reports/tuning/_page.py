@@ -43,7 +43,7 @@ from policytool.reports.tuning._verdict import (
     is_error_only,
     largest_excess,
     limit_words,
-    times,
+    percent,
     verdict,
 )
 from policytool.reports.words import HEADROOM, failure_facts, figure, many, share, upward
@@ -68,9 +68,10 @@ _NAMED: Final = 3
 _LEAST_FLUSHED: Final = 0.001
 _UNTRIED: Final = Cell(text="not tried", tone=Tone.DIM)
 _IF_CONVERTED: Final = (
-    "if converted: how many times the limit the model reaches if this layer is also converted; at "
-    "most 1x meets the objective"
+    "error and % of the limit: of the model, if this layer is also converted; at most 100% meets "
+    "the objective"
 )
+_BY_ITSELF: Final = "% of the limit: of the model, if only this layer is converted"
 
 
 def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
@@ -94,6 +95,7 @@ def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
         _converted_fields(tuning),
         sorted(converted, key=lambda layer: -_share_of_margin(tuning, layer)),
         None if everything else _LAYERS,
+        [_BY_ITSELF] if any(layer.excess_by_itself is not None for layer in converted) else (),
     )
 
 
@@ -141,11 +143,11 @@ def _kept_fields(tuning: Tuning) -> Iterator[Field]:
 
     yield from _names(Tone.CAUTION)
     yield (
-        Column(title="if converted", minimum=12),
+        Column(title="% of the limit", minimum=14),
         lambda layer: _excess(layer.excess_if_converted, without(layer)) or _UNTRIED,
     )
     yield (
-        Column(title="error", minimum=_NUMBER, priority=2),
+        Column(title="error if converted", minimum=_NUMBER, priority=2),
         lambda layer: _trial_error(without(layer)),
     )
     yield (
@@ -161,7 +163,7 @@ def _converted_fields(tuning: Tuning) -> Iterator[Field]:
     yield Column(title="own error", minimum=_NUMBER), _own_error
     yield Column(title="headroom", minimum=8), _headroom
     yield (
-        Column(title="converted by itself", minimum=_NUMBER, priority=2),
+        Column(title="% of the limit", minimum=14, priority=2),
         lambda layer: (
             _excess(layer.excess_by_itself, trials.get(paths - {layer.path})) or Cell(text="")
         ),
@@ -282,11 +284,11 @@ def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section
             Column(title="layers", minimum=10),
             Column(title="share", minimum=7),
             Column(title="largest error", minimum=13),
-            Column(title="of the limit", minimum=12),
+            Column(title="% of the limit", minimum=14),
             Column(title="result", minimum=6, priority=1),
         ),
         [_row(tuning, point) for point in visible_points],
-        ["the best trial for each number of layers; above 1x, the objective is not met"],
+        ["the best trial for each number of layers; above 100%, the objective is not met"],
     )
 
 
@@ -298,11 +300,11 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
     if len(points) < _LEAST:
         return
     allowed = allowed_error(tuning.objective) if is_error_only(tuning.objective) else None
-    value = "Largest error of an output" if allowed is not None else "Multiple of the limit"
+    value = "Largest error of an output" if allowed is not None else "Percent of the limit"
     yield Profile(
         title=f"{value} by share of converted layers",
         limit=1.0 if allowed is None else allowed,
-        limit_text=f"limit: {times(1.0) if allowed is None else figure(allowed)}",
+        limit_text=f"limit: {percent(1.0) if allowed is None else figure(allowed)}",
         points=tuple(
             Point(
                 share=point.share,
@@ -449,7 +451,7 @@ def _validation(tuning: Tuning) -> str:
     words = _OTHERS[tuning.split]
     if tuning.best is None or tuning.best.validation is None:
         return words
-    return f"{words}: {times(tuning.best.validation)} the limit"
+    return f"{words}: {percent(tuning.best.validation)} of the limit"
 
 
 def _versions(tuning: Tuning) -> Iterator[str]:

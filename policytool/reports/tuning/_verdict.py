@@ -86,7 +86,7 @@ def reached_parts(tuning: Tuning, trial: Trial) -> Iterator[str]:
         yield (
             "a part of the objective has no finite value"
             if math.isinf(used)
-            else f"a row or channel of an output is at {times(used)} its limit"
+            else f"a row or channel of an output is at {percent(used)} of its limit"
         )
 
 
@@ -95,9 +95,9 @@ def largest_excess(trial: Trial) -> float:
     return max(trial.excess, trial.validation or 0.0)
 
 
-def times(excess: float) -> str:
-    """Return an excess as a multiple of the limit."""
-    return f"{figure(excess)}x"
+def percent(excess: float) -> str:
+    """Return an excess in percent of the limit."""
+    return f"{figure(100 * excess)}%"
 
 
 def limit_words(excess: float, error: float | None, failure: str | None = None) -> str:
@@ -106,7 +106,7 @@ def limit_words(excess: float, error: float | None, failure: str | None = None) 
         return "fails to run"
     if math.isinf(excess):
         return NOT_FINITE if error is None else "not met"
-    return times(excess)
+    return percent(excess)
 
 
 def _parts(tuning: Tuning, trial: Trial) -> Iterator[_ReachedPart]:
@@ -142,7 +142,7 @@ def _error_part(objective: Objective, trial: Trial, error: float) -> _ReachedPar
         )
     used = largest_excess(trial)
     others = (objective.agreement, objective.metric, objective.gradients or None)
-    limit = f", {times(used)} the limit" if all(part is None for part in others) else ""
+    limit = f", {percent(used)} of the limit" if all(part is None for part in others) else ""
     return _ReachedPart(f"largest error {figure(error)}{limit}", is_met=not limit or used <= 1)
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Iterator, Mapping
 
     from ..library import Library
-    from .call_pairs import Pair
 
     Key = tuple[str, int]
 
@@ -316,6 +315,26 @@ def _twins(layers: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
     return pairs
 
 
+def compute_dtype(layer: Any) -> Any:
+    """Return the compute dtype of a layer; None if it has none."""
+    return getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", None)
+
+
+def compute_modes(layer: Any) -> list[str]:
+    """
+    Return the compute dtypes of a layer and of the layers in it, and the modes in which their
+    products are quantized.
+    """
+    return sorted(
+        {
+            str(name)
+            for _, inner in paths(layer)
+            for name in (compute_dtype(inner), getattr(inner, "quantization_mode", None))
+            if name is not None
+        }
+    )
+
+
 _BODIES = ("body", "then_branch", "else_branch", "f")
 _LIST = "TensorListFromTensor"
 
@@ -460,10 +479,11 @@ def draws(kind: str) -> bool:
     return any(word in kind for word in _DRAWING)
 
 
-def drawing_layers(pair: Pair) -> list[str]:
+def drawing_layers(pair: Any) -> list[str]:
     """
-    Return the paths of the layers that draw random numbers on which the compared outputs depend. A
-    GRU of Keras 3 also draws masks that it does not use; it does not count.
+    Return the paths of the layers that draw random numbers on which the outputs of a traced
+    function depend. ``pair`` has its ``graph`` and ``operations()``, and ``layer_of`` their names.
+    A GRU of Keras 3 also draws masks that it does not use; it does not count.
     """
     outputs = [tensor.op for tensor in pair.graph.outputs]
     needed = set(reachable(outputs, lambda op: [tensor.op for tensor in op.inputs]))

@@ -77,6 +77,10 @@ class Comparisons:
         is_narrow = tensor.dtype.is_floating and tensor.dtype.size < self.tf.float32.size
         return self.tf.cast(tensor, self.tf.float32) if is_narrow else tensor
 
+    def hold(self, *tensors: Any) -> None:
+        """Keep tensors, so that their ids are not reused."""
+        self._held += tensors
+
     def number(self, reference: Any, candidate: Any) -> int | None:
         """Return the number of the comparison of two tensors; None if their shapes differ."""
         if not reference.shape.is_compatible_with(candidate.shape):
@@ -84,7 +88,7 @@ class Comparisons:
         key = (id(reference), id(candidate))
         if key not in self._known:  # a model returns the tensors of its last layer
             self.vectors.append(tensor_errors.compare_tensors(self.tf, reference, candidate))
-            self._held += [reference, candidate]
+            self.hold(reference, candidate)
             self._known[key] = len(self.vectors) - 1
         return self._known[key]
 

@@ -216,8 +216,8 @@ class FedInputs:
         self.extremes: list[ExtremeBatch] = []
         """The extra batches."""
 
-        self.save: Callable[[Sequence[Any]], None] | None = None
-        """Writes batches to the user's file; None if the user did not request it."""
+        self.joined: Callable[[], dict[str, Any]] = dict
+        """Returns the arrays of all batches by the names of the inputs, without the extra ones."""
 
     def add_extremes(self, beside: Sequence[ExtremeBatch]) -> None:
         """Add extra batches; the reference may fail on some of them."""
@@ -239,8 +239,6 @@ class FedInputs:
                     "the batch of {} was left out because the reference returns NaN or infinity "
                     "for it".format(LABELS[kind])
                 )
-        if self.save is not None and kept:
-            self.save(self.all)
 
     @property
     def all(self) -> list[Any]:
@@ -464,13 +462,10 @@ class Feeder:
             max((len(array) for array in arrays if np.ndim(array)), default=1) for arrays in batches
         ]
         fed.has_fixed_rows = self.fixed is not None
-        if self.options["save"] is not None:
-            fed.save = self._save
-            self._save(packed)
+        fed.joined = lambda: self._join_batches(packed)
+        if self.options.get("save") is not None:
+            given_arrays.write_arrays(self.options["save"], fed.joined())
         return fed
-
-    def _save(self, batches: Sequence[Any]) -> None:
-        given_arrays.write_arrays(self.options["save"], self._join_batches(batches))
 
     def _packed(self, arrays: Sequence[Any]) -> Any:
         return self.inputs.packed(
@@ -521,8 +516,9 @@ class Feeder:
             if len({array.shape[1:] for array in arrays}) > 1:
                 raise Refused(
                     "inputs",
-                    "the batches of input {} have different shapes, which --save-inputs does not "
-                    "support".format(name),
+                    "the batches of input {} have different shapes, so they cannot be saved".format(
+                        name
+                    ),
                 )
         return {name: np.concatenate(arrays) for name, arrays in arrays_by_name.items()}
 

@@ -120,7 +120,6 @@ class TestAnswerLines:
     """Tests of the code that runs on a worker."""
 
     def test_worker_answers_each_line(self, tmp_path: Path) -> None:
-        """A worker answers the lines in their order, including missing paths."""
         first, second = answers(line(MIXED_H5), line(tmp_path / "missing.h5"))
         assert isinstance(first, bytes)
         assert isinstance(second, bytes)
@@ -128,7 +127,6 @@ class TestAnswerLines:
         assert b"not-found" in second
 
     def test_relative_paths_are_in_the_directory(self, tmp_path: Path) -> None:
-        """Relative paths start in the directory of the run, and not in that of the worker."""
         shutil.copy(MIXED_H5, tmp_path / "model.h5")
         (result,) = answers(
             codec.encode({"path": "model.h5", "exact": True}).encode(), directory=str(tmp_path)
@@ -146,12 +144,10 @@ class TestAnswerLines:
     def test_worker_that_cannot_run_a_call_reports_the_reason(
         self, changes: dict[str, str], sentence: str
     ) -> None:
-        """A worker that cannot run a call ends it with an error message."""
         with pytest.raises(WorkerError, match=sentence):
             answers(line(MIXED_H5), **changes)
 
     def test_a_crash_is_an_answer(self) -> None:
-        """A crash is returned unchanged as an answer."""
         crash = Crash(code="worker-crashed", how="was terminated by SIGSEGV", details="a\nb")
         assert cluster.read(cluster.crash_line(crash)) == crash
 
@@ -274,7 +270,6 @@ def test_a_cluster_can_have_nothing_run_in_this_process(value: object) -> None:
 
 @pytest.mark.parametrize("value", [b"answers", KeyError("x"), ImportError("x", name="y"), [1, "a"]])
 def test_answers_and_errors_of_a_cluster_are_read(value: object) -> None:
-    """Answers and errors of a cluster are read as Dask reads them."""
     from distributed.protocol.serialize import deserialize, serialize
 
     with cluster.restricted_unpickling():
@@ -299,7 +294,6 @@ def test_a_scheduler_that_answers_no_longer_is_a_sentence(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("impatient_dask")
 def test_missing_scheduler_is_a_one_line_error() -> None:
-    """A missing scheduler is an error with its address."""
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "tcp://[::"):
         with pytest.raises(WorkerError, match="cannot connect to the Dask scheduler"):
             list(parallel.run_all(inspect.TASK, inputs(MIXED_H5), False, address))
@@ -320,10 +314,7 @@ class TestCluster:
         assert list(parallel.run_all(audit.TASK, actual, options, dask.address)) == local
 
     def test_a_crash_costs_one_model(self, dask: LocalDask, tmp_path: Path) -> None:
-        """
-        A crash costs one model: a library that does not return is ended with its process, and the
-        worker continues.
-        """
+        """A library that does not return is ended with its process, and the worker continues."""
         bad = endless_collection(tmp_path / "bad.h5")
         result = inputs(FIXTURES / "tf2.3", bad, FIXTURES / "tf2.4")
         with limits.override({"call-seconds": 1}):
@@ -383,7 +374,6 @@ class TestCluster:
     def test_an_interrupted_run_ends_with_a_valid_report(
         self, dask: LocalDask, tmp_path: Path, number: signal.Signals
     ) -> None:
-        """An interrupted run ends within a second with a valid report on the finished models."""
         for index in range(600):
             shutil.copy(MIXED_H5, tmp_path / f"{index:03}.h5")
         process = subprocess.Popen(

@@ -35,7 +35,6 @@ class TestArchitecture(FormatContract):
 def test_byte_order_mark_and_blank_lines_before_json_are_ignored(
     before: bytes, tmp_path: Path
 ) -> None:
-    """A byte order mark and blank lines before the JSON are ignored."""
     (tmp_path / "a.json").write_bytes(before + json.dumps(sequential()).encode())
     assert [layer.path for layer in policytool.inspect(tmp_path / "a.json").layers] == [
         "mlp",
@@ -44,7 +43,6 @@ def test_byte_order_mark_and_blank_lines_before_json_are_ignored(
 
 
 def test_json_stores_no_variables() -> None:
-    """An architecture in JSON has layers but no variables."""
     summary = policytool.inspect(MIXED_JSON).summary
     assert summary.layers
     assert (summary.parameters, summary.bytes) == (0, 0)
@@ -60,7 +58,6 @@ def test_json_stores_no_variables() -> None:
 def test_the_writer_is_named_next_to_the_model(
     keys: dict[str, Any], version: str | None, backend: str | None, tmp_path: Path
 ) -> None:
-    """An architecture has the release and the backend of its writer, if they are strings."""
     file = tmp_path / "model.json"
     file.write_text(json.dumps({**sequential(dense()), **keys}), encoding="utf-8")
     writer = policytool.inspect(file).writer

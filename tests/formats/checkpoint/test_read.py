@@ -131,10 +131,6 @@ def test_every_file_of_a_checkpoint_selects_the_index(name: str, place: Path) ->
 def test_checkpoint_part_without_an_index_fails_only_if_the_user_names_the_part(
     name: str, place: Path
 ) -> None:
-    """
-    A part of a checkpoint without its index is an error if the user named it, and is skipped in a
-    directory.
-    """
     (place / "training.index").unlink()
     ended = run("inspect", name)
     assert ended.code == 3
@@ -156,9 +152,6 @@ def test_state_file_does_not_lead_outside_the_directory(place: Path) -> None:
 
 
 def test_variables_of_a_savedmodel_select_the_savedmodel() -> None:
-    """
-    The index of variables in a SavedModel is read as the SavedModel, for each form of its path.
-    """
     path = FIXTURES / "tf2.15/default_float32"
     for part in (
         "variables/variables.index",
@@ -181,10 +174,6 @@ def test_variables_of_a_savedmodel_select_the_savedmodel() -> None:
 def test_damaged_index_with_a_shard_is_reported_as_a_damaged_checkpoint(
     content: bytes, code: str, place: Path
 ) -> None:
-    """
-    A damaged file with the suffix of an index and a shard next to it is reported as a damaged
-    checkpoint.
-    """
     (place / "training.index").write_bytes(content)
     with pytest.raises(ModelFileError, match=r"training\.index") as raised:
         policytool.inspect(place / "training.index")
@@ -192,16 +181,12 @@ def test_damaged_index_with_a_shard_is_reported_as_a_damaged_checkpoint(
 
 
 def test_other_files_called_index_are_no_checkpoints(place: Path) -> None:
-    """A file with the suffix of an index but other content is not a checkpoint."""
     (place / "faiss.index").write_bytes(b"IxFI" + b"\0" * 100)
     assert run("inspect", "faiss.index").code == 3
     assert "[foreign]" in run("inspect", "faiss.index").err
 
 
 def test_renamed_index_and_previous_format_have_separate_errors(place: Path) -> None:
-    """
-    A renamed index, and a checkpoint in the previous format, each have their own error message.
-    """
     shutil.copy(place / "training.index", place / "model.ckpt")
     ended = run("inspect", "model.ckpt")
     assert ended.code == 3
@@ -209,13 +194,11 @@ def test_renamed_index_and_previous_format_have_separate_errors(place: Path) -> 
 
 
 def test_format_detection_and_reader_use_the_same_magic_number() -> None:
-    """Format detection and the reader use the same magic number."""
     assert is_table(b"\0" * 40 + MAGIC)
     assert not is_table(MAGIC)
 
 
 def test_variables_with_equal_names_are_named_by_object_path(tmp_path: Path) -> None:
-    """Variables with equal names or without a scope are named by their path in the object graph."""
     graph = [
         ([("a", 1), ("b", 2)], []),
         ([("w", 3), ("own", 5)], []),
@@ -244,7 +227,6 @@ def test_objects_in_circles_and_chains_are_bounded(tmp_path: Path) -> None:
 
 
 def test_tensors_outside_the_object_graph_are_listed_by_key(tmp_path: Path) -> None:
-    """Tensors that are in the index but not in the object graph are listed by their keys."""
     bundles.write(tmp_path / "made", dict([bundles.object_graph([([], [])]), ("scope/x", FLOAT)]))
     assert layers(policytool.inspect(tmp_path / "made.index")) == {"scope": ["x"]}
     assert OBJECT_GRAPH_KEY not in str(policytool.inspect(tmp_path / "made.index"))

@@ -186,10 +186,7 @@ def test_the_same_input_makes_the_same_file(tmp_path: Path) -> None:
 
 
 def test_an_archive_has_a_date(tmp_path: Path) -> None:
-    """
-    A created archive has the date of its content, or else a constant date, because Keras'
-    KerasFileEditor reads it.
-    """
+    """Keras' KerasFileEditor reads it, or a constant date."""
     path = h5_model(tmp_path / "model.h5", sequential())
     for spelled, date in (
         ({}, "1980-01-01@00:00:00"),
@@ -214,7 +211,6 @@ def test_an_archive_has_a_date(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("container", ["h5", "keras"])
 def test_values_of_any_source(source: Path, container: str, tmp_path: Path) -> None:
-    """Values are written unchanged from each kind of source."""
     document = format_detection.document(source, source.name)
     stored = document.tensors or [
         node.variable for node in document.nodes.values() if node.variable is not None
@@ -246,9 +242,7 @@ def test_values_of_any_source(source: Path, container: str, tmp_path: Path) -> N
 
 
 def test_a_slash_in_a_name_makes_groups(tmp_path: Path) -> None:
-    """
-    A slash in a layer name becomes nested groups while the attribute keeps the name, as in Keras.
-    """
+    """The attribute keeps the name, as in Keras."""
     path = h5_model(tmp_path / "model.h5", sequential())
     tensor = Tensor(path=("dense_a", "dense_a", "kernel:0"), shape=(6, 2), dtype="float32")
     names = ("block/dense/kernel:0",)
@@ -394,7 +388,6 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
 def test_content_that_the_format_cannot_store_is_rejected(
     content: Content, says: str, tmp_path: Path
 ) -> None:
-    """A content that the format cannot store is an error message, and no file is left."""
     path = h5_model(tmp_path / "model.h5", sequential())
     before = held(tmp_path)
     with pytest.raises(ModelFileError, match=says) as caught:

@@ -141,7 +141,6 @@ def test_variables_of_any_dtype_are_written_unchanged(
 def test_values_cast_in_blocks_equal_the_cast_of_the_whole_array(
     values: Any, after: str, through: str | None, tmp_path: Path
 ) -> None:
-    """Values that are cast in blocks equal the cast of the whole array, with the same counts."""
     source = stored_in(tmp_path / "source.h5", {"v": values})
     placement = Placement(
         path=("v",), shape=values.shape, dtype=after, through=through, source=tensor("v", values)
@@ -181,10 +180,7 @@ def test_bfloat16_is_widened_for_hdf5(tmp_path: Path) -> None:
 def test_multiplied_values_are_rounded_once(
     scale: tuple[float, ...], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Multiplied values are rounded once, from float64 to the stored dtype, and the factors follow the
-    last axis across blocks.
-    """
+    """From float64 to the stored dtype; the factors follow the last axis across blocks."""
     monkeypatch.setattr("policytool.formats.hdf5.datasets.BLOCK", 40)
     values = np.random.default_rng(0).normal(size=(7, 5, 3)).astype(dtype)
     source = stored_in(tmp_path / "source.h5", {"v": values})
@@ -275,10 +271,6 @@ def test_boxes_cover_a_range_in_order(shape: tuple[int, ...], data: st.DataObjec
 def test_digest_of_a_stream_does_not_depend_on_chunks(
     data: bytes, cuts: list[int], others: list[int], spoiled: int
 ) -> None:
-    """
-    The digest of a stream is independent of its chunks, and changes with each byte and with the
-    length.
-    """
 
     def pieces(of: bytes, at: list[int]) -> list[Any]:
         edges = [0, *sorted(min(cut, len(of)) for cut in at), len(of)]

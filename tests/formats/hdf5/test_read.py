@@ -67,7 +67,6 @@ def test_user_block_before_the_signature_is_allowed(offset: int, tmp_path: Path)
     ids=str,
 )
 def test_stored_types_have_keras_names(value: object, dtype: str, tmp_path: Path) -> None:
-    """Each stored type of NumPy has its Keras name."""
     path = h5_model(tmp_path / "types.h5", sequential(), weights=False)
     with h5py.File(path, "a") as file:
         file["model_weights/dense_a/dense_a/kernel:0"] = value

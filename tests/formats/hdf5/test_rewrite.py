@@ -107,10 +107,7 @@ KINDS: Final = {
 def test_changed_texts_keep_the_string_type(
     kind: tuple[int | None, int, int], changes: Changes, tmp_path: Path
 ) -> None:
-    """
-    A changed text keeps its string type, because TF 2.3 and 2.4 call ``decode`` on the value, which
-    would fail for UTF-8.
-    """
+    """TF 2.3 and 2.4 call ``decode`` on the value, which would fail for UTF-8."""
     path = h5_model(tmp_path / "model.h5", sequential())
     _typed(path, b"model_config", CONFIG.encode(), _string(*kind))
     before = _kind(path)
@@ -126,7 +123,6 @@ def test_changed_texts_keep_the_string_type(
 def test_changed_texts_keep_bytes_outside_ascii(
     cset: int, changes: Changes, tmp_path: Path
 ) -> None:
-    """A changed text outside ASCII keeps its bytes for each declared character set."""
     path = h5_model(tmp_path / "model.h5", sequential())
     config = json.dumps(sequential(dense(other="é ü 層")), ensure_ascii=False)
     _typed(path, b"model_config", config.encode(), _string(None, cset, h5t.STR_NULLTERM))
@@ -234,7 +230,6 @@ def test_nothing_of_an_old_text_is_left(
 def test_rewritten_files_keep_the_version_and_user_block(
     libver: Any, block: int, changes: Changes, tmp_path: Path
 ) -> None:
-    """A rewritten file keeps its format version and user block."""
     path = tmp_path / "model.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=block) as file:
         file.attrs["model_config"] = CONFIG
@@ -363,10 +358,7 @@ def test_edits_leave_the_rest_of_the_file_in_place(tmp_path: Path) -> None:
 
 
 def test_references_are_not_moved_to_a_new_file(tmp_path: Path) -> None:
-    """
-    A file with object references is an error, because the references would be invalid in a new
-    file.
-    """
+    """The references would be invalid in a new file."""
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
         file["model_weights"].attrs["reference"] = file["model_weights"].ref
@@ -385,7 +377,6 @@ def test_bfloat16_is_not_written_to_hdf5_models(tmp_path: Path) -> None:
 
 
 def test_casts_in_the_optimizer_group_count_for_the_optimizer(tmp_path: Path) -> None:
-    """A cast without a layer counts for the optimizer if its tensor is in the optimizer's group."""
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
         file["optimizer_weights/m"] = np.ones(3, "float32")
@@ -448,10 +439,6 @@ def test_cast_tensors_hold_the_cast_values(
     chunked: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    """
-    Cast tensors of any array, contiguous or chunked, have the cast values, and the counts are
-    correct.
-    """
     path = tmp_path / "model.h5"
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = CONFIG
@@ -478,10 +465,7 @@ def test_cast_tensors_hold_the_cast_values(
 def test_tensors_of_many_blocks_are_cast_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A tensor of many blocks is cast completely if blocks end within a row, at a chunk, and at the
-    end.
-    """
+    """If blocks end within a row, at a chunk, and at the end."""
     monkeypatch.setattr("policytool.formats.hdf5.rebuild.BLOCK", 8 * 40)
     path = h5_model(tmp_path / "model.h5", sequential())
     values = np.random.default_rng(0).normal(size=(7, 11, 13)).astype("float32")
@@ -587,10 +571,7 @@ def test_a_fixture_is_the_same_twice(tmp_path: Path) -> None:
 def test_the_last_byte_counts_behind_a_user_block(
     block: int, layout: dict[str, Any], tmp_path: Path
 ) -> None:
-    """
-    The last byte of a tensor is compared, for offsets from the start of the file and from the end
-    of the user block.
-    """
+    """For offsets from the start of the file and from the end of the user block."""
     path, other = tmp_path / "model.h5", tmp_path / "other.h5"
     values = np.arange(1000, dtype="float32")
     with h5py.File(path, "w", userblock_size=block) as file:

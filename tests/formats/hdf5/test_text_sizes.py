@@ -32,10 +32,7 @@ def test_lengths_equal_those_that_the_library_reads(
     names: list[str],
     others: int,
 ) -> None:
-    """
-    The lengths equal those that the library reads, for both header versions, split headers, and
-    files with a user block.
-    """
+    """For both header versions, split headers, and files with a user block."""
     path = tmp_path_factory.mktemp("texts") / "a.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=user_block) as file:
         group = file.create_group("layer")
@@ -48,10 +45,7 @@ def test_lengths_equal_those_that_the_library_reads(
 
 
 def test_attributes_outside_of_the_header_have_an_unknown_length(tmp_path: Path) -> None:
-    """
-    The length is unknown for more than eight attributes in the newest format, which stores them in
-    a separate heap.
-    """
+    """More than eight attributes in the newest format, which stores them in a separate heap."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         for number in range(20):
@@ -69,10 +63,7 @@ def test_a_file_in_memory_has_an_unknown_length() -> None:
 
 
 def test_names_in_a_large_file_are_read(tmp_path: Path) -> None:
-    """
-    Long names in a file larger than the limit are read, because tf_keras 2.21 and Keras 3 write
-    names of any length.
-    """
+    """tf_keras 2.21 and Keras 3 write names of any length."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["kernel"] = np.zeros(50_000)
@@ -82,10 +73,7 @@ def test_names_in_a_large_file_are_read(tmp_path: Path) -> None:
 
 
 def test_text_with_many_references_is_rejected(tmp_path: Path) -> None:
-    """
-    A small file with many references to the same text is an error, because reading it would need
-    gigabytes.
-    """
+    """Reading it would need gigabytes."""
     path, text = tmp_path / "a.h5", "x" * 900
     with h5py.File(path, "w") as file:
         file.attrs["weight_names"] = [text, *("y" for _ in range(99))]

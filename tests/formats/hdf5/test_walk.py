@@ -60,10 +60,6 @@ def remote(path: Path) -> remote_path.RemotePath:
 def test_a_remote_file_has_the_contents_of_a_local_one(
     tmp_path: Path, libver: str, *, track_order: bool
 ) -> None:
-    """
-    The walk through a remote file has the same items and order as through a local file, for each
-    kind of index.
-    """
     path = write_groups(tmp_path / "a.h5", libver, track_order=track_order)
     local = walk(path)
     assert walk(remote(path)) == local
@@ -78,7 +74,6 @@ def test_a_remote_file_has_the_contents_of_a_local_one(
 @THOROUGH
 @pytest.mark.parametrize("most", [10, 300, 1000])
 def test_the_bound_on_objects_holds_in_batches(tmp_path: Path, most: int) -> None:
-    """The limit on objects applies across batches."""
     path = write_groups(tmp_path / "a.h5", "earliest")
     for place in (path, remote(path)):
         with (
@@ -90,10 +85,7 @@ def test_the_bound_on_objects_holds_in_batches(tmp_path: Path, most: int) -> Non
 
 @THOROUGH
 def test_a_group_is_read_before_the_next_one_is_opened(tmp_path: Path) -> None:
-    """
-    The items of a group are read before the next group is opened, so that one request reads their
-    metadata in a remote file.
-    """
+    """One request reads their metadata in a remote file."""
     path = write_groups(tmp_path / "a.h5", "earliest")
     seen: list[str] = []
     opened = h5o.open

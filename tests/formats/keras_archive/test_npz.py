@@ -86,7 +86,6 @@ def pickled(path: Path) -> list[str]:
 
 
 def test_plain_arrays_are_variables(tmp_path: Path) -> None:
-    """Plain arrays are variables with their stored path, shape and dtype."""
     path = model(
         tmp_path / "a.keras",
         npz(**{PATH: np.zeros((6, 2), "float32"), "layers/dense/vars/1": np.zeros(2, "float16")}),
@@ -100,7 +99,6 @@ def test_plain_arrays_are_variables(tmp_path: Path) -> None:
 
 
 def test_compressed_members_are_read(tmp_path: Path) -> None:
-    """Compressed members are read in the archive and in its weights."""
     stream = io.BytesIO()
     arrays: dict[str, Any] = {PATH: np.ones((6, 2), "float32")}
     np.savez_compressed(stream, **arrays)
@@ -189,10 +187,7 @@ def test_each_member_of_a_name_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_pickles_beside_other_weights_are_observed(tmp_path: Path) -> None:
-    """
-    Pickles next to HDF5 weights are reported, and the report shows the HDF5 weights, which Keras
-    reads.
-    """
+    """The report shows the HDF5 weights, which Keras reads."""
     path = model(tmp_path / "a.keras", pickle.dumps(Marker(tmp_path / "ran")), h5=True)
     result = policytool.inspect(str(path))
     assert len(pickled(path)) == 1
@@ -201,7 +196,6 @@ def test_pickles_beside_other_weights_are_observed(tmp_path: Path) -> None:
 
 
 def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:
-    """An unpacked model has the same weights and messages as the archive."""
     path = tmp_path / "model"
     with zipfile.ZipFile(
         model(tmp_path / "a.keras", pickle.dumps(Marker(tmp_path / "ran")))
@@ -211,9 +205,6 @@ def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:
 
 
 def test_damaged_or_overlapping_weights_are_unreadable(tmp_path: Path) -> None:
-    """
-    Weights that share bytes or are damaged are unreadable, with exit code 3 and an error message.
-    """
     damaged = model(tmp_path / "a.keras", npz(a=np.zeros(2))[:40])
     ended = run("inspect", damaged)
     assert (ended.code, "truncated or damaged" in ended.err) == (Exit.FAILURE, True)
@@ -247,7 +238,6 @@ for name in (path, written):
 
 @SLOW
 def test_the_newest_keras_loads_no_pickles(tmp_path: Path) -> None:
-    """Pickles, even those that Keras wrote, are reported as incompatible with the newest Keras."""
     layer = {**dense(), "build_config": {"input_shape": [None, 6]}}
     members = keras_members(
         {

@@ -35,10 +35,7 @@ class TestKerasZip(FormatContract):
 
 
 def test_shards_are_one_model(tmp_path: Path) -> None:
-    """
-    Weights that are split over several members, as Keras 3.10 and later do, are read in order as
-    one model.
-    """
+    """Keras 3.10 and later split weights over several members."""
     members = keras_members()
     data = members.pop("model.weights.h5")
     path = keras_zip(
@@ -57,7 +54,6 @@ def test_weights_below_a_directory_are_no_weights_of_the_model(tmp_path: Path) -
 
 
 def test_archive_without_weights_is_a_model_without_variables(tmp_path: Path) -> None:
-    """An archive without weights is a model with policies and without variables."""
     members = keras_members()
     del members["model.weights.h5"]
     model = policytool.inspect(keras_zip(tmp_path / "bare.keras", members))
@@ -82,10 +78,7 @@ def test_member_with_extra_fields_is_found(tmp_path: Path) -> None:
 def test_weights_where_an_hdf5_file_could_begin_make_no_hdf5_file(
     offset: int, tmp_path: Path
 ) -> None:
-    """
-    An archive with uncompressed weights is not recognized as HDF5, although HDF5 could start after
-    a user block there.
-    """
+    """HDF5 could start after a user block there."""
     members = keras_members()
     missing = offset - keras_zip(tmp_path / "model.keras").read_bytes().index(b"\x89HDF")
     path = keras_zip(
@@ -97,7 +90,6 @@ def test_weights_where_an_hdf5_file_could_begin_make_no_hdf5_file(
 
 
 def test_archive_behind_other_bytes_is_read(tmp_path: Path) -> None:
-    """An archive with other bytes before it and a comment at its end is read."""
     path = keras_zip(tmp_path / "comment.keras")
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"made by hand" * 10
@@ -112,7 +104,6 @@ def test_archive_behind_other_bytes_is_read(tmp_path: Path) -> None:
 def test_window_reads_only_the_bytes_of_the_member(
     data: bytes, before: int, reads: list[tuple[int, int]]
 ) -> None:
-    """A window on a member returns only the bytes within it, for any sequence of reads."""
     if not hasattr(os, "memfd_create"):
         pytest.skip("needs a file without a name")
     descriptor = os.memfd_create("window")

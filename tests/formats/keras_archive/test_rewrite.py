@@ -78,10 +78,6 @@ def test_members_keep_order_and_attributes(
     casts: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    """
-    Members keep their order, times, attributes, comments and compression, and unchanged members
-    keep their bytes.
-    """
     path = tmp_path / "model.keras"
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.comment = b"about the archive"
@@ -153,7 +149,6 @@ def test_members_with_data_descriptors_or_64_bit_sizes_are_unchanged(tmp_path: P
 
 
 def test_duplicate_member_is_copied_but_not_changed(tmp_path: Path) -> None:
-    """A duplicate member can be copied but not changed."""
     members = [*keras_members().items(), ("assets/a", b"1"), ("assets/a", b"2")]
     with pytest.warns(UserWarning, match="Duplicate"):
         path = keras_zip(tmp_path / "model.keras", members)
@@ -172,7 +167,6 @@ def test_duplicate_member_is_copied_but_not_changed(tmp_path: Path) -> None:
 
 
 def test_changed_config_keeps_the_byte_order_mark(tmp_path: Path) -> None:
-    """A changed config keeps its byte order mark."""
     text = b"\xef\xbb\xbf" + json.dumps(sequential()).encode()
     new = rewrite(keras_zip(tmp_path / "model.keras", keras_members(text)), Changes(edits=(EDIT,)))
     assert zipfile.ZipFile(new).read("config.json") == text.replace(
@@ -357,7 +351,6 @@ def test_a_directory_becomes_a_new_one(unpacked: Path) -> None:
 
 
 def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
-    """If several files change in place, the whole original directory is renamed to the backup."""
     before = held(unpacked)
     written = rewriting.write(
         unpacked,
@@ -381,7 +374,6 @@ def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
 
 
 def test_in_place_edit_replaces_only_the_changed_file(unpacked: Path) -> None:
-    """If one file changes in place, only this file is replaced, and its backup is next to it."""
     (unpacked / "config.json.bak").unlink()
     before = held(unpacked)
     config = unpacked / "config.json"
@@ -401,9 +393,6 @@ def test_in_place_edit_replaces_only_the_changed_file(unpacked: Path) -> None:
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_directory_without_backup(in_place: bool, unpacked: Path) -> None:  # noqa: FBT001
-    """
-    Without a backup, no file of the old directory is left, for an output directory and in place.
-    """
     target = unpacked if in_place else unpacked.with_name("new")
     if not in_place:
         target.mkdir()
@@ -423,7 +412,6 @@ def test_a_directory_without_backup(in_place: bool, unpacked: Path) -> None:  # 
 
 
 def test_only_shards_with_cast_tensors_change(unpacked: Path) -> None:
-    """Only the shards that contain a cast tensor change, and the index is unchanged."""
     (unpacked / "model.weights.h5").unlink()
     for index in range(2):
         with h5py.File(unpacked / f"model_{index:05d}.weights.h5", "w") as file:
@@ -442,10 +430,7 @@ def test_only_shards_with_cast_tensors_change(unpacked: Path) -> None:
 
 
 def test_change_of_state_in_several_shards_is_rejected(unpacked: Path) -> None:
-    """
-    A change of optimizer state in several shards is an error, because the target shard is
-    ambiguous.
-    """
+    """The target shard is ambiguous."""
     for index in range(2):
         with h5py.File(unpacked / f"model_{index:05d}.weights.h5", "w") as file:
             file["optimizer/vars/0"] = 1

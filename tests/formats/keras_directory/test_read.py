@@ -21,7 +21,6 @@ class TestKerasDirectory(FormatContract):
 
 
 def test_unpacked_archive_gives_the_report_of_the_archive(tmp_path: Path) -> None:
-    """The report on an unpacked archive equals that on the archive except for the path."""
     for name, data in keras_members().items():
         (tmp_path / name).write_bytes(data)
     directory, archive = (

@@ -42,7 +42,6 @@ class TestKerasMetadata(FormatContract):
 def test_metadata_file_has_the_layers_and_policies_of_the_savedmodel(
     path: Path, tmp_path: Path
 ) -> None:
-    """A metadata file has the same layers and policies as its SavedModel, in the model's order."""
     whole, alone = (
         policytool.inspect(str(path.parent)),
         policytool.inspect(str(lone(path, tmp_path))),
@@ -84,7 +83,6 @@ DAMAGE: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("code", DAMAGE)
 def test_damage_is_named(code: str, tmp_path: Path) -> None:
-    """Each kind of damage has its own error code."""
     path = tmp_path / "keras_metadata.pb"
     path.write_bytes(DAMAGE[code](SAMPLES[0].read_bytes()))
     with pytest.raises(ModelFileError) as caught:
@@ -93,5 +91,4 @@ def test_damage_is_named(code: str, tmp_path: Path) -> None:
 
 
 def test_metadata_file_in_a_savedmodel_selects_the_savedmodel() -> None:
-    """A metadata file in its SavedModel is read as the whole SavedModel."""
     assert policytool.inspect(str(SAMPLES[0])).format == "savedmodel"

@@ -147,7 +147,6 @@ def test_unfinished_steps_are_named(whole: Path) -> None:
 
 
 def test_checkpoint_with_only_unfinished_steps_is_an_error(tmp_path: Path) -> None:
-    """The error names the unfinished step."""
     (tmp_path / "ckpt/0.orbax-checkpoint-tmp").mkdir(parents=True)
     ended = run("inspect", tmp_path / "ckpt")
     assert ended.code == 3
@@ -392,7 +391,6 @@ def test_values_of_a_damaged_file_are_an_error(whole: Path) -> None:
 
 
 def test_slabs_are_small_and_rows_of_chunks_are_limited() -> None:
-    """A row of chunks that needs more memory than the limit is an error."""
     array = values.ArrayDescription(dtype="float32", shape=(10, 4), chunk=(3, 2))
     assert list(array.slabs()) == [(0, 10)]
     wide = values.ArrayDescription(dtype="float32", shape=(10, 2**20), chunk=(3, 2**20))

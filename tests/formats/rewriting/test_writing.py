@@ -69,7 +69,6 @@ def test_an_architecture_has_nothing_to_cast(model: Path) -> None:
 
 
 def test_in_place_keeps_a_backup(model: Path) -> None:
-    """A change in place keeps the original file as the backup."""
     inode = model.stat().st_ino
     written = write(model, model, in_place=True)
     assert written.backup == model.with_name("model.json.bak")
@@ -85,7 +84,6 @@ def test_in_place_without_backup(model: Path) -> None:
 
 
 def test_an_older_backup_is_not_overwritten(model: Path) -> None:
-    """An existing backup is overwritten only on request."""
     older = model.with_name("model.json.bak")
     older.write_text("older")
     before = held(model.parent)
@@ -116,9 +114,7 @@ def test_a_target_is_not_overwritten(model: Path) -> None:
 def test_target_created_during_the_write_is_not_overwritten(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A target that is created during the write is not overwritten, because the last step checks it.
-    """
+    """The last step checks it."""
     target = model.with_name("new.json")
     monkeypatch.setattr(atomic.Draft, "flush", lambda _: target.write_text("other"))
     with pytest.raises(ModelFileError) as caught:
@@ -162,7 +158,6 @@ def test_mode_and_attributes_are_kept(in_place: bool, model: Path) -> None:  # n
 def test_paths_relative_to_the_working_directory(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A path without a directory refers to the working directory."""
     monkeypatch.chdir(model.parent)
     relative = model.relative_to(model.parent)
     assert (
@@ -197,7 +192,6 @@ def test_drafts_of_killed_runs_are_removed(model: Path) -> None:
 
 
 def test_missing_directory_and_unsupported_format_are_errors(model: Path, tmp_path: Path) -> None:
-    """A missing directory and an unsupported format each have an error message."""
     with pytest.raises(ModelFileError) as caught:
         write(model, tmp_path / "none" / "new.json")
     assert caught.value.code == "write-failed"
@@ -209,7 +203,6 @@ def test_missing_directory_and_unsupported_format_are_errors(model: Path, tmp_pa
 
 
 def test_write_result_contains_times_and_counts(tmp_path: Path) -> None:
-    """The result contains times and counts for the report."""
     path = h5_model(tmp_path / "model.h5", sequential())
     written = rewriting.write(path, tmp_path / "new.h5", all_changes(path), document_format="h5")
     assert written.write_seconds > 0

@@ -158,10 +158,6 @@ def test_complete_names_in_a_loop_body_get_no_second_scope() -> None:
 
 
 def test_only_ops_that_an_output_needs_are_counted() -> None:
-    """
-    Only ops that an output of the signature needs are counted, and not ops for saving or for other
-    signatures.
-    """
     main = [
         matmul("a/MatMul", FLOAT),
         matmul("b/MatMul", HALF),
@@ -172,10 +168,7 @@ def test_only_ops_that_an_output_needs_are_counted() -> None:
 
 
 def test_bound_inputs_identify_the_variables_of_the_last_arguments() -> None:
-    """
-    The bound inputs of a function identify the variables of its last arguments, regardless of their
-    names in the main graph.
-    """
+    """Regardless of their names in the main graph."""
     main = [
         Op(name="x", op="Placeholder", types={"dtype": FLOAT}),
         Op(name="out", op="StatefulPartitionedCall", inputs=["x", "k_1"], calls={"f": "call"}),
@@ -232,10 +225,7 @@ def test_dtypes_of_ops_without_attributes_are_known() -> None:
     ("mode", "dtypes"), [("FP16", ("float16",)), ("fp32", ("float32",)), ("INT8", ())]
 )
 def test_tensorrt_engine_counts_with_its_precision_mode(mode: str, dtypes: tuple[str, ...]) -> None:
-    """
-    A TensorRT engine counts with its precision mode, because its inputs, outputs and original
-    segment are float32.
-    """
+    """Its inputs, outputs and original segment are float32."""
     engine = Op(
         name="net/engine",
         op="TRTEngineOp",
@@ -250,7 +240,6 @@ def test_tensorrt_engine_counts_with_its_precision_mode(mode: str, dtypes: tuple
 
 
 def test_a_function_that_calls_itself_is_run_once() -> None:
-    """A recursive function is followed only once."""
     call = Op(name="again", op="PartitionedCall", calls={"f": "loop"})
     (trace,) = traces(
         [Op(name="out", op="PartitionedCall", calls={"f": "loop"})],
@@ -305,7 +294,6 @@ times as many.
 
 @pytest.mark.parametrize("case", SMALL_AND_LONG)
 def test_calls_and_inputs_count_for_the_step_limit(case: str, bounded: Bounded) -> None:
-    """Calls, inputs, arguments and names count for the step limit like ops."""
     bounded("trace-steps", 9_000)
     with pytest.raises(_graph.GraphLimitError, match="above the trace-steps limit of 9000"):
         traces(*SMALL_AND_LONG[case])
@@ -346,7 +334,6 @@ def test_calls_nest_within_bounds() -> None:
 
 
 def test_missing_function_gives_no_trace() -> None:
-    """A signature or call whose function is not in the file has no trace."""
     assert (
         traces(
             [

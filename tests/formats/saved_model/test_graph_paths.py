@@ -373,10 +373,7 @@ def test_paths_from_placeholders_and_assets_are_not_reported() -> None:
 def test_savers_and_tables_with_a_path_from_the_file_are_reported(
     change: Callable[[Any, Any], object], op: str
 ) -> None:
-    """
-    A saver or table with a path from the file is reported; each of these graphs made TensorFlow
-    write or read a file that the model named.
-    """
+    """Each of these graphs made TensorFlow write or read a file that the model named."""
     assert observed(change)[0] == op
 
 
@@ -396,15 +393,11 @@ def test_two_functions_of_one_name_are_reported() -> None:
 
 
 def test_a_saver_has_no_path_of_an_assets() -> None:
-    """A saver whose path is that of an asset is reported."""
     assert observed(saver_is_asset) == ["SaveV2", "RestoreV2"]
 
 
 def test_output_stream_from_a_call_is_reported() -> None:
-    """
-    An op that prints is reported if a call fills in its output stream, because the call can specify
-    a file.
-    """
+    """The call can specify a file."""
 
     def printing(_: Any, definition: Any) -> None:
         node(definition.nodes, "prints", "PrintV2", "x", output_stream=b"stderr").attributes[
@@ -510,19 +503,13 @@ def of_tensorflow1(graph: Any, name: bytes = b"words.txt") -> None:
 
 
 def test_asset_in_a_collection_of_tensorflow1_is_accepted() -> None:
-    """
-    A table of TensorFlow 1 whose asset is in a collection is accepted, because releases read it if
-    the graph lists no other assets.
-    """
+    """Releases read it if the graph lists no other assets."""
     assert observed(lambda graph, _: of_tensorflow1(graph)) == []
 
 
 @pytest.mark.parametrize("kind", ["nodes", "bytes", "ints", "floats"])
 def test_a_collection_of_two_kinds_holds_no_assets(kind: str) -> None:
-    """
-    A collection with a second kind of values has no assets, because releases read only the last
-    kind and would fill in no paths.
-    """
+    """Releases read only the last kind of values, and would fill in no paths."""
 
     def change(graph: Any, _: Any) -> None:
         of_tensorflow1(graph)
@@ -532,10 +519,7 @@ def test_a_collection_of_two_kinds_holds_no_assets(kind: str) -> None:
 
 
 def test_bytes_that_are_no_message_are_no_asset_and_no_text() -> None:
-    """
-    Invalid protobuf bytes count neither as an asset nor as a text and cause no exception, because
-    TensorFlow cannot read such a file.
-    """
+    """TensorFlow cannot read such a file."""
 
     def change(graph: Any, definition: Any) -> None:
         of_tensorflow1(graph)

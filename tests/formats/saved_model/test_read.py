@@ -80,9 +80,7 @@ def test_without_keras_metadata_variables_are_listed(tmp_path: Path) -> None:
 
 
 def test_layers_with_several_edges_count_once(tmp_path: Path) -> None:
-    """
-    A layer and its variables count once, even if it is listed, an attribute and an item of a list.
-    """
+    """Even if it is listed, an attribute and an item of a list."""
     objects = [
         keras_object(
             "mlp",

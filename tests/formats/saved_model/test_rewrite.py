@@ -58,10 +58,7 @@ def messages(path: Path) -> list[object]:
 
 @pytest.mark.parametrize("where", SAMPLES)
 def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
-    """
-    Files without an edit are identical, and edited files differ only in the metadata, which
-    protobuf reads as planned.
-    """
+    """Protobuf reads the edited metadata as planned."""
     source, target = copied(SAMPLES[where], tmp_path), tmp_path / "new"
     (source / "assets").mkdir(exist_ok=True)  # often empty, and always there
     changes = all_changes(source)
@@ -83,10 +80,7 @@ def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_500, 2_100_000])
 def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> None:  # noqa: FBT001
-    """
-    A text whose length needs more bytes than before is written correctly, and the reverse edit
-    restores the original file.
-    """
+    """The reverse edit of a text that needs more bytes restores the file."""
     source = small_saved_model(tmp_path / "model", separate=separate)
     file = KERAS if separate else GRAPH
     there = edit(f"{file}#1", "/name", "dense_a", "n" * size)
@@ -102,7 +96,6 @@ def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> N
 
 
 def test_in_place_edit_replaces_only_the_changed_file(tmp_path: Path) -> None:
-    """If one file changes in place, only this file is replaced, with its backup next to it."""
     source = copied(SAMPLES["metadata"], tmp_path)
     before = held(source)
     inodes = {name: (source / name).stat().st_ino for name in before}
@@ -121,10 +114,7 @@ def test_in_place_edit_replaces_only_the_changed_file(tmp_path: Path) -> None:
 
 
 def test_two_changed_files_make_a_new_directory(tmp_path: Path) -> None:
-    """
-    If two files change in place, the model becomes a new directory, and the complete original is
-    the backup.
-    """
+    """The complete original is the backup."""
     source = copied(SAMPLES["both"], tmp_path)
     before = held(source)
     written = rewriting.write(
@@ -195,7 +185,6 @@ def test_casts_and_edits_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
 def test_draft_with_a_changed_byte_is_rejected(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A byte that changes between writing and comparing is an error at each place of the file."""
     source = copied(SAMPLES["metadata"], tmp_path)
     before, changes = held(tmp_path), all_changes(source)
 
@@ -231,7 +220,6 @@ def test_draft_with_a_changed_byte_is_rejected(
 
 
 def test_single_metadata_file_is_rewritten_as_in_a_savedmodel(tmp_path: Path) -> None:
-    """A metadata file without its SavedModel is rewritten identically to that in the SavedModel."""
     source = tmp_path / "metadata_of_a_model.pb"
     source.write_bytes((SAMPLES["metadata"] / KERAS).read_bytes())
     alone = rewriting.write(
@@ -254,10 +242,7 @@ def test_single_metadata_file_is_rewritten_as_in_a_savedmodel(tmp_path: Path) ->
 
 
 def test_linked_file_is_verified_under_the_name_of_the_link(tmp_path: Path) -> None:
-    """
-    A linked file is verified under the name of the link, because download caches name the target
-    after its hash.
-    """
+    """Download caches name the target after its hash."""
     model, blob = tmp_path / "model", tmp_path / "blobs" / "0123abcd"
     shutil.copytree(SAMPLES["metadata"], model)
     blob.parent.mkdir()

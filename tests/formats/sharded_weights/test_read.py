@@ -61,7 +61,6 @@ def models(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_map_of_a_release_gives_the_layers_of_its_shards() -> None:
-    """A map that Keras wrote is read with all layers of its shards."""
     model = policytool.inspect(MAP)
     assert model.format == "weights"
     assert [layer.path for layer in model.layers] == ["layers/dense", "layers/dense_1"]
@@ -71,10 +70,6 @@ def test_map_of_a_release_gives_the_layers_of_its_shards() -> None:
 
 
 def test_layer_spread_over_shards_is_one(place: Path) -> None:
-    """
-    A layer that is split between two shards is one layer with all its variables and its stored
-    name.
-    """
     (model,) = models("m.weights.json")
     (layer,) = model["layers"]
     assert (layer["name"], [variable["dtype"] for variable in layer["variables"]]) == (
@@ -86,10 +81,6 @@ def test_layer_spread_over_shards_is_one(place: Path) -> None:
 
 
 def test_shard_that_the_user_names_is_read_as_a_weights_file(place: Path) -> None:
-    """
-    A shard that the user names is read as a weights file, and a shard that is found in a directory
-    as its map.
-    """
     assert [model["path"] for model in models("m_00001.weights.h5")] == ["m_00001.weights.h5"]
     for found in (".", "*.h5", "*"):
         assert [model["path"] for model in models(found)] == ["m.weights.json"]
@@ -130,7 +121,6 @@ def test_map_may_refer_only_to_files_in_its_directory(
 
 
 def test_map_may_refer_to_a_single_shard_without_a_list(place: Path) -> None:
-    """A map can name a single shard without a list, as Keras also accepts it."""
     write(place, {"/layers/dense/vars": "m_00000.weights.h5"})
     assert models("m.weights.json")[0]["summary"]["bytes"] == 8
 

@@ -83,7 +83,6 @@ def h5(path: Path, kernel: Any, **options: Any) -> Path:
     ],
 )
 def test_hdf5_gives_values_in_the_machines_byte_order(tmp_path: Path, dtype: str) -> None:
-    """Values are returned in the native byte order for any stored byte order."""
     written = np.arange(12).reshape(6, 2).astype(dtype)
     result = one(h5(tmp_path / "model.h5", written))
     assert result.dtype == np.dtype(dtype).newbyteorder("=")
@@ -91,10 +90,7 @@ def test_hdf5_gives_values_in_the_machines_byte_order(tmp_path: Path, dtype: str
 
 
 def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
-    """
-    bfloat16 is read as bfloat16 from two opaque bytes, with and without the dtype attribute of
-    Keras 3.
-    """
+    """From two opaque bytes, with and without the dtype attribute of Keras 3."""
     written = KERNEL.astype(casting.DTYPES["bfloat16"])
     for name, attribute in (("with.h5", True), ("without.h5", False)):
         path = h5(tmp_path / name, written.view("V2"))
@@ -118,10 +114,7 @@ def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
 def test_chunks_and_filters_are_read_in_order(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Values in chunks and with filters are read in C order, also if a block contains a part of the
-    tensor.
-    """
+    """Also if a block contains a part of the tensor."""
     monkeypatch.setattr(datasets, "BLOCK", 32)
     path = h5(tmp_path / "model.h5", KERNEL, **options)
     with opened(path) as (stored, document):
@@ -179,7 +172,6 @@ def test_virtual_datasets_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_few_bytes_do_not_become_gigabytes(tmp_path: Path) -> None:
-    """A dataset of a few stored bytes that would expand to gigabytes is not read."""
     path = small_models.h5_model(tmp_path / "model.h5", small_models.sequential(), weights=False)
     with h5py.File(path, "a") as file:
         file["model_weights"].create_dataset(
@@ -197,16 +189,13 @@ def test_chunks_too_large_to_hold_are_not_read(
 
 
 def test_text_of_any_length_is_not_read(tmp_path: Path) -> None:
-    """
-    A variable-length text dataset is not read, because each element refers to a text of any length.
-    """
+    """Each element refers to a text of any length."""
     assert "fixed-length" in reason(
         h5(tmp_path / "model.h5", np.array(["a", "b"], dtype=h5py.string_dtype()))
     )
 
 
 def test_damaged_chunk_makes_the_variable_unreadable_with_a_reason(tmp_path: Path) -> None:
-    """A chunk with a wrong checksum makes the variable unreadable with a reason."""
     path = h5(tmp_path / "model.h5", KERNEL, chunks=(6, 2), fletcher32=True)
     data = bytearray(path.read_bytes())
     data[data.index(KERNEL.tobytes()) + 5] ^= 1
@@ -215,7 +204,6 @@ def test_damaged_chunk_makes_the_variable_unreadable_with_a_reason(tmp_path: Pat
 
 
 def test_path_through_a_soft_link_has_no_values(tmp_path: Path) -> None:
-    """A path through a soft link has no values."""
     path = h5(tmp_path / "model.h5", KERNEL)
     with h5py.File(path, "a") as file:
         file["model_weights/link"] = h5py.SoftLink("/model_weights/dense_a")
@@ -229,9 +217,7 @@ def test_path_through_a_soft_link_has_no_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_archives_give_the_values_of_their_weights(tmp_path: Path, compression: int) -> None:
-    """
-    The weights of an archive are read in place or, if the member is compressed, after inflating it.
-    """
+    """In place or, if the member is compressed, after inflating it."""
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = KERNEL
@@ -244,7 +230,6 @@ def test_archives_give_the_values_of_their_weights(tmp_path: Path, compression: 
 
 
 def test_shards_are_searched_for_a_variable(tmp_path: Path) -> None:
-    """A variable is found in any of several shards."""
     for number in range(2):
         with h5py.File(tmp_path / f"model_0000{number}.weights.h5", "w") as file:
             file[f"layers/dense{'_1' * number}/vars/0"] = KERNEL + number
@@ -263,10 +248,6 @@ def test_an_unpacked_model_has_values() -> None:
 
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15"])
 def test_savedmodel_has_the_values_of_the_hdf5_file_of_the_same_release(release: str) -> None:
-    """
-    Each variable of a SavedModel has the same values as in the HDF5 file that the same release
-    wrote.
-    """
     twin = {
         array.tobytes() for array in every(FIXTURES / release / "global_mixed_float16.h5").values()
     }
@@ -284,16 +265,12 @@ def test_savedmodel_has_the_values_of_the_hdf5_file_of_the_same_release(release:
 
 
 def test_an_export_has_values() -> None:
-    """
-    A SavedModel without Keras metadata has values, found by nodes of the object graph or, for TF 1,
-    by names.
-    """
+    """Found by nodes of the object graph or, for TF 1, by names."""
     for name in ("keras3.15/default_float32.export", "tf1.15/global_mixed_float16.export"):
         assert every(FIXTURES / name)
 
 
 def test_savedmodel_without_checkpoint_files_is_an_error(tmp_path: Path) -> None:
-    """Values of a SavedModel without checkpoint files are an error with the missing file."""
     path = small_models.small_saved_model(tmp_path / "model")
     with opened(path) as (stored, _), pytest.raises(ValuesError, match="does not exist"):
         list(
@@ -302,9 +279,6 @@ def test_savedmodel_without_checkpoint_files_is_an_error(tmp_path: Path) -> None
 
 
 def test_checkpoint_that_contradicts_the_graph_gives_no_values() -> None:
-    """
-    A variable whose shape or dtype in the checkpoint differs from that in the graph has no values.
-    """
     with opened(FIXTURES / "tf2.15/default_float32") as (stored, document):
         tensor = next(
             node.variable
@@ -343,10 +317,7 @@ def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
 
 
 def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
-    """
-    Numbered variables in Keras files are sorted numerically, so that the eleventh variable comes
-    after the tenth.
-    """
+    """The eleventh variable comes after the tenth."""
     from policytool.formats.hdf5.datasets import KerasValues
 
     tensors = tuple(
@@ -370,7 +341,6 @@ def test_variable_outside_the_shards_has_no_values() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 7, 16, 48])
 def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
-    """An element that is split between two chunks of a checkpoint is read correctly."""
     data = KERNEL.tobytes()
     actual = list(
         arrays_of_chunks(
@@ -381,10 +351,7 @@ def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
 
 
 def test_dtype_that_numpy_lacks_is_an_error_with_its_name() -> None:
-    """
-    A dtype that NumPy lacks, such as a quantized integer, is an error with its name; 8-bit floats
-    are returned as bytes.
-    """
+    """8-bit floats are returned as bytes."""
     assert numpy_dtype("bfloat16") == casting.DTYPES["bfloat16"]
     assert numpy_dtype("float8_e5m2") == np.dtype("u1")
     with pytest.raises(ValuesError, match="qint8"):
@@ -427,10 +394,7 @@ def test_export_of_keras3_has_the_values_of_the_keras_archive(export: Path) -> N
 
 
 def test_export_of_tf1_has_the_values_of_the_hdf5_file() -> None:
-    """
-    The variables of an export of TF 1 are found by name, because it has no object graph, and equal
-    those of the HDF5 file.
-    """
+    """They are found by name, because it has no object graph."""
     assert stored(FIXTURES / "tf1.15/global_mixed_float16.export") == stored(
         FIXTURES / "tf1.15/global_mixed_float16.h5"
     )
@@ -438,7 +402,6 @@ def test_export_of_tf1_has_the_values_of_the_hdf5_file() -> None:
 
 @pytest.mark.parametrize("name", ["saver", "training", "listed"])
 def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
-    """The values of each key in a checkpoint equal those that TensorFlow read."""
     path = FIXTURES / "checkpoints" / f"{name}.index"
     truth = json.loads((FIXTURES / "checkpoints/tensors.json").read_text(encoding="utf-8"))[name]
     with opened(path) as (values, document):
@@ -463,10 +426,7 @@ def test_weights_in_a_checkpoint_equal_those_in_hdf5(release: str) -> None:
 
 
 def test_checkpoint_without_shards_is_an_error(tmp_path: Path) -> None:
-    """
-    Values of a checkpoint without shards are an error with the missing file, although the index
-    contains the shapes.
-    """
+    """Although the index contains the shapes."""
     shutil.copy(FIXTURES / "checkpoints/saver.index", tmp_path)
     with (
         opened(tmp_path / "saver.index") as (values, document),
@@ -481,7 +441,6 @@ def test_checkpoint_without_shards_is_an_error(tmp_path: Path) -> None:
 
 
 def test_weights_in_shards_have_values() -> None:
-    """Weights in shards have values through their map."""
     assert stored(FIXTURES / "keras3.15/sharded.weights.json") == stored(
         FIXTURES / "keras3.15/sharded_00000.weights.h5"
     )
@@ -491,7 +450,6 @@ def test_weights_in_shards_have_values() -> None:
     "case", ["default_float32", "global_mixed_float16", "nested_models", "sequential", "wrappers"]
 )
 def test_tensorflow_js_models_have_the_values_of_their_sources(case: str) -> None:
-    """TensorFlow.js models have the values of the models from which they were converted."""
     assert stored(FIXTURES / f"tfjs4.22/{case}/model.json") == stored(
         FIXTURES / f"tf2.15/{case}.h5"
     )
@@ -518,10 +476,7 @@ KERNEL_ENTRY: Final = {"name": "dense/kernel", "shape": [6, 2], "dtype": "float3
 def test_tensor_in_several_shards_is_read(
     tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A tensor that is split between several shards is read correctly, for any place of the split and
-    any block size.
-    """
+    """For any place of the split and any block size."""
     monkeypatch.setattr(tfjs_format, "BLOCK", 5)
     data = bytes(7) + KERNEL.tobytes()
     (tmp_path / "a.bin").write_bytes(data[: 7 + cut])
@@ -582,7 +537,6 @@ def test_tensor_outside_the_shards_has_no_values_with_a_reason(
 
 
 def test_an_unknown_tensor_of_a_tensorflow_js_model_has_no_values(tmp_path: Path) -> None:
-    """A tensor that the manifest does not list has no values."""
     with (
         opened(tfjs(tmp_path, KERNEL_ENTRY)) as (values, _),
         pytest.raises(ValuesError, match="no values"),

@@ -33,10 +33,7 @@ def stored(directory: Path) -> dict[str, np.ndarray]:
 
 
 def test_weights_have_the_names_that_tensorflow_js_looks_up(tmp_path: Path) -> None:
-    """
-    Weights have the names that TensorFlow.js looks up: nested models add no prefix, and the config
-    is a Keras 2 config.
-    """
+    """Nested models add no prefix, and the config is a Keras 2 config."""
     done = policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "web")
     assert done.status is Status.WRITTEN
     assert sorted(path.name for path in (tmp_path / "web").iterdir()) == [
@@ -55,7 +52,6 @@ def test_weights_have_the_names_that_tensorflow_js_looks_up(tmp_path: Path) -> N
 
 
 def test_long_values_are_in_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long values are split into several shards without gaps."""
     policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "whole")
     monkeypatch.setattr(tfjs, "_SHARD_BYTES", 50)
     policytool.migrate(SOURCE, target="tfjs", output=tmp_path / "split")
@@ -69,7 +65,6 @@ def test_long_values_are_in_several_shards(tmp_path: Path, monkeypatch: pytest.M
 def test_the_output_is_named_after_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The output is a directory named after the model, next to it or in the specified directory."""
     (tmp_path / "model.keras").write_bytes(SOURCE.read_bytes())
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -93,10 +88,6 @@ def test_files_are_never_replaced_by_a_model_for_tensorflow_js(tmp_path: Path) -
 
 
 def test_classes_that_tensorflow_js_lacks_are_reported(tmp_path: Path) -> None:
-    """
-    A class that TensorFlow.js lacks is an error with the layer and the class, and nothing is
-    written.
-    """
     for name, reason in (
         ("tf2.15/lambda.h5", "TensorFlow.js has no layer Lambda"),
         ("keras3.15/mha.keras", "TensorFlow.js has no layer MultiHeadAttention"),
@@ -150,10 +141,7 @@ def test_the_reason_why_predictions_are_not_compared_is_true(tmp_path: Path) -> 
 @pytest.mark.parametrize("target", ["keras3", "keras3.0", "tf_keras", "tf2.3", "tf1.15"])
 @pytest.mark.parametrize("name", ["sequential", "from_keras3.0"])
 def test_a_layers_model_becomes_a_keras_file(tmp_path: Path, name: str, target: str) -> None:
-    """
-    Every target converts a layers model, because no release of Keras reads it, even if the release
-    supports its config.
-    """
+    """No release of Keras reads it, even if the release supports its config."""
     source = FIXTURES / "tfjs4.22" / name / "model.json"
     result = policytool.migrate(source, target=target, output=tmp_path, verify=False, to="float32")
     assert result.status is Status.WRITTEN, result.plan.refusals

@@ -115,7 +115,6 @@ def test_graph_models_are_rejected_by_name() -> None:
 
 
 def test_quantized_tensors_have_their_stored_dtype() -> None:
-    """A quantized tensor has its stored dtype, and its layer is not reported as quantized."""
     model = policytool.inspect(TFJS / "quantized_uint8/model.json")
     stored = {
         variable.name: variable.dtype for layer in model.layers for variable in layer.variables
@@ -130,10 +129,7 @@ def test_quantized_tensors_have_their_stored_dtype() -> None:
 
 
 def test_policies_that_tensorflow_js_ignores_are_reported() -> None:
-    """
-    A note reports policies in a TensorFlow.js model as ignored, because the library computes in
-    float32 (measured).
-    """
+    """The library computes in float32 (measured)."""
     assert "tfjs-float32" in [item.code for item in policytool.inspect(MIXED_TFJS).observations]
     assert "tfjs-float32" not in [
         item.code for item in policytool.inspect(TFJS / "sequential/model.json").observations
@@ -150,15 +146,11 @@ def test_models_of_keras3_are_reported_as_failing_to_load() -> None:
 
 
 def test_tensorflow_js_models_have_no_verdicts_on_releases() -> None:
-    """
-    A TensorFlow.js file has no verdicts on releases, because a converter reads it and
-    ``load_model`` does not.
-    """
+    """A converter reads it and ``load_model`` does not."""
     assert not policytool.inspect(MIXED_TFJS).releases
 
 
 def test_weights_without_a_topology_hold_no_policy(tmp_path: Path) -> None:
-    """Weights without a topology, as the converter writes them, have no policy."""
     model = policytool.inspect(
         written(
             tmp_path, {"format": "layers-model", "modelTopology": None, "weightsManifest": MANIFEST}
@@ -190,10 +182,7 @@ def test_tensors_of_keras3_are_named_by_path() -> None:
     ],
 )
 def test_shards_outside_the_directory_are_reported_and_not_read(shard: str, tmp_path: Path) -> None:
-    """
-    Shards outside the model's directory are reported and not read, although TensorFlow.js would
-    read them.
-    """
+    """TensorFlow.js would read them."""
     model = {
         "modelTopology": sequential(),
         "weightsManifest": [{"paths": [shard], "weights": WEIGHTS}],
@@ -250,7 +239,6 @@ def _with(**changes: Any) -> dict[str, Any]:
 def test_malformed_file_raises_a_one_line_error_with_a_code(
     code: str, model: object, tmp_path: Path
 ) -> None:
-    """A malformed file is an error with a code and a one-line message, and not a traceback."""
     with pytest.raises(ModelFileError) as caught:
         policytool.inspect(written(tmp_path, model))
     assert caught.value.code == code
@@ -258,7 +246,6 @@ def test_malformed_file_raises_a_one_line_error_with_a_code(
 
 
 def test_an_architecture_of_a_custom_class_is_no_tensorflow_js(tmp_path: Path) -> None:
-    """An architecture with a custom class is not recognized as a TensorFlow.js model."""
     path = written(
         tmp_path,
         {"class_name": "Sequential", "config": {"layers": [dense()], "format": "layers-model"}},
@@ -267,10 +254,7 @@ def test_an_architecture_of_a_custom_class_is_no_tensorflow_js(tmp_path: Path) -
 
 
 def test_shard_is_recognized_by_the_model_in_its_directory(tmp_path: Path) -> None:
-    """
-    A file is recognized as a shard by its name in the readable model next to it, and other files
-    are not.
-    """
+    """By its name in the readable model next to it."""
     shutil.copytree(FIXTURES / "tfjs4.22/sequential", tmp_path / "web")
     shard = tmp_path / "web/group1-shard1of1.bin"
     assert is_shard(shard)

@@ -68,10 +68,6 @@ def test_every_fixture_is_rewritten_and_read_back(path: Path, tmp_path: Path) ->
 
 
 def test_shards_are_unchanged_in_the_same_directory(model: Path) -> None:
-    """
-    In place or in the same directory, only the model file is written, and the shards stay
-    unchanged.
-    """
     before = held(model.parent)
     write(model, model.with_name("other.json"))
     assert held(model.parent).keys() == {"model.json", "other.json", SHARD}
@@ -103,10 +99,7 @@ def test_another_shard_of_the_same_name_is_never_replaced(
     model: Path,
     tmp_path: Path,
 ) -> None:
-    """
-    An existing shard with the same name but other content is never replaced, because it belongs to
-    another model.
-    """
+    """It belongs to another model."""
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / SHARD).write_bytes(b"another model's")
     before = held(tmp_path)
@@ -150,7 +143,6 @@ def test_a_copy_that_could_not_be_loaded_is_not_made(
 
 
 def test_shards_of_a_linked_model_are_those_next_to_the_link(model: Path, tmp_path: Path) -> None:
-    """If the model is a link, as in a download cache, its shards are those next to the link."""
     cache = tmp_path / "cache"
     cache.mkdir()
     for name, blob in (("model.json", "1"), (SHARD, "2")):
@@ -163,7 +155,6 @@ def test_shards_of_a_linked_model_are_those_next_to_the_link(model: Path, tmp_pa
 
 
 def test_tensors_are_not_cast(model: Path) -> None:
-    """A cast of tensors is an error for TensorFlow.js models."""
     changes = Changes(casts=casts(document_of(model)))
     with pytest.raises(ModelFileError) as caught:
         rewriting.write(model, model.with_name("other.json"), changes, document_format="tfjs")
@@ -195,10 +186,7 @@ def test_no_policy_asks_for_a_cast(policy: str) -> None:
 
 
 def test_inputs_that_tensorflow_js_cannot_feed_are_rejected() -> None:
-    """
-    A plan with a float input other than float32 is an error, because TensorFlow.js fails to predict
-    with it (measured).
-    """
+    """TensorFlow.js fails to predict with it (measured)."""
     path = TFJS / "nested_models/model.json"
     layers = [
         layer.path for layer in policytool.inspect(path).layers if layer.class_name == "InputLayer"
@@ -221,7 +209,6 @@ def test_inputs_that_tensorflow_js_cannot_feed_are_rejected() -> None:
     ],
 )
 def test_plan_with_an_invalid_result_is_rejected(pointer: str, model: Path, tmp_path: Path) -> None:
-    """A saved plan that would produce an invalid model is an error."""
     planned = run("migrate", model, "--preview", "--format", "json")
     plans = planned.json
     edit = plans["plans"][0]["edits"][0]

@@ -439,7 +439,6 @@ def test_file_size_limit_is_reported_as_a_full_disk(scenario: Scenario, tmp_path
 def test_directory_without_write_permission_is_reported(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory without write permission is reported, for any user who runs the tests."""
     source = scenario.prepare(tmp_path / "models")
 
     def refuse(target: Path) -> None:
@@ -505,9 +504,7 @@ def _ends(dataset: h5py.Dataset) -> list[int]:
 def test_source_that_changes_during_the_write_is_an_error(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, verifies: bool
 ) -> None:
-    """
-    A source that changes during the write is an error, because the new file would not match it.
-    """
+    """The new file would not match it."""
     source = scenario.prepare(tmp_path / "models")
 
     def touch(_: object) -> None:
@@ -610,7 +607,6 @@ def test_shards_that_another_process_uses_are_kept(
 
 
 def test_shards_removed_during_the_write_prevent_the_output(tmp_path: Path) -> None:
-    """A model is not published if existing shards that it uses are removed during the write."""
     scenario = SCENARIOS["tfjs-elsewhere"]
     source = scenario.prepare(tmp_path / "models")
     new = tmp_path / "models/new"
@@ -635,10 +631,7 @@ def test_shards_removed_during_the_write_prevent_the_output(tmp_path: Path) -> N
 
 
 def test_targets_that_exist(tmp_path: Path) -> None:
-    """
-    An existing file or older backup is replaced only on request, and a directory is never replaced
-    by a file.
-    """
+    """Only on request, and a directory is never replaced by a file."""
     source = Creating(MIXED_H5).prepare(tmp_path / "models")
     for sample, other in ((MIXED_H5, "other"), (MIXED_H5, f"{source.name}.bak")):
         source.with_name(other).write_bytes(b"what was there")
@@ -657,10 +650,7 @@ def test_targets_that_exist(tmp_path: Path) -> None:
 
 @scenarios("created-h5-overwrite", "created-savedmodel-to-h5")
 def test_new_file_has_the_mode_of_the_source(scenario: Scenario, tmp_path: Path) -> None:
-    """
-    The new file has the mode of the source; for a directory, the mode of its files, so that it is
-    not executable.
-    """
+    """For a directory, the mode of its files, so that it is not executable."""
     source = scenario.prepare(tmp_path / "models")
     for file in [source] if source.is_file() else source.iterdir():
         if file.is_file():

@@ -47,10 +47,7 @@ class TestYaml(FormatContract):
     ids=["plain", "byte order mark", "prologue", "keys before", "quoted", "line ends"],
 )
 def test_every_way_to_begin_is_recognised(text: str, tmp_path: Path) -> None:
-    """
-    Each valid beginning of a YAML architecture is recognized, including those of other YAML
-    writers.
-    """
+    """Including those of other YAML writers."""
     (tmp_path / "a.yaml").write_bytes(text.encode())
     assert [layer.path for layer in policytool.inspect(tmp_path / "a.yaml").layers] == [
         "mlp",
@@ -89,7 +86,6 @@ def test_other_text_files_are_not_claimed(text: str, tmp_path: Path) -> None:
 def test_malformed_file_raises_a_one_line_error_with_a_code(
     code: str, text: str, tmp_path: Path
 ) -> None:
-    """A malformed file is an error with a code and a one-line message, and not a traceback."""
     path = tmp_path / "a.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ModelFileError) as caught:
@@ -107,7 +103,6 @@ def test_bytes_that_are_not_utf8_are_rejected(tmp_path: Path) -> None:
 
 
 def test_repeated_keys_and_python_objects_are_observed(tmp_path: Path) -> None:
-    """Repeated keys and Python objects are reported as observations."""
     (tmp_path / "a.yaml").write_text(
         MODEL.replace("dtype: float32", "dtype: float16, dtype: float64"), encoding="utf-8"
     )

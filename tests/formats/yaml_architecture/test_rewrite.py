@@ -43,7 +43,6 @@ def test_one_dtype_changes_one_line(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> None:
-    """An edit keeps a byte order mark and line ends, and drops comments."""
     text = b"class_name: Sequential\r\nconfig:\r\n  name: mlp  # mine\r\n  dtype: float32\r\n"
     (tmp_path / "a.yaml").write_bytes(mark + text)
     changes = Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))
@@ -57,10 +56,7 @@ def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("path", DICTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_policies_become_names_unless_the_target_needs_dicts(path: Path, tmp_path: Path) -> None:
-    """
-    Policies become names unless the target needs dicts; for TF 2.1 and 2.2, which wrote the file,
-    no edit is needed.
-    """
+    """For TF 2.1 and 2.2, which wrote the file, no edit is needed."""
     new = tmp_path / "new.yaml"
     assert run("migrate", path, "-o", new).code == 0
     assert "class_name: Policy" not in new.read_text(encoding="utf-8")
@@ -77,10 +73,7 @@ def test_policies_become_names_unless_the_target_needs_dicts(path: Path, tmp_pat
 
 
 def test_plan_after_which_no_release_loads_the_file_has_a_note(tmp_path: Path) -> None:
-    """
-    A plan after which no release loads the file has a note, because no release reads both YAML and
-    the name of a mixed policy.
-    """
+    """No release reads both YAML and the name of a mixed policy."""
     ended = run(
         "migrate", FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml", "-o", tmp_path / "new.yaml"
     )
@@ -129,10 +122,7 @@ def test_a_second_plan_is_empty_and_leaves_the_file(path: Path, tmp_path: Path) 
 def test_only_yaml_that_is_written_has_the_note(
     options: dict[str, Any], status: str, tmp_path: Path
 ) -> None:
-    """
-    The note on the layout is missing if no YAML is written: a conversion writes JSON, and a plan
-    with errors writes nothing.
-    """
+    """A conversion writes JSON, and a plan with errors writes nothing."""
     path = FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml"
     options = {**options, "output": tmp_path / options["output"]}
     ended = policytool.migrate(path, **options)

@@ -67,10 +67,7 @@ def converted(path: Path) -> tuple[Any, list[str]]:
 def test_bins_are_computed_from_the_adapted_values(
     tmp_path: Path, bins: int, expected: list[float]
 ) -> None:
-    """
-    Bin boundaries are computed from the values that ``adapt`` saw: equally many values per bin, or
-    one bin per value if there are fewer values than bins.
-    """
+    """Equally many values per bin, or one bin per value if there are fewer values than bins."""
     path = model(tmp_path / "model.h5", "Discretization", takes="float32", num_bins=bins)
     config, refusals = converted(with_variable(path, "layer/summary:0", SEEN))
     assert not refusals
@@ -110,19 +107,12 @@ def test_bins_that_keras2_does_not_load_are_reported(tmp_path: Path) -> None:
 
 
 def test_missing_bins_are_rejected(tmp_path: Path) -> None:
-    """
-    A Discretization without bin boundaries in the file is an error that names the missing
-    boundaries.
-    """
     path = model(tmp_path / "model.h5", "Discretization", takes="float32", num_bins=4)
     assert "does not contain its bin boundaries" in converted(path)[1][0]
 
 
 def test_missing_idf_weights_are_rejected(tmp_path: Path) -> None:
-    """
-    A tf-idf layer with a vocabulary but without weights is an error, because the weights are needed
-    as factors.
-    """
+    """The weights are needed as factors."""
     given = {"vocabulary": ["[UNK]", "a"], "output_mode": "tf_idf"}
     path = model(tmp_path / "model.h5", "StringLookup", takes="string", **given)
     assert ["contains no idf_weights" in one for one in converted(path)[1]] == [True]
@@ -143,10 +133,7 @@ def test_missing_idf_weights_are_rejected(tmp_path: Path) -> None:
 def test_idf_weights_are_stored_as_releases_store_these_weights(
     tmp_path: Path, more: dict[str, Any], stored: list[float]
 ) -> None:
-    """
-    The idf weights of a config are stored in an archive as releases store them: the unknown word
-    has the mean of all weights, and padding has zero.
-    """
+    """The unknown word has the mean of all weights, and padding has zero."""
     given = {"output_mode": "tf_idf", "idf_weights": [0.25, 0.5], **more}
     path = model(tmp_path / "model.h5", "StringLookup", takes="string", **given)
     assert not converted(path)[1]

@@ -87,7 +87,6 @@ def test_unmeasured_arguments_are_named(
 
 
 def test_of_a_class_that_was_not_measured_nothing_is_known() -> None:
-    """A class that was not measured has no arguments, and no objection to it is returned."""
     assert behaviour.unmeasured_arguments("Dense", config(), to_keras3=False) is None
     assert behaviour.objection("Dense", config(), to_keras3=False) is None
 
@@ -99,15 +98,11 @@ def test_arguments_that_compute_something_else_are_objected_to() -> None:
 
 
 def test_class_with_other_default_results_always_gives_an_objection() -> None:
-    """
-    If the defaults of a class give other results, an objection is returned for any arguments; its
-    measured case has only the name of the class.
-    """
+    """Its measured case has only the name of the class."""
     assert "becomes (8,)" in str(behaviour.objection("Crop", {"height": 3}, to_keras3=True))
 
 
 def test_numbers_are_described_by_kind() -> None:
-    """Numbers and lists of numbers are described by their kind, and objects by their class."""
     words = [
         behaviour.kind_of_argument(value)
         for value in (1, [1, 2.5], [None, [1]], True, {"class_name": "L2", "config": {}}, ["a", 1])

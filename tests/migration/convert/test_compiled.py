@@ -257,10 +257,7 @@ def test_keras2_archives_without_state_have_no_wrapper(container: str, *, scaled
 
 @pytest.mark.parametrize(("name", "written"), [("Lion", "Custom>Lion"), ("Adam", "Adam")])
 def test_optimizer_that_keras2_cannot_wrap_has_its_registered_name(name: str, written: str) -> None:
-    """
-    An optimizer that Keras 2 cannot wrap, such as Lion, gets its registered name, because Keras 2
-    finds it in HDF5 only by this name.
-    """
+    """Keras 2 finds it in HDF5 only by this name."""
     target, log = Target(loader="tf_keras2.21", container="h5"), Log()
     scaled = ConvertedOptimizer(
         class_name=name, config={}, style=Style.KERAS3, scale=Dynamic(), wrapped=True
@@ -290,8 +287,5 @@ def test_optimizer_that_keras2_cannot_wrap_has_its_registered_name(name: str, wr
 def test_losses_and_metrics_get_the_name_of_the_target(
     loader: str, kind: str, given: str, expected: Json
 ) -> None:
-    """
-    A loss or metric gets the name that the target finds in HDF5; the name is None if the target
-    does not have it.
-    """
+    """The name is None if the target does not have it."""
     assert compiled.name_in_target(Target(loader=loader, container="h5"), kind, given) == expected

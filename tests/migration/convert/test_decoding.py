@@ -47,10 +47,7 @@ def test_each_layer_is_decoded_with_its_site(name: str) -> None:
 
 
 def test_layers_with_equal_names_in_a_list_have_different_sites(tmp_path: Path) -> None:
-    """
-    Cells with the same name in a list have different sites, so that each is decoded from its own
-    object.
-    """
+    """Each is decoded from its own object."""
     cells = [
         {
             "class_name": "LSTMCell",
@@ -81,10 +78,7 @@ def test_layers_in_other_objects_are_no_sites(tmp_path: Path) -> None:
 
 
 def test_layers_in_a_shared_layer_have_the_sites_of_the_first_place(tmp_path: Path) -> None:
-    """
-    Layers in a shared layer have the sites of its first place, because Keras 3 writes the config of
-    a shared layer again with the same id.
-    """
+    """Keras 3 writes the config of a shared layer again with the same id."""
     shared = {
         "class_name": "TimeDistributed",
         "config": {"name": "steps", "trainable": True, "layer": dense("inner")},
@@ -119,9 +113,6 @@ SHORT = keras_objects.short("my_package>first", {})
 def test_registered_initializer_keeps_the_registered_name(
     tmp_path: Path, loader: str, container: str, expected: object
 ) -> None:
-    """
-    A registered initializer keeps its registered name, which can differ from the name of its class.
-    """
     model = sequential(dense(batch_input_shape=[None, 3], kernel_initializer=FULL))
     root = decoding.decode(written(tmp_path / "model.json", model))
     config: Any = encoding.encode(root, Target(loader=loader, container=container), Log())
@@ -135,9 +126,7 @@ def test_registered_initializer_keeps_the_registered_name(
 def test_registered_layer_keeps_the_registered_name(
     tmp_path: Path, container: str, expected: str
 ) -> None:
-    """
-    A registered layer keeps its registered name, which Keras 2 writes as the class name in HDF5.
-    """
+    """Keras 2 writes it as the class name in HDF5."""
     scale = keras_objects.full(None, "Scale", {"name": "scale"}, "my_package>first")
     model = sequential(dense(batch_input_shape=[None, 3]), scale)
     root = decoding.decode(written(tmp_path / "model.json", model))

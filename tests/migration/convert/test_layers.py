@@ -66,10 +66,7 @@ class TestHardSigmoid:
 
     @pytest.mark.parametrize("class_name", ["Activation", "Dense"])
     def test_sum_keeps_the_mask_in_keras2(self, class_name: str) -> None:
-        """
-        After a mask, a sum replaces the Rescaling in Keras 2, because a Rescaling would lose the
-        mask.
-        """
+        """A Rescaling would lose the mask."""
         masking = layer3("Masking", "masking", tensor("x"), mask_value=0.0)
         units: Config = {} if class_name == "Activation" else {"units": 2}
         hard = layer3(class_name, "hard", tensor("masking"), activation="hard_sigmoid", **units)
@@ -82,10 +79,7 @@ class TestHardSigmoid:
 
     @pytest.mark.parametrize("wrapped", [False, True])
     def test_sequential_with_a_mask_becomes_a_functional_model(self, *, wrapped: bool) -> None:
-        """
-        A Sequential with a mask becomes a functional model if it has an input layer; without one,
-        the conversion is an error.
-        """
+        """Without one, the conversion is an error."""
         masking = layer3("Masking", "masking", mask_value=0.0)
         hard = layer3("Activation", "hard", activation="hard_sigmoid")
         if wrapped:
@@ -202,10 +196,7 @@ class TestActivations:
         ("activation", "last"), [("hard_silu", "dense_gate"), ("hard_tanh", "dense_hard_tanh")]
     )
     def test_a_sequential_becomes_a_functional_model(self, activation: str, last: str) -> None:
-        """
-        A Sequential becomes a functional model if an activation needs several layers; without an
-        input layer, the conversion is an error.
-        """
+        """Without an input layer, the conversion is an error."""
         layers = [
             {**input3("x", 4), "inbound_nodes": []},
             layer3("Dense", "dense", None, units=2, activation=activation),
@@ -225,10 +216,7 @@ class TestActivations:
         assert f"activation to {activation}" in told(refused)
 
     def test_activation_that_needs_op_layers_is_rejected_after_a_mask(self) -> None:
-        """
-        An activation that needs op layers of Keras 2 is an error after a mask, because op layers
-        lose masks.
-        """
+        """Op layers lose masks."""
         model = keras3(
             input3("x", 3, 4),
             layer3("Masking", "masking", tensor("x"), mask_value=0.0),
@@ -641,10 +629,7 @@ class TestDirections:
     def test_input_shape_decides_whether_steps_are_known(
         self, steps: int | None, *, unrolled: bool
     ) -> None:
-        """
-        The input shape decides whether the number of steps is known, because converted files and
-        HDF5 do not contain the shape for which a layer was built.
-        """
+        """Converted files and HDF5 do not contain the shape for which a layer was built."""
         layer = layer3("LSTM", "lstm", tensor("x"), units=2, unroll=True)
         config, _, _ = converted(keras3(input3("x", steps, 4), layer), K2)
         assert named(config, "lstm")["config"]["unroll"] is unrolled
@@ -683,9 +668,7 @@ class TestDirections:
     def test_an_unknown_number_of_steps_is_not_unrolled(
         self, steps: int | None, *, unrolled: bool
     ) -> None:
-        """
-        A layer with an unknown number of steps is not unrolled for Keras 2, which fails on it.
-        """
+        """Keras 2 fails on it."""
         layer = layer3("LSTM", "lstm", tensor("x"), units=2, unroll=True)
         layer["build_config"] = {"input_shape": [None, steps, 4]}
         config, _, _ = converted(keras3(input3("x", steps, 4), layer), K2)
@@ -804,10 +787,6 @@ class TestConvLSTM:
     def test_images_of_any_size_from_a_nested_model_are_rejected(
         self, inside: int | None, height: int | None, *, is_refused: bool
     ) -> None:
-        """
-        A ConvLSTM after a nested model is an error unless the model is called on images of a fixed
-        size.
-        """
         inner = keras2(
             input2("y", None, inside, 8, 1),
             layer2("Activation", "relu", [["y", 0, 0, {}]], activation="relu"),
@@ -824,10 +803,7 @@ class TestConvLSTM:
     def test_only_the_call_that_feeds_the_convlstm_counts(
         self, call: int, *, is_refused: bool
     ) -> None:
-        """
-        Only the call that feeds a ConvLSTM must have a fixed image size; other calls of the layer
-        before it can have any size.
-        """
+        """Other calls of the layer before it can have any size."""
         shared = layer2(
             "Activation", "relu", [["x", 0, 0, {}]], [["y", 0, 0, {}]], activation="relu"
         )
@@ -869,10 +845,7 @@ class TestEncodersUnderMixedPolicies:
 def test_classes_that_the_target_lacks_or_fails_to_load_are_rejected(
     class_name: str, config: Config, said: str
 ) -> None:
-    """
-    A class is an error if the target lacks it or fails to load it: tf_keras 2.21 has
-    SpectralNormalization but fails on its own files with it.
-    """
+    """tf_keras 2.21 has SpectralNormalization but fails on its own files with it."""
     layer = layer3(class_name, "layer", tensor("x"), **config)
     assert said in refusals(keras3(input3("x", 4), layer), K2)
 
@@ -909,10 +882,7 @@ def test_spectral_normalization_is_replaced_with_its_layer(
     ("outer", "inner"), [("float32", "mixed_float16"), ("mixed_float16", "float32")]
 )
 def test_wrappers_get_the_policy_of_the_wrapped_layer(wrapper: str, outer: str, inner: str) -> None:
-    """
-    A wrapper gets the policy of its layer, because Keras 3 casts outputs to the wrapper's dtype and
-    Keras 2 to that of the layer.
-    """
+    """Keras 3 casts outputs to the wrapper's dtype and Keras 2 to that of the layer."""
     policies = {name: {"class_name": "Policy", "config": {"name": name}} for name in (outer, inner)}
     class_name = "LSTM" if wrapper == "Bidirectional" else "Dense"
     config = {"name": "inner", "trainable": True, "dtype": policies[inner], "units": 2}

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 def test_variables_in_a_custom_layer_keep_their_order(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    """
-    Variables of layers in a custom layer keep their order, because variables of the same shape
-    could be swapped without an error.
-    """
+    """Variables of the same shape could be swapped without an error."""
     block = layer3("Block", "block", tensor("x"), module="mine") | {"registered_name": "mine>Block"}
     path, result = tmp_path / "model.h5", tmp_path / "result.h5"
     with h5py.File(path, "w") as file:

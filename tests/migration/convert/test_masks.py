@@ -163,10 +163,7 @@ class TestSoftmax:
         assert class_names(config, source_layer(args[0])) == ["Add"]
 
     def test_softmax_in_a_sequential_is_rejected(self) -> None:
-        """
-        A Softmax in a Sequential with a mask is an error, because a Sequential has no place for
-        additional layers.
-        """
+        """A Sequential has no place for additional layers."""
         parts = (input2("x", 3), embedding2("x", "a"), layer2("Softmax", "softmax"))
         layers = [{"class_name": one["class_name"], "config": one["config"]} for one in parts]
         model = {
@@ -270,10 +267,7 @@ class TestMerges:
         assert "zeros_like" not in functions
 
     def test_features_joined_with_unmasked_features_have_no_masked_steps(self) -> None:
-        """
-        Masked features that are concatenated with unmasked features have no mask in Keras 2: Keras
-        3 fills in ones for the unmasked part, and Keras 2 would use the other mask.
-        """
+        """Keras 3 fills in ones for the unmasked part, and Keras 2 would use the other mask."""
         merged = layer3("Concatenate", "merge", [tensor("a"), tensor("y")], axis=-1)
         lstm = layer3("LSTM", "lstm", tensor("merge"), kwargs={"mask": tensor("any")}, units=2)
         model = keras3(
@@ -287,10 +281,7 @@ class TestMerges:
 
 class TestAttention:
     def test_mask_of_a_dropout_before_attention_is_cleared(self) -> None:
-        """
-        If attention clears a mask, the mask of a Dropout before it is cleared too, because without
-        training a Dropout returns its input tensor.
-        """
+        """Without training a Dropout returns its input tensor."""
         dropout = layer2("Dropout", "drop", [["a", 0, 0, {}]], rate=0.5)
         mha = attention2("mha", "drop", "drop")
         mha["config"]["dropout"] = 0.0
@@ -343,10 +334,7 @@ class TestAttention:
 
     @pytest.mark.parametrize("query", ["first", "named"])
     def test_a_query_that_keras2_casts_is_cast_before(self, query: str) -> None:
-        """
-        A query that Keras 2 would cast is cast before the attention, because the layer's own cast
-        loses the mask.
-        """
+        """The layer's own cast loses the mask."""
         mha = attention3("mha", "a", "a", {})
         mha["config"] |= {"dtype": policy("mixed_float16"), "dropout": 0.0}
         mha["inbound_nodes"][0] = (
@@ -573,10 +561,7 @@ class TestStepsThatAttendToNoneInKeras3:
         assert "may have fully masked steps" in refusals(model, K2)
 
     def test_mask_is_passed_to_the_next_attention(self) -> None:
-        """
-        The mask is passed to the next attention as an argument, because an op layer returns no
-        mask.
-        """
+        """An op layer returns no mask."""
         again = attention3("again", "dense", "dense", {}, mask="a_mask")
         dense = layer3("Dense", "dense", tensor("mha"), units=4)
         config = converted_config(self.model(dense, again), K2)
@@ -584,10 +569,7 @@ class TestStepsThatAttendToNoneInKeras3:
         assert not refusals(config, K3)
 
     def test_selection_by_an_unrelated_mask_is_rejected(self) -> None:
-        """
-        A selection by an unrelated mask does not prevent the error, because the average of Keras 2
-        is visible in the selected steps.
-        """
+        """The average of Keras 2 is visible in the selected steps."""
         config, _, _ = converted(self.model(), K2)
         layers = config["config"]["layers"]
         chosen = next(one for one in layers if one["config"].get("function") == "where")
@@ -678,10 +660,7 @@ class TestOtherMasks:
         assert "(LSTM) uses no mask in TF 2.15" in text
 
     def test_repeated_masks_are_read_once(self) -> None:
-        """
-        A mask that is used twice is read only once, so that the work for a chain of mask operations
-        grows with its length.
-        """
+        """The work for a chain of mask operations grows with its length."""
         layers = [layer3("NotEqual", "mask_0", tensor("x"), 1, module=NUMPY)]
         for number in range(60):
             name = "LogicalAnd" if number % 2 else "LogicalOr"
@@ -818,10 +797,7 @@ class TestBordersOfNestedModels:
         assert class_names(inner, *copies) == ["Copy", "Copy"]
 
     def test_fully_masked_steps_by_a_mask_from_outside_are_rejected(self) -> None:
-        """
-        Fully masked steps in a nested model are an error if the mask comes from outside, because no
-        tensor in the nested model contains that mask.
-        """
+        """No tensor in the nested model contains that mask."""
         nested = nested2("a", input2("z", 3, 4), attention2("mha", "z", "z"))
         model = keras2(input2("x", 3), embedding2("x", "a"), nested)
         text = refusals(model, K3)
@@ -872,9 +848,6 @@ class TestOddCalls:
         assert log.refusals or named(config, "inner")
 
     def test_a_tensor_that_no_layer_gives_has_no_dtype(self) -> None:
-        """
-        A tensor has no dtype if no known layer computes it, such as the output of a nested model
-        without a class.
-        """
+        """Such as the output of a nested model without a class."""
         network = Network(units=(), inputs=[], outputs=[])
         assert network_dtypes(network).of(Reference(layer="missing")) is None

@@ -41,10 +41,6 @@ def converted_op(*layers: dict[str, Any]) -> tuple[list[Any], list[str]]:
 
 
 def test_op_becomes_an_operation_with_the_constant() -> None:
-    """
-    An op becomes an operation with its constant at the position of the input, before or after the
-    tensor.
-    """
     told, refusals = converted_op(op("tf_op_layer_sub", "Sub", ["a"], {"0": 1.0}))
     assert not refusals
     assert told[0][0] == "Subtract"
@@ -149,7 +145,6 @@ def test_packed_shape_becomes_a_list() -> None:
     ],
 )
 def test_op_without_an_operation_is_rejected(layer: dict[str, Any], said: str) -> None:
-    """An op that no operation can replace is an error with the name of the op and the reason."""
     _, refusals = converted_op(layer)
     assert len(refusals) == 1
     assert said in refusals[0]

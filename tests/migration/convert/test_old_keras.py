@@ -163,10 +163,7 @@ class Given:
 
 
 def test_renamed_variables_keep_their_values(tmp_path: Path) -> None:
-    """
-    Variables that only get another name keep their values: the ``W`` and ``b`` of a Dense of Keras
-    1 become kernel and bias.
-    """
+    """The ``W`` and ``b`` of a Dense of Keras 1 become kernel and bias."""
     path = tmp_path / "model.h5"
     dense = {"name": "dense_1", "output_dim": 2, "batch_input_shape": [None, 3], "bias": True}
     config = {"class_name": "Sequential", "config": [{"class_name": "Dense", "config": dense}]}
@@ -196,10 +193,7 @@ def test_parts_are_turned_flipped_and_joined() -> None:
 
 
 def test_vocabulary_in_an_asset_is_moved_into_the_config() -> None:
-    """
-    An adapted vocabulary in an asset of Keras 3 is moved into the config, because other releases do
-    not read the asset.
-    """
+    """Other releases do not read the asset."""
     root, log = converted(FIXTURES / "keras3.15" / "text_vectorization.keras", "tf2.15", "h5")
     assert not log.refusals
     unit = next(unit for unit in walk(root) if unit.class_name == "TextVectorization")
@@ -208,19 +202,13 @@ def test_vocabulary_in_an_asset_is_moved_into_the_config() -> None:
 
 
 def test_vocabulary_missing_from_the_config_is_rejected() -> None:
-    """
-    A vocabulary that the config does not contain is an error; TF 2.3 stores it in a table of the
-    SavedModel.
-    """
+    """TF 2.3 stores it in a table of the SavedModel."""
     _, log = converted(FIXTURES / "tf2.3" / "string_lookup", "keras3.15")
     assert [refusal.code for refusal in log.refusals] == ["vocabulary"]
 
 
 def test_preprocessing_layers_with_other_results_are_rejected(tmp_path: Path) -> None:
-    """
-    A preprocessing layer with other results in the target is an error: Hashing with the default
-    salt of TF 2.3 to 2.5, and RandomCrop between Keras 2 and 3.
-    """
+    """Hashing with the default salt of TF 2.3 to 2.5, and RandomCrop between Keras 2 and 3."""
     hashing = {
         "class_name": "Hashing",
         "config": {
@@ -245,10 +233,7 @@ def test_preprocessing_layers_with_other_results_are_rejected(tmp_path: Path) ->
 
 
 def test_a_mean_in_the_config_becomes_a_variable_for_tf_2_4(tmp_path: Path) -> None:
-    """
-    The mean in the config of a Normalization becomes a variable for TF 2.4, because TF 2.1 to 2.5
-    read it only from variables.
-    """
+    """TF 2.1 to 2.5 read it only from variables."""
     layer = {
         "class_name": "Normalization",
         "config": {

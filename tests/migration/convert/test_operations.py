@@ -275,10 +275,7 @@ def test_array_gets_the_dtype_of_the_other_tensor(tmp_path: Path) -> None:
     ],
 )
 def test_a_slice_becomes_get_item(tmp_path: Path, spec: Any, expected: Any) -> None:
-    """
-    A slice becomes GetItem; a single slice is written in a list, because Keras 3 reads no slice
-    outside a list.
-    """
+    """A single slice is written in a list, because Keras 3 reads no slice outside a list."""
     model = keras2(
         "__operators__.getitem", ["in0", 0, 0, {"slice_spec": spec}], layer="SlicingOpLambda"
     )
@@ -338,10 +335,7 @@ def test_call_that_keras3_cannot_express_is_rejected(
 
 
 def test_operations_are_rejected_in_hdf5(tmp_path: Path) -> None:
-    """
-    A model with operations is an error if the target is HDF5, because no release loads operations
-    from it.
-    """
+    """No release loads operations from HDF5."""
     _, log = converted(
         keras2("nn.relu", ["in0", 0, 0, {"name": None}]), tmp_path, "keras3.15", "h5"
     )
@@ -440,17 +434,13 @@ def test_an_operation_becomes_several_functions(
 def test_operations_that_functions_cannot_compute_are_rejected(
     tmp_path: Path, which: str, config: Json, dtype: str
 ) -> None:
-    """
-    An operation is an error if the functions cannot compute it: other norms, integers, and other
-    ways to resize.
-    """
+    """Other norms, integers, and other ways to resize."""
     module, _, op = which.partition(".")
     model = keras3(module, op, [tensor("in0")], dtype=dtype, config=config)
     assert "operation" in {one.code for one in converted(model, tmp_path, "tf2.15")[1].refusals}
 
 
 def test_a_tuple_of_tensors_is_a_list(tmp_path: Path) -> None:
-    """A tuple of tensors, which SavedModels mark as a tuple, is converted like a list."""
     tensors = [["in0", 0, 0, {"axis": -1}], ["in0", 0, 0, {"axis": -1}]]
     node = {"class_name": "__tuple__", "items": tensors}
     layers, log = converted(keras2("concat", node), tmp_path, "keras3.15")
@@ -508,10 +498,7 @@ def test_every_row_is_of_a_release() -> None:
 
 
 def test_known_functions_exist_in_tf_keras() -> None:
-    """
-    Each known function exists in tf_keras 2.21, because no file contains a name that no release
-    finds.
-    """
+    """No file contains a name that no release finds."""
     assert {
         name for name in FUNCTIONS if not keras_operations.resolves("tf_keras2.21", name)
     } == set()

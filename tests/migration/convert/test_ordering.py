@@ -194,7 +194,6 @@ def test_layers_without_an_output_come_after_ordered_layers() -> None:
 
 
 def test_sequentials_keep_their_order_and_nested_models_are_sorted() -> None:
-    """A Sequential keeps the order of its config, and a functional model in it is sorted."""
     inner = Network(units=(unit("b", to("a")), unit("a")), inputs=to("a"), outputs=to("b"))
     nested = Unit(class_name="Functional", name="f", config={}, role=Role.MODEL, network=inner)
     root = order_layers(

@@ -58,10 +58,7 @@ def codes(path: Path, model: Config, **weights: tuple[int, ...]) -> set[str]:
 def test_variables_that_keras3_rounds_are_warned_of(
     tmp_path: Path, policy: str, *, warned: bool
 ) -> None:
-    """
-    A warning reports variables that Keras 3 rounds: Keras 2 keeps those of a BatchNormalization in
-    float32 under any 16-bit policy.
-    """
+    """Keras 2 keeps those of a BatchNormalization in float32 under any 16-bit policy."""
     layer = layer2("BatchNormalization", "layer", ONE, axis=[-1])
     layer["config"]["dtype"] = policy
     names = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -103,10 +100,7 @@ def test_constants_in_float32_are_noted_under_float64(
 def test_numbers_that_keras2_rounds_are_noted_under_float64(
     policy: str, slope: float, *, noted: bool
 ) -> None:
-    """
-    A note reports numbers that Keras 2 rounds to float32 under float64; a quarter has no note
-    because float32 represents it exactly.
-    """
+    """A quarter has no note because float32 represents it exactly."""
     layer = layer3("LeakyReLU", "layer", tensor("x"), negative_slope=slope, dtype=policy3(policy))
     _, _, log = converted(keras3(input3("x", 2), layer), "tf_keras2.21")
     assert ("float32-constant" in {note.code for note in log.notes}) is noted
@@ -150,10 +144,7 @@ def test_normalization_in_half_precision_is_noted(
 
 
 def test_vectors_near_zero_are_noted() -> None:
-    """
-    A note reports UnitNormalization, because the libraries scale vectors near zero to different
-    lengths.
-    """
+    """The libraries scale them to different lengths."""
     layer = layer3("UnitNormalization", "layer", tensor("x"), axis=[-1])
     _, _, log = converted(keras3(input3("x", 2), layer), "tf_keras2.21")
     assert "short-vectors" in {note.code for note in log.notes}

@@ -106,10 +106,7 @@ def test_unknown_order_of_attributes_is_rejected_with_the_class(
     groups: dict[str, tuple[tuple[int, ...], ...]],
     text: str,
 ) -> None:
-    """
-    An unknown order of attributes and ``layers`` is an error with the class, because Keras 3 stores
-    attributes before ``layers`` by name and Keras 2 stores them after it.
-    """
+    """Keras 3 stores attributes before ``layers`` by name and Keras 2 stores them after it."""
     source = tmp_path / "source.keras"
     write_archive(source, keras, {"input_shape": [2, 4]}, groups)
     (refusal,) = convert(source, target).plan.refusals
@@ -119,10 +116,7 @@ def test_unknown_order_of_attributes_is_rejected_with_the_class(
 
 @pytest.mark.parametrize("build", [None, {"shapes_dict": {"a_shape": [2, 4], "b_shape": [2, 4]}}])
 def test_model_without_an_input_shape_is_rejected(tmp_path: Path, build: object) -> None:
-    """
-    A subclassed model without an input shape is an error, because the target could not build it and
-    would silently load no variables.
-    """
+    """The target could not build it and would silently load no variables."""
     source = tmp_path / "source.keras"
     write_archive(source, "3.15.1", build, {"": DENSE})
     (refusal,) = convert(source, "tf_keras").plan.refusals
@@ -130,10 +124,7 @@ def test_model_without_an_input_shape_is_rejected(tmp_path: Path, build: object)
 
 
 def test_several_listed_layers_of_one_class_are_warned_of(tmp_path: Path) -> None:
-    """
-    A warning reports several listed layers of one class, because Keras 3 stores the layers of a
-    dict in another order.
-    """
+    """Keras 3 stores the layers of a dict in another order."""
     source = tmp_path / "source.keras"
     groups = {"layers__dense": DENSE, "layers__dense_1": DENSE}
     write_archive(source, "2.21.0", {"input_shape": [2, 4]}, groups)
@@ -227,10 +218,7 @@ def test_layers_without_default_names_are_rejected(
     names: dict[str, str],
     text: str,
 ) -> None:
-    """
-    Layers without default names are an error, because Keras 2 would search for them elsewhere or
-    confuse them.
-    """
+    """Keras 2 would search for them elsewhere or confuse them."""
     source = tmp_path / "source.keras"
     write_archive(source, "3.15.1", SHAPE, groups, names={".": "net", **names})
     (refusal,) = convert(source, "tf_keras").plan.refusals
@@ -246,10 +234,7 @@ def test_archive_without_layer_names_is_rejected(tmp_path: Path) -> None:
 
 
 def test_converted_archive_can_be_converted_back(tmp_path: Path) -> None:
-    """
-    An archive that was converted for Keras 3 can be converted back, because it has the places of
-    Keras 2 and no contradicting layer names.
-    """
+    """It has the places of Keras 2 and no contradicting layer names."""
     source = tmp_path / "source.keras"
     groups = {"layers__dense": DENSE, "layers__dense_1": DENSE, "norm": NORM}
     write_archive(source, "2.21.0", SHAPE, groups)
@@ -263,10 +248,7 @@ def test_converted_archive_can_be_converted_back(tmp_path: Path) -> None:
 
 
 def test_layers_that_a_model_is_given_have_no_order(tmp_path: Path) -> None:
-    """
-    Layers that are arguments of the model's class are an error, because the class can assign them
-    in another order than that of their creation.
-    """
+    """The class can assign them in another order than that of their creation."""
     source = tmp_path / "source.keras"
     dense = {
         "module": "keras.layers",

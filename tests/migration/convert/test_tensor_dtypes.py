@@ -149,10 +149,6 @@ def test_only_floats_are_cast() -> None:
 
 
 def test_nested_sequential_has_the_dtype_of_its_last_layer() -> None:
-    """
-    A nested Sequential has the dtype of its last layer, and casts its input to the dtype of its
-    input layer if it has one.
-    """
     chain = Network(
         units=(start("in", "float64"), replace(layer("Dense", "d", policy="float16"), calls=()))
     )
@@ -164,10 +160,6 @@ def test_nested_sequential_has_the_dtype_of_its_last_layer() -> None:
 
 
 def test_each_output_of_a_nested_model_has_its_dtype() -> None:
-    """
-    Each output of a nested functional model has its own dtype, and an output that does not exist
-    has none.
-    """
     inner = replace(
         graph(start("in", "int32"), layer("Dense", "d", to("in"), policy="float16")),
         outputs=[to("d"), to("in")],
@@ -181,10 +173,7 @@ def test_each_output_of_a_nested_model_has_its_dtype() -> None:
 
 
 def test_a_model_that_is_called_again_and_again_is_read_once() -> None:
-    """
-    A nested model with many calls is read only once, because nested models that are each called
-    twice would have too many calls to read.
-    """
+    """Nested models that are each called twice would have too many calls to read."""
     network = graph(start("x", "float32"), layer("Dense", "d", to("x"), policy="float16"))
     for _ in range(DEPTH):
         model = nested("inner", network, to("x"), to("x"))

@@ -65,9 +65,7 @@ def test_nested_model_has_the_image_sizes_of_its_call(
 
 
 def test_image_size_after_a_resizing_layer_is_unknown() -> None:
-    """
-    The image size after a layer that resizes is unknown, although its arguments can contain it.
-    """
+    """Although its arguments can contain it."""
     resize = layer("Resizing", "resize", Reference(layer="x"), height=8, width=8)
     after = layer("Activation", "after", Reference(layer="resize"))
     sizes = image_sizes(graph(OPEN, resize, after), "channels_last")
@@ -75,9 +73,6 @@ def test_image_size_after_a_resizing_layer_is_unknown() -> None:
 
 
 def test_image_sizes_in_a_sequential_follow_from_the_first_layer() -> None:
-    """
-    The image sizes in a Sequential follow from the shape in its input layer or in its first layer.
-    """
     first = layer("Activation", "first", batch_input_shape=OPEN)
     after = layer("Activation", "after")
     sizes = image_sizes(Network(units=(first, after)), "channels_first")
@@ -88,10 +83,7 @@ def test_image_sizes_in_a_sequential_follow_from_the_first_layer() -> None:
 
 
 def test_models_that_are_called_again_and_again_are_read_once() -> None:
-    """
-    A nested model with many calls is read only once, because reading every call of nested models
-    would not end.
-    """
+    """Reading every call of nested models would not end."""
     x = Reference(layer="x")
     network = graph(OPEN, layer("Activation", "relu", x))
     for _ in range(DEPTH):

@@ -110,10 +110,6 @@ def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
 def test_an_archive_has_the_paths_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:
-    """
-    In an archive each variable has the path that the target release writes, for sources of any
-    format and release.
-    """
     _, placements, log = place(source, target, "keras")
     assert not log.refusals
     assert {placement.path: placement.shape for placement in placements} == stored(own)
@@ -124,10 +120,7 @@ def test_an_archive_has_the_paths_that_the_release_writes(
 def test_a_group_has_the_variables_that_the_release_writes(
     source: str, target: str, own: str
 ) -> None:
-    """
-    In HDF5 each layer's group has the variables that the target release writes; scopes between
-    group and variable are not compared because releases ignore them.
-    """
+    """Scopes between group and variable are not compared because releases ignore them."""
     groups, placements, log = place(source, target, "h5")
     assert not log.refusals
     mine = sorted(
@@ -143,10 +136,6 @@ def test_a_group_has_the_variables_that_the_release_writes(
 
 
 def test_moving_averages_come_after_trainable_variables() -> None:
-    """
-    The moving averages of a BatchNormalization come after its trainable variables, also in the
-    numbers of an archive.
-    """
     config = {"center": True, "scale": True}
     found = slots("BatchNormalization", "keras3.15", config) or ()
     assert [(slot.name, slot.index, slot.trainable) for slot in found] == [
@@ -202,10 +191,7 @@ def test_layer_without_its_variables_is_rejected() -> None:
 
 
 def test_layers_without_variables_have_groups_in_archives() -> None:
-    """
-    In archives, layers without variables have an empty ``vars`` group, because Keras 2 expects it
-    in each group, such as that of a nested model.
-    """
+    """Keras 2 expects it in each group, such as that of a nested model."""
     groups, _, _ = place("keras3.15/nested_models.keras", "tf_keras2.21", "keras")
     assert {
         ("vars",),
@@ -215,10 +201,7 @@ def test_layers_without_variables_have_groups_in_archives() -> None:
 
 
 def test_variables_of_a_shared_layer_are_read_from_the_first_place() -> None:
-    """
-    Variables of a layer that two models share are read from their first place and written to both,
-    because Keras 3.15 writes the first and does not find them when it loads the file.
-    """
+    """Keras 3.15 writes the first and does not find them when it loads the file."""
     loaded = reading.load_model(
         format_detection.document(
             FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras"

@@ -83,10 +83,7 @@ def test_output_layers_do_not_count_for_the_base_policy() -> None:
 
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"])
 def test_outputs_and_a_last_softmax_stay_in_float32(to: str) -> None:
-    """
-    The layer that computes the output, a softmax after it, and all following layers stay in
-    float32; a softmax in the middle of the model does not.
-    """
+    """A softmax in the middle of the model does not."""
     model = chain(
         dense("hidden"),
         layer("Activation", "middle", activation="softmax"),
@@ -124,7 +121,6 @@ def test_wide_policies_keep_no_output(to: str) -> None:
 
 
 def test_outputs_are_found_through_wrappers_and_nested_models() -> None:
-    """An output layer is also recognized if it is in a nested model or in a TimeDistributed."""
     inner = functional(
         source(),
         dense("hidden", inbound=["x"]),
@@ -150,9 +146,7 @@ def test_outputs_are_found_through_wrappers_and_nested_models() -> None:
 
 
 def test_op_at_the_end_keeps_the_layer_before_in_float32() -> None:
-    """
-    If an op layer is last, the layer before it stays in float32, because the op casts nothing.
-    """
+    """The op casts nothing."""
     op = layer("TFOpLambda", "tf.nn.softmax", function="nn.softmax")
     changed = policies(after(chain(dense("a"), dense("b"), op), "mixed_float16"))
     assert (changed["a"], changed["b"]) == ("mixed_float16", "float32")
@@ -173,9 +167,7 @@ def test_a_subclassed_models_outputs_are_unknown() -> None:
 
 
 def test_assignment_to_an_rnn_also_changes_its_cells() -> None:
-    """
-    ``--set`` on an RNN also changes its cells, because Keras 2 fails if their policies differ.
-    """
+    """Keras 2 fails if their policies differ."""
     cells = [layer("LSTMCell", "one", units=2), layer("GRUCell", "two", units=2)]
     stacked = layer("StackedRNNCells", "stack", cells=cells)
     model = chain(dense("a"), layer("RNN", "rnn", cell=stacked), dense("out"))
@@ -209,10 +201,7 @@ def test_policy_for_one_part_of_a_recurrent_layer_is_rejected() -> None:
 
 
 def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
-    """
-    Different policies for the two directions of a Bidirectional are an error, because both
-    directions are built from one config.
-    """
+    """Different policies for them are an error."""
     model = chain(
         layer("Bidirectional", "both", layer=layer("GRU", "gru", units=2), merge_mode="concat"),
         dense("out"),
@@ -224,10 +213,7 @@ def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
 
 
 def test_inputs_and_integer_layers_keep_the_dtype() -> None:
-    """
-    Layers for ids or strings keep their dtype because they have no floats, and the model's inputs
-    keep it because the caller provides them.
-    """
+    """Ids and strings have no floats, and the caller provides the inputs."""
     model = functional(
         source(dtype="int32"),
         layer("IntegerLookup", "lookup", "int64", inbound=["x"]),
@@ -357,10 +343,7 @@ def test_an_exact_path_comes_before_a_pattern() -> None:
 
 
 def test_pattern_matches_only_layers_that_compute_in_floats() -> None:
-    """
-    The pattern ``.*`` matches only layers that compute in floats; inputs, layers for ids, and
-    layers without a dtype must be named.
-    """
+    """Inputs, layers for ids, and layers without a dtype must be named."""
     first = layer("Embedding", "embedding", inbound=["x"], embeddings_initializer={})
     lstm = layer("LSTM", "lstm", inbound=["embedding"], units=2)
     model = functional(
@@ -386,10 +369,7 @@ def test_pattern_matches_only_layers_that_compute_in_floats() -> None:
 def test_ambiguous_unmatched_and_invalid_patterns_are_usage_errors(
     sets: tuple[str, ...], says: str
 ) -> None:
-    """
-    A pattern is a usage error if it is ambiguous, matches no layer, or is invalid, because the
-    policy of a layer would be undecided.
-    """
+    """The policy of a layer would be undecided."""
     with pytest.raises(UsageError, match=says):
         plan(chain(dense("a"), dense("b")), None, *sets)
 
@@ -424,10 +404,7 @@ def test_any_other_policy_is_an_error(name: str) -> None:
 
 
 def test_infer_needs_the_users_word() -> None:
-    """
-    A layer with the policy ``infer`` needs a decision of the user: the error suggests a ``--set``
-    option, which then replaces the policy.
-    """
+    """The error suggests a ``--set`` option, which then replaces the policy."""
     infer = {"class_name": "Policy", "config": {"name": "infer"}}
     model = document(chain(dense("a", infer), dense("out")), keras="2.3.0-tf")
     made = plan(model)
@@ -441,10 +418,7 @@ def test_infer_needs_the_users_word() -> None:
     [("float16", "mixed_float16"), ("bfloat16", "mixed_bfloat16"), ("float32", "float32")],
 )
 def test_removed_policy_names_get_their_current_equivalent(removed: str, current: str) -> None:
-    """
-    A removed policy name is replaced with its current equivalent: ``float16_with_float32_vars``
-    becomes ``mixed_float16``.
-    """
+    """``float16_with_float32_vars`` becomes ``mixed_float16``."""
     model = chain(dense("a", f"{removed}_with_float32_vars"), dense("out"))
     assert policies(after(model))["a"] == current
 
@@ -469,10 +443,7 @@ def test_keras1_has_no_policies_to_change() -> None:
 
 
 def test_sub_layers_that_depend_on_the_release_are_reported() -> None:
-    """
-    A note reports layers whose sub-layers depend on the release: up to TF 2.13 the layers in a
-    MultiHeadAttention use the global policy.
-    """
+    """Up to TF 2.13 the layers in a MultiHeadAttention use the global policy."""
     attention = layer("MultiHeadAttention", "mha", num_heads=2, key_dim=2, query_shape=[None, 2, 2])
     model = document(chain(dense("a"), attention, dense("out")), keras="2.9.0")
     assert "sub-layers" in {note.code for note in plan(model, "mixed_float16").notes}
@@ -519,10 +490,7 @@ def _quantised(mode: str, to: str, *more: Any, source_policy: str = "float32") -
     ],
 )
 def test_quantized_layers_that_keras_cannot_compute_are_rejected(mode: str, to: str) -> None:
-    """
-    A quantized layer is an error if Keras cannot compute it in the target: int8 cannot be built
-    from float16, and int4 per channel computes wrong results in it.
-    """
+    """int8 cannot be built from float16, and int4 per channel computes wrong results in it."""
     made = _quantised(mode, to)
     refusals = [refusal for refusal in made.refusals if refusal.code == "quantized"]
     assert [refusal.path for refusal in refusals] == ["net/a"]
@@ -575,10 +543,7 @@ def test_attention_gets_the_policies_of_its_quantized_projections() -> None:
 
 
 def test_policy_under_an_unknown_key_is_reported_and_unchanged() -> None:
-    """
-    A policy under another key of a custom layer stays unchanged with a warning, because only the
-    custom class knows its meaning.
-    """
+    """Only the custom class knows its meaning."""
     own = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
     made = plan(chain(layer("Mine", "mine", inner_policy=own), dense("out")))
     assert [(note.code, note.severity.value) for note in made.notes] == [
@@ -588,10 +553,7 @@ def test_policy_under_an_unknown_key_is_reported_and_unchanged() -> None:
 
 
 def test_layers_of_old_keras_get_a_dtype_key() -> None:
-    """
-    ``--to`` adds the dtype key to layers without it: Keras 2.2 writes a dtype only for the first
-    layer, and all layers share floatx.
-    """
+    """Keras 2.2 writes a dtype only for the first layer, and all layers share floatx."""
     hidden = dense("b")
     del hidden["config"]["dtype"]
     model = document(chain(dense("a"), hidden, dense("out")), keras="2.2.4")

@@ -195,9 +195,7 @@ def test_every_layer_has_the_policy_that_was_planned(
 def test_conversion_of_a_mixed_model_to_float32_casts_no_tensor(
     planned: tuple[Planned, ...],
 ) -> None:
-    """
-    Converting a mixed model to float32 casts no tensor, because its variables are already float32.
-    """
+    """Its variables are already float32."""
     for one in planned:
         made = one.plan
         if made.base_policy in {"mixed_float16", "mixed_bfloat16"} and not made.refusals:

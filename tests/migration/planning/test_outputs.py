@@ -14,14 +14,17 @@ from policytool.migration.planning.options import Outputs
 from tests.helpers.planned_models import (
     Config,
     after,
+    called3,
     chain,
     dense,
-    document,
     functional,
+    keras3,
     layer,
+    operation3,
     plan,
     policies,
     source,
+    tensor3,
 )
 
 TO = "mixed_bfloat16"
@@ -63,10 +66,7 @@ def called(entry: Config, *calls: list[str]) -> Config:
     ids=lambda entry: entry["class_name"],
 )
 def test_layer_before_a_shaping_output_layer_stays_in_float32(entry: Config) -> None:
-    """
-    If the last layer only shapes the output, the layer before it stays in float32 too, because
-    float32 cannot restore values that this layer rounded.
-    """
+    """float32 cannot restore values that this layer rounded."""
     found = kept(chain(dense("a"), dense("b"), entry))
     inner = {"last/inner": keep.SHAPED} if entry["class_name"] == "TimeDistributed" else {}
     assert found == {"b": keep.OUTPUT, "last": keep.SHAPED, **inner}
@@ -104,10 +104,7 @@ def test_a_layer_that_computes_the_output_ends_the_search(entry: Config) -> None
 
 
 def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
-    """
-    The search for output layers covers each output and each branch of a concatenation; a sum
-    computes the output itself.
-    """
+    """A sum computes the output itself."""
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -132,10 +129,7 @@ def test_each_output_and_each_branch_of_a_concatenation_is_followed() -> None:
 
 
 def test_only_the_layer_before_the_output_call_of_an_activation_is_kept() -> None:
-    """
-    If a shared activation makes the output, only the layer before its output call is kept; layers
-    before its earlier calls are not.
-    """
+    """Layers before its earlier calls are not."""
     relu = called(layer("ReLU", "relu"), ["a"], ["b"], ["c"])
     model = functional(
         source(),
@@ -152,10 +146,7 @@ def test_only_the_layer_before_the_output_call_of_an_activation_is_kept() -> Non
 
 
 def test_a_shared_layer_that_computes_the_output_is_kept() -> None:
-    """
-    A shared layer is kept in float32 if one of its calls computes the output, because all calls
-    share one policy.
-    """
+    """All calls share one policy."""
     shared = called(dense("shared"), ["x"], ["a"])
     model = functional(
         source(),
@@ -254,10 +245,7 @@ def test_layers_that_feed_an_operation_at_the_output_are_kept(
 
 
 def test_sums_of_sums_are_not_followed() -> None:
-    """
-    The search for output layers stops at a sum of sums, because all layers of a residual model feed
-    its last sum.
-    """
+    """All layers of a residual model feed its last sum."""
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -272,50 +260,15 @@ def test_sums_of_sums_are_not_followed() -> None:
 
 
 def test_a_cast_of_keras3_is_looked_through() -> None:
-    """
-    The search for output layers continues before a cast to float32, because the cast comes after
-    the rounding.
-    """
-
-    def tensor(name: str) -> Config:
-        return {
-            "class_name": "__keras_tensor__",
-            "config": {"shape": [None, 2], "dtype": "float32", "keras_history": [name, 0, 0]},
-        }
-
-    def fed(entry: Config, *names: str) -> Config:
-        given: object = [tensor(name) for name in names] if len(names) > 1 else tensor(names[0])
-        return {
-            "module": "keras.layers",
-            **entry,
-            "inbound_nodes": [{"args": [given], "kwargs": {}}],
-        }
-
-    def operation(class_name: str, name: str, *names: str, **config: object) -> Config:
-        return fed(
-            {
-                "module": "keras.src.ops.core",
-                "class_name": class_name,
-                "config": config,
-                "registered_name": class_name,
-                "name": name,
-            },
-            *names,
-        )
-
-    first = source()
-    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
-    model = functional(
-        first,
-        fed(dense("a"), "x"),
-        fed(dense("b"), "a"),
-        fed(dense("c"), "a"),
-        operation("Concatenate", "join", "b", "c"),
-        operation("Cast", "cast", "join", dtype="float32"),
-        fed(layer("Reshape", "out", target_shape=[4, 1]), "cast"),
-        outputs=["out"],
+    """It comes after the rounding."""
+    found = keras3(
+        called3(dense("a"), tensor3("x")),
+        called3(dense("b"), tensor3("a")),
+        called3(dense("c"), tensor3("a")),
+        operation3("Concatenate", "join", tensor3("b"), tensor3("c")),
+        operation3("Cast", "cast", tensor3("join"), dtype="float32"),
+        called3(layer("Reshape", "out", target_shape=[4, 1]), tensor3("cast")),
     )
-    found = document({**model, "module": "keras.src.models.functional"}, keras="3.15.0")
     assert kept(found) == {"b": keep.OUTPUT, "c": keep.OUTPUT, "out": keep.SHAPED}
 
 
@@ -348,10 +301,7 @@ def test_include_outputs_changes_a_model_of_only_output_layers() -> None:
 
 
 def test_a_model_that_holds_itself_ends() -> None:
-    """
-    The search ends for a model that lists itself as one of its layers, which a damaged or malicious
-    file can contain.
-    """
+    """A damaged or malicious file can list a model as one of its own layers."""
     inner: Config = {"class_name": "Functional", "config": {"name": "net", "layers": []}}
     model = functional(
         source(),

@@ -13,14 +13,19 @@ from policytool.migration.planning.options import Outputs
 from tests.helpers.planned_models import (
     Config,
     after,
+    called3,
     chain,
     dense,
     document,
     functional,
+    keras3,
     layer,
+    operation3,
     plan,
     policies,
+    policy3,
     source,
+    tensor3,
 )
 
 
@@ -36,19 +41,23 @@ def op(name: str, *inbound: str, function: str = "math.add") -> Config:
     }
 
 
+def call(name: str, function: str, node: list[Any]) -> Config:
+    """Return a TFOpLambda with one call."""
+    return {**layer("TFOpLambda", name, function=function), "inbound_nodes": [node]}
+
+
+def between(*layers: Config) -> Config:
+    """Return a model with layers after ``a``, a Dense on the input, and before ``out``."""
+    out = dense("out", inbound=[layers[-1]["name"]])
+    return functional(source(), dense("a", inbound=["x"]), *layers, out, outputs=["out"])
+
+
 def test_layer_that_feeds_an_op_with_a_float32_input_stays_in_float32() -> None:
     """
     If an op would add the float16 output of a layer to the float32 input, the layer stays in
     float32, and the reason names the op.
     """
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.add", "a", "x"),
-        dense("b", inbound=["tf.add"]),
-        dense("out", inbound=["b"]),
-        outputs=["out"],
-    )
+    model = between(op("tf.add", "a", "x"), dense("b", inbound=["tf.add"]))
     assert policies(after(model, "mixed_float16"))["a"] == "float32"
     assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
     assert any(
@@ -61,29 +70,13 @@ def test_layer_before_a_chain_of_ops_stays_in_float32() -> None:
     An op has the dtype of its input, so the layer before a chain of ops stays in float32 if a later
     op needs float32.
     """
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.relu", "a", function="nn.relu"),
-        op("tf.add", "tf.relu", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    model = between(op("tf.relu", "a", function="nn.relu"), op("tf.add", "tf.relu", "x"))
     assert policies(after(model, "mixed_bfloat16"))["a"] == "float32"
 
 
 def test_layers_before_an_add_layer_change_their_policy() -> None:
-    """
-    A layer before an Add layer can be float16, because an Add layer has a policy and casts its
-    inputs, unlike an op.
-    """
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        layer("Add", "add", inbound=["a", "x"]),
-        dense("out", inbound=["add"]),
-        outputs=["out"],
-    )
+    """An Add layer has a policy and casts its inputs, unlike an op."""
+    model = between(layer("Add", "add", inbound=["a", "x"]))
     assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
 
 
@@ -92,13 +85,7 @@ def test_assignment_that_gives_an_op_two_dtypes_is_rejected_by_name() -> None:
     If the user sets a layer to float16 and an op then has inputs of two dtypes, the error names the
     op and the layer.
     """
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.add", "a", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    model = between(op("tf.add", "a", "x"))
     made = plan(model, "mixed_float16", "net/a=float16")
     assert [refusal.code for refusal in made.refusals] == ["mixed-inputs"]
     assert "net/tf.add" in made.refusals[0].message
@@ -106,36 +93,15 @@ def test_assignment_that_gives_an_op_two_dtypes_is_rejected_by_name() -> None:
 
 
 def test_float64_next_to_the_float32_input_is_rejected() -> None:
-    """
-    A plan that makes an op add float64 to the model's float32 input is an error, because the caller
-    provides the input.
-    """
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.add", "a", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    """The caller provides the input."""
+    model = between(op("tf.add", "a", "x"))
     assert [refusal.code for refusal in plan(model, "float64").refusals] == ["mixed-inputs"]
 
 
 def test_a_cast_ends_the_flow() -> None:
-    """
-    A layer before ``tf.cast`` can be float16, because the cast defines the dtype of its result.
-    """
-    cast = {
-        **layer("TFOpLambda", "tf.cast", function="cast"),
-        "inbound_nodes": [["a", 0, 0, {"dtype": "float32"}]],
-    }
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        cast,
-        op("tf.add", "tf.cast", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    """It defines the dtype of its result."""
+    cast = call("tf.cast", "cast", ["a", 0, 0, {"dtype": "float32"}])
+    model = between(cast, op("tf.add", "tf.cast", "x"))
     assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
 
 
@@ -156,40 +122,11 @@ def test_casts_recorded_by_keras3_follow_the_layer() -> None:
     The Cast that Keras 3.5 to 3.9 write before a mixed layer is updated with the layer; an
     unchanged Cast would round the input of a bfloat16 layer to float16.
     """
-
-    def tensor(name: str, dtype: str) -> Config:
-        return {
-            "class_name": "__keras_tensor__",
-            "config": {"shape": [None, 2], "dtype": dtype, "keras_history": [name, 0, 0]},
-        }
-
-    cast = {
-        "module": "keras.src.ops.core", "class_name": "Cast", "config": {"dtype": "float16"}, "registered_name": "Cast", "name": "cast",  # noqa: E501  # a table
-        "inbound_nodes": [{"args": [tensor("x", "float32")], "kwargs": {}}],
-    }  # fmt: skip
-    policy = {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "mixed_float16"},
-        "registered_name": None,
-    }
-    a = {
-        **dense("a", policy),
-        "module": "keras.layers",
-        "inbound_nodes": [{"args": [tensor("cast", "float16")], "kwargs": {}}],
-    }
-    out = {
-        **dense("out", policy),
-        "module": "keras.layers",
-        "inbound_nodes": [{"args": [tensor("a", "float16")], "kwargs": {}}],
-    }
-    first = source()
-    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
-    model = document(
-        {
-            **functional(first, cast, a, out, outputs=["out"]),
-            "module": "keras.src.models.functional",
-        },
+    policy = policy3("mixed_float16")
+    model = keras3(
+        operation3("Cast", "cast", tensor3("x"), dtype="float16"),
+        called3(dense("a", policy), tensor3("cast", "float16")),
+        called3(dense("out", policy), tensor3("a", "float16")),
         keras="3.6.0",
     )
     edits = {edit.address.pointer: edit.after for edit in plan(model, "mixed_bfloat16").edits}
@@ -200,46 +137,12 @@ def _of_keras3(operation: str, to: str) -> dict[str, str | None]:
     """
     Return the new policies of a Keras 3 model in which an operation uses the output of a Dense.
     """
-
-    def tensor(name: str) -> Config:
-        return {
-            "class_name": "__keras_tensor__",
-            "config": {"shape": [None, 2], "dtype": "float32", "keras_history": [name, 0, 0]},
-        }
-
-    def fed(entry: Config, name: str) -> Config:
-        return {
-            **entry,
-            "module": "keras.layers",
-            "inbound_nodes": [{"args": [tensor(name)], "kwargs": {}}],
-        }
-
-    policy = {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "float32"},
-        "registered_name": None,
-    }
-    node: Config = {
-        "module": "keras.src.ops.x",
-        "class_name": operation,
-        "config": {},
-        "registered_name": operation,
-        "name": "op",
-    }
-    node["inbound_nodes"] = [{"args": [tensor("a")], "kwargs": {}}]
-    first = source()
-    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
-    layers = (
-        first,
-        fed(dense("a", policy), "x"),
-        node,
-        fed(dense("b", policy), "op"),
-        fed(dense("out", policy), "b"),
-    )
-    model = document(
-        {**functional(*layers, outputs=["out"]), "module": "keras.src.models.functional"},
-        keras="3.15.0",
+    policy = policy3("float32")
+    model = keras3(
+        called3(dense("a", policy), tensor3("x")),
+        operation3(operation, "op", tensor3("a")),
+        called3(dense("b", policy), tensor3("op")),
+        called3(dense("out", policy), tensor3("b")),
     )
     made = plan(model, to)
     return {"refused": made.refusals[0].code} if made.refusals else policies(after(model, to))
@@ -268,10 +171,7 @@ def test_operations_of_keras3_that_have_no_16_bit_kernel(
 
 
 def test_float64_convolution_with_a_float32_constant_is_rejected() -> None:
-    """
-    float64 before a convolution with a constant float32 kernel is an error, because no edit of the
-    file can widen the kernel.
-    """
+    """No edit of the file can widen the kernel."""
     assert _of_keras3("Conv", "float64") == {"refused": "mixed-inputs"}
 
 
@@ -294,38 +194,15 @@ def test_function_result_has_the_measured_dtype(
     The result of a function has the dtype that TensorFlow 2.21 returned for a float16 input; an
     unknown function is expected to keep the dtype of its inputs.
     """
-    call = {
-        **layer("TFOpLambda", "tf.f", function=function),
-        "inbound_nodes": [["a", 0, 0, kwargs]],
-    }
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        call,
-        op("tf.add", "tf.f", "x"),
-        dense("out", inbound=["tf.add"]),
-        outputs=["out"],
-    )
+    computed = call("tf.f", function, ["a", 0, 0, kwargs])
+    model = between(computed, op("tf.add", "tf.f", "x"))
     assert policies(after(model, "mixed_float16"))["a"] == expected
 
 
 def test_results_that_are_not_floats_do_not_limit_float_inputs() -> None:
-    """
-    A comparison of float16 tensors can select from float32 tensors, because its result is not a
-    float.
-    """
-    where = {
-        **layer("TFOpLambda", "tf.where", function="where"),
-        "inbound_nodes": [["tf.greater", 0, 0, {"x": ["x", 0, 0], "y": ["x", 0, 0]}]],
-    }
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        op("tf.greater", "a", "a", function="math.greater"),
-        where,
-        dense("out", inbound=["tf.where"]),
-        outputs=["out"],
-    )
+    """They can select from float32 tensors."""
+    where = call("tf.where", "where", ["tf.greater", 0, 0, {"x": ["x", 0, 0], "y": ["x", 0, 0]}])
+    model = between(op("tf.greater", "a", "a", function="math.greater"), where)
     assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
 
 
@@ -334,18 +211,10 @@ def test_a_constant_that_comes_first_is_a_float32_tensor() -> None:
     A layer stays in float32 if its output is subtracted from a constant: in Keras 2 ``2.0 - x``
     fails unless x is float32.
     """
-    minus = {
-        **layer("TFOpLambda", "tf.math.subtract", function="math.subtract"),
-        "inbound_nodes": [["_CONSTANT_VALUE", -1, 2.0, {"y": ["a", 0, 0]}]],
-    }
-    model = functional(
-        source(),
-        dense("a", inbound=["x"]),
-        minus,
-        dense("b", inbound=["tf.math.subtract"]),
-        dense("out", inbound=["b"]),
-        outputs=["out"],
+    minus = call(
+        "tf.math.subtract", "math.subtract", ["_CONSTANT_VALUE", -1, 2.0, {"y": ["a", 0, 0]}]
     )
+    model = between(minus, dense("b", inbound=["tf.math.subtract"]))
     assert policies(after(model, "mixed_float16"))["a"] == "float32"
     assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
 
@@ -359,18 +228,14 @@ def test_states_that_are_given_are_not_cast() -> None:
         **layer("GRU", "rnn", units=2),
         "inbound_nodes": [[["a", 0, 0, {"initial_state": ["x", 0, 0]}]]],
     }
-    model = functional(
-        source(), dense("a", inbound=["x"]), rnn, dense("out", inbound=["rnn"]), outputs=["out"]
-    )
+    model = between(rnn)
     changed = policies(after(model, "mixed_float16"))
     assert (changed["a"], changed["rnn"]) == ("mixed_float16", "float32")
     own = {
         **layer("GRU", "rnn", units=2),
         "inbound_nodes": [[["a", 0, 0, {"initial_state": ["a", 0, 0]}], ["a", 0, 0, {}]]],
     }
-    fed = functional(
-        source(), dense("a", inbound=["x"]), own, dense("out", inbound=["rnn"]), outputs=["out"]
-    )
+    fed = between(own)
     assert policies(after(fed, "mixed_float16"))["rnn"] == "mixed_float16"
 
 
@@ -379,10 +244,7 @@ def test_a_cast_that_narrows_cannot_be_widened() -> None:
     An op that adds a float32 tensor to the result of a cast to float16 is an error, because the
     plan never changes a cast that narrows.
     """
-    half = {
-        **layer("TFOpLambda", "tf.cast", function="cast"),
-        "inbound_nodes": [["a", 0, 0, {"dtype": "float16"}]],
-    }
+    half = call("tf.cast", "cast", ["a", 0, 0, {"dtype": "float16"}])
     nodes = (
         dense("a", "mixed_float16", inbound=["x"]),
         half,
@@ -400,10 +262,7 @@ def test_a_cast_at_the_end_comes_after_the_rounding() -> None:
     If a model casts its output to float32, the layer before the cast stays in float32 too, unless
     ``--include outputs`` is set.
     """
-    cast = {
-        **layer("TFOpLambda", "tf.cast", function="cast"),
-        "inbound_nodes": [["b", 0, 0, {"dtype": "float32"}]],
-    }
+    cast = call("tf.cast", "cast", ["b", 0, 0, {"dtype": "float32"}])
     model = functional(
         source(), dense("a", inbound=["x"]), dense("b", inbound=["a"]), cast, outputs=["tf.cast"]
     )
@@ -413,10 +272,7 @@ def test_a_cast_at_the_end_comes_after_the_rounding() -> None:
 
 
 def test_the_wrapper_of_a_kept_layer_is_kept() -> None:
-    """
-    If a layer stays in float32, its TimeDistributed does too, because in Keras 3 the layer computes
-    in the wrapper's dtype.
-    """
+    """In Keras 3 the layer computes in the wrapper's dtype."""
     wrapped = layer("TimeDistributed", "each", layer=layer("UnitNormalization", "inner"))
     changed = policies(after(chain(dense("a"), wrapped, dense("b"), dense("out")), "mixed_float16"))
     assert (changed["each"], changed["inner"]) == ("float32", "float32")

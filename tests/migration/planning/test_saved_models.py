@@ -140,10 +140,7 @@ def test_edits_of_a_plan_leave_no_contradictions(path: Path, to: str) -> None:
 
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "float64"])
 def test_plan_that_changes_dtypes_of_a_checkpoint_is_rejected(to: str) -> None:
-    """
-    A plan that changes the dtype of variables in a checkpoint is an error for each such layer with
-    the reason, because RestoreV2 fails (measured with the releases).
-    """
+    """RestoreV2 fails (measured with the releases)."""
     made = plan(FIXTURES / "tf2.15/sequential", to)
     refusals = {refusal.path: refusal for refusal in made.refusals}
     layers = reading.load_model(document(FIXTURES / "tf2.15/sequential")).model.layers
@@ -154,10 +151,7 @@ def test_plan_that_changes_dtypes_of_a_checkpoint_is_rejected(to: str) -> None:
 
 
 def test_new_policy_for_layers_revived_from_traces_is_rejected() -> None:
-    """
-    A new policy is an error for custom layers, and for Keras layers in them, because Keras revives
-    these from traces; layers that keep their policy are not listed.
-    """
+    """Keras revives these from traces; layers that keep their policy are not listed."""
     custom = plan(FIXTURES / "tf2.15/custom_layer", "mixed_bfloat16")
     assert {refusal.code for refusal in custom.refusals} == {"revived-from-traces"}
     layers = reading.load_model(document(FIXTURES / "tf2.15/custom_layer")).model.layers
@@ -173,10 +167,7 @@ def test_new_policy_for_layers_revived_from_traces_is_rejected() -> None:
 
 
 def test_policy_format_of_revived_layers_is_updated() -> None:
-    """
-    The policy format of a layer revived from traces is updated without an error, because its dtype
-    does not change.
-    """
+    """Its dtype does not change."""
     made = plan(FIXTURES / "tf2.15/subclassed")
     assert made.edits
     assert not made.refusals
@@ -206,10 +197,7 @@ def small(
 
 
 def test_a_functional_model_of_another_class_is_rebuilt(tmp_path: Path) -> None:
-    """
-    The layers of a functional model with a custom class can change their policy, because Keras
-    rebuilds them from the config without the class.
-    """
+    """Keras rebuilds the layers from the config without the class."""
     layers = [keras_object("dense_a", "Dense")]
     assert not planned(
         small(tmp_path / "one", *layers, class_name="Mine"),
@@ -241,10 +229,7 @@ def test_a_lambda_is_byte_code(tmp_path: Path) -> None:
 
 
 def test_sub_layers_of_attention_follow_the_policy_of_the_layer() -> None:
-    """
-    The sub-layers of a MultiHeadAttention follow its policy, because releases ignore their
-    metadata; ``--set`` on one sub-layer is an error.
-    """
+    """Releases ignore their metadata; ``--set`` on one sub-layer is an error."""
     path = FIXTURES / "tf2.15/mha_mixed"
     made = plan(path, None, "net/mha=mixed_bfloat16")
     assert not made.refusals
@@ -381,10 +366,7 @@ def test_optimizers_state_is_never_restored() -> None:
 
 
 def test_single_metadata_file_has_no_verdicts(tmp_path: Path) -> None:
-    """
-    A metadata file without its SavedModel has no verdicts on releases, because it is only a part of
-    a model; its plan is that of the SavedModel.
-    """
+    """It is only a part of a model; its plan is that of the SavedModel."""
     source = FIXTURES / "tf2.15/global_mixed_float16"
     alone = tmp_path / "keras_metadata.pb"
     alone.write_bytes((source / "keras_metadata.pb").read_bytes())
@@ -447,10 +429,7 @@ def test_single_metadata_file_has_no_verdicts(tmp_path: Path) -> None:
 def test_layer_with_a_custom_object_is_revived_from_traces(
     config: dict[str, object], name: str | None, tmp_path: Path
 ) -> None:
-    """
-    A layer of a Keras class is revived from traces if its config contains a custom activation,
-    initializer or similar object.
-    """
+    """A custom activation, initializer or similar object in its config."""
     layers = [
         keras_object("dense_a", "Dense"),
         keras_object("mid", "Dense"),
@@ -466,10 +445,7 @@ def test_layer_with_a_custom_object_is_revived_from_traces(
 
 
 def test_a_wrapper_with_a_custom_layer_is_revived_whole(tmp_path: Path) -> None:
-    """
-    A wrapper around a custom layer is revived as a whole, because the release that loads the file
-    may not read its config.
-    """
+    """The release that loads the file may not read its config."""
     wrapper = keras_object("td", "TimeDistributed", children=[("layer", 3)])
     wrapper.metadata["config"]["layer"] = {  # type: ignore[index]
         "class_name": "Mine",
@@ -494,10 +470,7 @@ def test_a_wrapper_with_a_custom_layer_is_revived_whole(tmp_path: Path) -> None:
 
 
 def test_layer_without_autocast_keeps_the_input_dtype(tmp_path: Path) -> None:
-    """
-    The input dtype of a revived layer can change only if the layer casts its input; a layer with
-    ``autocast=False`` was traced with one dtype.
-    """
+    """A layer with ``autocast=False`` was traced with one dtype."""
     for autocast in (True, False):
         layers = [
             keras_object("dense_a", "Dense"),
@@ -527,10 +500,7 @@ def test_layer_without_autocast_keeps_the_input_dtype(tmp_path: Path) -> None:
 
 
 def test_revived_layer_fails_in_a_release_without_its_activation(tmp_path: Path) -> None:
-    """
-    A changed layer fails to load in a release that lacks its activation, because that release
-    revives it from traces.
-    """
+    """That release revives it from traces."""
     layer = keras_object("dense_a", "Dense")
     layer.metadata["config"]["activation"] = "mish"  # type: ignore[index]
     made = planned(small(tmp_path, layer, keras_object("last", "Dense")), "mixed_bfloat16")

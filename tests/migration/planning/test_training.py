@@ -109,10 +109,7 @@ def current(inner: Config, initial: float, steps: int | None) -> Config:
 def test_note_on_a_dropped_loss_scale_depends_on_the_optimizer(
     policy: Config, optimizer: Config | None, severity: NoteSeverity, says: str
 ) -> None:
-    """
-    The note on a dropped loss scale depends on whether the optimizer has a scale and whether a
-    current ``compile()`` adds it; if neither does, the note says what to write.
-    """
+    """If neither does, the note says what to write."""
     made = plan(
         document(model(policy), training=compiled(optimizer) if optimizer else None, keras="2.4.0")
     )
@@ -123,10 +120,7 @@ def test_note_on_a_dropped_loss_scale_depends_on_the_optimizer(
 
 
 def test_a_layers_loss_scale_is_inert() -> None:
-    """
-    A note reports a loss scale in the policy of a layer as ineffective, because only the model's
-    policy scales losses.
-    """
+    """Only the model's policy scales losses."""
     mixed = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
     made = plan(
         document(
@@ -146,7 +140,6 @@ def test_a_layers_loss_scale_is_inert() -> None:
 
 
 def test_no_loss_scale_no_note() -> None:
-    """A model whose policy has no loss scale has no note on loss scales."""
     assert not plan(
         document(
             model({"class_name": "Policy", "config": {"name": "mixed_float16"}}), keras="2.4.0"
@@ -214,20 +207,14 @@ def test_keep_loss_scale_does_not_change_a_scaling_or_missing_optimizer(
     ],
 )
 def test_old_wrappers_get_the_format_of_tf_2_4(before: Config, after: Config) -> None:
-    """
-    A wrapper in the format of TF 2.3 and earlier is rewritten in that of TF 2.4, which every later
-    Keras 2 reads.
-    """
+    """Every later Keras 2 reads that format."""
     made = plan(document(model("mixed_float16"), training=compiled(before), keras="2.4.0"))
     (edit,) = made.edits
     assert (edit.before, edit.after, edit.path) == (before, after, None)
 
 
 def test_a_multiplier_other_than_two_has_no_modern_form() -> None:
-    """
-    A wrapper whose multiplier is not two stays unchanged with a note, because current releases
-    support only two.
-    """
+    """Current releases support only two."""
     made = plan(
         document(model("mixed_float16"), training=compiled(wrapper(ADAM, FOURFOLD)), keras="2.4.0")
     )
@@ -237,7 +224,6 @@ def test_a_multiplier_other_than_two_has_no_modern_form() -> None:
 
 @pytest.mark.parametrize("optimizer", [current(ADAM, 1.0, 1), ADAM, NEW_ADAM])
 def test_current_optimizers_stay(optimizer: Config) -> None:
-    """An optimizer in the current format needs no edit."""
     assert plan(document(model("mixed_float16"), training=compiled(optimizer))).is_empty
 
 
@@ -255,10 +241,7 @@ def test_to_mixed_float16_gets_dynamic_loss_scaling() -> None:
 
 
 def test_conversion_from_mixed_float16_removes_the_wrapper() -> None:
-    """
-    Converting from mixed_float16 removes the loss scale wrapper, because bfloat16 and float32 need
-    no scaling.
-    """
+    """bfloat16 and float32 need no scaling."""
     found = document(model("mixed_float16"), training=compiled(current(ADAM, 32768.0, 2000)))
     assert plan(found, "mixed_bfloat16").edits[-1].after == ADAM
     assert plan(found, "float32").edits[-1].after == ADAM

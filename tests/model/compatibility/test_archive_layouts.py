@@ -67,7 +67,6 @@ def test_verdicts_agree_with_measured_loads(
 def test_conversion_moves_variables_to_the_group_that_later_releases_read(
     names: tuple[str, str], version: str, target: str, tmp_path: Path
 ) -> None:
-    """Conversion moves the variables of each layer to the group that later releases read."""
     source = relaid(tmp_path / "m.keras", names, version)
     output = tmp_path / "converted.keras"
     policytool.migrate(source, target=target, output=output, verify=False)

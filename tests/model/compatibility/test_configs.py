@@ -305,10 +305,7 @@ def test_config_that_keras3_may_not_load_has_an_unknown_verdict(
 
 @pytest.mark.parametrize("axis", [-1, [1], 3])
 def test_axis_that_keras3_reads_correctly_raises_no_doubt(axis: object, tmp_path: Path) -> None:
-    """
-    An axis of BatchNormalization that Keras 3 reads correctly raises no doubt: a list with one
-    number, the default -1, and 3 as the last axis of images.
-    """
+    """A list with one number, the default -1, and 3 as the last axis of images."""
     layer = {
         "class_name": "BatchNormalization",
         "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": axis},
@@ -349,10 +346,7 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
 
 
 def test_network_is_a_class_of_old_releases(tmp_path: Path) -> None:
-    """
-    A model with a Network is incompatible with releases that lack this class: TF 1.15 loads it, and
-    TF 2.3 and later and Keras 3 do not.
-    """
+    """TF 1.15 loads it, and TF 2.3 and later and Keras 3 do not."""
     inner = {
         "class_name": "Network",
         "config": {
@@ -381,10 +375,7 @@ def test_network_is_a_class_of_old_releases(tmp_path: Path) -> None:
 def test_the_names_of_old_batch_normalizations_are_no_custom_classes(
     name: str, tmp_path: Path
 ) -> None:
-    """
-    The names of old BatchNormalization classes are not custom classes, because TF 1.15 to tf_keras
-    2.21 have them.
-    """
+    """TF 1.15 to tf_keras 2.21 have them."""
     layer = {
         "class_name": name,
         "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": [1]},

@@ -105,10 +105,7 @@ def test_calls_with_known_arguments_load_in_the_newest_release(tmp_path: Path, n
 
 
 def test_an_operation_without_differences_loads_in_every_release(tmp_path: Path) -> None:
-    """
-    ``x + x`` loads in every measured release, because its two arguments are unchanged since Keras
-    3.0.
-    """
+    """``x + x``, whose two arguments are unchanged since Keras 3.0."""
     found = verdicts(tmp_path, PLAIN["x + x"])
     assert [loader for loader in MEASURED if found[loader].loads] == list(MEASURED)
 
@@ -169,9 +166,6 @@ FAILING: Final = {
 
 @pytest.mark.parametrize("name", FAILING)
 def test_failing_operation_is_reported_with_the_argument(tmp_path: Path, name: str) -> None:
-    """
-    The reason of a failure names the operation and the argument that the release does not have.
-    """
     entry, loader, reason = FAILING[name]
     assert reason in [cause.reason for cause in verdicts(tmp_path, entry)[loader].causes]
 
@@ -191,10 +185,7 @@ def test_functions_and_unmeasured_operations_are_unknown_by_name(tmp_path: Path)
 
 
 def test_activations_that_operations_call_are_found_by_name(tmp_path: Path) -> None:
-    """
-    An operation that calls an activation by name loads, because Keras finds its own activations
-    without code.
-    """
+    """Keras finds its own activations without code."""
     function = {"module": "builtins", "class_name": "function", "config": "relu"}
     assert verdicts(tmp_path, operation("Map", function, X, module="core"))[NEWEST].loads
 

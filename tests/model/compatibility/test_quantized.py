@@ -70,9 +70,7 @@ def test_scale_of_an_int8_kernel_has_one_number_per_unit(
     size: int,
     loads: bool,  # noqa: FBT001
 ) -> None:
-    """
-    The scale of an int8 kernel must have one number per unit, regardless of the source policy.
-    """
+    """Regardless of the source policy."""
     path = _archive(tmp_path, _layer(policy), {"0": (6, 2), "1": (2,), "2": (size,)})
     reason = f"the variable kernel_scale of Dense dense_a has the shape (2,), but ({size},)"
     assert (_reason(path) or "").startswith("" if loads else reason)
@@ -106,10 +104,6 @@ def test_quantized_policy_without_source_has_the_global_policy(tmp_path: Path) -
     ],
 )
 def test_policy_of_a_later_release_is_named(tmp_path: Path, policy: Config, part: str) -> None:
-    """
-    A policy of a later release is incompatible with all known releases, and the layer has no policy
-    in the report.
-    """
     path = _archive(tmp_path, _layer(policy), {"0": (6, 2), "1": (2,)})
     report = policytool.inspect(path)
     assert not any(report.releases[loader].loads for loader in LOADERS)
@@ -118,10 +112,7 @@ def test_policy_of_a_later_release_is_named(tmp_path: Path, policy: Config, part
 
 
 def test_registered_initializer_is_a_custom_class(tmp_path: Path) -> None:
-    """
-    A registered initializer is reported as a custom class, because tf_keras 2.21 finds it in HDF5
-    only with custom_objects.
-    """
+    """tf_keras 2.21 finds it in HDF5 only with custom_objects."""
     initializer: Config = {
         "module": None,
         "class_name": "Init",
@@ -134,10 +125,7 @@ def test_registered_initializer_is_a_custom_class(tmp_path: Path) -> None:
 
 
 def test_call_on_a_layer_that_is_listed_later(tmp_path: Path) -> None:
-    """
-    A call on a layer that is listed later fails in Keras 3.0 to 3.6, which postpone only calls in
-    the format of Keras 2.
-    """
+    """Keras 3.0 to 3.6 postpone only calls in the format of Keras 2."""
 
     def call(*names: str) -> Config:
         tensors = [
@@ -245,6 +233,16 @@ def test_int4_adds_variables_for_blocks(
         tmp_path, _layer(policy), {str(place): shape for place, shape in enumerate(sizes)}
     )
     assert _reason(path) == reason
+
+
+@pytest.mark.parametrize(("mode", "count"), [("gptq/4/2", 5), ("awq/4/2", 6)])
+def test_calibrated_modes_add_variables(tmp_path: Path, mode: str, count: int) -> None:
+    """Keras 3.15 writes one variable less than it creates, unlike Keras 3.12."""
+    policy = _policy(f"{mode.partition('/')[0].upper()}DTypePolicy", mode)
+    for stored in (count - 1, count):
+        path = _archive(tmp_path, _layer(policy), {str(number): (2,) for number in range(stored)})
+        reason = f"Dense dense_a has {count} variables, but {stored} are stored"
+        assert _reason(path) == (None if stored == count else reason)
 
 
 def test_int4_stores_kernels_as_matrices(tmp_path: Path) -> None:

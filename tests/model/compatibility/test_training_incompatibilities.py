@@ -259,10 +259,7 @@ def test_custom_losses_and_metrics_give_an_unknown_verdict(name: str) -> None:
     ("place", "refusing"), [(2, ["keras3.15"]), (4, ["keras3.0", "keras3.3", "keras3.6"])]
 )
 def test_the_product_of_nadam_moved(place: int, refusing: list[str]) -> None:
-    """
-    A Nadam state is incompatible between Keras 3.9 and 3.10, because the place of its product of
-    momentums changed.
-    """
+    """The place of its product of momentums changed between Keras 3.9 and 3.10."""
     document = _document("keras3.15/loss_scale_factor128.keras", migrated=False)
     shapes: list[tuple[int, ...]] = [(), (), (3,), (3,)]
     shapes.insert(place, ())
@@ -284,10 +281,7 @@ def test_the_product_of_nadam_moved(place: int, refusing: list[str]) -> None:
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_keras_2_rebuilds_nadam_for_a_trained_weight(trained: bool) -> None:  # noqa: FBT001
-    """
-    Nadam without a trained weight is incompatible with TF 2.12 to 2.15 and tf_keras 2.21, which
-    fail with an IndexError.
-    """
+    """Without one, TF 2.12 to 2.15 and tf_keras 2.21 fail with an IndexError."""
     found = _evidence(_document("tf_keras2.21/lso_fixed128.h5", migrated=False))
     found = replace(
         found,
@@ -353,7 +347,7 @@ def test_keras_3_0_reads_the_training_configuration_without_compiling(
 def test_custom_optimizer_gives_an_unknown_verdict_in_keras_3_0() -> None:
     """Keras 3.0 finds a subclass only if its config has the name of a known optimizer."""
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
-    for name, is_open in (("adam", False), ("my_adam", True)):
+    for name, is_open in (("adam", False), ("ScheduleFreeAdamW", False), ("my_adam", True)):
         optimizer: Json = {"class_name": "MyAdam", "config": {"name": name}}
         found = replace(_evidence(document), optimizer=optimizer, configuration={})
         assert (verdict(found, "keras3.0").doubt is not None) is is_open

@@ -173,9 +173,7 @@ def test_verdicts_agree_with_the_measured_loads() -> None:
 
 @THOROUGH
 def test_most_verdicts_are_known() -> None:
-    """
-    Most verdicts are known, so that ``unknown`` is rare and cannot hide errors of the other tests.
-    """
+    """``unknown`` is rare and cannot hide errors of the other tests."""
     pairs = [
         verdicts(path)[loader]
         for path in FILES
@@ -298,10 +296,7 @@ def test_verdicts_agree_with_the_published_matrix() -> None:
 
 @THOROUGH
 def test_every_row_applies_to_some_fixture() -> None:
-    """
-    Each row of the compatibility table applies to at least one fixture, because a row without a
-    fixture was not measured.
-    """
+    """A row without a fixture was not measured."""
     unseen = list(REFUSALS)
     for path, migrated in [
         *((path, False) for path in MEASURED["loads"]),
@@ -379,10 +374,6 @@ def test_savedmodel_without_its_checkpoint_loads_in_no_release(
 
 @pytest.mark.parametrize("name", ["endless_graph.h5", "endless_graph.keras"])
 def test_model_with_a_circular_dependency_loads_in_no_release(name: str) -> None:
-    """
-    A model with a circular dependency between layers is incompatible with every release, and no
-    measured release loaded it.
-    """
     measured = json.loads((FIXTURES / "attacks.json").read_text(encoding="utf-8"))["attacks"][name][
         "outcomes"
     ]["load"]
@@ -394,7 +385,6 @@ def test_model_with_a_circular_dependency_loads_in_no_release(name: str) -> None
 
 
 def test_each_row_applies_to_a_measured_release() -> None:
-    """The range of each row contains a measured release."""
     for row in REFUSALS:
         assert row.releases.intersection(LOADERS), row.reason
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from policytool.rules import AuditOptions
+from tests.helpers.paths import FIXTURES
 
 Make = Callable[[Path], Path]
 """Writes a model into an empty directory, and returns its path."""
@@ -24,3 +25,9 @@ class Fault:
     options: AuditOptions = field(default_factory=AuditOptions)
     is_fixed: bool = False
     """Whether `migrate` with the arguments of a remedy makes the rule silent."""
+
+
+def targeted(rule: str, name: str, *targets: str) -> Fault:
+    """Return a fixture that is audited for targets."""
+    label = f"{name} for {', '.join(targets)}"
+    return Fault(rule, label, lambda _: FIXTURES / name, AuditOptions(targets=targets))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.rules import AuditOptions
 from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
-from tests.rules.faults.fault import Fault
+from tests.rules.faults.fault import Fault, targeted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,15 +24,6 @@ def _first_layer(folder: Path, **values: object) -> Path:
     path = folder / "model.json"
     path.write_text(json.dumps(config), encoding="utf-8")
     return path
-
-
-def _targeted(rule: str, name: str, *targets: str) -> Fault:
-    return Fault(
-        rule,
-        f"{name} for {', '.join(targets)}",
-        lambda _: FIXTURES / name,
-        AuditOptions(targets=targets),
-    )
 
 
 def _exported(name: str, *exporters: str, is_fixed: bool = False) -> Fault:
@@ -60,12 +51,12 @@ _FUNCTION: Final = {
 }
 _FOR_TF: Final = AuditOptions(targets=("tf2.15",))
 FAULTS: Final = (
-    _targeted("PT501", "keras3.15/keras_ops.h5", "keras3.6"),
-    _targeted("PT501", "keras3.15/subclassed.h5", "tf2.15"),
-    _targeted("PT501", "tf2.15/per_layer.h5", "tf2.15"),
-    _targeted("PT501", "keras3.15/sharded.weights.json", "tf2.15", "keras3.6"),
-    _targeted("PT501", "tf2.5/mha.json", "tf2.3", "keras3.15"),
-    _targeted("PT501", "tf2.9/weights_only.ckpt.index", "tf2.15", "keras3.15"),
+    targeted("PT501", "keras3.15/keras_ops.h5", "keras3.6"),
+    targeted("PT501", "keras3.15/subclassed.h5", "tf2.15"),
+    targeted("PT501", "tf2.15/per_layer.h5", "tf2.15"),
+    targeted("PT501", "keras3.15/sharded.weights.json", "tf2.15", "keras3.6"),
+    targeted("PT501", "tf2.5/mha.json", "tf2.3", "keras3.15"),
+    targeted("PT501", "tf2.9/weights_only.ckpt.index", "tf2.15", "keras3.15"),
     Fault(
         "PT502",
         "an argument that no release has",
@@ -84,7 +75,7 @@ FAULTS: Final = (
         partial(_first_layer, activation=_FUNCTION),
         _FOR_TF,
     ),
-    _targeted("PT504", "keras2.2.4/rnn.h5", "tf2.15", "keras3.15"),
+    targeted("PT504", "keras2.2.4/rnn.h5", "tf2.15", "keras3.15"),
     _exported("keras3.15/global_mixed_bfloat16.keras", "onnx", "openvino", is_fixed=True),
     _exported("keras3.15/rnn.keras", "litert"),
     _exported("keras3.15/keras_ops.keras", "onnx"),

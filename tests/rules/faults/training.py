@@ -10,7 +10,7 @@ import h5py
 from policytool.rules import AuditOptions
 from tests.helpers import changed_fixtures
 from tests.helpers.paths import FIXTURES
-from tests.rules.faults.fault import Fault
+from tests.rules.faults.fault import Fault, targeted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,15 +57,6 @@ def _optimizer(
     return Fault(rule, name, make, is_fixed=is_fixed)
 
 
-def _targeted(rule: str, name: str, *targets: str) -> Fault:
-    return Fault(
-        rule,
-        f"{name} for {', '.join(targets)}",
-        lambda _: FIXTURES / name,
-        AuditOptions(targets=targets),
-    )
-
-
 _FIXED_SCALE: Final = "tf2.3/exp_mf16_fixed128.h5"
 _UNCOMPILED: Final = "tf2.1/exp_mf16_fixed128_uncompiled.json"
 FAULTS: Final = (
@@ -77,8 +68,8 @@ FAULTS: Final = (
         {"class_name": "Custom>Lion", "config": {"name": "Lion", "is_legacy_optimizer": False}},
     ),
     _optimizer("PT201", "optimizer with another loss scale", _FIXED_SCALE, _scaled()),
-    _targeted("PT201", _UNCOMPILED, "tf2.2", "tf2.3"),
-    _targeted("PT201", _UNCOMPILED, "tf2.3", "tf2.4"),
+    targeted("PT201", _UNCOMPILED, "tf2.2", "tf2.3"),
+    targeted("PT201", _UNCOMPILED, "tf2.3", "tf2.4"),
     Fault("PT202", "loss scale of compile", _default_scale),
     Fault(
         "PT203",
@@ -94,7 +85,7 @@ FAULTS: Final = (
     ),
     _optimizer("PT204", "dynamic loss scale", "tf2.5/default_float32_compiled.h5", _scaled()),
     *(
-        _targeted("PT205", name, "tf2.3", "tf2.15", "keras3.15")
+        targeted("PT205", name, "tf2.3", "tf2.15", "keras3.15")
         for name in (
             "tf2.4/adam_autowrap_mf16.h5",
             "tf2.3/lso_exp_customdyn.h5",
@@ -104,7 +95,7 @@ FAULTS: Final = (
         )
     ),
     *(
-        _targeted("PT206", name, *_RESTORING.targets)
+        targeted("PT206", name, *_RESTORING.targets)
         for name in (
             "tf2.15/lso_fixed128.h5",
             "tf2.15/lso_legacy_fixed128.keras",

@@ -95,7 +95,6 @@ def test_baseline_is_read_as_written(every: list[Audited]) -> None:
 
 @given(models)
 def test_written_findings_are_suppressed(every: list[Audited]) -> None:
-    """Every finding in the baseline is suppressed, and none is outdated."""
     baseline = baselines.of(every, PASSING)
     known = baselines.known_findings(baseline, every, PASSING, lambda _: True)
     after = [suppress(one, replace(PASSING, known=known)) for one in every]
@@ -217,7 +216,6 @@ def test_invalid_baseline_gives_a_one_line_error(text: str, words: str) -> None:
 
 
 def test_empty_baseline_suppresses_nothing() -> None:
-    """An empty baseline is a valid file."""
     assert baselines.parse(baselines.render(Baseline())) == Baseline()
     assert f'"version": {baselines.VERSION}' in baselines.render(Baseline())
     assert (

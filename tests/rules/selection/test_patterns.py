@@ -65,7 +65,6 @@ def test_glob_matches_paths(glob: str, path: str) -> None:
     ],
 )
 def test_glob_does_not_match_similar_paths(glob: str, path: str) -> None:
-    """A glob does not match paths that only look similar."""
     assert not PathPattern(glob=glob, base="/p").matches(path, Matcher())
 
 

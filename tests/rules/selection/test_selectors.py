@@ -59,9 +59,7 @@ def chosen(select: str, ignore: str) -> set[str]:
     ],
 )
 def test_the_more_specific_word_decides(select: str, ignore: str, left: str) -> None:
-    """
-    As in ruff, the more specific selector decides; if two are equally specific, ``--ignore`` does.
-    """
+    """If two are equally specific, ``--ignore`` does."""
     assert chosen(select, ignore) == set(left.split())
 
 

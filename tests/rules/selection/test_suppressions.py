@@ -83,7 +83,6 @@ def test_suppression_applies_if_all_its_conditions_match(
 
 
 def test_suppressions_have_priority_over_ignored_rules_and_baselines() -> None:
-    """Ignored rules of a file have priority over the baseline."""
     found = finding()
     ignored = PerFileIgnore(pattern=in_files("*.h5"), words=("PT1",), rules=frozenset({"PT101"}))
     known = {"old/a.h5": Counter(fingerprints([found]))}
@@ -102,10 +101,7 @@ def test_suppressions_have_priority_over_ignored_rules_and_baselines() -> None:
 
 
 def test_a_baseline_suppresses_as_many_equal_findings_as_it_contains() -> None:
-    """
-    A baseline with two of three equal findings suppresses two, including those that a suppression
-    names.
-    """
+    """Including those that a suppression names."""
     findings = [finding(f"mlp/dense_{number}") for number in range(1, 4)]
     known = {"old/a.h5": Counter(fingerprints(findings[:2]))}
     for suppressions, sources in (

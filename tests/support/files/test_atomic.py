@@ -455,7 +455,6 @@ def test_incomplete_file_never_has_the_output_name_without_hard_links(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without hard links, the name is checked, or reserved with an empty file."""
     del no_links
     if not one_step:
         monkeypatch.setattr(_placing, "rename_exclusively", lambda *_: False)
@@ -535,7 +534,6 @@ def test_error_on_closing_does_not_fail_the_write(
 
 
 def test_file_with_the_temporary_name_of_the_original_is_kept(tmp_path: Path) -> None:
-    """Without a backup, a file or directory with the temporary name of the original is kept."""
     for name in ("file", "folder"):
         target, aside = tmp_path / name, tmp_path / f"{name}{atomic.ASIDE}"
         target.mkdir()
@@ -561,7 +559,6 @@ def test_file_with_the_temporary_name_of_the_original_is_kept(tmp_path: Path) ->
 def test_interrupt_during_creation_leaves_no_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interrupt arrives after the directory was created."""
     real = Path.mkdir
 
     def interrupted(self: Path, *how: Any, **named: Any) -> None:

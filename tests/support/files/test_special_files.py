@@ -112,7 +112,6 @@ def test_values_in_a_special_file_are_not_read(kind: str, tmp_path: Path) -> Non
 
 
 def test_special_files_in_a_directory_are_skipped(tmp_path: Path) -> None:
-    """Other files that are not models are skipped too, and models are read."""
     for kind, make in KINDS.items():
         (tmp_path / kind).mkdir()
         for name in set(FILES) - {"saved_model.pb"}:  # which makes a directory a model

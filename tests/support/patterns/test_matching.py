@@ -137,7 +137,6 @@ def test_steps_have_a_limit(pattern: str) -> None:
 
 
 def test_steps_of_all_patterns_are_counted_together() -> None:
-    """Repeated matches of the same pattern and text also count."""
     with limits.override({limits.PATTERN_STEPS.name: 10_000}):
         matcher = Matcher()
         for number in range(20):

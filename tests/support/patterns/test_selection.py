@@ -142,10 +142,6 @@ def test_patterns_select_exactly_the_chosen_paths(names: list[str], data: st.Dat
 @given(st.sets(st.integers(0, 1200), min_size=1), st.sets(st.integers(0, 1200)))
 @settings(max_examples=examples(200), deadline=None)
 def test_ranges_select_exactly_the_chosen_numbers(inside: set[int], outside: set[int]) -> None:
-    """
-    Ranges are exact for numbers of any length, also if other numbers of the same length are
-    missing.
-    """
     chosen = [f"blk_{item}" for item in sorted(inside)]
     others = [f"blk_{item}" for item in sorted(outside - inside)]
     result = selecting_patterns(alone(chosen), alone(others))

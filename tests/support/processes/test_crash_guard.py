@@ -248,7 +248,6 @@ def test_killed_process_ends_its_copy(reading: Any) -> None:
 
 
 def test_process_of_a_python_user_is_never_copied() -> None:
-    """Tests and users of the Python functions stay in one process."""
     assert crash_guard.split() is None
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 

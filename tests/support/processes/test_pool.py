@@ -150,7 +150,6 @@ def test_one_input_needs_no_further_process(
 def test_jobs_are_an_option_a_variable_and_a_setting(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The option has priority over the variable, and the variable over the setting."""
     (models / "policytool.toml").write_text("jobs = 3\n", encoding="utf-8")
     monkeypatch.setenv("POLICYTOOL_JOBS", "2")
     assert "jobs = 4  # command line" in run("inspect", "--jobs", "4", "--show-settings").out
@@ -327,7 +326,6 @@ def waiting(pipe: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, list[int
 def test_killed_worker_loses_only_the_current_file(
     waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
 ) -> None:
-    """Every other model is in the report, and no temporary file remains."""
     process, busy, both = waiting
     os.kill(busy, signal.SIGKILL)
     out, err = process.communicate(timeout=60)

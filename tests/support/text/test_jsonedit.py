@@ -124,7 +124,6 @@ def edits(draw: st.DrawFn, original: Json) -> tuple[list[jsonedit.Change], Json]
 
 @given(st.data())
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
-    """Edits of unusual text in any order give the value with the same edits."""
     text = data.draw(texts())
     changes, expected = data.draw(edits(json.loads(text)))
     assert jsonedit.same(json.loads(jsonedit.apply(text, changes)), expected)
@@ -132,7 +131,6 @@ def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
 
 @given(texts())
 def test_no_edit_changes_nothing(text: str) -> None:
-    """Without edits the text comes back, and edits that change nothing leave it too."""
     value = json.loads(text)
     assert jsonedit.apply(text, []) == text
     assert jsonedit.apply(text, [("", value, value)]) == text
@@ -140,7 +138,6 @@ def test_no_edit_changes_nothing(text: str) -> None:
 
 @given(texts(), texts(), texts())
 def test_text_around_an_edit_is_unchanged(left: str, right: str, old: str) -> None:
-    """The bytes on both sides of an edited value are unchanged."""
     text = f'{{"left":{left},"edited":{old}, "right" :{right}}}'
     bare = old.strip(" \t\n\r")
     edited = jsonedit.apply(text, [("/edited", json.loads(old), "new")])

@@ -102,7 +102,6 @@ def test_brackets_in_strings_are_no_depth() -> None:
 def test_size_bound_counts_before_parsing(
     monkeypatch: pytest.MonkeyPatch, bounded: Bounded
 ) -> None:
-    """Text beyond the bound is not parsed at all."""
     bounded("json-bytes", 10)
     assert jsontext.parse("[1,2,3,4]")[0] == [1, 2, 3, 4]
     monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))

@@ -96,7 +96,6 @@ def test_arbitrary_bytes_are_a_message_or_an_error(data: bytes) -> None:
 @THOROUGH
 @given(st.integers(min_value=0, max_value=2**64 - 1))
 def test_varints_are_read_unchanged(number: int) -> None:
-    """A written varint has the same value when read."""
     (field,) = protobuf_splice.fields(encode_varint(1 << 3) + encode_varint(number))
     assert field.value == number
 

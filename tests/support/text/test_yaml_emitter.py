@@ -151,7 +151,6 @@ def events(text: str) -> list[tuple[object, ...]]:
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
-    """Edits of unusual text in any order give the value with the same edits."""
     text = data.draw(texts())
     changes, expected = data.draw(edits(parsed(text)))
     assert jsonedit.same(parsed(apply(text, changes)), expected)
@@ -159,7 +158,6 @@ def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
 
 @given(texts())
 def test_no_edit_changes_nothing(text: str) -> None:
-    """Without edits the text comes back, and edits that change nothing leave it too."""
     value = parsed(text)
     assert apply(text, []) == text
     assert apply(text, [("", value, value)]) == text

@@ -100,7 +100,6 @@ def test_values_follow_yaml_1_1(text: str, value: object) -> None:
 
 
 def test_repeated_keys_and_wrappers_are_reported() -> None:
-    """Repeated keys and wrappers are not part of the value."""
     result = yamltext.parse(
         "a: 1\nb: {c: 1, c: 2}\na: !!python/object/apply:builtins.dict [{d: 1}]\n"
     )

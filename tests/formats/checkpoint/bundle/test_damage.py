@@ -231,17 +231,13 @@ def test_forged_indexes_are_rejected(name: str, tmp_path: Path) -> None:
 
 
 def test_compressed_blocks_are_rejected(tmp_path: Path) -> None:
-    """Compressed blocks, which TensorFlow never writes, are an error."""
     bundles.write_index(tmp_path / "made", [[bundles.header()]], compression=1)
     with pytest.raises(BundleError, match="Snappy"):
         open_bundle(tmp_path / "made")
 
 
 def test_block_listed_many_times_is_rejected(tmp_path: Path) -> None:
-    """
-    An index that lists a block many times is an error, because a small file could otherwise be read
-    forever.
-    """
+    """A small file could otherwise be read forever."""
     data = bundles.block([bundles.header()])
     handle = bundles.varint(0) + bundles.varint(len(data) - 5)
     (tmp_path / "made.index").write_bytes(
@@ -273,7 +269,6 @@ def test_keys_that_prefix_compression_multiplies_are_bounded(
 
 
 def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, bounded: Bounded) -> None:
-    """The keys of empty blocks count for the limit on the size of keys."""
     bounded("checkpoint-index-bytes", 2**20)
     data = bundles.block([bundles.header()])
     handles = [(b"", bundles.varint(0) + bundles.varint(len(data) - 5))]
@@ -298,7 +293,6 @@ def test_number_of_tensors_is_bounded(tmp_path: Path, bounded: Bounded) -> None:
 
 
 def test_index_above_the_size_limit_is_not_read(tmp_path: Path) -> None:
-    """An index above the size limit is an error before it is read."""
     with (tmp_path / "made.index").open("wb") as stream:
         stream.truncate(limits.CHECKPOINT_INDEX_BYTES.value + 1)
     assert reading(tmp_path / "made") == "checkpoint-limit"
@@ -313,10 +307,7 @@ def opened(
 
 
 def test_shards_are_looked_for_beside_the_index(tmp_path: Path) -> None:
-    """
-    A missing shard is reported when the checkpoint is opened, without reading values, and when
-    values are read.
-    """
+    """When the checkpoint is opened, without reading values, and when values are read."""
     bundle = opened(tmp_path)
     shard = tmp_path / "made.data-00000-of-00001"
     shard.unlink()
@@ -349,10 +340,6 @@ def test_short_shards_are_reported(content: bytes, code: str | None, tmp_path: P
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_links_are_followed_only_within_the_directory(inside: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """
-    A shard that is a link within the directory is read, and a link out of the directory is an
-    error.
-    """
     (tmp_path / "here").mkdir()
     bundle = opened(tmp_path / "here")
     shard = tmp_path / "here/made.data-00000-of-00001"
@@ -387,10 +374,7 @@ def test_values_of_the_dtype_variant_are_rejected(tmp_path: Path) -> None:
 
 
 def test_object_graph_above_the_limits_is_rejected(tmp_path: Path) -> None:
-    """
-    The size and the number of objects of an object graph are checked before the objects are
-    created.
-    """
+    """They are checked before the objects are created."""
     bundle = opened(tmp_path, dict([bundles.object_graph([([("a", 1)], []), ([], [])])]))
     assert bundle.objects() is not None
     for name in ("checkpoint-graph-bytes", "object-nodes"):
@@ -406,7 +390,6 @@ def test_object_graph_above_the_limits_is_rejected(tmp_path: Path) -> None:
 
 
 def test_missing_index_is_an_error(tmp_path: Path) -> None:
-    """A missing index is an error with its own code."""
     assert reading(tmp_path / "nothing") == "not-found"
 
 

@@ -58,10 +58,7 @@ def summary(bundle: Bundle) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_tensors_equal_those_that_tensorflow_reads(name: str) -> None:
-    """
-    Keys, dtypes, shapes and values equal those that TensorFlow reads, also for sliced variables,
-    strings, bfloat16 and empty tensors.
-    """
+    """Also for sliced variables, strings, bfloat16 and empty tensors."""
     bundle = open_bundle(WRITTEN / name)
     recorded = {
         key: [dtype.replace("half", "float16"), *rest]
@@ -236,7 +233,6 @@ def _slice(data: bytes, shape: list[int], axis: int, start: int, length: int) ->
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_ordered_code_sorts_as_numbers_do(one: int, other: int) -> None:
-    """Encoded numbers sort as the numbers do."""
     assert (ordered_code.encode_signed(one) < ordered_code.encode_signed(other)) == (one < other)
 
 

@@ -1,0 +1,218 @@
+"""
+``check --record`` and ``--against``: runs one model, writes what it computed to a file, and
+compares it with a recorded run.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from policytool.commands import check_run
+from policytool.numerics import check_sides, recordings
+from policytool.numerics.check_results.checks import Check, CheckNote, RecordedFile
+from policytool.numerics.recordings import RecordedRun, Recording
+from policytool.numerics.verdicts import answers
+from policytool.releases.releases import KERAS2
+from policytool.support import steps
+from policytool.support.errors import WorkerError
+from policytool.support.processes import crash_guard
+from policytool.support.project import VERSION
+from policytool.support.text import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from policytool.commands.check_options import CheckOptions
+    from policytool.formats.discovery import Input
+    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.hand_over import HandOver
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+
+
+def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: HandOver) -> Check:
+    """
+    Return the result of a run that is recorded, compared with a recorded run, or both.
+
+    :raises ModelFileError: if a file cannot be read, run or written.
+    :raises WorkerError: if the child process fails.
+    """
+    check_run.check_readable(options)
+    reference = recordings.read(options.against) if options.against is not None else None
+    with steps.budget(model.display_path), hand_over.temporary_folder() as folder:
+        crash_guard.set_next_file(model.display_path, check_run.LOST)
+        source = check_sides.read_source(model, hand_over)
+        weights = check_sides.read_weights(options.weights, source, hand_over=hand_over)
+        side = check_sides.prepare_side(source, options.candidate, (hand_over, folder), weights)
+        answer = _answer((model, source, side), options, tools, reference, folder)
+        recording = _recording((model, source, side), options, answer, folder)
+    notes = () if reference is None else tuple(_notes(reference.run, recording.run))
+    check = Check(
+        reference=recording.run.side,
+        candidate=recording.run.side,
+        versions=recording.run.versions,
+        runs=_runs(recordings.recorded_run(recording), source, options),
+        notes=notes,
+        recording=_write(options.record, recording) if options.record is not None else None,
+    )
+    if reference is None:
+        return check
+    (compared,) = _runs(
+        recordings.compared_run(reference, recording, tuple(answer["compared"])), source, options
+    )
+    origin = recordings.origin(compared, reference.run, recording.run)
+    check = replace(
+        check,
+        reference=reference.run.side,
+        runs=(replace(compared, origin=origin),),
+        against=str(options.against),
+    )
+    return _with_quiet_origin(check) if check.is_equal else check
+
+
+def _with_quiet_origin(check: Check) -> Check:
+    """Return a check whose outputs are equal, with a note instead of the origin of an error."""
+    (compared,) = check.runs
+    origin = compared.origin
+    if origin is None:
+        return check
+    message = (
+        f"the outputs are equal, but layer {origin.path} ({origin.class_name}) returns values that "
+        "differ by more than rounding explains"
+    )
+    return replace(
+        check,
+        runs=(replace(compared, origin=None),),
+        notes=(*check.notes, CheckNote(code="layer-differs", message=message)),
+    )
+
+
+def _runs(
+    answer: Mapping[str, Any], source: CheckSource, options: CheckOptions
+) -> tuple[CheckRun, ...]:
+    """Return the measurements and verdicts of a run."""
+    return answers.runs_from_json(
+        [answer], options.tolerances, check_run.safety_rule(source, options)
+    )
+
+
+def _answer(
+    subject: tuple[Input, CheckSource, PreparedSide],
+    options: CheckOptions,
+    tools: TensorFlowTools,
+    reference: Recording | None,
+    folder: Path,
+) -> Mapping[str, Any]:
+    """Return the answer of the child process, which writes its arrays to the folder."""
+    _, source, side = subject
+    job = check_run.check_job((side, side), source, options, tools)
+    job |= {
+        "job": "record",
+        "arrays": str(folder / "arrays.npz"),
+        "all": options.record_all,
+        "outputs": None,
+        "inputs": {**job["inputs"], "extremes": False},
+    }
+    if reference is not None:
+        job |= _reference_job(reference, job["inputs"], folder)
+    if side.is_graph:
+        return tools.worker.run({**job, **_graph_job(source)})
+    try:
+        return tools.worker.run(job)
+    except WorkerError as error:
+        if error.code not in check_run.NO_CODE or side.job["how"] != "rebuilt":
+            raise
+        return check_run.run_as_graph(error, {**job, **_graph_job(source)}, tools)
+
+
+def _graph_job(source: CheckSource) -> dict[str, Any]:
+    """Return the part of a job that runs the graph of a SavedModel."""
+    side = {"how": check_sides.GRAPH, "path": source.copy, "family": KERAS2, "policy": None}
+    return {"reference": side, "candidate": side}
+
+
+def _reference_job(reference: Recording, inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the part of a job with the inputs and outputs of a recorded run, written to files."""
+    recorded = reference.run.inputs
+    arrays = reference.numbered("inputs")
+    _save(
+        folder / "inputs.npz",
+        {entry.name: arrays[str(place)] for place, entry in enumerate(recorded.inputs)},
+    )
+    _save(folder / "outputs.npz", reference.numbered("outputs"))
+    return {
+        "inputs": {
+            **inputs,
+            "file": str(folder / "inputs.npz"),
+            "batch_size": recorded.batch_size,
+            "like": [{"name": entry.name, "dtype": entry.dtype} for entry in recorded.inputs],
+        },
+        "outputs": {
+            "file": str(folder / "outputs.npz"),
+            "outputs": [
+                {"name": output.name, "dtype": output.dtype} for output in reference.run.outputs
+            ],
+        },
+    }
+
+
+def _save(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Save arrays like ``numpy.savez``, which does not accept every name."""
+    import numpy as np  # the import takes 70 ms
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
+
+
+def _recording(
+    subject: tuple[Input, CheckSource, PreparedSide],
+    options: CheckOptions,
+    answer: Mapping[str, Any],
+    folder: Path,
+) -> Recording:
+    """Return the recording of a run, with the layer paths of the file."""
+    import numpy as np
+
+    model, _, side = subject
+    answer = check_run.with_file_paths(
+        {**answer, "missing": [], "fallbacks": [], "unmatched": []}, side
+    )
+    described = check_run.side_of_check(model, side, answer["library"])
+    with np.load(folder / "arrays.npz", allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    side_json = json.loads(codec.encode(replace(described, backend=answer["backend"])))
+    run_of_answer = codec.read(
+        RecordedRun, {**answer, "tool": VERSION, "seed": options.seed, "side": side_json}
+    )
+    return Recording(run=run_of_answer, arrays=arrays)
+
+
+def _write(path: Path, recording: Recording) -> RecordedFile:
+    """Write a recording, and return its description."""
+    recordings.write(path, recording)
+    return RecordedFile(
+        file=str(path),
+        bytes=path.stat().st_size,
+        rows=len(next(iter(recording.numbered("inputs").values()))),
+        calls=len(recording.run.calls),
+    )
+
+
+def _notes(reference: RecordedRun, candidate: RecordedRun) -> list[CheckNote]:
+    """Return notes about the recorded run, and the first layer that computes in another dtype."""
+    device = reference.device
+    device_words = f"{device.name} ({device.model})" if device.model else device.name
+    libraries = f"TensorFlow {reference.versions.get('tensorflow')} and {reference.side.library}"
+    texts = [
+        f"the reference was recorded with {libraries} on {device_words}",
+        *recordings.dtype_changes(reference, candidate),
+    ]
+    return [CheckNote(code="recorded", message=text) for text in texts]
