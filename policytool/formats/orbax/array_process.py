@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import signal
 import sys
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 _FAILURES: Final = (ValueError, OSError, RuntimeError, NotImplementedError, KeyError)
 """The exceptions of TensorStore for damaged files."""
+
+_DATABASE: Final = re.compile(r' in OCDBT database at local file "(?:[^"\\]|\\.)*"')
+_LOCAL_FILE: Final = re.compile(r'"(?:\w+:/)?/(?:[^"\\]|\\.)*"')
+"""Local paths in the messages of TensorStore."""
 
 
 class _Store:
@@ -83,8 +89,9 @@ class _Store:
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    """Return an error without the specification of the array, which contains local paths."""
-    text = str(error).partition(" [")[0]
+    """Return an error without local paths, which the specification of the array also contains."""
+    text = _DATABASE.sub("", str(error).partition(" [")[0])
+    text = _LOCAL_FILE.sub(lambda path: f'"{PurePosixPath(path[0][1:-1]).name}"', text)
     return {"error": text.partition(": ")[2] or text}
 
 
