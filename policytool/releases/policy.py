@@ -336,7 +336,7 @@ def is_removed(policy: Policy) -> bool:
 
 
 _SHORT: Final = re.compile(
-    r"(?:mixed_?)?(?:(bf|brain)|(f|fp|float|half))_?(16)?(?:_?mixed)?", re.ASCII
+    r"(?:mixed_?)?(?:(bf|bfloat|brain)|(f|fp|float|half))_?(16)?(?:_?mixed)?", re.ASCII
 )
 
 
