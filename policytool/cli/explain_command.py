@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     positional=[
         Positional(
             "text",
-            "A topic: the ID or the name of a rule, a policy, a limit, a release, or one of the lists "
-            "rules, policies, limits and releases; or a text file with a message or a whole "
+            "A topic: the ID or the name of a rule, a policy, a limit, a release, or one of the "
+            "lists rules, policies, limits and releases; or a text file with a message or a whole "
             "traceback; or the message itself. - reads it from stdin, which is the default for a "
             "pipe.",
             nargs=-1,
@@ -49,10 +49,10 @@ def command(
     """
     Find the cause of an error message of Keras or TensorFlow and how to fix it, or explain a topic.
 
-    Shows at most 3 entries for a message, the most likely first. The commands name the model and the
-    release of a traceback. A topic is a rule (PT104), a
-    policy (mixed_float16), a limit (json-bytes), a release (keras3.6), or a list of all of them
-    (rules, policies, limits, releases).
+    Shows at most 3 entries for a message, the most likely first. The commands name the model and
+    the release of a traceback. A topic is a rule (PT104), a policy (mixed_float16), a limit
+    (json-bytes), a release (keras3.6), or a list of all of them (rules, policies, limits,
+    releases).
     """
     name = text[0].strip() if len(text) == 1 else ""
     options.check(terminal.report_files, ())
@@ -91,8 +91,8 @@ def _message(words: tuple[str, ...]) -> str:
     text = _decoded(data)
     if "\0" in text:
         raise UsageError(
-            f"{path} is not a text with an error message. For a model, run `policytool inspect "
-            f"{shlex.quote(str(path))}`"
+            f"cannot read {path}: not a text with an error message. For a model, run "
+            f"`policytool inspect {shlex.quote(str(path))}`"
         )
     return text
 

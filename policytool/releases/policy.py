@@ -335,7 +335,9 @@ def is_removed(policy: Policy) -> bool:
     return lifecycle(policy).removed is not None
 
 
-_SHORT: Final = re.compile(r"(?:mixed_?)?(?:(bf|brain)|(f|fp|float|half))_?(16)?(?:_?mixed)?", re.ASCII)
+_SHORT: Final = re.compile(
+    r"(?:mixed_?)?(?:(bf|bfloat|brain)|(f|fp|float|half))_?(16)?(?:_?mixed)?", re.ASCII
+)
 
 
 def suggestion(name: str) -> str:

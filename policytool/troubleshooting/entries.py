@@ -200,7 +200,7 @@ _QUOTES: Final = str.maketrans("\u2018\u2019\u201c\u201d\xa0", "''\"\" ")
 _PREFIX: Final = re.compile(
     r"""
     ^(?:[ \t]{0,8}(?:
-        \[?\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[\]:]?  # CI, Docker
+        \[?\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[\]:]?  # CI
       | [DIWEF]\d{4}\ \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9}\ [\w./-]{1,80}:\d{1,6}\]  # absl
       | (?:stdout|stderr)\ [FP](?=\s)  # Kubernetes
       | [\w.-]{1,60}\s{0,20}\|(?=\s)  # docker compose
@@ -212,7 +212,9 @@ _PREFIX: Final = re.compile(
 )
 """What logs and boxes write before a line."""
 
-_FRAMES_OF_BOXES: Final = re.compile(r"[ \t]{0,200}[\u2502\u2503\u2551][ \t]{0,8}$|[\u2500-\u257f]{2,400}")
+_FRAMES_OF_BOXES: Final = re.compile(
+    r"[ \t]{0,200}[\u2502\u2503\u2551][ \t]{0,8}$|[\u2500-\u257f]{2,400}"
+)
 """The right edge of a box, and its horizontal lines."""
 
 _LONGEST: Final = 2_000
@@ -293,7 +295,9 @@ def plain_lines(text: str) -> list[str]:
         and "Traceback (most" in without_escapes
     ):
         without_escapes = without_escapes.replace("\\n", "\n").replace('\\"', '"')
-    return [_FRAMES_OF_BOXES.sub("", _PREFIX.sub("", line)) for line in without_escapes.splitlines()]
+    return [
+        _FRAMES_OF_BOXES.sub("", _PREFIX.sub("", line)) for line in without_escapes.splitlines()
+    ]
 
 
 def messages(lines: list[str]) -> list[Message]:
@@ -369,11 +373,11 @@ class Explanation:
 
 
 _MODEL: Final = re.compile(
-    r"""(?x)['\"(= ]
-    (   [^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)(?=['\")\s,:;]|$)
-      | (?<=load_model\(['\"])[^'\"\s]{1,300}(?=['\"])
-      | (?<=file\ does\ not\ exist\ at:\ )[^\s'\"{]{1,300}(?=[/\\]?\{|\s|$)
-    )"""
+    r"""(?x)
+      ['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
+    | [(=\ ] (?P<bare>[^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) (?=[)\s,:;]|$)
+    | load_model\(['\"] (?P<loaded>[^'\"\s]{1,300}) ['\"]
+    | file\ does\ not\ exist\ at:\  (?P<saved>[^\s'\"{]{1,300}) (?=[/\\]?\{|\s|$)"""
 )
 """The path of a model in a traceback: by its suffix, or by its place."""
 
@@ -387,7 +391,9 @@ def _model_path(text: str) -> str:
     paths = [
         path
         for match in _MODEL.finditer(text)
-        if not (path := match[1]).endswith(("config.json", "metadata.json", "weights.h5"))
+        if not (path := match[match.lastgroup or 0]).endswith(
+            ("config.json", "metadata.json", "weights.h5")
+        )
         and "site-packages" not in path
         and "://" not in path
         and path not in _PLACEHOLDERS
@@ -398,9 +404,7 @@ def _model_path(text: str) -> str:
 
 def _failing_release(text: str) -> str:
     """Return the target for the release whose modules a traceback names; empty if unknown."""
-    return next(
-        (name for regex, name in releases_in_tracebacks() if re.search(regex, text)), ""
-    )
+    return next((name for regex, name in releases_in_tracebacks() if re.search(regex, text)), "")
 
 
 @cache

@@ -24,7 +24,9 @@ def test_a_message_is_explained() -> None:
     """``explain`` prints cause, check, fix and the address of the entry for a message."""
     ended = run("explain", MESSAGE)
     assert (ended.code, ended.err) == (Exit.CLEAN, "")
-    assert ended.out.splitlines()[0] == MESSAGE
+    assert ended.out.startswith("The model stores a dtype policy in a format")
+    assert ended.out.index("migrate") < ended.out.index("audit")
+    assert "%" not in ended.out
     assert "policytool audit model.h5 --target keras3" in ended.out
     assert "policytool migrate model.h5 --target keras3" in ended.out
     assert f"{PAGE}#quantization-mode" in "".join(ended.out.split("\n  "))
@@ -44,6 +46,25 @@ def test_a_hyphen_reads_stdin(encoding: str) -> None:
     (match,) = ended.json["matches"]
     assert (match["id"], match["line"]) == ("quantization-mode", 3)
     assert match["url"] == f"{PAGE}#quantization-mode"
+
+
+def test_an_argument_is_a_topic_or_a_file_before_it_is_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic has priority over a file of its name, and a model is not a message."""
+    monkeypatch.chdir(tmp_path)
+    trace = f"    load_model('runs/a b.h5')\n{MESSAGE}\n"
+    for name in ("tb.txt", "PT104"):
+        (tmp_path / name).write_text(trace, encoding="utf-8")
+    (tmp_path / "model.h5").write_bytes(b"\x89HDF\r\n\x1a\n\0")
+    (tmp_path / "exported").mkdir()
+    assert "policytool migrate 'runs/a b.h5' --target keras3" in run("explain", "tb.txt").out
+    assert run("explain", stdin=trace.encode()).out == run("explain", "tb.txt").out
+    assert "PT104" in run("explain", "PT104").out
+    for name in ("model.h5", "exported"):
+        ended = run("explain", name)
+        assert ended.code == Exit.USAGE
+        assert f"policytool inspect {name}" in ended.err
 
 
 def test_bytes_that_are_no_text_do_not_matter() -> None:
@@ -101,7 +122,7 @@ def test_python_explains_the_same() -> None:
     assert [match.entry.id for match in result] == ["quantization-mode"]
     assert result == policytool.explain(MESSAGE)
     assert result.to_dict() == run("explain", MESSAGE, "--format", "json").json
-    assert repr(result).startswith("<policytool.Explanation quantization-mode (95%)")
+    assert repr(result).startswith("<policytool.Explanation quantization-mode: The model")
     assert "quantization_mode" in result._repr_html_()
     with pytest.raises(policytool.UsageError, match="empty"):
         policytool.explain(" ")

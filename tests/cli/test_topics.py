@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 
 import pytest
 
+from policytool.cli.exit_codes import Exit
 from policytool.releases import policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import RELEASES, descriptions
 from policytool.rules import RULES
 from policytool.support.limits import LIMITS
 from tests.conftest import run
+from tests.helpers.cases import for_each
+from tests.helpers.paths import FIXTURES
 
 SENTENCES: Final = {
     "float32": "computes in float32 and stores variables in float32",
@@ -113,3 +117,32 @@ def test_other_formats_are_for_messages(format_: str) -> None:
     ended = run("explain", RULES[0].id, "--format", format_)
     assert (ended.code, ended.out) == (2, "")
     assert "Use table or json" in ended.err
+
+
+@for_each(
+    ("word", "suggested"),
+    [
+        *((word, "mixed_bfloat16") for word in ("bf16", "BF16", "mixed_bf16", "bfloat16_mixed")),
+        *(
+            (word, "mixed_float16")
+            for word in ("fp16", "half", "mixed_fp16", "float16_mixed", "f16")
+        ),
+        *((word, "float32") for word in ("fp32", "f32", "single")),
+    ],
+)
+def test_short_names_of_policies_suggest_mixed_policies(word: str, suggested: str) -> None:
+    """Never pure 16 bits, also where a policy is set."""
+    for ended in (
+        run("explain", word),
+        run("migrate", FIXTURES / "tf2.15/default_float32.h5", "--to", word, "--preview"),
+    ):
+        assert ended.code == Exit.USAGE
+        assert f"Did you mean '{suggested}'?" in ended.err
+
+
+@for_each("name", ["convert", "upgrade", "fix", "load", "show", "quantize", "export"])
+def test_commands_of_other_programs_suggest_the_command_that_does_it(name: str) -> None:
+    """The suggestion is a command or a Python function."""
+    ended = run(name, "model.h5")
+    assert ended.code == Exit.USAGE
+    assert re.search(r"Use `policytool[ .](?:migrate|audit|inspect|load)", ended.err)

@@ -116,5 +116,52 @@ EXAMPLES: Final = {
     "nan": h5("keras2.3.1/floatx_float16.h5"),
     "mixed-dtypes": h5("tf2.15/rnn_mixed.h5", "mixed_float16"),
     "no-kernel": h5("max_pooling.json"),
+    "sequential-config": h5("keras2.1.6/sequential.json", "Keras 2"),
+    "input-rank": h5("tf2.15/shared_layer.h5"),
+    "lambda-names": h5("tf2.15/lambda.h5"),
+    "lambda-shape": h5("tf2.15/lambda.h5"),
+    "unsafe-file": archive("tf2.15/lambda.keras"),
+    "tfjs-input": h5("keras3.15/default_float32.h5"),
+    "tfjs-layer": h5("keras3.15/default_float32.h5"),
+    "tfjs-weights": h5("keras3.15/default_float32.h5"),
+    "keras-2-converter": archive("keras3.15/default_float32.keras", "Keras 3.15"),
+    "keras-tensor": h5("tf2.15/tf_op_layers.h5"),
+    "keras-2-api": Example(files={}, shown="keras3.15"),
+    "tf-keras-missing": h5("tf2.15/default_float32.h5", "tf_keras"),
+    "pickled-model": Example(
+        files={}, fix_files={"model.h5": "tf2.15/default_float32.h5"}, shown="keras3.15"
+    ),
+    "already-quantized": archive("keras3.6/int8.keras", "int8_from_float32"),
+    "weight-shape": h5("tf2.15/default_float32.h5", "dense"),
+    "weights-layout": h5("keras3.15/default_float32.h5", "dense"),
+    "weights-suffix": h5("tf2.15/default_float32.h5", "HDF5"),
+    "load-weights-argument": h5("tf2.15/default_float32.h5", "dense"),
+    "unbuilt-model": h5("tf2.15/default_float32.h5", "dense"),
+    "checkpoint-values": exported("tf2.15/default_float32", "dense"),
+    "traced-dtype": exported("tf2.15/global_mixed_float16", "signature"),
+    "no-keras-metadata": exported("tf2.15/default_float32", "TF 2.15"),
+    "tfjs-bytes": Example(
+        files={"model.json": "tfjs4.22/default_float32/model.json"}, shown="dense"
+    ),
+    "h5py-missing": h5("tf2.15/default_float32.h5", "Dense"),
+    "damaged-checkpoint": exported("tf2.15/default_float32", "SavedModel"),
+    "policy-argument": Example(
+        files={}, fix_files={"model.h5": "tf2.15/default_float32.h5"}, shown="mixed_bfloat16"
+    ),
+    "quantization-float16": archive("keras3.15/default_float32.keras", "float32"),
+    "compute-capability": h5("tf2.15/rnn_mixed.h5", "mixed_float16"),
+    "type-name": h5("tf2.15/global_mixed_float16.h5"),
+    "loss-scale-h5": h5("tf2.15/default_float32.h5", "Dense"),
+    "loss-scale-usage": h5("tf2.15/adam_autowrap_mf16.h5", "loss scale dynamic"),
+    "legacy-optimizer": h5("tf2.15/adam_autowrap_mf16.h5", "TF 2.15"),
+    "optimizer-pop": h5("keras2.1.6/sequential.json", "Keras 2"),
+    "no-training": h5("tf2.15/default_float32.h5", "Dense"),
+    "tfjs-config": Example(
+        files={"model.json": "tfjs4.22/default_float32/model.json"},
+        fix_files={"model.h5": "keras3.15/default_float32.h5"},
+        shown="TensorFlow.js",
+    ),
+    "tfjs-topology": h5("keras3.15/sharded_00000.weights.h5", "weights"),
+    "training-config": h5("tf2.15/default_float32_compiled.h5", "TF 2.15"),
 }
 """By the id of the entry."""

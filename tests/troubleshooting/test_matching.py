@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -30,6 +31,15 @@ RECORD: Final[dict[str, dict[str, Any]]] = json.loads(
 )
 """Tracebacks of real releases, with the entry of their cause (``fixtures/error_messages.py``)."""
 
+SOURCES: Final[dict[str, dict[str, Any]]] = json.loads(
+    (FIXTURES / "message_templates.json").read_text(encoding="utf-8")
+)
+TEMPLATES: Final = {text: row["entry"] for text, row in SOURCES.items() if row["entry"]}
+"""Messages of the loading code, with their entries (``fixtures/message_templates.py``)."""
+
+PUBLIC: Final[list[dict[str, str]]] = json.loads(
+    Path(__file__).with_name("public_messages.json").read_text(encoding="utf-8")
+)
 ENTRIES: Final = tuple(entries())
 HELD_OUT: Final = [name for name, one in RECORD.items() if one["held_out"]]
 SHORT: Final = "AttributeError: 'str' object has no attribute 'quantization_mode'"
@@ -110,7 +120,6 @@ def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
         "zipfile.BadZipFile: File is not a zip file",
         "KeyError: 'name'",
         "KeyError: 'layers'",
-        "ValueError: bad marshal data (unknown type code)",
         "MemoryError",
         "I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized",
         "WARNING:tensorflow:From x.py:3: The name tf.losses is deprecated.",
@@ -128,6 +137,74 @@ def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
 def test_unrelated_texts_match_nothing(text: str) -> None:
     """Python errors, logs of TensorFlow, and prose."""
     assert not explain_text(text).matches
+
+
+@for_each("row", PUBLIC, ids=lambda row: row["text"][:60])
+def test_public_message_matches_its_entry_first(row: dict[str, str]) -> None:
+    """Messages of public threads, with the entry that a person chose; empty for unrelated ones."""
+    assert (best(row["text"]) or "") == row["entry"]
+
+
+@for_each("template", TEMPLATES)
+def test_message_of_the_sources_matches_its_entry(template: str) -> None:
+    """A message that the loading code of a release raises, with some values."""
+    texts = (
+        f"{template.replace('{}', value)}\n(keras/load_model)"
+        for value in ("1", "Dense", "(1, 2)", "'Dense'", "class")
+    )
+    assert TEMPLATES[template] in [best(text) for text in texts]
+
+
+def test_every_message_of_the_sources_is_reviewed() -> None:
+    """A new release may have new messages, which an entry describes or a review excludes."""
+    assert [text for text, row in SOURCES.items() if row["entry"] is None] == []
+
+
+LOGS: Final = {
+    "absl": "W1128 10:00:00.000000 140012 save.py:120] {}",
+    "Python logging": "2026-11-28 10:00:00,123 - app - ERROR - {}",
+    "docker compose": "web_1  | {}",
+    "Kubernetes": "2026-11-28T10:00:00.123456789Z stderr F {}",
+    "CI": "2026-11-28T10:00:00.1234567Z {}",
+    "box": "\u2502 {}                              \u2502",
+    "quotes": "{}",
+}
+
+
+@for_each("name", LOGS)
+def test_logs_boxes_and_typographic_quotes_do_not_matter(name: str) -> None:
+    """A message that a log breaks into two lines, and its model."""
+    lines = [
+        "\u256d\u2500\u2500\u2500\u2500 Traceback (most recent call last) \u2500\u2500\u2500\u256e",
+        '  File "/x/site-packages/tf_keras/src/engine/x.py", line 3, in load',
+        "    model = load_model('runs/best one.h5')",
+        "ValueError: Unrecognized keyword arguments:",
+        "['batch_shape']",
+    ]
+    if name == "quotes":
+        lines = [line.replace("'", "\u2019").replace('"', "\u201d") for line in lines]
+    (match,) = explain_text("\n".join(LOGS[name].format(line) for line in lines)).matches
+    assert match.entry.id == "batch-shape"
+    assert match.entry.fix[0].command == "policytool migrate 'runs/best one.h5' --target tf_keras"
+
+
+@for_each(
+    ("frame", "target"),
+    [
+        ("tf_keras/src/engine/base_layer.py", "tf_keras"),
+        ("keras/src/engine/base_layer.py", "tf2.15"),
+        ("keras/src/models/functional.py", "keras3"),
+        ("tensorflow/python/keras/engine/saving.py", "tf2.3"),
+        ("tensorflow_core/python/keras/saving/save.py", "tf2.1"),
+        ("site-packages/keras/saving/hdf5_format.py", "tf2.9"),
+        ("x.py", "keras3.3"),
+    ],
+)
+def test_the_release_of_a_traceback_is_the_target(frame: str, target: str) -> None:
+    """The example of the entry remains if the frames do not show a release."""
+    text = f'  File "{frame}", line 3, in f\nValueError: Unrecognized keyword arguments: x'
+    (match,) = explain_text(text).matches
+    assert match.entry.fix[0].command.endswith(f"--target {target}")
 
 
 def test_confidence_is_specificity_times_place() -> None:
